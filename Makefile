@@ -1,0 +1,33 @@
+# `make demo` and `make test` make .venv and install everything they need by themselves.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: demo test check format install clean
+
+install: $(READY)
+
+# The stamp is written last, so that an installation that was interrupted is done again.
+$(READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[hub,dev]'
+	touch $@
+
+demo: $(READY)
+	$(BIN)/fedpbc compare --out demo --overwrite
+
+# Formatting, lint and types first: they fail fastest.
+check: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+test: check
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+
+format: $(READY)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf .venv demo build dist

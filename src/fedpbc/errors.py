@@ -1,0 +1,79 @@
+"""The errors a user meets: each is one line that says what was given and what would be right."""
+
+from __future__ import annotations
+
+__all__ = ["DivergedError", "FedpbcError", "InputError", "MissingExtraError"]
+
+
+class FedpbcError(Exception):
+    """Anything that stops a command with one line and exit code 2.
+
+    Example:
+        >>> try:
+        ...     raise FedpbcError("runs/a holds no run")
+        ... except FedpbcError as error:
+        ...     print(error)
+        runs/a holds no run
+    """
+
+
+class InputError(FedpbcError, ValueError):
+    """A wrong option, file, shape or number.
+
+    Example:
+        >>> print(InputError("links.gamma", 1.5, "a number from 0 to 1"))
+        links.gamma is 1.5, but should be a number from 0 to 1
+    """
+
+    def __init__(self, option: str, given: object, right: str) -> None:
+        self.option, self.given, self.right = option, given, right
+        shown = given if isinstance(given, Words) else repr(given)
+        super().__init__(f"{option} is {shown}, but should be {right}")
+
+    def __reduce__(self) -> tuple[type[InputError], tuple[str, object, str]]:
+        # An error crosses process borders when runs go side by side.
+        return type(self), (self.option, self.given, self.right)
+
+
+class Words(str):
+    """Text that an :class:`InputError` shows as it is, without quotes.
+
+    Example:
+        >>> print(InputError("data", Words("empty"), "at least one sample a client"))
+        data is empty, but should be at least one sample a client
+    """
+
+
+class MissingExtraError(FedpbcError, ImportError):
+    """A feature whose optional dependency is not installed.
+
+    Example:
+        >>> print(MissingExtraError("reading Parquet files", "hub"))
+        reading Parquet files needs an extra: pip install 'fedpbc[hub]'
+    """
+
+    def __init__(self, what: str, extra: str) -> None:
+        self.what, self.extra = what, extra
+        super().__init__(f"{what} needs an extra: pip install 'fedpbc[{extra}]'")
+
+    def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str]]:
+        return type(self), (self.what, self.extra)
+
+
+class DivergedError(FedpbcError, ArithmeticError):
+    """A client's model became infinite or not a number.
+
+    Example:
+        >>> print(DivergedError(client=3, round=17))
+        client 3's model is not finite after its local steps of round 17: the run diverged
+    """
+
+    def __init__(self, client: int, round: int) -> None:
+        self.client, self.round = client, round
+        super().__init__(
+            f"client {client}'s model is not finite after its local steps of round {round}: "
+            "the run diverged"
+        )
+
+    def __reduce__(self) -> tuple[type[DivergedError], tuple[int, int]]:
+        return type(self), (self.client, self.round)

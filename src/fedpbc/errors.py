@@ -61,19 +61,18 @@ class MissingExtraError(FedpbcError, ImportError):
 
 
 class DivergedError(FedpbcError, ArithmeticError):
-    """A client's model became infinite or not a number.
+    """A model became infinite or not a number: a client's, or the server's (client None).
 
     Example:
         >>> print(DivergedError(client=3, round=17))
-        client 3's model is not finite after its local steps of round 17: the run diverged
+        the run diverged: client 3's model is not finite after its local steps of round 17
     """
 
-    def __init__(self, client: int, round: int) -> None:
+    def __init__(self, client: int | None, round: int) -> None:
         self.client, self.round = client, round
-        super().__init__(
-            f"client {client}'s model is not finite after its local steps of round {round}: "
-            "the run diverged"
-        )
+        who = "the server's" if client is None else f"client {client}'s"
+        when = "averaging in" if client is None else "its local steps of"
+        super().__init__(f"the run diverged: {who} model is not finite after {when} round {round}")
 
-    def __reduce__(self) -> tuple[type[DivergedError], tuple[int, int]]:
+    def __reduce__(self) -> tuple[type[DivergedError], tuple[int | None, int]]:
         return type(self), (self.client, self.round)

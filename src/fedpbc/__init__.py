@@ -1,0 +1,1 @@
+"""Federated learning that stays unbiased when uplinks fail."""

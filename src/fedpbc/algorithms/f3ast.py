@@ -1,0 +1,57 @@
+"""F3AST: a few of the active clients, those with the lowest rates first, weighted by their rates.
+
+Ribero, Vikalo, de Veciana: Federated Learning Under Intermittent Client Availability and
+Time-Varying Communication Constraints, IEEE J. Sel. Top. Signal Process. 2022.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import numpy as np
+from annotated_types import Ge, Gt, Lt
+from numpy.typing import NDArray
+
+from fedpbc.algorithms.algorithm import Algorithm, Fleet, Round, Update
+
+__all__ = ["F3AST"]
+
+
+class F3AST(Algorithm):
+    """At most ten active clients, rarely heard ones first, each divided by its estimated rate.
+
+    sel ← the up to `cap` clients of A^t with the largest 1/r_i² (ties by client number)
+    r ← (1−β) r + β·1{selected}
+    x ← x + η_g · (1/m) Σ_sel Δ_i / r_i
+    """
+
+    name = "f3ast"
+    paper = "Ribero et al., IEEE JSTSP 2022"
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        *,
+        beta: Annotated[float, Gt(0), Lt(1)] = 0.01,
+        cap: Annotated[int, Ge(1)] = 10,
+    ) -> None:
+        super().__init__(fleet)
+        self.beta = beta
+        self.cap = cap
+        self.rates = np.ones(fleet.clients)
+
+    def select(self, round: Round) -> NDArray[np.int64]:
+        """The up to `cap` active clients with the lowest rates."""
+        # A stable sort of ascending client numbers keeps ties in client order.
+        by_rate = np.argsort(self.rates[round.active], kind="stable")
+        return np.sort(round.active[by_rate[: self.cap]])
+
+    def aggregate(self, round: Round, updates: Sequence[Update]) -> None:
+        """Update the rates, in empty rounds too, then weigh the selected clients by them."""
+        selected = np.zeros(self.clients)
+        selected[[update.client for update in updates]] = 1
+        self.rates = (1 - self.beta) * self.rates + self.beta * selected
+        if updates:
+            total = sum(update.delta / float(self.rates[update.client]) for update in updates)
+            self.x = (self.x + self.global_lr * (total / self.clients)).to(self.x.dtype)

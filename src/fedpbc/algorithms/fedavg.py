@@ -1,0 +1,31 @@
+"""FedAvg: the server averages the clients that got through.
+
+McMahan, Moore, Ramage, Hampson, Agüera y Arcas: Communication-Efficient Learning of Deep Networks
+from Decentralized Data, AISTATS 2017.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedpbc.algorithms.algorithm import Algorithm, Round, Update, advance, mean
+
+__all__ = ["FedAvg"]
+
+
+class FedAvg(Algorithm):
+    """The mean over the active clients; biased towards those that get through more often.
+
+    x ← x + η_g · (1/|A^t|) Σ_A Δ_i
+    """
+
+    name = "fedavg"
+    paper = "McMahan et al., AISTATS 2017"
+
+    def aggregate(self, round: Round, updates: Sequence[Update]) -> None:
+        """Average the active clients."""
+        if updates:
+            # The mean of x + η_g·Δ_i: with every link up these are the models FedPBC averages.
+            self.x = mean(advance(self.x, update, self.global_lr) for update in updates).to(
+                self.x.dtype
+            )

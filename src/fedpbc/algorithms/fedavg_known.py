@@ -1,0 +1,45 @@
+"""FedAvg with known probabilities: each update is divided by its own p_i^t.
+
+Perazzone, Wang, Ji, Chan: Communication-Efficient Device Scheduling for Federated Learning Using
+Stochastic Optimization, INFOCOM 2022.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedpbc.algorithms.algorithm import Algorithm, Round, Update
+from fedpbc.errors import InputError
+
+__all__ = ["FedAvgKnown"]
+
+
+class FedAvgKnown(Algorithm):
+    """Unbiased by inverse probabilities, which the server must know.
+
+    x ← x + η_g · (1/m) Σ_A Δ_i / p_i^t
+    """
+
+    name = "fedavg_known"
+    paper = "Perazzone et al., INFOCOM 2022"
+    needs_probabilities = True
+    memory_aided = True
+
+    def aggregate(self, round: Round, updates: Sequence[Update]) -> None:
+        """Weigh each active client by the inverse of its own probability."""
+        if not updates:
+            return
+        p = round.probabilities
+        if p is None:
+            raise InputError(
+                "algorithm", self.name, "run with the probabilities p_i^t of its links"
+            )
+        for update in updates:
+            if not p[update.client] > 0:
+                raise InputError(
+                    f"p of client {update.client} in round {round.number}",
+                    float(p[update.client]),
+                    "above 0, since its uplink was up",
+                )
+        total = sum(update.delta / float(p[update.client]) for update in updates)
+        self.x = (self.x + self.global_lr * (total / self.clients)).to(self.x.dtype)

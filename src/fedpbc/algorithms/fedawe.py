@@ -1,0 +1,63 @@
+"""FedAWE: adaptive weighting of the innovation by the rounds a client missed.
+
+Xiang, Ioannidis, Yeh, Joe-Wong, Su: Efficient Federated Learning against Heterogeneous and
+Non-stationary Client Unavailability, NeurIPS 2024.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+from annotated_types import Ge
+
+from fedpbc.algorithms.algorithm import Algorithm, Fleet, Round, Update, mean
+
+if TYPE_CHECKING:
+    from fedpbc.algorithms.algorithm import Vector
+
+__all__ = ["FedAWE"]
+
+
+class FedAWE(Algorithm):
+    """Active clients train from their own model; what they learnt is scaled by the rounds missed.
+
+    x ← mean over A^t of x_i + η_g·(t − τ_i)·Δ_i
+    x_i ← x, τ_i ← t for i in A^t
+
+    τ_i is the last round that i was active in, −1 at first. As in the authors' code the mean
+    innovation is clipped to the norm ``clip``; 0 does not clip, which is their Algorithm 1 to the
+    letter. Clipping is the server's: what a client reports is not clipped.
+    """
+
+    name = "fedawe"
+    paper = "Xiang et al., NeurIPS 2024"
+    client_models = True
+    models_on_client = 1
+
+    def __init__(self, fleet: Fleet, *, clip: Annotated[float, Ge(0)] = 0.5) -> None:
+        super().__init__(fleet)
+        self.clip = clip
+        self.last_active = np.full(fleet.clients, -1, dtype=np.int64)
+
+    def innovation(self, round: Round, update: Update) -> Vector:
+        """η_g·(t − τ_i)·Δ_i."""
+        missed = round.number - int(self.last_active[update.client])
+        return self.global_lr * missed * update.delta
+
+    def report(self, round: Round, update: Update) -> Vector:
+        """The start and the whole innovation, unclipped."""
+        return (update.start + self.innovation(round, update)).to(update.start.dtype)
+
+    def aggregate(self, round: Round, updates: Sequence[Update]) -> None:
+        """The mean of the starts, plus the mean innovation, clipped."""
+        if not updates:
+            return
+        innovation = mean(self.innovation(round, update) for update in updates)
+        norm = float(innovation.norm())
+        if self.clip and norm > self.clip:
+            innovation = innovation * (self.clip / norm)
+        start = mean(update.start.double() for update in updates)
+        self.x = (start + innovation).to(self.x.dtype)
+        self.last_active[round.active] = round.number

@@ -1,0 +1,75 @@
+"""The unit of local work: a pure function of what it holds and the seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+__all__ = ["Segment", "Trained", "after_round"]
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """Run the local steps of these rounds from this model.
+
+    A client that cannot reach the server trains on from the model it received last, so nothing
+    elsewhere can change what it will bring. FedAvg's segments are one round long; FedPBC's run from
+    the last sync to the next contact.
+
+    Attributes:
+        client: whose data.
+        start: the model to start from.
+        first_round: the first round to train in.
+        rounds: how many rounds.
+        first_batch: the number of the client's first batch.
+        scale: η_g, applied to what each round changed (1 where the server applies it).
+        correction: added to every gradient.
+
+    Example:
+        >>> import torch
+        >>> work = Segment(3, torch.zeros(2), first_round=4, rounds=3, first_batch=20)
+        >>> work.last_round
+        6
+    """
+
+    client: int
+    start: Tensor
+    first_round: int
+    rounds: int
+    first_batch: int
+    scale: float = 1.0
+    correction: Tensor | None = None
+
+    @property
+    def last_round(self) -> int:
+        """The round after whose local steps the result is wanted."""
+        return self.first_round + self.rounds - 1
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A finished segment and the model at its end.
+
+    Example:
+        >>> import torch
+        >>> work = Segment(0, torch.zeros(1), first_round=0, rounds=1, first_batch=0)
+        >>> Trained(work, torch.ones(1)).segment.client
+        0
+    """
+
+    segment: Segment
+    end: Tensor
+
+
+def after_round(start: Tensor, end: Tensor, scale: float) -> Tensor:
+    """start + scale·(end − start), exactly ``end`` for a scale of 1.
+
+    Example:
+        >>> import torch
+        >>> after_round(torch.tensor([1.0]), torch.tensor([2.0]), 0.5)
+        tensor([1.5000])
+    """
+    if scale == 1:
+        return end
+    return (start.double() + scale * (end.double() - start.double())).to(start.dtype)

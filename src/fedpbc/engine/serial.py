@@ -1,0 +1,68 @@
+"""One client after another, in this process, on one thread."""
+
+from __future__ import annotations
+
+import heapq
+
+from fedpbc.engine.engine import one_thread
+from fedpbc.engine.segment import Segment, Trained, after_round
+from fedpbc.errors import DivergedError
+from fedpbc.tasks.task import Task
+
+__all__ = ["SerialEngine", "train"]
+
+
+def train(task: Task, segment: Segment) -> Trained:
+    """Run one segment.
+
+    Example:
+        >>> from fedpbc.tasks import LocalTraining, Quadratic
+        >>> task = Quadratic([[8.0]], training=LocalTraining(learning_rate=0.5, decay=False))
+        >>> work = Segment(0, task.init(), first_round=0, rounds=1, first_batch=0)
+        >>> train(task, work).end
+        tensor([7.7500], dtype=torch.float64)
+    """
+    model, steps = segment.start, task.training.local_steps
+    for k in range(segment.rounds):
+        round, batch = segment.first_round + k, segment.first_batch + k * steps
+        end = task.local_steps(segment.client, model, round, batch, segment.correction)
+        model = after_round(model, end, segment.scale)
+        if not model.isfinite().all():
+            raise DivergedError(client=segment.client, round=round)
+    return Trained(segment, model)
+
+
+class SerialEngine:
+    """Runs what is due first when it is asked for.
+
+    Example:
+        >>> from fedpbc.tasks import Quadratic
+        >>> task = Quadratic([[8.0], [4.0]])
+        >>> engine = SerialEngine(task)
+        >>> for client, rounds in ((0, 2), (1, 1)):
+        ...     engine.submit(Segment(client, task.init(), 0, rounds, 0))
+        >>> engine.next_result().segment.client
+        1
+    """
+
+    name = "serial"
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self._waiting: list[tuple[int, int, Segment]] = []
+
+    def submit(self, segment: Segment) -> None:
+        """Take on a segment."""
+        heapq.heappush(self._waiting, (segment.last_round, segment.client, segment))
+
+    def next_result(self) -> Trained:
+        """Run the segment that is due first."""
+        if not self._waiting:
+            raise LookupError("no segment was submitted")
+        *_, segment = heapq.heappop(self._waiting)
+        with one_thread():
+            return train(self.task, segment)
+
+    def close(self) -> None:
+        """Forget what was not run."""
+        self._waiting.clear()

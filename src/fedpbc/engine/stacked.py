@@ -1,0 +1,138 @@
+"""All clients' models as one tensor: quick for small dense models.
+
+Every submitted segment is a row. All rows advance together, a round at a time; a row whose segment
+ends leaves the stack, and new ones join. A row's bits do not depend on the others, so a resumed
+run, whose rows meet others, still gives the same.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedpbc.engine.engine import one_thread
+from fedpbc.engine.segment import Segment, Trained, after_round
+from fedpbc.errors import DivergedError, InputError
+from fedpbc.tasks.task import StackedTask, Task
+
+__all__ = ["StackedEngine"]
+
+
+@dataclass
+class Row:
+    """A segment under way."""
+
+    segment: Segment
+    rounds_done: int = 0
+
+    @property
+    def round(self) -> int:
+        return self.segment.first_round + self.rounds_done
+
+
+class StackedEngine:
+    """Runs all submitted segments side by side in one tensor.
+
+    Example:
+        >>> from fedpbc.tasks import Quadratic
+        >>> task = Quadratic([[8.0], [4.0]])
+        >>> engine = StackedEngine(task)
+        >>> for client in (0, 1):
+        ...     engine.submit(Segment(client, task.init(), 0, rounds=1, first_batch=0))
+        >>> sorted(engine.next_result().segment.client for _ in range(2))
+        [0, 1]
+    """
+
+    name = "stacked"
+
+    def __init__(self, task: Task) -> None:
+        if not isinstance(task, StackedTask):
+            raise InputError("engine", "stacked", "'serial': this task has no stacked local steps")
+        advice = task.stack_advice()
+        if not advice.possible:
+            raise InputError("engine", "stacked", f"'serial', since {advice.why}")
+        self.task, self.stack = task, task
+        self._rows: list[Row] = []
+        # The rows' models stand at the front of a buffer that only grows.
+        self._buffer: Tensor | None = None
+        self._new: list[Segment] = []
+        self._finished: deque[Trained] = deque()
+
+    def submit(self, segment: Segment) -> None:
+        """Take on a segment; it joins the stack with the next round."""
+        self._new.append(segment)
+
+    def next_result(self) -> Trained:
+        """Advance all rows until some segment ends."""
+        with one_thread():
+            while not self._finished:
+                self._join()
+                self._advance()
+        return self._finished.popleft()
+
+    def _join(self) -> None:
+        if not self._new:
+            return
+        needed = len(self._rows) + len(self._new)
+        if self._buffer is None or len(self._buffer) < needed:
+            larger = self._new[0].start.new_empty(2 * needed, len(self._new[0].start))
+            if self._buffer is not None:
+                larger[: len(self._buffer)] = self._buffer
+            self._buffer = larger
+        for segment in self._new:
+            self._buffer[len(self._rows)] = segment.start
+            self._rows.append(Row(segment))
+        self._new = []
+
+    def _advance(self) -> None:
+        """One round for every row."""
+        if self._buffer is None or not self._rows:
+            raise LookupError("no segment was submitted")
+        rows, steps = self._rows, self.task.training.local_steps
+        models = self._buffer[: len(rows)]
+        scaled = any(row.segment.scale != 1 for row in rows)
+        before = models.clone() if scaled else models
+        self.stack.stacked_local_steps(
+            [row.segment.client for row in rows],
+            models,
+            [row.round for row in rows],
+            [row.segment.first_batch + row.rounds_done * steps for row in rows],
+            self._corrections(),
+        )
+        if scaled:
+            for k, row in enumerate(rows):
+                models[k] = after_round(before[k], models[k], row.segment.scale)
+        for row, finite in zip(rows, models.isfinite().all(dim=1).tolist(), strict=True):
+            if not finite:
+                raise DivergedError(client=row.segment.client, round=row.round)
+            row.rounds_done += 1
+        self._leave(models)
+
+    def _corrections(self) -> Tensor | None:
+        corrections = [row.segment.correction for row in self._rows]
+        if all(correction is None for correction in corrections):
+            return None
+        return torch.stack(
+            [
+                torch.zeros_like(row.segment.start) if c is None else c
+                for row, c in zip(self._rows, corrections, strict=True)
+            ]
+        )
+
+    def _leave(self, models: Tensor) -> None:
+        """Hand over the rows whose segments have ended; the last rows take their places."""
+        ended = [k for k, row in enumerate(self._rows) if row.rounds_done == row.segment.rounds]
+        self._finished.extend(Trained(self._rows[k].segment, models[k].clone()) for k in ended)
+        for k in reversed(ended):
+            last = self._rows.pop()
+            if k < len(self._rows):
+                self._rows[k] = last
+                models[k] = models[len(self._rows)]
+
+    def close(self) -> None:
+        """Forget what was not run."""
+        self._rows, self._buffer, self._new = [], None, []
+        self._finished.clear()

@@ -1,0 +1,144 @@
+"""Options read off a signature: what an algorithm or a link scheme can be told, and is it right?
+
+An option is a keyword-only parameter, such as ``cutoff: Annotated[int, Ge(1)] = 50``. Its type and
+bounds are checked by pydantic, and a wrong value becomes one line.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, get_args
+
+from fedpbc.errors import InputError, Words
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+__all__ = ["Option", "bounds", "checked", "first_mistake", "nearest", "options_of"]
+
+
+@dataclass(frozen=True)
+class Option:
+    """One thing that can be set: its name, type (with bounds) and default.
+
+    Example:
+        >>> str(Option("cutoff", int, 50))
+        'cutoff=50'
+    """
+
+    name: str
+    annotation: Any
+    default: Any
+
+    def __str__(self) -> str:
+        if self.required:
+            return f"{self.name}=…"
+        # As it would be written in a configuration file.
+        lower = str(self.default).lower() if isinstance(self.default, bool) else self.default
+        return f"{self.name}={lower}"
+
+    @property
+    def required(self) -> bool:
+        """Whether there is no default."""
+        return self.default is inspect.Parameter.empty
+
+
+def options_of(function: Callable[..., Any]) -> dict[str, Option]:
+    """The keyword-only parameters of ``function``, by name.
+
+    Example:
+        >>> def scheme(setting, *, gamma: float = 0.4): ...
+        >>> print(*options_of(scheme).values())
+        gamma=0.4
+    """
+    parameters = inspect.signature(function, eval_str=True).parameters.values()
+    return {
+        p.name: Option(p.name, p.annotation, p.default)
+        for p in parameters
+        if p.kind is inspect.Parameter.KEYWORD_ONLY
+    }
+
+
+def checked(function: Callable[..., Any], given: Mapping[str, Any], section: str) -> dict[str, Any]:
+    """``given``, checked against the options of ``function``, with defaults filled in.
+
+    Example:
+        >>> def scheme(setting, *, gamma: float = 0.4): ...
+        >>> checked(scheme, {"gamma": 1}, "links")
+        {'gamma': 1.0}
+        >>> checked(scheme, {"gama": 1}, "links")
+        Traceback (most recent call last):
+        fedpbc.errors.InputError: links.gama is unknown, but should be one of gamma; meant 'gamma'?
+    """
+    from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+    known = options_of(function)
+    for name in given:
+        if name not in known:
+            raise InputError(f"{section}.{name}", Words("unknown"), nearest(name, known))
+    values: dict[str, Any] = {}
+    for option in known.values():
+        if option.name in given:
+            annotation = Any if option.annotation is inspect.Parameter.empty else option.annotation
+            adapter: TypeAdapter[Any] = TypeAdapter(
+                annotation, config=ConfigDict(strict=True, allow_inf_nan=False)
+            )
+            try:
+                values[option.name] = adapter.validate_python(given[option.name])
+            except ValidationError as error:
+                raise first_mistake(error, f"{section}.{option.name}") from None
+        elif option.required:
+            raise InputError(f"{section}.{option.name}", Words("missing"), "given")
+        else:
+            values[option.name] = option.default
+    return values
+
+
+def first_mistake(error: ValidationError, section: str = "") -> InputError:
+    """The first of pydantic's complaints as one line."""
+    mistake = error.errors(include_url=False)[0]
+    # Branches of a union and validators add words of their own to the path: keep the keys.
+    path = [section] if section else []
+    path += [str(part) for part in mistake["loc"] if str(part).isidentifier() or part == 0]
+    option = ".".join(path) or "the configuration"
+    if mistake["type"] == "missing":
+        return InputError(option, Words("missing"), "given")
+    message = mistake["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    return InputError(option, mistake["input"], message.removesuffix("."))
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """«one of …», with the name that was probably meant.
+
+    Example:
+        >>> nearest("fedavgg", ["fedavg", "mifa"])
+        "one of fedavg, mifa; meant 'fedavg'?"
+    """
+    names = list(known)
+    if not names:
+        return "left out: there are no options here"
+    close = difflib.get_close_matches(name, names, n=1)
+    return "one of " + ", ".join(names) + (f"; meant {close[0]!r}?" if close else "")
+
+
+def bounds(annotation: Any) -> str:
+    """The bounds of an annotated type, for listings.
+
+    Example:
+        >>> from typing import Annotated
+        >>> from annotated_types import Ge, Le
+        >>> bounds(Annotated[float, Ge(0), Le(1)])
+        '≥ 0, ≤ 1'
+    """
+    signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
+    found = []
+    for constraint in get_args(annotation)[1:]:
+        found += [
+            f"{sign} {getattr(constraint, k)}"
+            for k, sign in signs.items()
+            if hasattr(constraint, k)
+        ]
+    return ", ".join(found)

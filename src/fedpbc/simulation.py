@@ -1,0 +1,317 @@
+"""The round loop: timetable → segments → algorithm → metrics.
+
+Who gets through in which round does not depend on the models, so the timetable is there from the
+start. A client's local work up to its next contact is submitted to the engine as soon as its start
+model exists, as one segment, and asked for in the round of that contact.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedpbc.algorithms.algorithm import Algorithm, Round, Update, mean
+from fedpbc.engine.engine import Engine, one_thread
+from fedpbc.engine.segment import Segment, Trained
+from fedpbc.errors import DivergedError, InputError, Words
+from fedpbc.links import Timetable
+from fedpbc.tasks.task import Evaluation, Task
+from fedpbc.views import AVERAGED_WEIGHT, views_of
+
+__all__ = ["Metrics", "Simulation"]
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """What one evaluation found.
+
+    Attributes:
+        round: rounds completed.
+        active: |A^t| in the round just completed.
+        active_mean: its mean over all rounds so far.
+        views: how good the model is in each view.
+        staleness_mean: the mean over clients of the rounds since the last contact.
+        staleness_max: the largest of them.
+        consensus_error: (1/m) Σ‖x̄ − x_i‖², None where the clients' models are not all there.
+        local_steps: made by all clients so far.
+        uploads: how often a client's report arrived so far.
+        seconds: spent so far, earlier sessions of a resumed run included.
+    """
+
+    round: int
+    active: int
+    active_mean: float
+    views: dict[str, Evaluation]
+    staleness_mean: float
+    staleness_max: int
+    consensus_error: float | None
+    local_steps: int
+    uploads: int
+    seconds: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """For a line of metrics."""
+        return {**vars(self), "views": {name: e.as_dict() for name, e in self.views.items()}}
+
+
+@dataclass
+class Progress:
+    """Everything about a run that changes from round to round, beside the algorithm's own state."""
+
+    averaged: Tensor
+    """The moving average of the server's model, in double precision."""
+    held: list[Tensor]
+    """The model each client holds; clients that got the same one share it."""
+    since: NDArray[np.int64]
+    """The first round that the held model has not been trained in."""
+    batches: NDArray[np.int64]
+    """How many batches each client has used."""
+    last_contact: NDArray[np.int64]
+    """τ_i, the last round in which each uplink was up; −1 before the first."""
+    reported: dict[int, Tensor] = field(default_factory=dict)
+    """What each client reported last."""
+    round: int = 0
+    contacts: int = 0
+    local_steps: int = 0
+    uploads: int = 0
+    seconds: float = 0.0
+
+
+class Simulation:
+    """One algorithm on one task over one timetable.
+
+    Example:
+        >>> from fedpbc.algorithms import FedPBC, Fleet
+        >>> from fedpbc.engine import SerialEngine
+        >>> from fedpbc.links import from_table
+        >>> from fedpbc.tasks import Quadratic
+        >>> task = Quadratic([[0.0], [100.0]])
+        >>> simulation = Simulation(
+        ...     task, FedPBC(Fleet(task.init(), 2)), SerialEngine(task),
+        ...     uplink=from_table(np.ones((50, 2), dtype=bool)), evaluate_every=50,
+        ... )
+        >>> [metrics] = simulation.run()
+        >>> metrics.views["mean"].extra["distance"] < 0.01
+        True
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        algorithm: Algorithm,
+        engine: Engine,
+        uplink: Timetable,
+        downlink: Timetable | None = None,
+        *,
+        evaluate_every: int = 10,
+        views: Sequence[str] | None = None,
+    ) -> None:
+        """Set up a run at its beginning.
+
+        Args:
+            task: what is minimised.
+            algorithm: fresh from its constructor.
+            engine: where the local work runs.
+            uplink: who gets through in which round; as many rounds as it has are run.
+            downlink: who hears the answer; None: everyone.
+            evaluate_every: rounds between evaluations; the last round is always evaluated.
+            views: which models are judged; None: all that the algorithm has.
+        """
+        for name, timetable in (("links", uplink), ("downlink", downlink)):
+            if timetable is not None and timetable.clients != task.clients:
+                given = Words(f"for {timetable.clients} clients")
+                raise InputError(name, given, f"for the task's {task.clients}")
+        self.task, self.algorithm, self.engine = task, algorithm, engine
+        self.uplink, self.downlink = uplink, downlink
+        self.rounds = uplink.rounds
+        self.evaluate_every = evaluate_every
+        self.views = views_of(type(algorithm), views)
+        m = task.clients
+        self.progress = Progress(
+            averaged=algorithm.x.double(),
+            held=[algorithm.x] * m,
+            since=np.zeros(m, dtype=np.int64),
+            batches=np.zeros(m, dtype=np.int64),
+            last_contact=np.full(m, -1, dtype=np.int64),
+        )
+        # Work that has been submitted, by the round it is wanted in, and results not wanted yet.
+        self._due: dict[int, list[int]] = {}
+        self._arrived: dict[int, Trained] = {}
+
+    def run(self) -> Iterator[Metrics]:
+        """Run all rounds that are left; gives the metrics of each evaluation."""
+        for metrics in self.steps():
+            if metrics is not None:
+                yield metrics
+
+    def steps(self) -> Iterator[Metrics | None]:
+        """Run all rounds that are left, one an iteration; metrics where the round is evaluated."""
+        progress, algorithm = self.progress, self.algorithm
+        probabilities = (
+            self.uplink.probabilities(progress.round) if algorithm.needs_probabilities else None
+        )
+        if algorithm.client_models:
+            self._plan(range(self.task.clients))
+        while progress.round < self.rounds:
+            began, t = time.perf_counter(), progress.round
+            round = Round(
+                t,
+                self.uplink.active(t),
+                self.task.training.rate(t),
+                self.task.training.local_steps,
+                next(probabilities) if probabilities is not None else None,
+            )
+            moved = self._one_round(round)
+            progress.round = t + 1
+            metrics = self._evaluate(round) if self._is_evaluated(t) else None
+            progress.seconds += time.perf_counter() - began
+            yield metrics
+            if algorithm.client_models:
+                self._plan(moved)
+
+    def _one_round(self, round: Round) -> list[int]:
+        """Train, aggregate, broadcast; gives the clients that need new work."""
+        progress, algorithm, t = self.progress, self.algorithm, round.number
+        selected = algorithm.select(round).tolist()
+        if not set(selected) <= set(round.active.tolist()):
+            raise InputError(f"{algorithm.name}'s selection", selected, "a part of A^t")
+        ended = self._train(round, selected)
+        updates = [Update(i, ended[i].segment.start, ended[i].end) for i in selected]
+        reports = {u.client: algorithm.report(round, u) for u in updates}
+        algorithm.aggregate(round, updates)
+        if not algorithm.x.isfinite().all():
+            raise DivergedError(client=None, round=t)
+
+        self._broadcast(round, ended, reports)
+        if "reported" in self.views:
+            progress.reported.update(reports)
+        if len(round.active):
+            progress.averaged = progress.averaged + AVERAGED_WEIGHT * (
+                algorithm.x.double() - progress.averaged
+            )
+        progress.last_contact[round.active] = t
+        progress.contacts += len(round.active)
+        progress.uploads += len(selected)
+        trainers = self.task.clients if algorithm.everyone_trains else len(selected)
+        progress.local_steps += trainers * round.local_steps
+        return sorted(ended)
+
+    def _train(self, round: Round, selected: Sequence[int]) -> dict[int, Trained]:
+        """The work that ends in this round."""
+        if self.algorithm.client_models:
+            # Contacts, and in a round where every client is judged all the others too.
+            wanted = self._due.pop(round.number, [])
+        else:
+            wanted = list(selected)
+            for i in wanted:
+                self.engine.submit(self._segment(i, round.number, round.number))
+        while not all(i in self._arrived for i in wanted):
+            trained = self.engine.next_result()
+            self._arrived[trained.segment.client] = trained
+        return {i: self._arrived.pop(i) for i in sorted(wanted)}
+
+    def _broadcast(
+        self, round: Round, ended: Mapping[int, Trained], reports: Mapping[int, Tensor]
+    ) -> None:
+        """Who holds which model now."""
+        progress, x = self.progress, self.algorithm.x
+        hears = None if self.downlink is None else self.downlink.up(round.number)
+        for i, trained in ended.items():
+            if i in reports:
+                progress.held[i] = x if hears is None or hears[i] else reports[i]
+                progress.batches[i] += round.local_steps
+            elif self.algorithm.everyone_trains:
+                progress.held[i] = trained.end
+            progress.since[i] = round.number + 1
+        if hears is not None and not self.algorithm.client_models:
+            # The server's model goes out to everyone who hears it, whether or not they reported.
+            for i in np.flatnonzero(hears).tolist():
+                progress.held[i] = x
+
+    def _plan(self, clients: Sequence[int]) -> None:
+        """Submit the next work of clients that have a model of their own."""
+        t, every = self.progress.round, self.evaluate_every
+        everyone = self.algorithm.everyone_trains
+        # Everyone's model is wanted at the next evaluation, if it judges their mean.
+        judged = min((t // every + 1) * every, self.rounds) - 1
+        for i in clients if t < self.rounds else ():
+            last = self.uplink.next_contact(i, t - 1)
+            if everyone and "mean" in self.views:
+                last = judged if last is None else min(last, judged)
+            if last is not None:
+                first = int(self.progress.since[i]) if everyone else last
+                self._due.setdefault(last, []).append(i)
+                self.engine.submit(self._segment(i, first, last))
+
+    def _segment(self, client: int, first: int, last: int) -> Segment:
+        everyone = self.algorithm.everyone_trains
+        steps = self.task.training.local_steps
+        return Segment(
+            client,
+            start=self._held(client),
+            first_round=first,
+            rounds=last - first + 1,
+            # Who trains in every round has used all batches up to now, heard or not.
+            first_batch=first * steps if everyone else int(self.progress.batches[client]),
+            scale=self.algorithm.global_lr if everyone else 1.0,
+            correction=self.algorithm.correction(client),
+        )
+
+    def _held(self, client: int) -> Tensor:
+        """The model that a client would start from."""
+        if self.algorithm.client_models or self.downlink is not None:
+            return self.progress.held[client]
+        return self.algorithm.x
+
+    def _is_evaluated(self, t: int) -> bool:
+        return (t + 1) % self.evaluate_every == 0 or t + 1 == self.rounds
+
+    def view_models(self) -> dict[str, Tensor]:
+        """The model of each view; ``mean`` is only there right after an evaluated round."""
+        progress, x = self.progress, self.algorithm.x
+        reported = [progress.reported[i] for i in sorted(progress.reported)]
+        models = {
+            "server": lambda: x,
+            "averaged": lambda: progress.averaged.to(x.dtype),
+            "mean": lambda: mean(progress.held),
+            "reported": lambda: mean(reported) if reported else self.task.init(),
+        }
+        return {view: models[view]() for view in self.views}
+
+    def _evaluate(self, round: Round) -> Metrics:
+        progress, models = self.progress, self.view_models()
+        with one_thread():
+            views = {view: self.task.evaluate(model) for view, model in models.items()}
+        for evaluation in views.values():
+            if not math.isfinite(evaluation.test_loss):
+                raise DivergedError(client=None, round=round.number)
+        staleness = progress.round - progress.last_contact
+        return Metrics(
+            round=progress.round,
+            active=len(round.active),
+            active_mean=progress.contacts / progress.round,
+            views=views,
+            staleness_mean=float(staleness.mean()),
+            staleness_max=int(staleness.max()),
+            consensus_error=self._consensus_error(models.get("mean")),
+            local_steps=progress.local_steps,
+            uploads=progress.uploads,
+            seconds=progress.seconds,
+        )
+
+    def _consensus_error(self, center: Tensor | None) -> float | None:
+        """(1/m) Σ‖x̄ − x_i‖²; each distinct model is measured once."""
+        if center is None:
+            return None
+        squares: dict[int, float] = {}
+        for model in self.progress.held:
+            if id(model) not in squares:
+                squares[id(model)] = float((model.double() - center.double()).square().sum())
+        return sum(squares[id(model)] for model in self.progress.held) / self.task.clients

@@ -1,0 +1,8 @@
+"""What is minimised: anything with ``init``, ``local_steps`` and ``evaluate``."""
+
+from fedpbc.tasks.local import LocalTraining
+from fedpbc.tasks.quadratic import Quadratic
+from fedpbc.tasks.supervised import Supervised
+from fedpbc.tasks.task import Evaluation, StackedTask, Task
+
+__all__ = ["Evaluation", "LocalTraining", "Quadratic", "StackedTask", "Supervised", "Task"]

@@ -1,0 +1,120 @@
+"""How a client trains: its learning rate over the rounds and its local step.
+
+The local optimiser is a choice of the step, not of the algorithm: any algorithm runs with any of
+them. Its state starts fresh in every round, so that a client's model stays a pure function of the
+model it received, the rounds since, and the seed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import torch
+from annotated_types import Ge, Gt, Lt
+from torch import Tensor
+
+__all__ = ["LocalTraining"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalTraining:
+    """The clients' part of the configuration.
+
+    Attributes:
+        local_steps: s, how many steps a client makes in a round.
+        batch_size: how many samples a step sees.
+        learning_rate: η_0.
+        decay: whether η_t = η_0/√(t/10 + 1); otherwise it stays η_0.
+        optimizer: what a step does with a gradient.
+        momentum: for the optimizer «momentum».
+        proximal: μ of the term μ/2·‖x − x_start‖², x_start the model the round began with.
+
+    Example:
+        >>> LocalTraining(learning_rate=0.1).rate(30)
+        0.05
+    """
+
+    local_steps: Annotated[int, Ge(1)] = 5
+    batch_size: Annotated[int, Ge(1)] = 16
+    learning_rate: Annotated[float, Gt(0)] = 0.05
+    decay: bool = True
+    optimizer: Literal["sgd", "momentum", "adam"] = "sgd"
+    momentum: Annotated[float, Ge(0), Lt(1)] = 0.9
+    proximal: Annotated[float, Ge(0)] = 0.0
+
+    def rate(self, t: int) -> float:
+        """η_t."""
+        return self.learning_rate / math.sqrt(t / 10 + 1) if self.decay else self.learning_rate
+
+    def begin(
+        self, parameters: Sequence[Tensor], rates: float | Tensor, correction: Sequence[Tensor] = ()
+    ) -> Callable[[Sequence[Tensor]], None]:
+        """Begin a round: gives the function that makes one step, in place, from gradients.
+
+        ``parameters`` may be stacks of clients' parameters; then ``rates`` has one number a client.
+        ``correction`` is added to every gradient.
+        """
+        starts = [p.detach().clone() for p in parameters] if self.proximal else []
+        scaled = self._optimizer(parameters)
+
+        def step(gradients: Sequence[Tensor]) -> None:
+            with torch.no_grad():
+                if correction:
+                    gradients = torch._foreach_add(list(gradients), list(correction))
+                if self.proximal:
+                    pulls = torch._foreach_sub([p.detach() for p in parameters], starts)
+                    gradients = torch._foreach_add(list(gradients), pulls, alpha=self.proximal)
+                directions = scaled(gradients)
+                if isinstance(rates, float):
+                    torch._foreach_add_(list(parameters), list(directions), alpha=-rates)
+                else:
+                    for parameter, direction in zip(parameters, directions, strict=True):
+                        rate = rates.view(-1, *[1] * (parameter.dim() - 1))
+                        parameter.addcmul_(rate, direction, value=-1)
+
+        return step
+
+    def _optimizer(
+        self, parameters: Sequence[Tensor]
+    ) -> Callable[[Sequence[Tensor]], Sequence[Tensor]]:
+        """What turns gradients into directions; its memory lasts a round."""
+        if self.optimizer == "momentum":
+            velocity = [torch.zeros_like(p) for p in parameters]
+
+            def momentum(gradients: Sequence[Tensor]) -> Sequence[Tensor]:
+                torch._foreach_mul_(velocity, self.momentum)
+                torch._foreach_add_(velocity, list(gradients))
+                return velocity
+
+            return momentum
+        if self.optimizer == "adam":
+            return _adam(parameters)
+        return lambda gradients: gradients
+
+
+def _adam(parameters: Sequence[Tensor]) -> Callable[[Sequence[Tensor]], Sequence[Tensor]]:
+    """Adam (Kingma and Ba, 2015) with its usual constants.
+
+    Not torch.optim's: stacked clients may be in different rounds, each with its own rate.
+    """
+    first, second, epsilon = 0.9, 0.999, 1e-8
+    mean = [torch.zeros_like(p) for p in parameters]
+    square = [torch.zeros_like(p) for p in parameters]
+    count = 0
+
+    def directions(gradients: Sequence[Tensor]) -> Sequence[Tensor]:
+        nonlocal count
+        count += 1
+        torch._foreach_lerp_(mean, list(gradients), 1 - first)
+        torch._foreach_mul_(square, second)
+        torch._foreach_addcmul_(square, list(gradients), list(gradients), 1 - second)
+        result = []
+        for m, v in zip(mean, square, strict=True):
+            root = (v / (1 - second**count)).sqrt_().add_(epsilon)
+            result.append((m / (1 - first**count)).div_(root))
+        return result
+
+    return directions

@@ -1,0 +1,91 @@
+"""The paper's quadratics: F_i(x) = ‖x − u_i‖²/2, with exact gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from fedpbc.errors import InputError, Words
+from fedpbc.models.flat import Layout
+from fedpbc.tasks.local import LocalTraining
+from fedpbc.tasks.stack import StackAdvice
+from fedpbc.tasks.task import Evaluation
+
+__all__ = ["Quadratic"]
+
+
+class Quadratic:
+    """Each client wants to be at its own target; the best compromise is the mean of the targets.
+
+    Everything is in double precision and starts at x⁰ = 0. A view's ``test_loss`` is F, and its
+    ``distance`` is ‖x − x*‖.
+
+    Example:
+        >>> task = Quadratic([[0.0], [100.0]])
+        >>> task.evaluate(torch.tensor([40.0], dtype=torch.float64)).extra["distance"]
+        10.0
+    """
+
+    class_shares = None
+
+    def __init__(
+        self, targets: ArrayLike, *, training: LocalTraining | None = None, seed: int = 0
+    ) -> None:
+        array = np.asarray(targets)
+        if array.ndim != 2 or 0 in array.shape or array.dtype.kind not in "fiu":
+            given = Words(f"an array of {array.dtype} and shape {array.shape}")
+            raise InputError("task.targets", given, "numbers, clients × dimensions")
+        if not np.isfinite(array).all():
+            raise InputError("task.targets", Words("not finite everywhere"), "finite numbers")
+        self.targets = torch.from_numpy(array.astype(np.float64))
+        self.training = training or LocalTraining()
+        self.seed = seed
+        self.clients = len(array)
+        self.layout = Layout(("x",), ((array.shape[1],),))
+        self.optimum = self.targets.mean(dim=0)
+
+    def init(self) -> Tensor:
+        """x⁰ = 0."""
+        return torch.zeros_like(self.targets[0])
+
+    def local_steps(
+        self, client: int, start: Tensor, round: int, first_batch: int, correction: Tensor | None
+    ) -> Tensor:
+        """Exact gradient steps towards the client's target."""
+        model = start.clone()
+        terms = [] if correction is None else [correction]
+        step = self.training.begin([model], self.training.rate(round), terms)
+        for _ in range(self.training.local_steps):
+            step([model - self.targets[client]])
+        return model
+
+    def stack_advice(self) -> StackAdvice:
+        """Always."""
+        return StackAdvice(True, True, "the quadratic task is a few vector operations")
+
+    def stacked_local_steps(
+        self,
+        clients: Sequence[int],
+        models: Tensor,
+        rounds: Sequence[int],
+        first_batches: Sequence[int],
+        correction: Tensor | None,
+    ) -> None:
+        """The same for many clients at once."""
+        rates = torch.tensor([self.training.rate(t) for t in rounds], dtype=models.dtype)
+        targets = self.targets[list(clients)]
+        step = self.training.begin([models], rates, [] if correction is None else [correction])
+        for _ in range(self.training.local_steps):
+            step([models - targets])
+
+    def evaluate(self, model: Tensor) -> Evaluation:
+        """F(x) and the distance to the optimum."""
+        loss = 0.5 * (model - self.targets).square().sum(dim=1).mean()
+        distance = torch.linalg.vector_norm(model - self.optimum)
+        return Evaluation(
+            test_loss=float(loss), train_loss=float(loss), extra={"distance": float(distance)}
+        )

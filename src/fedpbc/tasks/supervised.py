@@ -1,0 +1,301 @@
+"""Supervised learning: any module on any tensors, shared out over the clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedpbc.data import Augmentation, Batches, class_shares, dirichlet_partition
+from fedpbc.errors import InputError, Words
+from fedpbc.models.flat import Layout, layout_of, parameters_of
+from fedpbc.randomness import generator, integer_seed
+from fedpbc.tasks.local import LocalTraining
+from fedpbc.tasks.stack import Stack, StackAdvice, advise, make_stack
+from fedpbc.tasks.task import Evaluation
+
+__all__ = ["Supervised"]
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+Samples = tuple[Tensor | NDArray[np.generic], Tensor | NDArray[np.generic]]
+Partition = Sequence[NDArray[np.int64]] | NDArray[np.int64]
+
+EVALUATION_CHUNK = 500
+"""How many samples are judged at once; fixed, so that the sums have the same bits everywhere."""
+
+
+class Supervised:
+    """A module, its data, and how the data is shared out.
+
+    Labels that are whole numbers are classes: they are partitioned by Dirichlet(alpha) in equal
+    volumes, and accuracy is judged. Other labels (a regression, say) are shared out at random and
+    need a ``loss``. Give ``partition`` (one array of indices a client) to share out otherwise.
+
+    The module is used for every client in turn; x⁰ is what it holds when given. Parameters that
+    ask for no gradient stay as they are.
+
+    Attributes:
+        parts: the indices of each client's samples.
+
+    Example:
+        >>> x, y = torch.randn(200, 5), torch.arange(200) % 3
+        >>> task = Supervised(nn.Linear(5, 3), (x, y), (x, y), clients=10)
+        >>> task.class_shares.shape
+        (10, 3)
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        train: Samples,
+        test: Samples,
+        *,
+        clients: int = 100,
+        alpha: float = 0.1,
+        partition: Partition | None = None,
+        loss: Loss = functional.cross_entropy,
+        training: LocalTraining | None = None,
+        seed: int = 0,
+        crop_padding: int = 0,
+        flip: bool = False,
+        normalise: tuple[Sequence[float], Sequence[float]] | None = None,
+        train_samples: int = 5000,
+    ) -> None:
+        """Set up the task.
+
+        Args:
+            module: any module without running statistics (BatchNorm); GroupNorm is fine.
+            train: inputs and labels.
+            test: the same.
+            clients: m.
+            alpha: of the Dirichlet partition; small is heterogeneous.
+            partition: indices into ``train``, one array a client, instead of a drawn one.
+            loss: of a batch's outputs and labels, the mean over the batch.
+            training: the local steps.
+            seed: of the partition, the batches and whatever is random in the module.
+            crop_padding: random crops of [N, H, W, C] pictures after so much padding, one a batch.
+            flip: random horizontal flips of such pictures, one a batch.
+            normalise: the channels' means and deviations; given, inputs are [N, H, W, C] pictures,
+                and the module sees [B, C, H, W].
+            train_samples: how many of the training samples an evaluation judges; 0: all.
+        """
+        refuse_running_statistics(module)
+        self.module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.training = training or LocalTraining()
+        self.loss = loss
+        self.seed = seed
+        self.layout: Layout = layout_of(module)
+        self._parameters = parameters_of(module)
+        if not self._parameters:
+            raise InputError("module", Words("without parameters"), "one that can be trained")
+        self._initial = self.layout.flatten(self._parameters)
+
+        self.inputs, self.labels = as_tensors(train, "train")
+        self.test_inputs, self.test_labels = as_tensors(test, "test")
+        self.has_classes = not self.labels.is_floating_point()
+        if loss is functional.cross_entropy and not self.has_classes:
+            given = Words(f"of type {self.labels.dtype}")
+            raise InputError("labels", given, "whole numbers, or come with loss=…")
+        highest = max(int(self.labels.max()), int(self.test_labels.max()))
+        self.classes = highest + 1 if self.has_classes else 0
+
+        if partition is None:
+            self.parts = self._share_out(clients, alpha)
+        else:
+            self.parts = checked_partition(partition, len(self.labels))
+        self.clients = len(self.parts)
+        sizes = [len(part) for part in self.parts]
+        self.batches = Batches(seed, sizes, self.training.batch_size)
+        self.augmentation = Augmentation(seed, crop_padding, flip)
+
+        self._normalise: tuple[Tensor, Tensor] | None = None
+        if normalise is not None:
+            means, deviations = (torch.tensor(v, dtype=torch.float32) for v in normalise)
+            self._normalise = means, deviations
+            if not crop_padding and not flip and self.inputs.numel() < 2**27:
+                # Without augmentation the prepared inputs are always the same: make them once.
+                self.inputs = self._prepare(self.inputs)
+                self.test_inputs = self._prepare(self.test_inputs)
+                self._normalise = None
+        used = np.sort(np.concatenate(self.parts))
+        count = min(train_samples, len(used)) if train_samples else len(used)
+        self._judged = torch.from_numpy(used[np.linspace(0, len(used) - 1, count).astype(int)])
+
+    def _share_out(self, clients: int, alpha: float) -> list[NDArray[np.int64]]:
+        if clients < 1:
+            raise InputError("clients", clients, "at least 1")
+        labels = self.labels.numpy()
+        if self.has_classes and labels.ndim == 1:
+            return list(dirichlet_partition(labels, clients, alpha, self.seed, self.classes))
+        if len(labels) < clients:
+            raise InputError("clients", clients, f"at most the {len(labels)} training samples")
+        order = generator(self.seed, "partition").permutation(len(labels))
+        return list(order[: len(order) // clients * clients].reshape(clients, -1))
+
+    @cached_property
+    def class_shares(self) -> NDArray[np.float64] | None:
+        """ν_i: how each client's samples fall into classes; None if labels are no classes."""
+        if not self.has_classes or self.labels.dim() != 1:
+            return None
+        return class_shares(self.labels.numpy(), self.parts, self.classes)
+
+    def init(self) -> Tensor:
+        """x⁰: what the module held when it was given."""
+        return self._initial.clone()
+
+    def _prepare(self, inputs: Tensor) -> Tensor:
+        """Inputs as the module sees them."""
+        if self._normalise is None:
+            return inputs
+        means, deviations = self._normalise
+        # The channels stand last in memory, which is how convolutions run best on a CPU.
+        return ((inputs.float() - means) / deviations).permute(0, 3, 1, 2)
+
+    def batch(self, client: int, k: int) -> tuple[Tensor, Tensor]:
+        """The client's k-th batch, augmented, as the module sees it."""
+        index = torch.from_numpy(self.parts[client][self.batches.positions(client, k)])
+        inputs = self.augmentation.apply(self.inputs[index], client, k)
+        return self._prepare(inputs), self.labels[index]
+
+    def local_steps(
+        self, client: int, start: Tensor, round: int, first_batch: int, correction: Tensor | None
+    ) -> Tensor:
+        """The client's model after one round's local steps."""
+        parameters = self._parameters
+        self.layout.fill(parameters, start)
+        terms = [] if correction is None else self.layout.parts(correction)
+        step = self.training.begin(parameters, self.training.rate(round), terms)
+        self.module.train()
+        with torch.random.fork_rng(devices=[]):
+            # Dropout and the like draw from here, so that they are a function of the batch too.
+            torch.manual_seed(integer_seed(self.seed, "module", client, first_batch))
+            for k in range(first_batch, first_batch + self.training.local_steps):
+                inputs, labels = self.batch(client, k)
+                loss = self.loss(self.module(inputs), labels)
+                step(torch.autograd.grad(loss, parameters, materialize_grads=True))
+        return self.layout.flatten(parameters)
+
+    def stack_advice(self) -> StackAdvice:
+        """Whether clients can be stacked, and whether it pays."""
+        small = min(len(part) for part in self.parts)
+        if small < self.training.batch_size:
+            return StackAdvice(False, False, f"a client has {small} samples, less than a batch")
+        return advise(self.module)
+
+    @cached_property
+    def _stack(self) -> Stack:
+        return make_stack(self.module, self.layout, self.loss, self.training)
+
+    def stacked_local_steps(
+        self,
+        clients: Sequence[int],
+        models: Tensor,
+        rounds: Sequence[int],
+        first_batches: Sequence[int],
+        correction: Tensor | None,
+    ) -> None:
+        """One round for many clients at once, in place."""
+        self.module.train()
+        rates = torch.tensor([self.training.rate(t) for t in rounds], dtype=models.dtype)
+        batches = self._stacked_batches(clients, first_batches)
+        self._stack.local_steps(models, batches, rates, correction)
+
+    def _stacked_batches(
+        self, clients: Sequence[int], first_batches: Sequence[int]
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        for step in range(self.training.local_steps):
+            numbers = [(client, k + step) for client, k in zip(clients, first_batches, strict=True)]
+            rows = [self.parts[c][self.batches.positions(c, k)] for c, k in numbers]
+            index = torch.from_numpy(np.concatenate(rows))
+            inputs, labels = self.inputs[index], self.labels[index]
+            if self.augmentation.padding or self.augmentation.flip:
+                own = inputs.chunk(len(clients))
+                inputs = torch.cat(
+                    [self.augmentation.apply(x, *n) for x, n in zip(own, numbers, strict=True)]
+                )
+            inputs = self._prepare(inputs)
+            stack = len(clients), len(index) // len(clients)
+            yield inputs.view(*stack, *inputs.shape[1:]), labels.view(*stack, *labels.shape[1:])
+
+    def evaluate(self, model: Tensor) -> Evaluation:
+        """Loss and accuracy on the test samples and on a part of the training samples."""
+        self.layout.fill(self._parameters, model)
+        self.module.eval()
+        test_loss, hits = self._judge(self.test_inputs, self.test_labels)
+        train_loss, train_hits = self._judge(self.inputs, self.labels, self._judged)
+        if hits is None or train_hits is None:
+            return Evaluation(test_loss=test_loss, train_loss=train_loss)
+        per_class = None
+        if self.test_labels.dim() == 1:
+            count = torch.bincount(self.test_labels, minlength=self.classes)
+            right = torch.bincount(self.test_labels[hits], minlength=self.classes)
+            # A class that the test samples lack has no accuracy: 0 would be a claim.
+            per_class = [
+                r / n if n else None for r, n in zip(right.tolist(), count.tolist(), strict=True)
+            ]
+        return Evaluation(
+            test_loss=test_loss,
+            train_loss=train_loss,
+            test_accuracy=float(hits.double().mean()),
+            train_accuracy=float(train_hits.double().mean()),
+            per_class=per_class,
+        )
+
+    @torch.no_grad()
+    def _judge(
+        self, inputs: Tensor, labels: Tensor, index: Tensor | None = None
+    ) -> tuple[float, Tensor | None]:
+        """The mean loss, and which samples were right."""
+        total, hits = 0.0, []
+        everything = torch.arange(len(labels)) if index is None else index
+        for chunk in everything.split(EVALUATION_CHUNK):  # type: ignore[no-untyped-call]
+            outputs, wanted = self.module(self._prepare(inputs[chunk])), labels[chunk]
+            total += float(self.loss(outputs, wanted)) * len(chunk)
+            if self.has_classes and outputs.dim() == wanted.dim() + 1:
+                hits.append(outputs.argmax(dim=1) == wanted)
+        return total / len(everything), torch.cat(hits) if hits else None
+
+
+def as_tensors(samples: Samples, name: str) -> tuple[Tensor, Tensor]:
+    """Inputs and labels as tensors, checked."""
+    inputs, labels = (torch.as_tensor(part) for part in samples)
+    if len(inputs) != len(labels):
+        given = Words(f"{len(inputs)} inputs and {len(labels)} labels")
+        raise InputError(name, given, "as many of one as of the other")
+    if not len(inputs):
+        raise InputError(name, Words("empty"), "at least one sample")
+    if inputs.is_floating_point() and not inputs.isfinite().all():
+        raise InputError(name, Words("not finite everywhere"), "finite numbers")
+    if not labels.is_floating_point():
+        labels = labels.long()
+        if int(labels.min()) < 0:
+            raise InputError(f"{name} labels", int(labels.min()), "class numbers from 0")
+    return inputs, labels
+
+
+def checked_partition(partition: Partition, samples: int) -> list[NDArray[np.int64]]:
+    """A partition given by the user."""
+    parts = [np.asarray(part, dtype=np.int64) for part in partition]
+    if not parts:
+        raise InputError("partition", Words("empty"), "one array of indices a client")
+    for client, part in enumerate(parts):
+        if part.ndim != 1 or not len(part):
+            given = Words(f"of shape {part.shape}")
+            raise InputError(f"partition of client {client}", given, "at least one index, in a row")
+        if part.min() < 0 or part.max() >= samples:
+            wrong = int(part.max() if part.max() >= samples else part.min())
+            raise InputError(f"partition of client {client}", wrong, f"from 0 to {samples - 1}")
+    return parts
+
+
+def refuse_running_statistics(module: nn.Module) -> None:
+    """Running statistics are no parameters: no algorithm here would average them."""
+    for name, layer in module.named_modules():
+        if getattr(layer, "track_running_stats", False):
+            given = Words(f"with running statistics in '{name or type(layer).__name__}'")
+            raise InputError("module", given, "without; GroupNorm instead of BatchNorm does it")

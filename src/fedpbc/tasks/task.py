@@ -1,0 +1,94 @@
+"""What a task is: a first model, local steps, and a way to judge a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedpbc.models.flat import Layout
+from fedpbc.tasks.local import LocalTraining
+from fedpbc.tasks.stack import StackAdvice
+
+__all__ = ["Evaluation", "StackedTask", "Task"]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How good one model is; what a task does not have is None.
+
+    Example:
+        >>> Evaluation(test_loss=0.5).test_accuracy is None
+        True
+    """
+
+    test_loss: float
+    train_loss: float | None = None
+    test_accuracy: float | None = None
+    train_accuracy: float | None = None
+    per_class: list[float | None] | None = None
+    extra: dict[str, float] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, object]:
+        """For a line of metrics."""
+        return {
+            "test_accuracy": self.test_accuracy,
+            "test_loss": self.test_loss,
+            "train_accuracy": self.train_accuracy,
+            "train_loss": self.train_loss,
+            "per_class": self.per_class,
+            **self.extra,
+        }
+
+
+class Task(Protocol):
+    """What is minimised. Anything with these can be trained; see Classification and Quadratic."""
+
+    seed: int
+    clients: int
+    training: LocalTraining
+    layout: Layout
+
+    @property
+    def class_shares(self) -> NDArray[np.float64] | None:
+        """ν_i for each client, [m, C]; None where the data has no classes."""
+
+    def init(self) -> Tensor:
+        """x⁰."""
+
+    def local_steps(
+        self, client: int, start: Tensor, round: int, first_batch: int, correction: Tensor | None
+    ) -> Tensor:
+        """The client's model after the s local steps of one round from ``start``.
+
+        Its batches are number ``first_batch`` and the following. A pure function: same arguments,
+        same bits.
+        """
+
+    def evaluate(self, model: Tensor) -> Evaluation:
+        """Judge a model."""
+
+
+@runtime_checkable
+class StackedTask(Protocol):
+    """A task that can also make the local steps of many clients at once."""
+
+    def stack_advice(self) -> StackAdvice:
+        """Whether it can, whether it pays, and why."""
+
+    def stacked_local_steps(
+        self,
+        clients: Sequence[int],
+        models: Tensor,
+        rounds: Sequence[int],
+        first_batches: Sequence[int],
+        correction: Tensor | None,
+    ) -> None:
+        """One round for each row of ``models`` [n, d], in place; rows may be in different rounds.
+
+        A row's result must not depend on which other rows there are.
+        """

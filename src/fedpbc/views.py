@@ -1,0 +1,64 @@
+"""Which model is judged: the views of a run.
+
+``server`` is x^t itself, and ``averaged`` its moving average, which a server can keep. Where the
+clients have models of their own, ``mean`` is the mean of them all, which only a simulation has, and
+``reported`` the mean of what each client reported last, which a server can keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedpbc.algorithms.algorithm import Algorithm
+from fedpbc.errors import InputError
+from fedpbc.options import nearest
+
+__all__ = ["AVERAGED_WEIGHT", "DEPLOYABLE", "VIEWS", "paper_view", "views_of"]
+
+VIEWS = ("server", "averaged", "mean", "reported")
+DEPLOYABLE = ("server", "averaged", "reported")
+"""What a real server could have."""
+CLIENT_VIEWS = ("mean", "reported")
+AVERAGED_WEIGHT = 0.05
+"""Of the newest model in the moving average, for each round in which some client got through."""
+
+
+def views_of(algorithm: type[Algorithm], wanted: Sequence[str] | None = None) -> tuple[str, ...]:
+    """The views that an algorithm has, or those of them that are wanted.
+
+    Example:
+        >>> from fedpbc.algorithms import FedAvg, FedPBC
+        >>> views_of(FedPBC)
+        ('server', 'averaged', 'mean', 'reported')
+        >>> views_of(FedAvg, ["server", "mean"])
+        ('server',)
+    """
+    for view in wanted or ():
+        if view not in VIEWS:
+            raise InputError("views", view, nearest(view, VIEWS))
+    has = VIEWS if algorithm.client_models else ("server", "averaged")
+    chosen = tuple(view for view in has if wanted is None or view in wanted)
+    if not chosen:
+        given = ",".join(wanted or ())
+        raise InputError("views", given, f"among {', '.join(has)} for {algorithm.name}")
+    return chosen
+
+
+def paper_view(views: Sequence[str]) -> str:
+    """The view that the paper's tables show: the mean of the clients where they have models.
+
+    Example:
+        >>> paper_view(("server", "averaged", "mean", "reported"))
+        'mean'
+    """
+    return next(view for view in ("mean", "server", "averaged", "reported") if view in views)
+
+
+def models_for_view(view: str, clients: int) -> int:
+    """How many models a server keeps for a view beyond what its algorithm needs.
+
+    Example:
+        >>> models_for_view("reported", 100)
+        100
+    """
+    return {"averaged": 1, "reported": clients}.get(view, 0)

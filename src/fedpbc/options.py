@@ -10,7 +10,7 @@ import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from fedpbc.errors import InputError, Words
 
@@ -54,10 +54,11 @@ def options_of(function: Callable[..., Any]) -> dict[str, Option]:
         >>> print(*options_of(scheme).values())
         gamma=0.4
     """
-    parameters = inspect.signature(function, eval_str=True).parameters.values()
+    # A class may inherit fields from another module, whose names its annotations use.
+    hints = get_type_hints(function, include_extras=True)
     return {
-        p.name: Option(p.name, p.annotation, p.default)
-        for p in parameters
+        p.name: Option(p.name, hints.get(p.name, p.annotation), p.default)
+        for p in inspect.signature(function).parameters.values()
         if p.kind is inspect.Parameter.KEYWORD_ONLY
     }
 

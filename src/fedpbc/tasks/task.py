@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,12 @@ class Evaluation:
             "per_class": self.per_class,
             **self.extra,
         }
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> Evaluation:
+        """From a line of metrics."""
+        own = {k: v for k, v in found.items() if k in cls.__dataclass_fields__}
+        return cls(**own, extra={k: v for k, v in found.items() if k not in own})
 
 
 class Task(Protocol):

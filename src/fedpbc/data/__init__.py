@@ -1,0 +1,20 @@
+"""What the clients hold: data sets, how clients share them, and the order they read them in."""
+
+from fedpbc.data.augmentation import Augmentation
+from fedpbc.data.batches import Batches
+from fedpbc.data.normalisation import channel_statistics
+from fedpbc.data.partition import class_shares, dirichlet_partition
+from fedpbc.data.sources import SOURCES, DataSet, Source, Split, load
+
+__all__ = [
+    "SOURCES",
+    "Augmentation",
+    "Batches",
+    "DataSet",
+    "Source",
+    "Split",
+    "channel_statistics",
+    "class_shares",
+    "dirichlet_partition",
+    "load",
+]

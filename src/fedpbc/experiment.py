@@ -1,0 +1,264 @@
+"""From names to a simulation: what the command line and Python both start with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from annotated_types import Ge, Le
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fedpbc.algorithms import Algorithm, Fleet, find_algorithm
+from fedpbc.arrays import read_array
+from fedpbc.engine import choose_engine
+from fedpbc.errors import InputError, Words
+from fedpbc.links import LinkScheme, Setting, Timetable, find_scheme, from_data, from_table
+from fedpbc.models import Layout
+from fedpbc.options import checked
+from fedpbc.simulation import Metrics, Simulation
+from fedpbc.tasks import Task
+from fedpbc.views import paper_view
+
+__all__ = ["Result", "base_probabilities", "draw_timetable", "make_algorithm", "simulate"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbabilityOptions:
+    """Where p_i comes from.
+
+    Attributes:
+        p: one number, one for each client, or a .npy or .csv file of them. Not given, p_i is drawn
+            from the classes that each client holds.
+        sigma: σ₀, how unequally the classes contribute.
+        delta: δ, the least probability.
+    """
+
+    p: float | list[float] | str | None = None
+    sigma: Annotated[float, Ge(0), Le(50)] = 10.0
+    delta: Annotated[float, Ge(0), Le(1)] = 0.02
+
+
+LinksLike = str | Mapping[str, Any] | Callable[..., Any] | Timetable | NDArray[np.bool_]
+AlgorithmLike = str | Mapping[str, Any] | type[Algorithm]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a simulation gives back.
+
+    Attributes:
+        metrics: of every evaluation.
+        models: the final model of each view, as flat vectors.
+        layout: the names and shapes they stand for.
+        engine: which engine ran, and why.
+    """
+
+    metrics: list[Metrics]
+    models: dict[str, Tensor]
+    layout: Layout
+    engine: str
+
+    def accuracy(self, view: str | None = None) -> float:
+        """The last test accuracy, in the view that the paper shows unless another is named."""
+        views = self.metrics[-1].views
+        accuracy = views[view or paper_view(tuple(views))].test_accuracy
+        if accuracy is None:
+            raise InputError("task", Words("without classes"), "one with classes for an accuracy")
+        return accuracy
+
+    def load_into(self, module: nn.Module, view: str) -> None:
+        """Put a view's model into a module."""
+        module.load_state_dict(self.layout.named(self.models[view]), strict=False)
+
+
+def make_algorithm(algorithm: AlgorithmLike, task: Task, global_lr: float = 1.0) -> Algorithm:
+    """An algorithm from its name, its name and options, or its class.
+
+    Example:
+        >>> from fedpbc.tasks import Quadratic
+        >>> make_algorithm({"name": "fedau", "cutoff": 20}, Quadratic([[1.0]])).cutoff
+        20
+    """
+    options: dict[str, Any] = {}
+    if isinstance(algorithm, type):
+        kind = algorithm
+    elif isinstance(algorithm, str):
+        kind = find_algorithm(algorithm)
+    else:
+        options = dict(algorithm)
+        kind = find_algorithm(options.pop("name", "fedpbc"))
+    options = checked(kind.__init__, options, "algorithm")
+    return kind(Fleet(task.init(), task.clients, global_lr), **options)
+
+
+def base_probabilities(
+    task: Task, options: ProbabilityOptions, option: str = "links"
+) -> NDArray[np.float64] | None:
+    """p_i: the given ones, or else drawn from the classes that each client holds.
+
+    Example:
+        >>> from fedpbc.tasks import Quadratic
+        >>> base_probabilities(Quadratic([[1.0], [2.0]]), ProbabilityOptions(p=0.3))
+        array([0.3, 0.3])
+    """
+    if options.p is not None:
+        p = options.p
+        given = read_array(p, f"{option}.p").ravel() if isinstance(p, str) else np.asarray(p)
+        if given.shape not in {(), (task.clients,)}:
+            right = f"one number, or one for each of the {task.clients} clients"
+            raise InputError(f"{option}.p", Words(f"{given.size} numbers"), right)
+        return np.broadcast_to(given.astype(np.float64), task.clients).copy()
+    if task.class_shares is None:
+        return None
+    return from_data(task.seed, task.class_shares, options.sigma, options.delta)
+
+
+def draw_timetable(
+    links: LinksLike, task: Task, rounds: int, seed: int, *, option: str = "links"
+) -> Timetable:
+    """Who gets through, from a scheme's name (and options), a table, or a timetable as it is.
+
+    Example:
+        >>> from fedpbc.tasks import Quadratic
+        >>> task = Quadratic([[1.0], [2.0]])
+        >>> draw_timetable({"name": "bernoulli", "p": 0.5}, task, rounds=10, seed=0).clients
+        2
+    """
+    if isinstance(links, Timetable):
+        return links
+    if isinstance(links, np.ndarray):
+        return from_table(links)
+    if callable(links):
+        links = links.__name__
+    options = {"name": links} if isinstance(links, str) else dict(links)
+    scheme: LinkScheme = find_scheme(options.pop("name", "bernoulli_varying"), option)
+    drawn_from = ProbabilityOptions(
+        **checked(ProbabilityOptions, take_probability_options(options), option)
+    )
+    setting = Setting(
+        seed=seed,
+        clients=task.clients,
+        rounds=rounds,
+        base_probabilities=base_probabilities(task, drawn_from, option),
+        stream="uplink" if option == "links" else "downlink",
+        option=option,
+    )
+    return Timetable.draw(scheme, setting, options)
+
+
+def take_probability_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Take out those options of a section that are not the scheme's own."""
+    return {k: options.pop(k) for k in ProbabilityOptions.__dataclass_fields__ if k in options}
+
+
+def simulate(
+    task: Task,
+    algorithm: AlgorithmLike = "fedpbc",
+    links: LinksLike = "bernoulli_varying",
+    *,
+    rounds: int = 500,
+    downlink: LinksLike = "always",
+    seed: int | None = None,
+    global_lr: float = 1.0,
+    evaluate_every: int = 10,
+    views: Sequence[str] | None = None,
+    engine: str = "auto",
+    out: Path | str | None = None,
+    on_round: Callable[[int, Metrics | None], None] | None = None,
+) -> Result:
+    """Train a task with an algorithm over unreliable links.
+
+    Args:
+        task: what is minimised, such as a ``Supervised``.
+        algorithm: a name, a name with options (``{"name": "fedau", "cutoff": 20}``) or a class.
+        links: the uplinks: a scheme's name, a name with options, a scheme's function, a bool table
+            (rounds × clients) or a ``Timetable``.
+        rounds: T; a table's own number if it is one.
+        downlink: the same for the way back; a client that does not hear keeps what it has.
+        seed: of the links; the task's own unless given.
+        global_lr: η_g.
+        evaluate_every: rounds between evaluations.
+        views: which models are judged; None: all that the algorithm has.
+        engine: «auto», «serial» or «stacked».
+        out: a folder for the run; a run that was interrupted there goes on.
+        on_round: called after every round with its number and its metrics, if it was evaluated.
+
+    Example:
+        >>> from fedpbc.tasks import Quadratic
+        >>> task = Quadratic([[0.0], [100.0]])
+        >>> result = simulate(task, "fedpbc", {"name": "bernoulli", "p": 0.5}, rounds=200)
+        >>> abs(float(result.models["mean"]) - 50) < 1
+        True
+    """
+    own_seed = task.seed if seed is None else seed
+    uplink = draw_timetable(links, task, rounds, own_seed)
+    simulation, chosen = make_simulation(
+        task,
+        make_algorithm(algorithm, task, global_lr),
+        uplink,
+        downlink,
+        seed=own_seed,
+        evaluate_every=evaluate_every,
+        views=views,
+        engine=engine,
+    )
+    if out is None:
+        metrics = []
+        for found in simulation.steps():
+            if found is not None:
+                metrics.append(found)
+            if on_round is not None:
+                on_round(simulation.progress.round, found)
+        return Result(metrics, simulation.view_models(), task.layout, chosen)
+    from fedpbc.runs.start import run_in_folder
+
+    described = {
+        "algorithm": simulation.algorithm.name,
+        "links": _described(links),
+        "downlink": _described(downlink),
+        "rounds": uplink.rounds,
+        "seed": own_seed,
+        "clients": task.clients,
+        "evaluate_every": evaluate_every,
+        "views": list(simulation.views),
+        "train": {**asdict(task.training), "global_learning_rate": global_lr},
+        "task": {"name": "python"},
+    }
+    metrics = run_in_folder(simulation, chosen, Path(out), described, on_round)
+    return Result(metrics, simulation.view_models(), task.layout, chosen)
+
+
+def make_simulation(
+    task: Task,
+    algorithm: Algorithm,
+    uplink: Timetable,
+    downlink: LinksLike = "always",
+    *,
+    seed: int,
+    evaluate_every: int = 10,
+    views: Sequence[str] | None = None,
+    engine: str = "auto",
+) -> tuple[Simulation, str]:
+    """A simulation at its beginning, and one line on its engine."""
+    name = downlink.get("name") if isinstance(downlink, Mapping) else downlink
+    lossy = None
+    if not (isinstance(name, str) and name == "always"):
+        lossy = draw_timetable(downlink, task, uplink.rounds, seed, option="downlink")
+    chosen, line = choose_engine(engine, task)
+    simulation = Simulation(
+        task, algorithm, chosen, uplink, lossy, evaluate_every=evaluate_every, views=views
+    )
+    return simulation, line
+
+
+def _described(links: LinksLike) -> dict[str, Any]:
+    """Links as a configuration can show them."""
+    if isinstance(links, Timetable | np.ndarray):
+        return {"name": "table"}
+    if isinstance(links, Mapping):
+        return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in links.items()}
+    return {"name": links if isinstance(links, str) else links.__name__}

@@ -1,0 +1,37 @@
+"""Who gets through to the server in which round.
+
+A link scheme sees a seed and shapes, never a model, so the whole :class:`Timetable` is drawn before
+training starts. To add a scheme, write a generator function under :func:`link_scheme`.
+"""
+
+from __future__ import annotations
+
+# One line a scheme: importing its module registers it.
+from fedpbc.links import (  # noqa: F401
+    always,
+    bernoulli,
+    bernoulli_varying,
+    cyclic,
+    cyclic_reset,
+    markov,
+    markov_varying,
+    table,
+    trace,
+)
+from fedpbc.links.probabilities import class_rates, from_data, varying
+from fedpbc.links.scheme import SCHEMES, LinkScheme, Row, Setting, find_scheme, link_scheme
+from fedpbc.links.timetable import Timetable, from_table
+
+__all__ = [
+    "SCHEMES",
+    "LinkScheme",
+    "Row",
+    "Setting",
+    "Timetable",
+    "class_rates",
+    "find_scheme",
+    "from_data",
+    "from_table",
+    "link_scheme",
+    "varying",
+]

@@ -1,0 +1,74 @@
+"""How likely each client's link is up: p_i from the data it holds, and p_i^t over time."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedpbc.errors import InputError, Words
+from fedpbc.randomness import generator
+
+__all__ = ["class_rates", "from_data", "varying"]
+
+
+def class_rates(seed: int, classes: int, sigma: float = 10.0) -> NDArray[np.float64]:
+    """The vector r: ``classes`` draws of lognormal(0, sigma²), divided by their sum.
+
+    With the default sigma one or two classes take nearly everything: clients that hold them are
+    heard often, the others hardly ever. Uplink and downlink share r, since it depends on the seed
+    alone.
+
+    Example:
+        >>> class_rates(seed=1, classes=4, sigma=0).tolist()
+        [0.25, 0.25, 0.25, 0.25]
+    """
+    if classes < 1:
+        raise InputError("classes", classes, "at least 1")
+    if not 0 <= sigma < math.inf:
+        raise InputError("links.sigma", sigma, "a number from 0 up")
+    exponents = sigma * generator(seed, "class rates").standard_normal(classes)
+    # Shifting by the largest cancels in the ratio, and no sigma overflows.
+    rates = np.exp(exponents - exponents.max())
+    return np.asarray(rates / rates.sum(), dtype=np.float64)
+
+
+def from_data(
+    seed: int, class_shares: ArrayLike, sigma: float = 10.0, delta: float = 0.02
+) -> NDArray[np.float64]:
+    """p_i = max(delta, ⟨r, ν_i⟩), where row i of ``class_shares`` is ν_i, the classes i holds.
+
+    Example:
+        >>> from_data(seed=1, class_shares=[[1, 0], [0.5, 0.5]], sigma=0).tolist()
+        [0.5, 0.5]
+    """
+    shares = np.ascontiguousarray(class_shares, dtype=np.float64)
+    if shares.ndim != 2 or 0 in shares.shape:
+        right = "a table of clients x classes"
+        raise InputError("class_shares", Words(f"an array of shape {shares.shape}"), right)
+    # Written so that a NaN is wrong too.
+    if not (shares.min() >= 0 and np.abs(shares.sum(axis=1) - 1).max() <= 1e-5):
+        right = "from 0 up and add up to 1 for each client"
+        raise InputError("class_shares", Words("not shares"), right)
+    if not 0 <= delta <= 1:
+        raise InputError("links.delta", delta, "a number from 0 to 1")
+    rates = class_rates(seed, shares.shape[1], sigma)
+    # Not a matrix product: BLAS may round row i otherwise when there are more rows.
+    likely: NDArray[np.float64] = (shares * rates).sum(axis=1)
+    return np.clip(likely, delta, 1)
+
+
+def varying(
+    p: NDArray[np.float64], t: int, gamma: float = 0.4, period: float = 40.0
+) -> NDArray[np.float64]:
+    """p_i^t = p_i · [(1 − gamma) + gamma · sin(2πt / period)], clipped to [0, 1].
+
+    Example:
+        >>> varying(np.array([0.5]), t=10, gamma=0.4, period=40).tolist()
+        [0.5]
+        >>> varying(np.array([0.5]), t=0, gamma=0.4, period=40).tolist()
+        [0.3]
+    """
+    factor = (1 - gamma) + gamma * math.sin(2 * math.pi * t / period)
+    return np.clip(p * factor, 0, 1)

@@ -1,0 +1,163 @@
+"""What a link scheme is: a generator function of a setting that yields one row of links a round."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedpbc.errors import InputError, Words
+from fedpbc.options import Option, nearest, options_of
+from fedpbc.randomness import generator
+
+__all__ = ["SCHEMES", "LinkScheme", "Row", "Rows", "Setting", "find_scheme", "link_scheme"]
+
+Row: TypeAlias = NDArray[np.bool_]
+"""Whose link is up in one round: a bool a client."""
+
+Rows: TypeAlias = Iterator[Row | tuple[Row, NDArray[np.float64]]]
+"""One row a round, alone or with p_i^t, the chance that each link had of being up."""
+
+
+# Compared by identity: arrays have no single truth value.
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """All that a link scheme may know.
+
+    ``stream`` is "uplink" or "downlink": the two draw separately. ``option`` is the name of the
+    configuration's section, for error messages.
+
+    Example:
+        >>> setting = Setting(seed=1, clients=2, rounds=10, base_probabilities=np.array([0.1, 0.9]))
+        >>> setting.p.tolist()
+        [0.1, 0.9]
+    """
+
+    seed: int
+    clients: int
+    rounds: int
+    base_probabilities: NDArray[np.float64] | None = None
+    stream: str = "uplink"
+    option: str = "links"
+
+    def __post_init__(self) -> None:
+        for name, number in (("clients", self.clients), ("rounds", self.rounds)):
+            if number < 1:
+                raise InputError(name, number, "at least 1")
+        if self.base_probabilities is None:
+            return
+        p = np.asarray(self.base_probabilities, dtype=np.float64).view()
+        if p.shape != (self.clients,):
+            given = Words(f"an array of shape {p.shape}")
+            right = f"one number for each of the {self.clients} clients"
+            raise InputError(f"{self.option}.p", given, right)
+        wrong = ~((p >= 0) & (p <= 1))
+        if wrong.any():
+            client = int(wrong.argmax())
+            right = f"from 0 to 1 for each client, also client {client}"
+            raise InputError(f"{self.option}.p", float(p[client]), right)
+        # Schemes hand this very array on.
+        p.flags.writeable = False
+        object.__setattr__(self, "base_probabilities", p)
+
+    @property
+    def p(self) -> NDArray[np.float64]:
+        """The base probability of each client."""
+        if self.base_probabilities is None:
+            right = "given: this task has no classes to draw probabilities from"
+            raise InputError(f"{self.option}.p", Words("missing"), right)
+        return self.base_probabilities
+
+    def uniform(self, t: int) -> NDArray[np.float64]:
+        """One number in [0, 1) a client for round ``t``: client i's is the same in any fleet.
+
+        Example:
+            >>> few, many = Setting(1, clients=2, rounds=9), Setting(1, clients=50, rounds=9)
+            >>> bool((few.uniform(3) == many.uniform(3)[:2]).all())
+            True
+        """
+        return generator(self.seed, self.stream, t).random(self.clients)
+
+    def generator(self, purpose: str, first: int = 0, second: int = 0) -> np.random.Generator:
+        """For draws that are not one a round, such as a cycle's offset.
+
+        Example:
+            >>> up, down = Setting(1, 3, 9), Setting(1, 3, 9, stream="downlink")
+            >>> bool(up.generator("offset").random() == down.generator("offset").random())
+            False
+        """
+        return generator(self.seed, f"{self.stream}/{purpose}", first, second)
+
+
+@dataclass(frozen=True)
+class LinkScheme:
+    """A registered scheme: its name, its function, and what to say about it.
+
+    Example:
+        >>> print(*find_scheme("cyclic").options.values())
+        cycle=100
+    """
+
+    name: str
+    rows: Callable[..., Rows]
+    summary: str
+    options: dict[str, Option]
+
+
+SCHEMES: dict[str, LinkScheme] = {}
+"""Every scheme by name."""
+
+_Function = TypeVar("_Function", bound=Callable[..., Rows])
+
+
+def link_scheme(function: _Function) -> _Function:
+    """Register a link scheme under the function's name; the function itself stays as it is.
+
+    The function takes a :class:`Setting`, and its options as keyword-only parameters, and yields
+    one row a round: a bool for each client, or that and the probabilities that ``fedavg_known``
+    is to divide by. Each row must be a pure function of the setting and the options: draw from
+    ``setting.uniform(t)`` or ``setting.generator(...)``.
+
+    Example:
+        >>> @link_scheme
+        ... def every_other(setting, *, first: int = 0):
+        ...     '''Up in every other round.'''
+        ...     for t in range(setting.rounds):
+        ...         yield np.full(setting.clients, t % 2 == first)
+        >>> SCHEMES.pop("every_other").summary
+        'Up in every other round.'
+    """
+    name = function.__name__
+    known = SCHEMES.get(name)
+    if known and _origin(known.rows) != _origin(function):
+        raise InputError("link scheme", name, f"a new name: {_origin(known.rows)} has this one")
+    signature = inspect.signature(function)
+    kinds = [parameter.kind.name for parameter in signature.parameters.values()]
+    if not kinds or kinds[0] == "KEYWORD_ONLY" or set(kinds[1:]) - {"KEYWORD_ONLY"}:
+        given = Words(f"{name}{signature}")
+        raise InputError("link scheme", given, f"{name}(setting, *, option=default, ...)")
+    summary = (inspect.getdoc(function) or "").partition("\n")[0]
+    SCHEMES[name] = LinkScheme(name, function, summary, options_of(function))
+    return function
+
+
+def find_scheme(name: str, option: str = "links") -> LinkScheme:
+    """The scheme of that name; ``option`` is what an error message calls the choice.
+
+    Example:
+        >>> find_scheme("bernouli")
+        Traceback (most recent call last):
+        fedpbc.errors.InputError: links is 'bernouli', but should be one of ... meant 'bernoulli'?
+    """
+    if name not in SCHEMES:
+        raise InputError(option, name, nearest(name, SCHEMES))
+    return SCHEMES[name]
+
+
+def _origin(function: Callable[..., Rows]) -> str:
+    """Where a function is written: the same after its module is imported again."""
+    return f"{function.__module__}.{function.__qualname__}"

@@ -1,0 +1,69 @@
+"""Links from one's own timetable in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedpbc.errors import InputError
+from fedpbc.links.scheme import Row, Setting, link_scheme
+
+__all__ = ["table"]
+
+
+@link_scheme
+def table(setting: Setting, *, file: str) -> Iterator[Row]:
+    """Your own timetable: a file of 0 and 1, a row a round, a column a client.
+
+    ``file`` is an ``.npy`` array or a CSV without a header. Rows beyond the run's rounds are not
+    used. Both kinds are read row by row, so a table may be larger than memory.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder, "links.csv")
+        ...     _ = path.write_text("1,0\\n0,1\\n")
+        ...     [up.tolist() for up in table(Setting(1, clients=2, rounds=2), file=str(path))]
+        [[True, False], [False, True]]
+    """
+    option, right = f"{setting.option}.file", f"{setting.rounds} rows of {setting.clients} 0s or 1s"
+    rows = _npy_rows(Path(file)) if Path(file).suffix == ".npy" else _csv_rows(Path(file))
+    for t in range(setting.rounds):
+        try:
+            row = next(rows, None)
+        except OSError as error:
+            raise InputError(option, file, f"a file that can be read: {error.strerror}") from None
+        except ValueError:
+            raise InputError(option, file, f"{right}: it is damaged at row {t}") from None
+        if row is None:
+            raise InputError(option, file, f"{right}: it has {t} rows")
+        if len(row) != setting.clients:
+            raise InputError(option, file, f"{right}: row {t} has {len(row)} columns")
+        up = row == 1
+        if not (up | (row == 0)).all():
+            raise InputError(option, file, f"{right}: row {t} holds another value")
+        yield up
+
+
+def _npy_rows(path: Path) -> Iterator[NDArray[Any]]:
+    array = np.lib.format.open_memmap(path, mode="r")
+    if array.ndim != 2 or array.dtype.kind not in "biuf":
+        raise ValueError("not a table of numbers")
+    # Plain arrays: a row must not keep the file mapped.
+    yield from map(np.array, array)
+
+
+def _csv_rows(path: Path) -> Iterator[NDArray[Any]]:
+    with path.open(encoding="utf-8-sig") as lines:
+        for line in filter(None, map(str.strip, lines)):
+            characters = np.frombuffer(line.encode(), dtype=np.uint8)
+            if len(line) % 2 and (characters[1::2] == ord(",")).all():
+                # Single digits and commas: a hundred times faster than parsing numbers.
+                yield characters[::2] - np.uint8(ord("0"))
+            else:
+                numbers = line.lower().replace("true", "1").replace("false", "0")
+                yield np.loadtxt([numbers], delimiter=",", ndmin=1)

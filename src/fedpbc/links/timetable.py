@@ -1,0 +1,174 @@
+"""The whole timetable of a run: who gets through in which round, drawn before training starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from itertools import islice, repeat
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedpbc.errors import InputError, Words
+from fedpbc.links.scheme import LinkScheme, Row, Rows, Setting, find_scheme
+from fedpbc.options import checked
+
+__all__ = ["Timetable", "from_table"]
+
+
+class Timetable:
+    """Who gets through in which round.
+
+    Eight clients share a byte: a million clients over 10,000 rounds take 1.25 GB. Made by
+    :meth:`draw` or :func:`from_table`.
+
+    Example:
+        >>> from fedpbc.links import Setting
+        >>> timetable = Timetable.draw("always", Setting(seed=1, clients=3, rounds=5))
+        >>> timetable.active(4).tolist()
+        [0, 1, 2]
+    """
+
+    def __init__(
+        self, packed: NDArray[np.uint8], clients: int, rerun: Callable[[], Rows] | None = None
+    ) -> None:
+        self.clients, self.rounds = clients, len(packed)
+        self._packed = packed
+        # Yields (row, p) once more; none for schemes that say nothing of probabilities.
+        self._rerun = rerun
+
+    @classmethod
+    def draw(
+        cls,
+        scheme: LinkScheme | str,
+        setting: Setting,
+        options: Mapping[str, object] = MappingProxyType({}),
+    ) -> Timetable:
+        """Run a scheme for all rounds; wrong options, rows or probabilities are an InputError.
+
+        Example:
+            >>> from fedpbc.links import Setting
+            >>> setting = Setting(seed=1, clients=2, rounds=9, base_probabilities=[0.5, 1.0])
+            >>> Timetable.draw("cyclic", setting, {"cycle": 3}).shares()[1]
+            np.float64(1.0)
+        """
+        if isinstance(scheme, str):
+            scheme = find_scheme(scheme, setting.option)
+        run = partial(scheme.rows, setting, **checked(scheme.rows, options, setting.option))
+        name = f"{setting.option} {scheme.name}"
+        packed = np.empty((setting.rounds, -(-setting.clients // 8)), dtype=np.uint8)
+        drawn, told = 0, set[bool]()
+        for t, item in enumerate(islice(run(), setting.rounds)):
+            row, p = item if isinstance(item, tuple) else (item, None)
+            _check(f"{name}: row {t}", row, setting.clients, np.bool_)
+            if p is not None:
+                _check(f"{name}: p of round {t}", p, setting.clients, np.float64)
+                # Written so that a NaN is wrong too.
+                if not (p.min() >= 0 and p.max() <= 1):
+                    raise InputError(f"{name}: p of round {t}", Words("out of range"), "0 to 1")
+            packed[t] = np.packbits(row)
+            told.add(p is not None)
+            drawn = t + 1
+        if drawn < setting.rounds:
+            raise InputError(name, Words(f"{drawn} rows"), f"{setting.rounds}, one a round")
+        if len(told) > 1:
+            given = Words("rows with and without probabilities")
+            raise InputError(name, given, "either the one or the other")
+        return cls(packed, setting.clients, run if True in told else None)
+
+    def up(self, t: int) -> Row:
+        """Whether each client's link is up in round ``t``.
+
+        Example:
+            >>> from_table([[1, 0], [1, 1]]).up(0)
+            array([ True, False])
+        """
+        if not 0 <= t < self.rounds:
+            raise InputError("round", t, f"from 0 to {self.rounds - 1}")
+        return np.unpackbits(self._packed[t], count=self.clients).view(np.bool_)
+
+    def active(self, t: int) -> NDArray[np.int64]:
+        """The clients that get through in round ``t``, ascending: the paper's A^t.
+
+        Example:
+            >>> from_table([[1, 0], [1, 1]]).active(1)
+            array([0, 1])
+        """
+        return np.flatnonzero(self.up(t))
+
+    def next_contact(self, client: int, after: int) -> int | None:
+        """The first round later than ``after`` in which the client gets through, if there is one.
+
+        Example:
+            >>> timetable = from_table([[1, 0], [1, 1]])
+            >>> timetable.next_contact(1, after=-1), timetable.next_contact(1, after=1)
+            (1, None)
+        """
+        if not 0 <= client < self.clients:
+            raise InputError("client", client, f"from 0 to {self.clients - 1}")
+        column, bit = self._packed[:, client >> 3], 128 >> (client & 7)
+        # In growing blocks: most contacts are near, and a client that never comes back costs
+        # one pass over its column.
+        start, size = max(0, after + 1), 32
+        while start < self.rounds:
+            block = column[start : start + size] & bit
+            first = int(block.argmax())
+            if block[first]:
+                return start + first
+            start, size = start + size, 2 * size
+        return None
+
+    def shares(self) -> NDArray[np.float64]:
+        """Each client's share of rounds in which it gets through.
+
+        Example:
+            >>> from_table([[1, 0], [1, 1]]).shares().tolist()
+            [1.0, 0.5]
+        """
+        counts = np.zeros(self.clients, dtype=np.int64)
+        for t in range(self.rounds):
+            counts += self.up(t)
+        return counts / self.rounds
+
+    def probabilities(self, start: int = 0) -> Iterator[NDArray[np.float64]]:
+        """p_i^t for t = start, start + 1, …: what ``fedavg_known`` divides by.
+
+        It is what the scheme says, or each client's share of active rounds where it says nothing
+        (``table``, ``trace``). Not stored: the scheme is run again beside the round loop.
+
+        Example:
+            >>> [p.tolist() for p in from_table([[1, 0], [1, 1]]).probabilities()]
+            [[1.0, 0.5], [1.0, 0.5]]
+        """
+        if self._rerun is None:
+            yield from repeat(self.shares(), self.rounds - start)
+        else:
+            for item in islice(self._rerun(), start, self.rounds):
+                yield item[1]
+
+
+def from_table(table: ArrayLike) -> Timetable:
+    """A timetable from an array of rounds x clients, of bools or of 0 and 1.
+
+    Example:
+        >>> from_table([[1, 0, 0], [0, 1, 1]]).active(1)
+        array([1, 2])
+    """
+    rows = np.asarray(table)
+    if rows.ndim != 2 or 0 in rows.shape:
+        given = Words(f"an array of shape {rows.shape}")
+        raise InputError("the table", given, "of rounds x clients, at least one of each")
+    if not np.isin(rows, (0, 1)).all():
+        raise InputError("the table", Words("an array with other values"), "of 0 and 1")
+    return Timetable(np.packbits(rows.astype(np.bool_), axis=1), rows.shape[1])
+
+
+def _check(name: str, array: object, clients: int, kind: type[np.generic]) -> None:
+    """Raise unless ``array`` is one value of that kind a client."""
+    given = f"a {type(array).__name__}"
+    if isinstance(array, np.ndarray):
+        if array.shape == (clients,) and array.dtype == kind:
+            return
+        given = f"a {array.dtype} array of shape {array.shape}"
+    raise InputError(name, Words(given), f"a {np.dtype(kind)} array of shape ({clients},)")

@@ -1,0 +1,137 @@
+"""Links as real devices had them: a recorded trace, replayed."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import numpy as np
+from annotated_types import Gt
+from numpy.typing import NDArray
+
+from fedpbc.errors import InputError
+from fedpbc.links.scheme import Row, Setting, link_scheme
+
+__all__ = ["trace"]
+
+_COLUMNS = ["client", "online_from_s", "online_until_s"]
+
+
+@link_scheme
+def trace(
+    setting: Setting, *, file: str, round_seconds: Annotated[float, Gt(0)] = 600.0
+) -> Iterator[Row]:
+    """Replays a recorded trace: up where the device was online at the end of the round.
+
+    ``file`` is a CSV of client, online_from_s, online_until_s; ``round_seconds`` is how long a
+    round takes. Past its end the trace starts again. Clients beyond the recorded devices reuse
+    them in turn, each shifted in time by a random part of the trace.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder, "phones.csv")
+        ...     _ = path.write_text("client,online_from_s,online_until_s\\na,0,20\\nb,20,30\\n")
+        ...     setting = Setting(seed=1, clients=2, rounds=3)
+        ...     [up.tolist() for up in trace(setting, file=str(path), round_seconds=10.0)]
+        [[True, False], [False, True], [True, False]]
+    """
+    events = _events(*_read(file, f"{setting.option}.file"))
+    client = np.arange(setting.clients)
+    device = client % events.devices
+    shift = setting.generator("shift").random(setting.clients) * events.length
+    shift[: events.devices] = 0
+
+    # Most links stay as they are for many rounds, so each is looked up only when its next event is
+    # due; a little early, so that rounding cannot make it late.
+    up = np.zeros(setting.clients, dtype=np.bool_)
+    due = np.full(setting.clients, -np.inf)
+    for t in range(setting.rounds):
+        now = (t + 1) * round_seconds
+        late = np.flatnonzero(due <= now)
+        place = (now + shift[late]) % events.length
+        up[late], wait = events.look_up(device[late], place)
+        due[late] = now + wait - 1e-9 * events.length
+        yield up.copy()
+
+
+class _Events(NamedTuple):
+    """Where devices come online or go offline, sorted by device and time."""
+
+    devices: int
+    length: float
+    moments: NDArray[np.float64]  # every time at which anything happens, once, ascending
+    keys: NDArray[np.int64]  # device and rank of the event's time, in one number
+    times: NDArray[np.float64]
+    online: NDArray[np.bool_]  # before event k, and after the last
+
+    def look_up(
+        self, device: NDArray[np.int64], place: NDArray[np.float64]
+    ) -> tuple[Row, NDArray[np.float64]]:
+        """Whether each device is online at its place in the trace, and how long that stays so."""
+        k = np.searchsorted(self.keys, _keys(device, self.moments, place), side="right")
+        return self.online[k], self.times[k] - place
+
+
+def _keys(
+    device: NDArray[np.int64], moments: NDArray[np.float64], times: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    # Ranks are exact, where the sum of a device's offset and a time would be rounded.
+    return device * (len(moments) + 1) + np.searchsorted(moments, times, side="right")
+
+
+def _events(
+    device: NDArray[np.int64], start: NDArray[np.float64], until: NDArray[np.float64]
+) -> _Events:
+    devices, length = int(device.max()) + 1, float(until.max())
+    # A device's last event is the trace's end, so that its next event is never another's.
+    owners = np.concatenate([device, device, np.arange(devices)])
+    times = np.concatenate([start, until, np.full(devices, length)])
+    changes = np.repeat([1, -1, 0], [len(start), len(until), devices])
+    moments = np.unique(times)
+    keys = _keys(owners, moments, times)
+    order = np.argsort(keys, kind="stable")
+    # Counting open intervals, not just turning on and off, lets intervals overlap.
+    depth = np.concatenate([[0], np.cumsum(changes[order])])
+    return _Events(devices, length, moments, keys[order], times[order], depth > 0)
+
+
+def _read(
+    file: str, option: str
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    """Device numbers in order of first appearance, and the interval on each line."""
+    right = f"a CSV of {', '.join(_COLUMNS)}"
+    numbers: dict[str, int] = {}
+    device, start, until = [], [], []
+    try:
+        with Path(file).open(encoding="utf-8-sig", newline="") as lines:
+            reader = csv.reader(lines)
+            header = [name.strip() for name in next(reader, [])]
+            if header != _COLUMNS:
+                raise InputError(option, file, f"{right}: its first line is {_shown(header)}")
+            for fields in filter(None, reader):
+                try:
+                    name, a, b = fields[0].strip(), *map(float, fields[1:])
+                except ValueError:
+                    name, a, b = "", 0, 0
+                if not (name and 0 <= a < b < np.inf):
+                    where = f"line {reader.line_num} is {_shown(fields)}"
+                    more = f"0 <= online_from_s < online_until_s on every line: {where}"
+                    raise InputError(option, file, f"{right}, {more}")
+                device.append(numbers.setdefault(name, len(numbers)))
+                start.append(a)
+                until.append(b)
+    except OSError as error:
+        raise InputError(option, file, f"a file that can be read: {error.strerror}") from None
+    except (UnicodeDecodeError, csv.Error):
+        raise InputError(option, file, f"{right}: it cannot be read as one") from None
+    if not device:
+        raise InputError(option, file, f"{right}: it has no intervals")
+    return np.array(device), np.array(start), np.array(until)
+
+
+def _shown(fields: list[str]) -> str:
+    # A damaged file can be one endless line.
+    return repr(",".join(fields)[:60])

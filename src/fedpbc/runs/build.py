@@ -1,0 +1,91 @@
+"""From a configuration to a simulation."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from functools import lru_cache
+
+from fedpbc.arrays import read_array
+from fedpbc.data import DataSet, channel_statistics
+from fedpbc.data import load as load_data
+from fedpbc.errors import InputError
+from fedpbc.experiment import draw_timetable, make_algorithm, make_simulation
+from fedpbc.models import build_model
+from fedpbc.runs.config import Config
+from fedpbc.simulation import Simulation
+from fedpbc.tasks import LocalTraining, Quadratic, Supervised, Task
+
+__all__ = ["build_simulation", "build_task", "data_fingerprint"]
+
+PAPER_MODELS = {"svhn": "cnn_svhn", "cifar10": "cnn_cifar10", "cinic10": "cnn_cinic10"}
+DEFAULT_CLIENTS = 100
+
+
+def build_simulation(config: Config) -> tuple[Simulation, str]:
+    """A simulation at its beginning, and one line on its engine.
+
+    Example:
+        >>> config = Config.from_dict({"data": "digits", "clients": 10, "rounds": 3})
+        >>> simulation, engine = build_simulation(config)
+        >>> engine
+        'stacked: a small dense model, 4,810 parameters'
+    """
+    general = config.general
+    task = build_task(config)
+    algorithm = make_algorithm(config.algorithm, task, config.train.global_learning_rate)
+    return make_simulation(
+        task,
+        algorithm,
+        draw_timetable(config.links, task, general.rounds, general.seed),
+        config.downlink,
+        seed=general.seed,
+        evaluate_every=general.evaluate_every,
+        views=general.views,
+        engine=general.engine,
+    )
+
+
+def build_task(config: Config) -> Task:
+    """What the configuration says is minimised."""
+    general = config.general
+    train = asdict(config.train)
+    train.pop("global_learning_rate")
+    training = LocalTraining(**train)
+    if config.task.name == "quadratic":
+        targets = read_array(str(config.task.targets), "task.targets")
+        task = Quadratic(targets, training=training, seed=general.seed)
+        if general.clients not in (None, task.clients):
+            right = f"left out, or {task.clients}: that many targets there are"
+            raise InputError("clients", general.clients, right)
+        return task
+    data = load_cached(config.data.name, config.data.dir)
+    height, width, channels = data.train.inputs.shape[1:]
+    name = config.model.name or PAPER_MODELS.get(data.name, "mlp")
+    shape = height, width, channels
+    means, deviations = channel_statistics(data.train.inputs)
+    return Supervised(
+        build_model(name, shape, len(data.classes), general.seed),
+        (data.train.inputs, data.train.labels),
+        (data.test.inputs, data.test.labels),
+        clients=DEFAULT_CLIENTS if general.clients is None else general.clients,
+        alpha=config.data.alpha,
+        training=training,
+        seed=general.seed,
+        crop_padding=data.crop_padding,
+        flip=data.flip,
+        normalise=(means.tolist(), deviations.tolist()),
+        train_samples=config.data.train_samples,
+    )
+
+
+@lru_cache(maxsize=2)
+def load_cached(name: str, folder: str | None) -> DataSet:
+    """A data set, kept for the next run of the same process."""
+    return load_data(name, folder)
+
+
+def data_fingerprint(config: Config) -> str:
+    """Tells whether a run's data is still what it was begun with."""
+    if config.task.name == "quadratic":
+        return ""  # A run keeps a copy of its targets.
+    return load_cached(config.data.name, config.data.dir).fingerprint()

@@ -1,0 +1,125 @@
+"""A run's state as one safetensors file, and back to the bit.
+
+Tensors and arrays go into the file once each, however many clients share them; everything else,
+with references to them, is JSON in its header. A checksum tells a damaged file from a whole one.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from fedpbc.errors import FedpbcError
+from fedpbc.runs.atomic import write_atomically
+
+__all__ = ["DamagedCheckpointError", "load_state", "save_state"]
+
+
+class DamagedCheckpointError(FedpbcError):
+    """A checkpoint that cannot be read back whole."""
+
+
+def save_state(path: Path, state: Mapping[str, Any]) -> None:
+    """Write nested dicts and lists of tensors, arrays, numbers and strings.
+
+    Example:
+        >>> import tempfile
+        >>> place = Path(tempfile.mkdtemp()) / "state.safetensors"
+        >>> save_state(place, {"x": torch.ones(2), "rounds": np.arange(3), "memory": {7: 0.5}})
+        >>> load_state(place)["memory"]
+        {7: 0.5}
+    """
+    pool = Pool()
+    header = pool.put(state)
+    metadata = {
+        "format": "fedpbc-1",
+        "state": json.dumps(header),
+        "checksum": checksum(pool.tensors),
+    }
+    write_atomically(path, lambda place: save_file(pool.tensors, place, metadata))
+
+
+def load_state(path: Path) -> Any:
+    """What :func:`save_state` wrote; raises DamagedCheckpointError if it is not whole."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            # Copies: a memory map would follow the file when it is replaced.
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+        header = json.loads(metadata["state"])
+        if metadata["checksum"] != checksum(tensors):
+            raise DamagedCheckpointError(f"{path} is damaged: its checksum does not fit")
+    except (SafetensorError, OSError, KeyError, ValueError) as error:
+        raise DamagedCheckpointError(f"{path} is damaged: {error}") from error
+    return take(header, tensors)
+
+
+def checksum(tensors: Mapping[str, Tensor]) -> str:
+    """A checksum over all values."""
+    value = 0
+    for name in sorted(tensors):
+        content = tensors[name].detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        value = zlib.crc32(content.numpy().data, zlib.crc32(name.encode(), value))
+    return f"{value:08x}"
+
+
+class Pool:
+    """The tensors of a state, each once."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, Tensor] = {}
+        self._names: dict[int, str] = {}
+        self._alive: list[Any] = []
+
+    def put(self, value: Any) -> Any:
+        """The JSON for a value; its tensors go into the pool."""
+        if isinstance(value, bool | int | float | str) or value is None:
+            return value
+        if isinstance(value, np.generic):
+            return self.put(value.item())
+        if isinstance(value, Tensor):
+            return {"tensor": self._name(value)}
+        if isinstance(value, np.ndarray):
+            return {"array": self._name(value)}
+        if isinstance(value, Mapping):
+            return {"map": [[self.put(k), self.put(v)] for k, v in value.items()]}
+        if isinstance(value, list | tuple):
+            return {"list": [self.put(item) for item in value]}
+        raise FedpbcError(
+            f"a checkpoint cannot hold a {type(value).__name__}: keep tensors, arrays, numbers and "
+            "strings in an algorithm's attributes (or dicts and lists of them)"
+        )
+
+    def _name(self, value: Tensor | np.ndarray[Any, Any]) -> str:
+        if id(value) not in self._names:
+            name = str(len(self._names))
+            self._names[id(value)] = name
+            # While it is held here, no other object can get its id.
+            self._alive.append(value)
+            tensor = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+            # Tensors that share memory would be refused: each gets its own.
+            self.tensors[name] = tensor.detach().clone(memory_format=torch.contiguous_format)
+        return self._names[id(value)]
+
+
+def take(header: Any, tensors: Mapping[str, Tensor]) -> Any:
+    """The value that a header stands for; shared tensors are shared again."""
+    if not isinstance(header, dict):
+        return header
+    [(kind, content)] = header.items()
+    if kind == "tensor":
+        return tensors[content]
+    if kind == "array":
+        return tensors[content].numpy().copy()
+    if kind == "map":
+        return {take(k, tensors): take(v, tensors) for k, v in content}
+    return [take(item, tensors) for item in content]

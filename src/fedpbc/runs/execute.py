@@ -1,0 +1,138 @@
+"""Run a simulation in its folder: killed anywhere, it goes on to the same bits."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from typing import Any
+
+from fedpbc.algorithms import Algorithm
+from fedpbc.errors import DivergedError, FedpbcError
+from fedpbc.runs.folder import RunFolder
+from fedpbc.simulation import Metrics, Simulation
+from fedpbc.views import models_for_view
+
+__all__ = ["cost_of", "execute"]
+
+OnRound = Callable[[int, Metrics | None], None]
+
+CHECKPOINT_SECONDS = 30.0
+CHECKPOINT_SHARE = 0.05
+"""At most this share of the time goes into writing checkpoints."""
+
+
+def execute(
+    simulation: Simulation,
+    folder: RunFolder,
+    *,
+    engine: str,
+    about: Mapping[str, Any],
+    checkpoint_every: int = 0,
+    on_start: Callable[[int, int, str], None] | None = None,
+    on_round: OnRound | None = None,
+    on_note: Callable[[str], None] | None = None,
+) -> dict[str, Any]:
+    """Run what is left of a run and write down how it ended.
+
+    Args:
+        simulation: at its beginning; a checkpoint in the folder moves it on.
+        folder: the run's, locked by the caller.
+        engine: one line on the engine.
+        about: what identifies the run, for the summary; a checkpoint of another run is refused.
+        checkpoint_every: rounds; 0: about every half minute.
+        on_start: called with the rounds done, all rounds, and the line on the engine.
+        on_round: called after every round.
+        on_note: called with lines that a person should see.
+    """
+    state, complaints = folder.load_checkpoint()
+    for line in complaints:
+        if on_note is not None:
+            on_note(f"{line}; " + ("an older one is used" if state else "beginning anew"))
+    if state is not None:
+        if state["about"] != dict(about):
+            raise FedpbcError(f"{folder.path} belongs to another run: its data or options changed")
+        simulation.restore(state["simulation"])
+    folder.cut_metrics(simulation.progress.round)
+    if on_start is not None:
+        on_start(simulation.progress.round, simulation.rounds, engine)
+
+    def checkpoint() -> float:
+        began = time.monotonic()
+        saved = {"about": dict(about), "simulation": simulation.state()}
+        folder.save_checkpoint(simulation.progress.round, saved)
+        return time.monotonic() - began
+
+    last, wait = time.monotonic(), CHECKPOINT_SECONDS
+    try:
+        for metrics in simulation.steps():
+            done = simulation.progress.round
+            if metrics is not None:
+                folder.append_metrics(metrics.as_dict())
+            if checkpoint_every:
+                due = done % checkpoint_every == 0
+            else:
+                due = time.monotonic() - last > wait
+            if due and done < simulation.rounds:
+                wait = max(CHECKPOINT_SECONDS, checkpoint() / CHECKPOINT_SHARE)
+                last = time.monotonic()
+            if on_round is not None:
+                on_round(done, metrics)
+    except DivergedError:
+        # The simulation stands before the round that failed, which is worth keeping.
+        if simulation.progress.round:
+            checkpoint()
+        raise
+    finally:
+        simulation.engine.close()
+    summary = summarise(simulation, folder, engine, about)
+    folder.save_final(
+        simulation.view_models(),
+        simulation.task.layout,
+        {"algorithm": simulation.algorithm.name, "rounds": str(simulation.rounds)},
+    )
+    folder.save_summary(summary)
+    return summary
+
+
+def summarise(
+    simulation: Simulation, folder: RunFolder, engine: str, about: Mapping[str, Any]
+) -> dict[str, Any]:
+    """How a run ended."""
+    last = folder.metrics()[-1]
+    return {
+        **about,
+        "rounds": simulation.rounds,
+        "clients": simulation.task.clients,
+        "parameters": simulation.task.layout.dimension,
+        "views": last["views"],
+        "cost": cost_of(type(simulation.algorithm), simulation.task.clients, simulation.views)
+        | {"local_steps": last["local_steps"], "uploads": last["uploads"]},
+        "engine": engine,
+        "seconds": last["seconds"],
+        "versions": {
+            "fedpbc": version("fedpbc"),
+            "torch": version("torch"),
+            "python": platform.python_version(),
+        },
+    }
+
+
+def cost_of(algorithm: type[Algorithm], clients: int, views: tuple[str, ...]) -> dict[str, Any]:
+    """How many models the server keeps for each view, and each client.
+
+    Example:
+        >>> from fedpbc.algorithms import MIFA
+        >>> cost_of(MIFA, 100, ("server", "averaged"))["models_on_server"]
+        {'server': 101, 'averaged': 102}
+    """
+    own = algorithm.models_on_server(clients)
+    return {
+        # The mean of all clients' models is nothing that a server could have.
+        "models_on_server": {
+            view: None if view == "mean" else own + models_for_view(view, clients) for view in views
+        },
+        "models_on_client": algorithm.models_on_client,
+        "vectors_per_upload": algorithm.vectors_per_upload,
+    }

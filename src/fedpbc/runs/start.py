@@ -1,0 +1,137 @@
+"""Start a run in a new folder, or go on with one that was begun."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from fedpbc.errors import FedpbcError, InputError, Words
+from fedpbc.runs.atomic import write_atomically
+from fedpbc.runs.build import build_simulation, data_fingerprint
+from fedpbc.runs.checkpoint import checksum
+from fedpbc.runs.config import Config, read_toml
+from fedpbc.runs.execute import OnRound, execute
+from fedpbc.runs.folder import RunFolder
+from fedpbc.simulation import Metrics, Simulation
+
+__all__ = ["Watcher", "resume_run", "run_in_folder", "start_run"]
+
+
+@dataclass(frozen=True)
+class Watcher:
+    """Who wants to know how a run goes."""
+
+    on_start: Callable[[int, int, str], None] | None = None
+    """Called with the rounds done, all rounds, and one line on the engine."""
+    on_round: OnRound | None = None
+    on_note: Callable[[str], None] | None = None
+
+
+def start_run(
+    config: Config, path: Path, *, overwrite: bool = False, watcher: Watcher | None = None
+) -> dict[str, Any]:
+    """Run a configuration in a new folder; gives the summary."""
+    # Everything that can be wrong is found before anything is written.
+    simulation, engine = build_simulation(config)
+    folder = RunFolder(path)
+    folder.create(overwrite=overwrite)
+    with folder.locked():
+        # The configuration goes last: from then on the folder holds a run.
+        write_atomically(folder.config_path, with_own_inputs(config, folder.path))
+        return _execute(config, simulation, engine, folder, watcher or Watcher())
+
+
+def resume_run(path: Path, *, watcher: Watcher | None = None) -> dict[str, Any]:
+    """Go on with a run that was stopped; gives the summary, at once if it is finished."""
+    folder = RunFolder(path)
+    if not folder.holds_run:
+        raise InputError("folder", str(path), "one that holds a run (there is no config.toml)")
+    if folder.finished:
+        return folder.summary()
+    given = read_toml(folder.config_path)
+    if isinstance(given.get("task"), dict) and given["task"].get("name") == "python":
+        raise FedpbcError(
+            f"{path} was started from Python with a task of its own: call simulate(…, "
+            f"out={str(path)!r}) there again, and it goes on"
+        )
+    config = Config.from_dict(given)
+    with folder.locked():
+        simulation, engine = build_simulation(config)
+        return _execute(config, simulation, engine, folder, watcher or Watcher())
+
+
+def _execute(
+    config: Config, simulation: Simulation, engine: str, folder: RunFolder, watcher: Watcher
+) -> dict[str, Any]:
+    about = {
+        "algorithm": config.algorithm["name"],
+        "links": config.links["name"],
+        "data": config.data.name if config.task.name == "classification" else config.task.name,
+        "seed": config.general.seed,
+        "data_fingerprint": data_fingerprint(config),
+    }
+    return execute(
+        simulation,
+        folder,
+        engine=engine,
+        about=about,
+        checkpoint_every=config.general.checkpoint_every,
+        on_start=watcher.on_start,
+        on_round=watcher.on_round,
+        on_note=watcher.on_note,
+    )
+
+
+def run_in_folder(
+    simulation: Simulation,
+    engine: str,
+    path: Path,
+    described: Mapping[str, Any],
+    on_round: OnRound | None,
+) -> list[Metrics]:
+    """Run a simulation that was made in Python; one that was interrupted there goes on."""
+    folder = RunFolder(path)
+    if not folder.holds_run:
+        folder.create()
+    if folder.finished:
+        right = "a new folder; load_view() reads the models of a finished run"
+        raise InputError("out", Words(f"{path}, which holds a finished run"), right)
+    with folder.locked():
+        write_atomically(folder.config_path, tomli_w.dumps(dict(described)))
+        about = {
+            "algorithm": simulation.algorithm.name,
+            "links": described["links"]["name"],
+            "data": "python",
+            "seed": described["seed"],
+            "data_fingerprint": checksum({"x0": simulation.algorithm.x}),
+        }
+        execute(simulation, folder, engine=engine, about=about, on_round=on_round)
+    return [Metrics.from_dict(line) for line in folder.metrics()]
+
+
+def with_own_inputs(config: Config, path: Path) -> str:
+    """The configuration as TOML, its files copied into the run's folder and named there."""
+    nested = config.to_dict()
+    for (section, option), file in config.files().items():
+        nested[section][option] = _copy(file, path / "inputs", f"{section}-{file.name}")
+    if config.general.plugins:
+        nested["plugins"] = [
+            _copy(Path(file), path / "inputs", Path(file).name) for file in config.general.plugins
+        ]
+    if nested.get("data", {}).get("dir"):
+        nested["data"]["dir"] = str(Path(nested["data"]["dir"]).resolve())
+    return tomli_w.dumps(nested)
+
+
+def _copy(file: Path, folder: Path, name: str) -> str:
+    folder.mkdir(exist_ok=True)
+    try:
+        shutil.copyfile(file, folder / name)
+    except OSError as error:
+        raise InputError(str(file), Words("unreadable"), f"a file to copy ({error})") from None
+    return f"inputs/{name}"

@@ -1,1 +1,121 @@
-"""Federated learning that stays unbiased when uplinks fail."""
+"""Federated learning that stays unbiased when uplinks fail.
+
+FedPBC and its rivals, simulated over unreliable links: pick a task, an algorithm and a link scheme,
+and call :func:`simulate`; or use the command line, ``fedpbc --help``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedpbc import theory
+    from fedpbc.algorithms import (
+        ALGORITHMS,
+        PAPER_ALGORITHMS,
+        Algorithm,
+        Fleet,
+        Round,
+        Update,
+        advance,
+        mean,
+        register_algorithm,
+    )
+    from fedpbc.comparison import Comparison, compare
+    from fedpbc.data import DataSet, Split, dirichlet_partition, load
+    from fedpbc.engine import ENGINES, Engine, Segment, Trained
+    from fedpbc.errors import DivergedError, FedpbcError, InputError, MissingExtraError
+    from fedpbc.experiment import Result, simulate
+    from fedpbc.links import SCHEMES, Setting, Timetable, link_scheme
+    from fedpbc.models import MODELS, Layout, build_model
+    from fedpbc.runs import Config, load_view, resume_run, start_run
+    from fedpbc.simulation import Metrics, Simulation
+    from fedpbc.tasks import Evaluation, LocalTraining, Quadratic, Supervised, Task
+
+__all__ = [
+    "ALGORITHMS",
+    "ENGINES",
+    "MODELS",
+    "PAPER_ALGORITHMS",
+    "SCHEMES",
+    "Algorithm",
+    "Comparison",
+    "Config",
+    "DataSet",
+    "DivergedError",
+    "Engine",
+    "Evaluation",
+    "FedpbcError",
+    "Fleet",
+    "InputError",
+    "Layout",
+    "LocalTraining",
+    "Metrics",
+    "MissingExtraError",
+    "Quadratic",
+    "Result",
+    "Round",
+    "Segment",
+    "Setting",
+    "Simulation",
+    "Split",
+    "Supervised",
+    "Task",
+    "Timetable",
+    "Trained",
+    "Update",
+    "advance",
+    "build_model",
+    "compare",
+    "dirichlet_partition",
+    "link_scheme",
+    "load",
+    "load_view",
+    "mean",
+    "register_algorithm",
+    "resume_run",
+    "simulate",
+    "start_run",
+    "theory",
+]
+
+# Where each name lives. Looked up when it is first used: the command line must start at once, and
+# importing torch takes seconds.
+_HOMES = {
+    "algorithms": (
+        "ALGORITHMS",
+        "PAPER_ALGORITHMS",
+        "Algorithm",
+        "Fleet",
+        "Round",
+        "Update",
+        "advance",
+        "mean",
+        "register_algorithm",
+    ),
+    "comparison": ("Comparison", "compare"),
+    "data": ("DataSet", "Split", "dirichlet_partition", "load"),
+    "engine": ("ENGINES", "Engine", "Segment", "Trained"),
+    "errors": ("DivergedError", "FedpbcError", "InputError", "MissingExtraError"),
+    "experiment": ("Result", "simulate"),
+    "links": ("SCHEMES", "Setting", "Timetable", "link_scheme"),
+    "models": ("MODELS", "Layout", "build_model"),
+    "runs": ("Config", "load_view", "resume_run", "start_run"),
+    "simulation": ("Metrics", "Simulation"),
+    "tasks": ("Evaluation", "LocalTraining", "Quadratic", "Supervised", "Task"),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name == "theory":
+        return import_module("fedpbc.theory")
+    if name not in _HOME:
+        raise AttributeError(f"module 'fedpbc' has no attribute {name!r}")
+    return getattr(import_module(f"fedpbc.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -50,7 +50,7 @@ def cnn_cifar10(shape: PictureShape, classes: int) -> nn.Sequential:
 
 
 def cnn_cinic10(shape: PictureShape, classes: int) -> nn.Sequential:
-    """The paper's network for CINIC-10: two convolution blocks, FC512, FC256, dropout 0.2."""
+    """The paper's network for CINIC-10: two convolution blocks, FC512, FC256, dropout."""
     blocks, features = convolutions(shape)
     return nn.Sequential(*blocks, *dense([features, 512, 256, classes], dropout=0.2))
 

@@ -1,0 +1,324 @@
+"""The command line: thin; it parses, calls and prints. Torch is imported late, by the commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedpbc.errors import FedpbcError, InputError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="fedpbc",
+    help="Federated learning over unreliable links: FedPBC and its rivals, simulated and compared.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+ConfigFile = Annotated[
+    Path | None,
+    typer.Argument(metavar="[CONFIG.toml]", help="A configuration; options outrank it."),
+]
+Links = Annotated[str | None, typer.Option(help="Link scheme of the uplinks; see 'fedpbc list'.")]
+Downlink = Annotated[str | None, typer.Option(help="Link scheme of the downlinks [always].")]
+Data = Annotated[str | None, typer.Option(help="Data set [fashion]; see 'fedpbc list'.")]
+DataDir = Annotated[Path | None, typer.Option(help="Folder of the data set's Parquet files.")]
+Model = Annotated[str | None, typer.Option(help="Network [the paper's for the data, or mlp].")]
+Rounds = Annotated[int | None, typer.Option(help="T, how many rounds [500].")]
+Clients = Annotated[int | None, typer.Option(help="m, how many clients [100].")]
+LearningRate = Annotated[float | None, typer.Option(help="η_0 [0.05].")]
+GlobalLearningRate = Annotated[float | None, typer.Option(help="η_g [1].")]
+LocalSteps = Annotated[int | None, typer.Option(help="s, local steps a round [5].")]
+BatchSize = Annotated[int | None, typer.Option(help="Samples a step [16].")]
+Engine = Annotated[str | None, typer.Option(help="auto, serial or stacked [auto].")]
+Views = Annotated[str | None, typer.Option(help="Models to judge, such as server,averaged [all].")]
+EvaluateEvery = Annotated[int | None, typer.Option(help="Rounds between evaluations [10].")]
+Plugin = Annotated[
+    list[Path] | None,
+    typer.Option(help="Python file with algorithms or link schemes of your own; repeatable."),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Set anything: links.gamma=0.2; repeatable."),
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what the folder holds.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else.")]
+Jobs = Annotated[int | None, typer.Option(help="Runs side by side [one for each core].")]
+
+
+@app.command()
+def run(
+    config: ConfigFile = None,
+    algorithm: Annotated[str | None, typer.Option(help="Algorithm [fedpbc].")] = None,
+    links: Links = None,
+    downlink: Downlink = None,
+    data: Data = None,
+    data_dir: DataDir = None,
+    model: Model = None,
+    rounds: Rounds = None,
+    clients: Clients = None,
+    seed: Annotated[int | None, typer.Option(help="Of everything random [0].")] = None,
+    learning_rate: LearningRate = None,
+    global_learning_rate: GlobalLearningRate = None,
+    local_steps: LocalSteps = None,
+    batch_size: BatchSize = None,
+    engine: Engine = None,
+    views: Views = None,
+    evaluate_every: EvaluateEvery = None,
+    plugin: Plugin = None,
+    set_: Set = None,
+    out: Annotated[Path | None, typer.Option(help="Folder [runs/ALGORITHM-LINKS-seedK].")] = None,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+) -> None:
+    """Run one algorithm, and keep the run in a folder."""
+    given = gathered(config, set_, locals())
+    from fedpbc.report.terminal import RunDisplay
+    from fedpbc.runs import Config, start_run
+
+    checked = Config.from_dict(given)
+    path = out or free_folder(
+        Path("runs"),
+        f"{checked.algorithm['name']}-{checked.links['name']}-seed{checked.general.seed}",
+    )
+    with RunDisplay(path, quiet=as_json) as display:
+        summary = start_run(checked, path, overwrite=overwrite, watcher=display.watcher)
+    show_run(summary, path, as_json)
+
+
+@app.command()
+def compare(
+    config: ConfigFile = None,
+    algorithms: Annotated[
+        str | None, typer.Option(help="Names, separated by commas [the paper's seven].")
+    ] = None,
+    seeds: Annotated[str | None, typer.Option(help="Numbers, separated by commas [0,1,2].")] = None,
+    links: Links = None,
+    downlink: Downlink = None,
+    data: Data = None,
+    data_dir: DataDir = None,
+    model: Model = None,
+    rounds: Rounds = None,
+    clients: Clients = None,
+    learning_rate: LearningRate = None,
+    global_learning_rate: GlobalLearningRate = None,
+    local_steps: LocalSteps = None,
+    batch_size: BatchSize = None,
+    engine: Engine = None,
+    views: Views = None,
+    evaluate_every: EvaluateEvery = None,
+    plugin: Plugin = None,
+    set_: Set = None,
+    out: Annotated[Path | None, typer.Option(help="Folder [runs/compare].")] = None,
+    jobs: Jobs = None,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+) -> None:
+    """Compare several algorithms × seeds on the same links; ends with a table and a plot."""
+    given = gathered(config, set_, locals())
+    from fedpbc.runs.compare import CompareFolder, plan_comparison
+
+    plan = plan_comparison(given)
+    folder = CompareFolder(out or free_folder(Path("runs"), "compare"))
+    folder.create(plan, overwrite=overwrite)
+    run_comparison(folder, plan, jobs, as_json)
+
+
+@app.command()
+def resume(
+    folder: Annotated[Path, typer.Argument(help="A run's or a comparison's folder.")],
+    jobs: Jobs = None,
+    as_json: Json = False,
+) -> None:
+    """Go on with a run or a comparison that was stopped, to the same bits."""
+    from fedpbc.report.terminal import RunDisplay
+    from fedpbc.runs import resume_run
+    from fedpbc.runs.compare import CompareFolder
+
+    comparison = CompareFolder(folder)
+    if comparison.holds_comparison:
+        run_comparison(comparison, comparison.load_plan(), jobs, as_json)
+        return
+    with RunDisplay(folder, quiet=as_json) as display:
+        summary = resume_run(folder, watcher=display.watcher)
+    show_run(summary, folder, as_json)
+
+
+@app.command(name="list")
+def list_(
+    as_json: Json = False,
+    plugin: Plugin = None,
+) -> None:
+    """Show what there is: algorithms, link schemes, data, models, engines, views, options."""
+    from fedpbc.report.listing import everything, show_listing
+
+    if plugin:
+        from fedpbc.runs.config import load_plugin
+
+        for file in plugin:
+            load_plugin(str(file))
+    found = everything()
+    if as_json:
+        print(json.dumps(found, indent=2))
+    else:
+        show_listing(found)
+
+
+def run_comparison(folder: Any, plan: Any, jobs: int | None, as_json: bool) -> None:
+    """Run a comparison with a progress display, and show what came of it."""
+    from fedpbc.report.terminal import GridDisplay, show_comparison
+
+    if jobs is not None and jobs < 1:
+        raise InputError("jobs", jobs, "at least 1")
+    cells = folder.cells(plan)
+    count = min(jobs or len(os.sched_getaffinity(0)), len(cells))
+    with GridDisplay(cells, folder.path, quiet=as_json) as display:
+        comparison = folder.run(plan, count, display.on_progress)
+    if as_json:
+        print(json.dumps(comparison.as_dict(), indent=2))
+    else:
+        show_comparison(comparison, folder)
+    if comparison.failed:
+        first = comparison.failed[0]
+        count = len(comparison.failed)
+        raise FedpbcError(
+            f"{count} of {len(cells)} runs failed, such as {first.algorithm} with seed "
+            f"{first.seed}: {first.failure}"
+        )
+
+
+def show_run(summary: dict[str, Any], path: Path, as_json: bool) -> None:
+    """How a run ended."""
+    if as_json:
+        print(json.dumps({**summary, "folder": str(path)}, indent=2))
+        return
+    from fedpbc.report.terminal import show_summary
+
+    show_summary(summary, path)
+
+
+SECTION_OF = {
+    "algorithm": ("algorithm", "name"),
+    "links": ("links", "name"),
+    "downlink": ("downlink", "name"),
+    "data": ("data", "name"),
+    "data_dir": ("data", "dir"),
+    "model": ("model", "name"),
+    "learning_rate": ("train", "learning_rate"),
+    "global_learning_rate": ("train", "global_learning_rate"),
+    "local_steps": ("train", "local_steps"),
+    "batch_size": ("train", "batch_size"),
+}
+TOP = ("rounds", "clients", "seed", "engine", "evaluate_every")
+
+
+def gathered(
+    config: Path | None, settings: list[str] | None, options: dict[str, Any]
+) -> dict[str, Any]:
+    """What was given: the file, then the options, then --set; the later outranks."""
+    given: dict[str, Any] = {}
+    if config is not None:
+        from fedpbc.runs.config import read_toml
+
+        given = read_toml(config)
+    for name, (section, key) in SECTION_OF.items():
+        if options.get(name) is not None:
+            value = options[name]
+            put(given, f"{section}.{key}", str(value) if isinstance(value, Path) else value)
+    for name in TOP:
+        if options.get(name) is not None:
+            given[name] = options[name]
+    for name, convert in (("views", str), ("algorithms", str), ("seeds", int)):
+        if options.get(name) is not None:
+            given[name] = separated(name, options[name], convert)
+    if options.get("plugin"):
+        given["plugins"] = [str(path) for path in options["plugin"]]
+    for setting in settings or ():
+        key, equals, text = setting.partition("=")
+        if not equals or not key:
+            raise InputError("--set", setting, "KEY=VALUE, such as links.gamma=0.2")
+        put(given, key.strip(), value_of(text.strip()))
+    return given
+
+
+def put(given: dict[str, Any], key: str, value: Any) -> None:
+    """Set a key with dots; naming another scheme or algorithm drops the options of the old one."""
+    *sections, last = key.split(".")
+    table = given
+    for section in sections:
+        inner = table.get(section, {})
+        table[section] = {"name": inner} if isinstance(inner, str) else inner
+        table = table[section]
+        if not isinstance(table, dict):
+            raise InputError("--set", key, f"a key; {section} is no section")
+    if last == "name" and table.get("name") not in (None, value):
+        table.clear()
+    table[last] = value
+
+
+def value_of(text: str) -> Any:
+    """A TOML value; anything else is taken as a string."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def separated(option: str, text: str, convert: Callable[[str], Any]) -> list[Any]:
+    """A list written with commas."""
+    try:
+        return [convert(part.strip()) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise InputError(option, text, "numbers separated by commas, such as 0,1,2") from None
+
+
+def free_folder(parent: Path, name: str) -> Path:
+    """A folder that is not there yet."""
+    path, k = parent / name, 2
+    while path.exists():
+        path, k = parent / f"{name}-{k}", k + 1
+    return path
+
+
+def main() -> None:
+    """The command ``fedpbc``: wrong input is one line and exit code 2."""
+    import click
+
+    try:
+        code = app(standalone_mode=False)
+    except FedpbcError as error:
+        sys.exit(complain(str(error), 2))
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message())
+        sys.exit(2)
+    except click.ClickException as error:
+        sys.exit(complain(" ".join(error.format_message().split()), 2))
+    except (KeyboardInterrupt, click.Abort):
+        sys.exit(
+            complain("interrupted; 'fedpbc resume FOLDER' goes on from the last checkpoint", 130)
+        )
+    except BrokenPipeError:
+        # Whoever read our output has gone; nothing is left to say.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def complain(line: str, code: int) -> int:
+    """One line on standard error."""
+    print(f"fedpbc: {line}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""A comparison as a plot: accuracy over rounds, with deviation bands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedpbc.algorithms import ALGORITHMS, find_algorithm
+from fedpbc.comparison import Comparison
+from fedpbc.runs.atomic import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["plot_comparison"]
+
+# Okabe and Ito's colours, apart for the colour-blind; dashes and markers tell them apart in grey.
+COLOURS = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7", "#999999")
+DASHES: Sequence[str | tuple[int, tuple[int, ...]]] = (
+    "-",
+    "--",
+    "-.",
+    ":",
+    (0, (5, 1)),
+    (0, (3, 1, 1, 1)),
+    (0, (1, 1)),
+    (0, (8, 2, 2, 2)),
+)
+MARKERS = "osD^vPX*<>"
+
+
+def plot_comparison(comparison: Comparison, path: Path, title: str) -> None:
+    """Write a picture: the paper's views on the left, the best deployable ones on the right."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12, 5.4), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    has_classes = any(row.test is not None for row in comparison.rows())
+    key, scale = ("test_accuracy", 100.0) if has_classes else ("test_loss", 1.0)
+    for axes, heading, choose in (
+        (left, "the view that the paper shows", comparison.paper_view),
+        (right, "the best view that a server could deploy", comparison.best_deployable),
+    ):
+        for algorithm in comparison.algorithms:
+            view = choose(algorithm) if comparison.of(algorithm) else None
+            if view is not None:
+                draw(axes, comparison, algorithm, view, key, scale)
+        axes.set_title(heading, fontsize=11)
+        axes.set_xlabel("round")
+        axes.grid(alpha=0.25, linewidth=0.6)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.set_xlim(left=0)
+        axes.legend(fontsize=8.5, frameon=False, handlelength=3.2, loc="best")
+    left.set_ylabel("test accuracy, %" if has_classes else "test loss")
+    if not has_classes:
+        left.set_yscale("log")
+    seeds = len({cell.seed for cell in comparison.cells})
+    band = f"bands: ± one deviation over {seeds} seeds" if seeds > 1 else "one seed"
+    figure.suptitle(f"{title} · {band}", fontsize=12)
+    write_atomically(path, lambda place: figure.savefig(place, format="png", dpi=150))
+
+
+def draw(
+    axes: Axes, comparison: Comparison, algorithm: str, view: str, key: str, scale: float
+) -> None:
+    """One algorithm's curve and band."""
+    rounds, means, deviations = comparison.curve(algorithm, view, key)
+    # A place in the registry, not in this plot: an algorithm looks the same in every plot.
+    k = list(ALGORITHMS).index(algorithm)
+    colour = COLOURS[k % len(COLOURS)]
+    low = [scale * (m - d) for m, d in zip(means, deviations, strict=True)]
+    high = [scale * (m + d) for m, d in zip(means, deviations, strict=True)]
+    axes.fill_between(rounds, low, high, color=colour, alpha=0.13, linewidth=0)
+    aided = "†" if find_algorithm(algorithm).memory_aided else ""
+    axes.plot(
+        rounds,
+        [scale * m for m in means],
+        color=colour,
+        linestyle=DASHES[k % len(DASHES)],
+        marker=MARKERS[k % len(MARKERS)],
+        # A marker now and then, each curve at another place.
+        markevery=(k * max(1, len(rounds) // 50), max(1, len(rounds) // 6)),
+        markersize=5,
+        linewidth=2.4 if algorithm == "fedpbc" else 1.5,
+        label=f"{algorithm}{aided} ({view})",
+    )

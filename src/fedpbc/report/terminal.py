@@ -1,0 +1,189 @@
+"""What a person sees: progress while it runs, and how it ended. Quiet when not a terminal."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from fedpbc.algorithms import find_algorithm
+from fedpbc.comparison import Comparison
+from fedpbc.report.table import cells_of, footnotes, headings
+from fedpbc.runs.compare import CompareFolder
+from fedpbc.runs.grid import GridCell, GridProgress
+from fedpbc.runs.start import Watcher
+from fedpbc.simulation import Metrics
+from fedpbc.views import DEPLOYABLE, paper_view
+
+__all__ = ["GridDisplay", "RunDisplay", "show_comparison", "show_summary"]
+
+
+class Display:
+    """A progress display on standard error, only where that is a terminal."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self.console = Console(stderr=True)
+        self.live = self.console.is_terminal and not quiet
+        self.quiet = quiet
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=self.console,
+            transient=True,
+            disable=not self.live,
+        )
+
+    def __enter__(self) -> Self:
+        self.progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.progress.stop()
+
+    def say(self, line: str) -> None:
+        """A line for people."""
+        if self.live:
+            self.progress.console.print(line, highlight=False, markup=False)
+
+    def note(self, line: str) -> None:
+        """A line that must not be lost, terminal or not."""
+        if self.live:
+            self.say(f"note: {line}")
+        else:
+            print(f"fedpbc: note: {line}", file=sys.stderr)
+
+
+class RunDisplay(Display):
+    """How one run goes: round, accuracy, time left."""
+
+    def __init__(self, path: Path, *, quiet: bool) -> None:
+        super().__init__(quiet=quiet)
+        self.path = path
+        self.task = self.progress.add_task("round", total=None, note="")
+        self.watcher = Watcher(self.on_start, self.on_round, self.note)
+
+    def on_start(self, done: int, total: int, engine: str) -> None:
+        """A run begins or goes on."""
+        self.say(f"engine {engine}")
+        self.say(f"running in {self.path}" + (f", from round {done}" if done else ""))
+        # The time left must not be reckoned from rounds that an earlier process made.
+        self.progress.reset(self.task, total=total, completed=done, note="")
+
+    def on_round(self, done: int, metrics: Metrics | None) -> None:
+        """A round is done."""
+        self.progress.update(self.task, completed=done)
+        if metrics is not None:
+            view = paper_view(tuple(metrics.views))
+            self.progress.update(self.task, note=short(view, metrics))
+
+
+def short(view: str, metrics: Metrics) -> str:
+    """How good a view is, in few words."""
+    found = metrics.views[view]
+    if found.test_accuracy is not None:
+        return f"{view} {100 * found.test_accuracy:.1f} %"
+    return f"{view} loss {found.test_loss:.4g}"
+
+
+class GridDisplay(Display):
+    """How a grid of runs goes."""
+
+    def __init__(
+        self, cells: Sequence[tuple[str, int, GridCell]], path: Path, *, quiet: bool
+    ) -> None:
+        super().__init__(quiet=quiet)
+        self.cells = cells
+        self.rounds = int(cells[0][2].config.get("rounds", 500))
+        # Where everyone trains a round takes about ten times as long.
+        self.weights = [10 if find_algorithm(n).everyone_trains else 1 for n, *_ in cells]
+        total = self.rounds * sum(self.weights)
+        self.done = [0] * len(cells)
+        self.overall = self.progress.add_task(f"{len(cells)} runs", total=total, note="")
+        self.say(f"running in {path}")
+
+    def on_progress(self, progress: GridProgress) -> None:
+        """Some run has come further."""
+        self.done[progress.cell] = progress.done
+        completed = sum(w * d for w, d in zip(self.weights, self.done, strict=True))
+        name, seed, _ = self.cells[progress.cell]
+        accuracy = "" if progress.accuracy is None else f" {100 * progress.accuracy:.1f} %"
+        finished = sum(d >= self.rounds for d in self.done)
+        note = f"{name} seed {seed} round {progress.done}{accuracy} · {finished} finished"
+        self.progress.update(self.overall, completed=completed, note=note)
+
+
+def show_summary(summary: dict[str, Any], path: Path) -> None:
+    """A finished run: its views, what was written where, and what to do next."""
+    console = Console()
+    table = Table(title=f"{summary['algorithm']} · {summary['data']} · {summary['links']}")
+    has_classes = any(view["test_accuracy"] is not None for view in summary["views"].values())
+    columns = ["view", "test %", "train %", "test loss"] if has_classes else ["view", "test loss"]
+    extra = sorted({k for v in summary["views"].values() for k in v} - set(KNOWN))
+    for column in [*columns, *extra, "models on server"]:
+        table.add_column(column, justify="left" if column == "view" else "right", no_wrap=True)
+    for view, found in summary["views"].items():
+        accuracies = [f"{100 * found[key]:.1f}" for key in KNOWN[:2] if has_classes]
+        models = summary["cost"]["models_on_server"][view]
+        table.add_row(
+            view,
+            *accuracies,
+            f"{found['test_loss']:.4g}",
+            *(f"{found[key]:.4g}" for key in extra),
+            "not to be had" if models is None else str(models),
+        )
+    console.print(table)
+    cost = summary["cost"]
+    print(
+        f"after {summary['rounds']} rounds: {cost['local_steps']:,} local steps, "
+        f"{cost['uploads']:,} uploads, {summary['seconds']:.1f} s, engine {summary['engine']}"
+    )
+    print(f"written: {path}/ (config.toml, metrics.jsonl, final.safetensors, summary.json)")
+    print(
+        f"next: fedpbc compare {shlex.quote(str(path / 'config.toml'))} --algorithms fedpbc,fedavg"
+    )
+
+
+KNOWN = ("test_accuracy", "train_accuracy", "test_loss", "train_loss", "per_class")
+
+
+def show_comparison(comparison: Comparison, folder: CompareFolder) -> None:
+    """The table, what was written where, and what to do next."""
+    console = Console()
+    rows = comparison.rows()
+    # A table that is cut off would hide the costs: where it is not shown it is as wide as it is.
+    table = Table(title="every view of every algorithm; which one is judged matters")
+    for column in headings(rows):
+        left = column in {"algorithm", "view"}
+        table.add_column(column, justify="left" if left else "right", no_wrap=not left)
+    last = None
+    for row in rows:
+        if last not in (None, row.algorithm):
+            table.add_section()
+        last = row.algorithm
+        style = None if row.view in DEPLOYABLE else "dim"
+        table.add_row(*cells_of(row), style=style)
+    width = max(console.width, 110) if not console.is_terminal else None
+    console.print(table, width=width)
+    for note in footnotes(comparison):
+        print(note)
+    print(f"written: {folder.table_path}, {folder.plot_path}, {folder.path}/comparison.json")
+    print(f"         and a run's folder each in {folder.path}/ALGORITHM/seed-K/")
+    print("next: look at the plot; 'fedpbc list' shows what else can be compared")

@@ -1,0 +1,153 @@
+"""Many runs, each in a folder of its own, side by side.
+
+A grid that is killed goes on where it was: finished runs are never run again, and the others resume.
+A run that fails says why, while the rest go on.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import queue
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.synchronize import Event as StopEvent
+from pathlib import Path
+from typing import Any
+
+from fedpbc.errors import FedpbcError
+from fedpbc.runs.config import Config
+from fedpbc.runs.folder import RunFolder
+from fedpbc.runs.start import Watcher, resume_run, start_run
+from fedpbc.simulation import Metrics
+from fedpbc.views import paper_view
+
+__all__ = ["GridCell", "GridProgress", "run_grid"]
+
+REPORT_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class GridCell:
+    """One run of a grid: where it goes and what it is."""
+
+    path: Path
+    config: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class GridProgress:
+    """How far one run has come: rounds done, and the last test accuracy that was found."""
+
+    cell: int
+    done: int
+    accuracy: float | None = None
+
+
+class StoppedError(FedpbcError):
+    """The grid was told to stop."""
+
+
+def run_grid(
+    cells: Sequence[GridCell], jobs: int, on_progress: Callable[[GridProgress], None]
+) -> list[str | None]:
+    """Run all cells, ``jobs`` at a time; gives what went wrong with each, or None.
+
+    Cells are begun in the order given: put long ones first.
+    """
+    if jobs == 1 or len(cells) == 1:
+        return [_run_cell(k, cell, on_progress) for k, cell in enumerate(cells)]
+    failures: list[str | None] = [None] * len(cells)
+    with _workers(jobs) as (executor, messages):
+        futures: dict[Future[str | None], int] = {
+            executor.submit(_work, k, cell): k for k, cell in enumerate(cells)
+        }
+        waiting = set(futures)
+        while waiting:
+            try:
+                on_progress(messages.get(timeout=REPORT_SECONDS))
+                continue
+            except queue.Empty:
+                pass
+            for future in [f for f in waiting if f.done()]:
+                waiting.remove(future)
+                try:
+                    failures[futures[future]] = future.result()
+                except BrokenProcessPool:
+                    failures[futures[future]] = "its process was killed; resume to run it again"
+    return failures
+
+
+@contextmanager
+def _workers(jobs: int) -> Iterator[tuple[ProcessPoolExecutor, Any]]:
+    """Worker processes that stop when this one is interrupted or gone."""
+    context = multiprocessing.get_context("spawn")
+    messages, stop = context.Queue(), context.Event()
+    executor = ProcessPoolExecutor(
+        jobs, mp_context=context, initializer=_begin, initargs=(messages, stop, os.getpid())
+    )
+    try:
+        yield executor, messages
+    except BaseException:
+        stop.set()
+        raise
+    finally:
+        executor.shutdown(cancel_futures=True)
+
+
+_messages: Any = None
+_stop: StopEvent | None = None
+_parent = 0
+
+
+def _begin(messages: Any, stop: StopEvent, parent: int) -> None:
+    """In a worker: remember whom to tell."""
+    import signal
+
+    global _messages, _stop, _parent
+    _messages, _stop, _parent = messages, stop, parent
+    # Ctrl-C reaches the whole group; the parent decides, and says so through the event.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _work(k: int, cell: GridCell) -> str | None:
+    """In a worker: run a cell and tell how it goes."""
+
+    def tell(progress: GridProgress) -> None:
+        if (_stop is not None and _stop.is_set()) or os.getppid() != _parent:
+            raise StoppedError("stopped")
+        _messages.put(progress)
+
+    return _run_cell(k, cell, tell)
+
+
+def _run_cell(k: int, cell: GridCell, tell: Callable[[GridProgress], None]) -> str | None:
+    last, accuracy = 0.0, None
+
+    def on_round(done: int, metrics: Metrics | None) -> None:
+        nonlocal last, accuracy
+        if metrics is not None:
+            accuracy = metrics.views[paper_view(tuple(metrics.views))].test_accuracy
+        if time.monotonic() - last > REPORT_SECONDS:
+            last = time.monotonic()
+            tell(GridProgress(k, done, accuracy))
+
+    folder, watcher = RunFolder(cell.path), Watcher(on_round=on_round)
+    try:
+        if folder.holds_run:
+            summary = resume_run(cell.path, watcher=watcher)
+        else:
+            summary = start_run(Config.from_dict(cell.config), cell.path, watcher=watcher)
+    except StoppedError:
+        return "stopped"
+    except FedpbcError as error:
+        return str(error)
+    # Nobody resumes a finished run of a grid, and there are many of them.
+    for checkpoint in folder.checkpoints():
+        checkpoint.unlink()
+    tell(GridProgress(k, summary["rounds"], accuracy))
+    return None

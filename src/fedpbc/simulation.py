@@ -19,7 +19,7 @@ from torch import Tensor
 
 from fedpbc.algorithms.algorithm import Algorithm, Round, Update, mean
 from fedpbc.engine.engine import Engine, one_thread
-from fedpbc.engine.segment import Segment, Trained
+from fedpbc.engine.segment import Segment, Trained, all_finite
 from fedpbc.errors import DivergedError, InputError, Words
 from fedpbc.links import Timetable
 from fedpbc.tasks.task import Evaluation, Task
@@ -174,9 +174,10 @@ class Simulation:
                 self.task.training.local_steps,
                 next(probabilities) if probabilities is not None else None,
             )
-            moved = self._one_round(round)
-            progress.round = t + 1
-            metrics = self._evaluate(round) if self._is_evaluated(t) else None
+            with one_thread():
+                moved = self._one_round(round)
+                progress.round = t + 1
+                metrics = self._evaluate(round) if self._is_evaluated(t) else None
             progress.seconds += time.perf_counter() - began
             yield metrics
             if algorithm.client_models:
@@ -193,7 +194,7 @@ class Simulation:
         reports = {u.client: algorithm.report(round, u) for u in updates}
         before = copied(algorithm.state())
         algorithm.aggregate(round, updates)
-        if not algorithm.x.isfinite().all():
+        if not all_finite(algorithm.x):
             algorithm.restore(before)
             raise DivergedError(client=None, round=t)
 
@@ -304,8 +305,7 @@ class Simulation:
 
     def _evaluate(self, round: Round) -> Metrics:
         progress, models = self.progress, self.view_models()
-        with one_thread():
-            views = {view: self.task.evaluate(model) for view, model in models.items()}
+        views = {view: self.task.evaluate(model) for view, model in models.items()}
         for evaluation in views.values():
             if not math.isfinite(evaluation.test_loss):
                 raise DivergedError(client=None, round=round.number)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from torch import Tensor
 
-__all__ = ["Segment", "Trained", "after_round"]
+__all__ = ["Segment", "Trained", "after_round", "all_finite"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +61,18 @@ class Trained:
 
     segment: Segment
     end: Tensor
+
+
+def all_finite(model: Tensor) -> bool:
+    """Whether a vector holds no infinity and no NaN, at the price of adding it up.
+
+    Example:
+        >>> import torch
+        >>> all_finite(torch.tensor([1.0, float("nan")]))
+        False
+    """
+    # A finite sum has finite terms. Large finite terms may overflow: then they are looked at.
+    return math.isfinite(float(model.sum())) or bool(model.isfinite().all())
 
 
 def after_round(start: Tensor, end: Tensor, scale: float) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 
 from fedpbc.engine.engine import one_thread
-from fedpbc.engine.segment import Segment, Trained, after_round
+from fedpbc.engine.segment import Segment, Trained, after_round, all_finite
 from fedpbc.errors import DivergedError
 from fedpbc.tasks.task import Task
 
@@ -27,7 +27,7 @@ def train(task: Task, segment: Segment) -> Trained:
         round, batch = segment.first_round + k, segment.first_batch + k * steps
         end = task.local_steps(segment.client, model, round, batch, segment.correction)
         model = after_round(model, end, segment.scale)
-        if not model.isfinite().all():
+        if not all_finite(model):
             raise DivergedError(client=segment.client, round=round)
     return Trained(segment, model)
 

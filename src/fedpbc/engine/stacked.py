@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedpbc.engine.engine import one_thread
-from fedpbc.engine.segment import Segment, Trained, after_round
+from fedpbc.engine.segment import Segment, Trained, after_round, all_finite
 from fedpbc.errors import DivergedError, InputError
 from fedpbc.tasks.task import StackedTask, Task
 
@@ -105,8 +105,8 @@ class StackedEngine:
         if scaled:
             for k, row in enumerate(rows):
                 models[k] = after_round(before[k], models[k], row.segment.scale)
-        for row, finite in zip(rows, models.isfinite().all(dim=1).tolist(), strict=True):
-            if not finite:
+        for k, row in enumerate(rows):
+            if not all_finite(models[k]):
                 raise DivergedError(client=row.segment.client, round=row.round)
             row.rounds_done += 1
         self._leave(models)

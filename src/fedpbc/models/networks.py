@@ -38,19 +38,19 @@ def dense(sizes: list[int], dropout: float = 0.0) -> list[nn.Module]:
 
 
 def cnn_svhn(shape: PictureShape, classes: int) -> nn.Sequential:
-    """The paper's network for SVHN: two convolution blocks, FC128."""
+    """The paper's for SVHN: two convolution blocks, FC128."""
     blocks, features = convolutions(shape)
     return nn.Sequential(*blocks, *dense([features, 128, classes]))
 
 
 def cnn_cifar10(shape: PictureShape, classes: int) -> nn.Sequential:
-    """The paper's network for CIFAR-10: two convolution blocks, FC256, FC64."""
+    """The paper's for CIFAR-10: two convolution blocks, FC256, FC64."""
     blocks, features = convolutions(shape)
     return nn.Sequential(*blocks, *dense([features, 256, 64, classes]))
 
 
 def cnn_cinic10(shape: PictureShape, classes: int) -> nn.Sequential:
-    """The paper's network for CINIC-10: two convolution blocks, FC512, FC256, dropout."""
+    """The paper's for CINIC-10: two convolution blocks, FC512, FC256, dropout."""
     blocks, features = convolutions(shape)
     return nn.Sequential(*blocks, *dense([features, 512, 256, classes], dropout=0.2))
 

@@ -1,6 +1,1 @@
-"""Results for people: tables and plots."""
-
-from fedpbc.report.plot import plot_comparison
-from fedpbc.report.table import markdown_table
-
-__all__ = ["markdown_table", "plot_comparison"]
+"""Results for people: tables, plots, and what a terminal shows."""

@@ -15,9 +15,9 @@ __all__ = ["everything", "show_listing"]
 MODELS = {
     "mlp": "One hidden layer of 64.",
     "softmax": "Softmax regression.",
-    "cnn_svhn": "The paper's network for SVHN: two convolution blocks, FC128.",
-    "cnn_cifar10": "The paper's network for CIFAR-10: two convolution blocks, FC256, FC64.",
-    "cnn_cinic10": "The paper's network for CINIC-10: two convolution blocks, FC512, FC256, dropout.",
+    "cnn_svhn": "The paper's for SVHN: two convolution blocks, FC128.",
+    "cnn_cifar10": "The paper's for CIFAR-10: two convolution blocks, FC256, FC64.",
+    "cnn_cinic10": "The paper's for CINIC-10: two convolution blocks, FC512, FC256, dropout.",
 }
 TASKS = {
     "classification": "Pictures of a data set, shared out by Dirichlet(data.alpha).",

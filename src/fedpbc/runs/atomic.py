@@ -8,6 +8,10 @@ from pathlib import Path
 
 __all__ = ["write_atomically"]
 
+# The only way to read it is to set it.
+UMASK = os.umask(0o022)
+os.umask(UMASK)
+
 
 def write_atomically(path: Path, content: bytes | str | Callable[[Path], None]) -> None:
     """Write a file beside its place, make sure it is on disk, and only then rename it.
@@ -29,6 +33,8 @@ def write_atomically(path: Path, content: bytes | str | Callable[[Path], None]) 
         else:
             data = content.encode() if isinstance(content, str) else content
             temporary.write_bytes(data)
+        # Some writers make files that only their owner may read.
+        temporary.chmod(0o666 & ~UMASK)
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         temporary.replace(path)

@@ -1,7 +1,7 @@
 """Many runs, each in a folder of its own, side by side.
 
-A grid that is killed goes on where it was: finished runs are never run again, and the others resume.
-A run that fails says why, while the rest go on.
+A grid that is killed goes on where it was: finished runs are never run again, the others resume. A
+run that fails says why, while the rest go on.
 """
 
 from __future__ import annotations
@@ -108,6 +108,10 @@ def _begin(messages: Any, stop: StopEvent, parent: int) -> None:
     """In a worker: remember whom to tell."""
     import signal
 
+    import torch
+
+    # There is a process for each core; threads that wait for each other would only be in the way.
+    torch.set_num_threads(1)
     global _messages, _stop, _parent
     _messages, _stop, _parent = messages, stop, parent
     # Ctrl-C reaches the whole group; the parent decides, and says so through the event.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from textwrap import shorten
+
 __all__ = ["DivergedError", "FedpbcError", "InputError", "MissingExtraError"]
 
 
@@ -27,7 +29,8 @@ class InputError(FedpbcError, ValueError):
 
     def __init__(self, option: str, given: object, right: str) -> None:
         self.option, self.given, self.right = option, given, right
-        shown = given if isinstance(given, Words) else repr(given)
+        # One line, whatever was given.
+        shown = shorten(given if isinstance(given, Words) else repr(given), 200, placeholder=" …")
         super().__init__(f"{option} is {shown}, but should be {right}")
 
     def __reduce__(self) -> tuple[type[InputError], tuple[str, object, str]]:

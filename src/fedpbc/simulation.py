@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -138,7 +138,10 @@ class Simulation:
         self.uplink, self.downlink = uplink, downlink
         self.rounds = uplink.rounds
         self.evaluate_every = evaluate_every
+        if evaluate_every < 1:
+            raise InputError("evaluate_every", evaluate_every, "at least 1")
         self.views = views_of(type(algorithm), views)
+        self._x0 = algorithm.x
         m = task.clients
         self.progress = Progress(
             averaged=algorithm.x.double(),
@@ -179,7 +182,7 @@ class Simulation:
                 progress.round = t + 1
                 metrics = self._evaluate(round) if self._is_evaluated(t) else None
             progress.seconds += time.perf_counter() - began
-            yield metrics
+            yield metrics and replace(metrics, seconds=progress.seconds)
             if algorithm.client_models:
                 self._plan(moved)
 
@@ -299,7 +302,7 @@ class Simulation:
             "server": lambda: x,
             "averaged": lambda: progress.averaged.to(x.dtype),
             "mean": lambda: mean(progress.held),
-            "reported": lambda: mean(reported) if reported else self.task.init(),
+            "reported": lambda: mean(reported) if reported else self._x0,
         }
         return {view: models[view]() for view in self.views}
 

@@ -10,7 +10,7 @@ from torch.nn import functional
 import small_runs as small
 from fedpbc.models import layout_of
 from fedpbc.tasks import LocalTraining
-from fedpbc.tasks.stack import DenseStack, FunctionalStack, advise, gradients, make_stack
+from fedpbc.tasks.stack import DenseStack, advise, gradients, padded
 
 ROWS, BATCH = 5, 8
 
@@ -44,34 +44,28 @@ def autograd(module, layout, model, inputs, labels):
     return layout.flatten(torch.autograd.grad(loss, parts))
 
 
-def test_dense_gradients_are_autograds():
+def test_gradients_are_autograds():
     module = dense()
     layout = layout_of(module)
     stack, [(inputs, labels)] = models(layout), batches(1)
-    found = gradients(layout.parts(stack), inputs, labels)
+    found = gradients(layout.parts(stack), *padded(inputs, labels))
     for row in range(ROWS):
         wanted = autograd(module, layout, stack[row], inputs[row], labels[row])
         ours = layout.flatten([part[row] for part in found])
         assert (ours - wanted).abs().max() < 1e-14
 
 
-@pytest.mark.parametrize("kind", ["dense", "functional"])
-def test_one_step_is_the_gradient_times_each_clients_rate(kind):
+@pytest.mark.parametrize("rows", [1, ROWS])
+def test_one_step_is_the_gradient_times_each_clients_rate(rows):
     module = dense()
     layout = layout_of(module)
-    before, [(inputs, labels)] = models(layout), batches(1)
-    after, rates = before.clone(), torch.linspace(0.1, 0.5, ROWS, dtype=torch.float64)
-    made(kind, module).local_steps(after, [(inputs, labels)], rates, None)
-    for row in range(ROWS):
+    before, [(inputs, labels)] = models(layout)[:rows], batches(1)
+    inputs, labels = inputs[:rows], labels[:rows]
+    after, rates = before.clone(), torch.linspace(0.1, 0.5, rows, dtype=torch.float64)
+    DenseStack(layout, LocalTraining()).local_steps(after, [(inputs, labels)], rates, None)
+    for row in range(rows):
         gradient = autograd(module, layout, before[row], inputs[row], labels[row])
         assert (after[row] - before[row] + rates[row] * gradient).abs().max() < 1e-14
-
-
-def made(kind, module, training=None):
-    layout, training = layout_of(module), training or LocalTraining()
-    if kind == "dense":
-        return DenseStack(layout, training)
-    return FunctionalStack(module, layout, functional.cross_entropy, training)
 
 
 @pytest.mark.parametrize("corrected", [False, True])
@@ -79,59 +73,50 @@ def made(kind, module, training=None):
     "options",
     [{}, {"proximal": 0.5}, {"optimizer": "momentum"}, {"optimizer": "adam", "proximal": 0.1}],
 )
-def test_dense_and_functional_agree(options, corrected):
+def test_many_steps_are_those_of_each_client_alone(options, corrected):
     module, training = dense(), LocalTraining(**options)
     layout = layout_of(module)
     rates = torch.linspace(0.05, 0.1, ROWS, dtype=torch.float64)
     correction = models(layout).flip(0) if corrected else None
-    ours, theirs = models(layout), models(layout)
-    made("dense", module, training).local_steps(ours, batches(), rates, correction)
-    made("functional", module, training).local_steps(theirs, batches(), rates, correction)
-    assert (ours - theirs).abs().max() < 1e-12
+    ours = models(layout)
+    DenseStack(layout, training).local_steps(ours, batches(), rates, correction)
+    for row, model in enumerate(models(layout)):
+        parts = [part.clone() for part in layout.parts(model)]
+        terms = layout.parts(correction[row]) if corrected else []
+        step = training.begin(parts, float(rates[row]), terms)
+        for inputs, labels in batches():
+            flat = autograd(module, layout, layout.flatten(parts), inputs[row], labels[row])
+            step(layout.parts(flat))
+        assert (ours[row] - layout.flatten(parts)).abs().max() < 1e-12
     assert (ours - models(layout)).abs().max() > 0.01
 
 
 def test_inputs_and_labels_are_not_changed():
-    module, [(inputs, labels)] = dense(), batches(1)
+    layout, [(inputs, labels)] = layout_of(dense()), batches(1)
     kept = inputs.clone(), labels.clone()
-    for kind in ("dense", "functional"):
-        stack = models(layout_of(module))
-        made(kind, module).local_steps(stack, [(inputs, labels)], torch.ones(ROWS).double(), None)
+    stack = models(layout)
+    rates = torch.ones(ROWS).double()
+    DenseStack(layout, LocalTraining()).local_steps(stack, [(inputs, labels)], rates, None)
     assert torch.equal(inputs, kept[0])
     assert torch.equal(labels, kept[1])
 
 
 @pytest.mark.parametrize(
-    ("module", "loss", "kind"),
+    ("module", "loss", "possible", "worthwhile"),
     [
-        (dense(), functional.cross_entropy, DenseStack),
-        (nn.Linear(6, 4), functional.cross_entropy, DenseStack),
-        (nn.Sequential(nn.Flatten(), nn.Linear(6, 4)), functional.cross_entropy, DenseStack),
-        (nn.Linear(6, 4), functional.mse_loss, FunctionalStack),
-        (nn.Linear(6, 4, bias=False), functional.cross_entropy, FunctionalStack),
-        (nn.Sequential(nn.Linear(6, 4), nn.Tanh()), functional.cross_entropy, FunctionalStack),
-        (nn.Sequential(nn.Linear(6, 4), nn.ReLU()), functional.cross_entropy, FunctionalStack),
-        (nn.Conv1d(6, 4, 1), functional.cross_entropy, FunctionalStack),
+        (dense(), functional.cross_entropy, True, True),
+        (nn.Linear(6, 4), functional.cross_entropy, True, True),
+        (nn.Sequential(nn.Flatten(), nn.Linear(6, 4)), functional.cross_entropy, True, True),
+        (nn.Linear(1000, 1000), functional.cross_entropy, True, False),
+        (nn.Linear(6, 4), functional.mse_loss, False, False),
+        (nn.Linear(6, 4, bias=False), functional.cross_entropy, False, False),
+        (nn.Sequential(nn.Linear(6, 4), nn.Tanh()), functional.cross_entropy, False, False),
+        (nn.Sequential(nn.Linear(6, 4), nn.ReLU()), functional.cross_entropy, False, False),
+        (nn.Conv1d(6, 4, 1), functional.cross_entropy, False, False),
+        (nn.Sequential(nn.Linear(3, 2), nn.Dropout()), functional.cross_entropy, False, False),
     ],
 )
-def test_only_plain_dense_networks_are_written_out(module, loss, kind):
-    assert type(make_stack(module, layout_of(module), loss, LocalTraining())) is kind
-
-
-@pytest.mark.parametrize(
-    ("module", "possible", "worthwhile"),
-    [
-        (nn.Linear(3, 2), True, True),
-        (nn.Sequential(nn.Linear(3, 2), nn.Tanh()), True, True),
-        (nn.Conv2d(1, 1, 1), True, False),
-        (nn.Linear(1000, 1000), True, False),
-        (nn.Sequential(nn.Linear(3, 2), nn.Dropout()), False, False),
-        (nn.Sequential(nn.Conv2d(1, 1, 1), nn.Dropout2d()), False, False),
-        (nn.Sequential(nn.Linear(3, 2), nn.RReLU()), False, False),
-        (nn.Sequential(nn.Linear(3, 2), nn.AlphaDropout()), False, False),
-    ],
-)
-def test_advice(module, possible, worthwhile):
-    advice = advise(module)
+def test_advice(module, loss, possible, worthwhile):
+    advice = advise(module, loss)
     assert (advice.possible, advice.worthwhile) == (possible, worthwhile)
     assert advice.why

@@ -34,7 +34,7 @@ class Layout:
         lead = flat.shape[:-1]
         sizes = [math.prod(shape) for shape in self.shapes]
         pieces = torch.split(flat, sizes, dim=-1)
-        return [p.view(*lead, *shape) for p, shape in zip(pieces, self.shapes, strict=True)]
+        return [p.view((*lead, *shape)) for p, shape in zip(pieces, self.shapes, strict=True)]
 
     def named(self, flat: Tensor) -> dict[str, Tensor]:
         """The same by name, as ``module.load_state_dict(…, strict=False)`` takes them."""

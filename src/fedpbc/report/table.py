@@ -43,7 +43,7 @@ def cells_of(row: Row) -> list[str]:
         *judged,
         f"{row.local_steps:,}",
         f"{row.uploads:,}",
-        "not to be had" if row.models_on_server is None else f"{row.models_on_server:,}",
+        "–" if row.models_on_server is None else f"{row.models_on_server:,}",
         str(row.models_on_client),
     ]
 
@@ -55,8 +55,8 @@ def footnotes(comparison: Comparison) -> list[str]:
     notes = [
         f"{comparison.rounds} rounds; {over}; each the mean of the evaluations in the last "
         f"{comparison.window} rounds.",
-        "* the algorithm's best view that a server could really deploy (by test accuracy); "
-        "mean needs every client's model.",
+        "* the algorithm's best view that a server could deploy, chosen by what is shown here; "
+        "no server can have mean, which needs every client's model.",
     ]
     if any(find_algorithm(name).memory_aided for name in comparison.algorithms):
         notes.append("† aided by memory or known statistics.")

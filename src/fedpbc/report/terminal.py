@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from rich import box
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -146,7 +147,7 @@ def show_summary(summary: dict[str, Any], path: Path) -> None:
             *accuracies,
             f"{found['test_loss']:.4g}",
             *(f"{found[key]:.4g}" for key in extra),
-            "not to be had" if models is None else str(models),
+            "–" if models is None else str(models),
         )
     console.print(table)
     cost = summary["cost"]
@@ -158,18 +159,25 @@ def show_summary(summary: dict[str, Any], path: Path) -> None:
     print("next: 'fedpbc compare' with the same options shows how the other algorithms do")
 
 
+TABLE_WIDTH = 112
 KNOWN = ("test_accuracy", "train_accuracy", "test_loss", "train_loss", "per_class")
 
 
 def show_comparison(comparison: Comparison, folder: CompareFolder) -> None:
     """The table, what was written where, and what to do next."""
-    console = Console()
     rows = comparison.rows()
-    # A table that is cut off would hide the costs: where it is not shown it is as wide as it is.
-    table = Table(title="every view of every algorithm; which one is judged matters")
+    # Narrower than this the numbers would be cut off; a terminal that is narrower wraps the lines.
+    console = Console(width=max(Console().width, TABLE_WIDTH))
+    table = Table(
+        title="every view of every algorithm: which model is judged matters",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
     for column in headings(rows):
         left = column in {"algorithm", "view"}
-        table.add_column(column, justify="left" if left else "right", no_wrap=not left)
+        # Heads of several words go one above the other: the numbers decide how wide a column is.
+        head = column if left else column.replace(" ", "\n")
+        table.add_column(head, justify="left" if left else "right", no_wrap=True)
     last = None
     for row in rows:
         if last not in (None, row.algorithm):
@@ -177,8 +185,7 @@ def show_comparison(comparison: Comparison, folder: CompareFolder) -> None:
         last = row.algorithm
         style = None if row.view in DEPLOYABLE else "dim"
         table.add_row(*cells_of(row), style=style)
-    width = max(console.width, 110) if not console.is_terminal else None
-    console.print(table, width=width)
+    console.print(table)
     for note in footnotes(comparison):
         print(note)
     print(f"written: {folder.table_path}, {folder.plot_path}, {folder.path}/comparison.json")

@@ -47,7 +47,7 @@ class LocalTraining:
 
     def rate(self, t: int) -> float:
         """η_t."""
-        return self.learning_rate / math.sqrt(t / 10 + 1) if self.decay else self.learning_rate
+        return self.learning_rate / (math.sqrt(t / 10 + 1) if self.decay else 1.0)
 
     def begin(
         self, parameters: Sequence[Tensor], rates: float | Tensor, correction: Sequence[Tensor] = ()

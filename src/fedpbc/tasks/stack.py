@@ -1,30 +1,29 @@
 """Local steps of many clients at once: all their models as one tensor.
 
-``torch.func`` does it for any module that is a plain function of its parameters. For dense networks
-with ReLU the same steps are written out as batched matrix products, which is a good deal faster,
-since gradients go into the weights without being stored.
+For dense networks with ReLU between the layers and cross-entropy at the end. The steps are written
+out as batched matrix products: two to three times as fast as ``torch.func``, since gradients go
+into the weights without being stored. And with every matrix at an address of the same alignment, a
+client's bits do not depend on which others there are; ``torch.func`` on modules in general cannot
+promise that, so those run one after another instead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
 from fedpbc.models.flat import Layout
 from fedpbc.tasks.local import LocalTraining
 
-__all__ = ["DenseStack", "FunctionalStack", "Stack", "StackAdvice", "advise", "make_stack"]
+__all__ = ["DenseStack", "StackAdvice", "advise"]
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 Batch = tuple[Tensor, Tensor]
 
-RANDOM_LAYERS = (nn.modules.dropout._DropoutNd, nn.RReLU)
 LARGE = 500_000
 """Above this many parameters a model's own matrix products are large enough to be efficient."""
 
@@ -34,7 +33,7 @@ class StackAdvice:
     """Whether clients' models can be stacked, whether it pays, and why.
 
     Example:
-        >>> advise(nn.Linear(3, 2)).worthwhile
+        >>> advise(nn.Linear(3, 2), functional.cross_entropy).worthwhile
         True
     """
 
@@ -43,71 +42,16 @@ class StackAdvice:
     why: str
 
 
-def advise(module: nn.Module) -> StackAdvice:
+def advise(module: nn.Module, loss: Loss) -> StackAdvice:
     """What to expect of stacking this module."""
-    if any(isinstance(layer, RANDOM_LAYERS) for layer in module.modules()):
-        return StackAdvice(False, False, "the model draws random numbers (dropout)")
+    if loss is not functional.cross_entropy:
+        return StackAdvice(False, False, "the loss is not cross-entropy")
+    if not is_dense_chain(module):
+        return StackAdvice(False, False, "the model is not a plain chain of dense layers and ReLU")
     count = sum(p.numel() for p in module.parameters())
-    holders = [layer for layer in module.modules() if list(layer.parameters(recurse=False))]
-    if not all(isinstance(layer, nn.Linear) for layer in holders):
-        return StackAdvice(True, False, "the model is not purely dense")
     if count > LARGE:
         return StackAdvice(True, False, f"{count:,} parameters are too many to stack")
     return StackAdvice(True, True, f"a small dense model, {count:,} parameters")
-
-
-class Stack(Protocol):
-    """How one round of local steps is made for a stack of models."""
-
-    def local_steps(
-        self, models: Tensor, batches: Iterable[Batch], rates: Tensor, correction: Tensor | None
-    ) -> None:
-        """The steps on ``batches``, each [n, B, …], in place on ``models`` [n, d]."""
-
-
-def make_stack(module: nn.Module, layout: Layout, loss: Loss, training: LocalTraining) -> Stack:
-    """The fastest stack that can do it."""
-    layers = dense_layers(module)
-    if layers and loss is functional.cross_entropy:
-        return DenseStack(layout, training)
-    return FunctionalStack(module, layout, loss, training)
-
-
-class FunctionalStack:
-    """Any module that is a function of its parameters, with ``torch.func``.
-
-    Example:
-        >>> from fedpbc.models import layout_of
-        >>> module = nn.Linear(3, 2)
-        >>> layout = layout_of(module)
-        >>> stack = FunctionalStack(module, layout, functional.mse_loss, LocalTraining())
-        >>> models = torch.zeros(4, 8)
-        >>> batch = torch.ones(4, 5, 3), torch.ones(4, 5, 2)
-        >>> stack.local_steps(models, [batch], torch.full((4,), 0.1), None)
-        >>> bool((models > 0).all())
-        True
-    """
-
-    def __init__(
-        self, module: nn.Module, layout: Layout, loss: Loss, training: LocalTraining
-    ) -> None:
-        self.layout, self.training = layout, training
-
-        def of_one(parameters: tuple[Tensor, ...], inputs: Tensor, labels: Tensor) -> Tensor:
-            named = dict(zip(layout.names, parameters, strict=True))
-            return loss(functional_call(module, named, (inputs,)), labels)
-
-        self.gradients = vmap(grad(of_one))
-
-    def local_steps(
-        self, models: Tensor, batches: Iterable[Batch], rates: Tensor, correction: Tensor | None
-    ) -> None:
-        """One gradient of every client at once for each batch."""
-        parts = self.layout.parts(models)
-        terms = [] if correction is None else self.layout.parts(correction)
-        step = self.training.begin(parts, rates, terms)
-        for inputs, labels in batches:
-            step(self.gradients(tuple(parts), inputs, labels))
 
 
 class DenseStack:
@@ -130,25 +74,52 @@ class DenseStack:
     def local_steps(
         self, models: Tensor, batches: Iterable[Batch], rates: Tensor, correction: Tensor | None
     ) -> None:
-        """Forward and backward by hand; plain SGD adds each gradient to its weight at once."""
-        # Matrix products on separate tensors are half as fast again as on slices of one.
-        parts = [part.contiguous() for part in self.layout.parts(models)]
+        """One step a batch [n, B, …], in place on ``models`` [n, d]."""
+        if len(models) == 1:
+            # A product of single matrices may go another way: give the row company.
+            pair = models.repeat(2, 1)
+            doubled = ((torch.cat([x, x]), torch.cat([y, y])) for x, y in batches)
+            terms = None if correction is None else correction.repeat(2, 1)
+            self.local_steps(pair, doubled, rates.repeat(2), terms)
+            models.copy_(pair[:1])
+            return
+        own = self.layout.parts(models)
+        parts = [aligned_zeros(part).copy_(part) for part in own]
         plain = self.training.optimizer == "sgd" and not self.training.proximal
         if plain and correction is None:
             for inputs, labels in batches:
-                descend(parts, inputs, labels, rates)
+                descend(parts, *padded(inputs, labels), rates)
         else:
-            terms = [] if correction is None else self.layout.parts(correction)
-            step = self.training.begin(parts, rates, terms)
+            extra = [] if correction is None else self.layout.parts(correction)
+            step = self.training.begin(parts, rates, extra)
             for inputs, labels in batches:
-                step(gradients(parts, inputs, labels))
-        for own, part in zip(self.layout.parts(models), parts, strict=True):
-            own.copy_(part)
+                step(gradients(parts, *padded(inputs, labels)))
+        for place, part in zip(own, parts, strict=True):
+            place.copy_(part)
+
+
+ALIGNMENT = 16
+"""Floats in a cache line. A matrix product's bits depend on its operands' alignment to it."""
+
+
+def aligned_zeros(like: Tensor) -> Tensor:
+    """Zeros in which every client's matrix begins at a cache line."""
+    size = like[0].numel()
+    room = like.new_zeros(len(like), -(-size // ALIGNMENT) * ALIGNMENT)
+    return room[:, :size].view(like.shape)
+
+
+def padded(inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, int]:
+    """A batch filled up with samples that count for nothing, so that its matrices are aligned."""
+    size = labels.shape[1]
+    missing = -size % ALIGNMENT
+    inputs = functional.pad(inputs.flatten(2), (0, 0, 0, missing)) if missing else inputs.flatten(2)
+    return inputs, functional.pad(labels, (0, missing)) if missing else labels, size
 
 
 def forward(parts: Sequence[Tensor], inputs: Tensor) -> tuple[list[Tensor], Tensor]:
     """What goes into each layer, and the last layer's output."""
-    value = inputs.flatten(2)
+    value = inputs
     into = []
     for k in range(0, len(parts), 2):
         if k:
@@ -158,18 +129,22 @@ def forward(parts: Sequence[Tensor], inputs: Tensor) -> tuple[list[Tensor], Tens
     return into, value
 
 
-def output_gradient(logits: Tensor, labels: Tensor) -> Tensor:
-    """The gradient of the mean cross-entropy by the logits."""
+def output_gradient(logits: Tensor, labels: Tensor, size: int) -> Tensor:
+    """The gradient of the mean cross-entropy of the first ``size`` samples by the logits."""
     slope = logits.softmax(2)
     minus_one = slope.new_full((1,), -1.0).expand(*labels.shape, 1)
-    return slope.scatter_add_(2, labels.unsqueeze(2), minus_one).div_(labels.shape[1])
+    slope.scatter_add_(2, labels.unsqueeze(2), minus_one).div_(size)
+    slope[:, size:] = 0
+    return slope
 
 
-def descend(parts: Sequence[Tensor], inputs: Tensor, labels: Tensor, rates: Tensor) -> None:
+def descend(
+    parts: Sequence[Tensor], inputs: Tensor, labels: Tensor, size: int, rates: Tensor
+) -> None:
     """One step of SGD in place."""
     into, logits = forward(parts, inputs)
     # Everything behind is linear in this slope: scaling it here scales every gradient.
-    slope = output_gradient(logits, labels).mul_(rates.view(-1, 1, 1))
+    slope = output_gradient(logits, labels, size).mul_(rates.view(-1, 1, 1))
     for k in range(len(parts) - 2, -1, -2):
         weight, bias, value = parts[k], parts[k + 1], into[k // 2]
         below = torch.bmm(slope, weight).mul_(value > 0) if k else slope
@@ -178,33 +153,32 @@ def descend(parts: Sequence[Tensor], inputs: Tensor, labels: Tensor, rates: Tens
         slope = below
 
 
-def gradients(parts: Sequence[Tensor], inputs: Tensor, labels: Tensor) -> list[Tensor]:
+def gradients(parts: Sequence[Tensor], inputs: Tensor, labels: Tensor, size: int) -> list[Tensor]:
     """The gradient by each of the parameters."""
     into, logits = forward(parts, inputs)
-    slope = output_gradient(logits, labels)
+    slope = output_gradient(logits, labels, size)
     found: list[Tensor] = []
     for k in range(len(parts) - 2, -1, -2):
-        found = [torch.bmm(slope.transpose(1, 2), into[k // 2]), slope.sum(1), *found]
+        weight = aligned_zeros(parts[k]).baddbmm_(slope.transpose(1, 2), into[k // 2])
+        found = [weight, slope.sum(1), *found]
         if k:
             slope = torch.bmm(slope, parts[k]).mul_(into[k // 2] > 0)
     return found
 
 
-def dense_layers(module: nn.Module) -> list[nn.Linear]:
-    """The layers of a plain dense network with ReLU between them; empty for anything else."""
-    if isinstance(module, nn.Linear):
-        children: list[nn.Module] = [module]
-    elif isinstance(module, nn.Sequential):
-        children = list(module)
-    else:
-        return []
-    if children and type(children[0]) is nn.Flatten and children[0].start_dim == 1:
+def is_dense_chain(module: nn.Module) -> bool:
+    """Whether a module is dense layers with ReLU between them, and nothing else."""
+    # Exact types: a subclass may do anything in its forward().
+    children = list(module.children()) if type(module) is nn.Sequential else [module]
+    if type(children[0]) is nn.Flatten and children[0].start_dim == 1:
         children = children[1:]
     linear, between = children[::2], children[1::2]
-    fits = (
+    return (
         len(linear) == len(between) + 1
         and all(type(layer) is nn.Linear and layer.bias is not None for layer in linear)
         and all(type(layer) is nn.ReLU for layer in between)
         and all(p.requires_grad for p in module.parameters())
+        # A layer that stands twice has its parameters once.
+        and len(list(module.parameters())) == 2 * len(linear)
+        and all(not layer._forward_hooks and not layer._forward_pre_hooks for layer in children)
     )
-    return [layer for layer in linear if isinstance(layer, nn.Linear)] if fits else []

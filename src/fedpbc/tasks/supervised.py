@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from textwrap import shorten
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from fedpbc.errors import InputError, Words
 from fedpbc.models.flat import Layout, layout_of, parameters_of
 from fedpbc.randomness import generator, integer_seed
 from fedpbc.tasks.local import LocalTraining
-from fedpbc.tasks.stack import Stack, StackAdvice, advise, make_stack
+from fedpbc.tasks.stack import DenseStack, StackAdvice, advise
 from fedpbc.tasks.task import Evaluation
 
 __all__ = ["Supervised"]
@@ -103,8 +104,9 @@ class Supervised:
         if loss is functional.cross_entropy and not self.has_classes:
             given = Words(f"of type {self.labels.dtype}")
             raise InputError("labels", given, "whole numbers, or come with loss=…")
-        highest = max(int(self.labels.max()), int(self.test_labels.max()))
-        self.classes = highest + 1 if self.has_classes else 0
+        self.classes = 0
+        if self.has_classes:
+            self.classes = max(int(self.labels.max()), int(self.test_labels.max())) + 1
 
         if partition is None:
             self.parts = self._share_out(clients, alpha)
@@ -127,6 +129,23 @@ class Supervised:
         used = np.sort(np.concatenate(self.parts))
         count = min(train_samples, len(used)) if train_samples else len(used)
         self._judged = torch.from_numpy(used[np.linspace(0, len(used) - 1, count).astype(int)])
+        self._try_module()
+
+    def _try_module(self) -> None:
+        """Find out now whether the module takes the inputs and tells all classes apart."""
+        self.module.eval()
+        try:
+            with torch.no_grad():
+                outputs = self.module(self._prepare(self.inputs[:2]))
+        except Exception as error:
+            reason = shorten(f"{type(error).__name__}: {error}", 150, placeholder=" …")
+            shape = tuple(self.inputs.shape[1:])
+            right = f"one that takes inputs of shape {shape} ({reason})"
+            raise InputError("module", type(self.module).__name__, right) from error
+        wanted = self.classes if self.loss is functional.cross_entropy else 0
+        if wanted and (outputs.dim() < 2 or outputs.shape[1] < wanted):
+            given = Words(f"with outputs of shape {tuple(outputs.shape)}")
+            raise InputError("module", given, f"one with an output for each of {wanted} classes")
 
     def _share_out(self, clients: int, alpha: float) -> list[NDArray[np.int64]]:
         if clients < 1:
@@ -187,11 +206,11 @@ class Supervised:
         small = min(len(part) for part in self.parts)
         if small < self.training.batch_size:
             return StackAdvice(False, False, f"a client has {small} samples, less than a batch")
-        return advise(self.module)
+        return advise(self.module, self.loss)
 
     @cached_property
-    def _stack(self) -> Stack:
-        return make_stack(self.module, self.layout, self.loss, self.training)
+    def _stack(self) -> DenseStack:
+        return DenseStack(self.layout, self.training)
 
     def stacked_local_steps(
         self,
@@ -271,13 +290,16 @@ class Supervised:
 def as_tensors(samples: Samples, name: str) -> tuple[Tensor, Tensor]:
     """Inputs and labels as tensors, checked."""
     inputs, labels = (torch.as_tensor(part) for part in samples)
+    if not inputs.dim() or not labels.dim():
+        raise InputError(name, Words("a single number"), "inputs and labels, one a sample")
     if len(inputs) != len(labels):
         given = Words(f"{len(inputs)} inputs and {len(labels)} labels")
         raise InputError(name, given, "as many of one as of the other")
     if not len(inputs):
         raise InputError(name, Words("empty"), "at least one sample")
-    if inputs.is_floating_point() and not inputs.isfinite().all():
-        raise InputError(name, Words("not finite everywhere"), "finite numbers")
+    for part in (inputs, labels):
+        if part.is_floating_point() and not part.isfinite().all():
+            raise InputError(name, Words("not finite everywhere"), "finite numbers")
     if not labels.is_floating_point():
         labels = labels.long()
         if int(labels.min()) < 0:
@@ -287,17 +309,20 @@ def as_tensors(samples: Samples, name: str) -> tuple[Tensor, Tensor]:
 
 def checked_partition(partition: Partition, samples: int) -> list[NDArray[np.int64]]:
     """A partition given by the user."""
-    parts = [np.asarray(part, dtype=np.int64) for part in partition]
+    parts = [np.asarray(part) for part in partition]
     if not parts:
         raise InputError("partition", Words("empty"), "one array of indices a client")
     for client, part in enumerate(parts):
         if part.ndim != 1 or not len(part):
             given = Words(f"of shape {part.shape}")
             raise InputError(f"partition of client {client}", given, "at least one index, in a row")
+        if part.dtype.kind not in "iu":
+            given = Words(f"of type {part.dtype}")
+            raise InputError(f"partition of client {client}", given, "whole numbers")
         if part.min() < 0 or part.max() >= samples:
             wrong = int(part.max() if part.max() >= samples else part.min())
             raise InputError(f"partition of client {client}", wrong, f"from 0 to {samples - 1}")
-    return parts
+    return [part.astype(np.int64) for part in parts]
 
 
 def refuse_running_statistics(module: nn.Module) -> None:

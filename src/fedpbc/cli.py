@@ -181,7 +181,7 @@ def run_comparison(folder: Any, plan: Any, jobs: int | None, as_json: bool) -> N
     if jobs is not None and jobs < 1:
         raise InputError("jobs", jobs, "at least 1")
     cells = folder.cells(plan)
-    count = min(jobs or len(os.sched_getaffinity(0)), len(cells))
+    count = min(jobs or usable_cores(), len(cells))
     with GridDisplay(cells, folder.path, quiet=as_json) as display:
         comparison = folder.run(plan, count, display.on_progress)
     if as_json:
@@ -195,6 +195,13 @@ def run_comparison(folder: Any, plan: Any, jobs: int | None, as_json: bool) -> N
             f"{count} of {len(cells)} runs failed, such as {first.algorithm} with seed "
             f"{first.seed}: {first.failure}"
         )
+
+
+def usable_cores() -> int:
+    """How many cores this process may use; not every system can tell more than their number."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def show_run(summary: dict[str, Any], path: Path, as_json: bool) -> None:

@@ -74,7 +74,7 @@ class Progress:
     averaged: Tensor
     """The moving average of the server's model, in double precision."""
     held: list[Tensor]
-    """The model each client holds; clients that got the same one share it."""
+    """The model each client holds, where they hold any; who got the same one shares it."""
     since: NDArray[np.int64]
     """The first round that the held model has not been trained in."""
     batches: NDArray[np.int64]
@@ -142,6 +142,8 @@ class Simulation:
             raise InputError("evaluate_every", evaluate_every, "at least 1")
         self.views = views_of(type(algorithm), views)
         self._x0 = algorithm.x
+        # Otherwise everyone has the server's newest model, and nothing needs to be kept of it.
+        self._clients_hold_models = algorithm.client_models or downlink is not None
         m = task.clients
         self.progress = Progress(
             averaged=algorithm.x.double(),
@@ -234,11 +236,14 @@ class Simulation:
     ) -> None:
         """Who holds which model now."""
         progress, x = self.progress, self.algorithm.x
+        for i in reports:
+            progress.batches[i] += round.local_steps
+        if not self._clients_hold_models:
+            return
         hears = None if self.downlink is None else self.downlink.up(round.number)
         for i, trained in ended.items():
             if i in reports:
                 progress.held[i] = x if hears is None or hears[i] else reports[i]
-                progress.batches[i] += round.local_steps
             elif self.algorithm.everyone_trains:
                 progress.held[i] = trained.end
             progress.since[i] = round.number + 1
@@ -278,9 +283,7 @@ class Simulation:
 
     def _held(self, client: int) -> Tensor:
         """The model that a client would start from."""
-        if self.algorithm.client_models or self.downlink is not None:
-            return self.progress.held[client]
-        return self.algorithm.x
+        return self.progress.held[client] if self._clients_hold_models else self.algorithm.x
 
     def _is_evaluated(self, t: int) -> bool:
         return (t + 1) % self.evaluate_every == 0 or t + 1 == self.rounds

@@ -13,6 +13,8 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
+    TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -34,14 +36,14 @@ __all__ = ["GridDisplay", "RunDisplay", "show_comparison", "show_summary"]
 class Display:
     """A progress display on standard error, only where that is a terminal."""
 
-    def __init__(self, *, quiet: bool) -> None:
+    def __init__(self, counted: ProgressColumn, *, quiet: bool) -> None:
         self.console = Console(stderr=True)
         self.live = self.console.is_terminal and not quiet
         self.quiet = quiet
         self.progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
-            MofNCompleteColumn(),
+            counted,
             TextColumn("{task.fields[note]}"),
             TimeElapsedColumn(),
             TextColumn("left"),
@@ -75,7 +77,7 @@ class RunDisplay(Display):
     """How one run goes: round, accuracy, time left."""
 
     def __init__(self, path: Path, *, quiet: bool) -> None:
-        super().__init__(quiet=quiet)
+        super().__init__(MofNCompleteColumn(), quiet=quiet)
         self.path = path
         self.task = self.progress.add_task("round", total=None, note="")
         self.watcher = Watcher(self.on_start, self.on_round, self.note)
@@ -109,7 +111,8 @@ class GridDisplay(Display):
     def __init__(
         self, cells: Sequence[tuple[str, int, GridCell]], path: Path, *, quiet: bool
     ) -> None:
-        super().__init__(quiet=quiet)
+        # Rounds are weighted here, so their number would tell nobody anything.
+        super().__init__(TaskProgressColumn(), quiet=quiet)
         self.cells = cells
         self.rounds = int(cells[0][2].config.get("rounds", 500))
         # Where everyone trains a round takes about ten times as long.

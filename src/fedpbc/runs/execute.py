@@ -65,6 +65,7 @@ def execute(
         return time.monotonic() - began
 
     last, wait = time.monotonic(), CHECKPOINT_SECONDS
+    done = simulation.progress.round
     try:
         for metrics in simulation.steps():
             done = simulation.progress.round
@@ -80,8 +81,9 @@ def execute(
             if on_round is not None:
                 on_round(done, metrics)
     except DivergedError:
-        # The simulation stands before the round that failed, which is worth keeping.
-        if simulation.progress.round:
+        # The simulation stands where the failed round began, which is worth keeping; but not if the
+        # round went well and only its evaluation failed.
+        if simulation.progress.round == done > 0:
             checkpoint()
         raise
     finally:

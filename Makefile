@@ -14,7 +14,7 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 demo: $(READY)
-	$(BIN)/fedpbc compare --out demo --overwrite
+	$(BIN)/fedpbc compare --rounds 300 --out demo --overwrite
 
 # Formatting, lint and types first: they fail fastest.
 check: $(READY)

@@ -297,6 +297,10 @@ def free_folder(parent: Path, name: str) -> Path:
     return path
 
 
+INTERRUPTED = 130
+"""What typer makes of Ctrl-C."""
+
+
 def main() -> None:
     """The command ``fedpbc``: wrong input is one line and exit code 2."""
     import click
@@ -310,14 +314,12 @@ def main() -> None:
         sys.exit(2)
     except click.ClickException as error:
         sys.exit(complain(" ".join(error.format_message().split()), 2))
-    except (KeyboardInterrupt, click.Abort):
-        sys.exit(
-            complain("interrupted; 'fedpbc resume FOLDER' goes on from the last checkpoint", 130)
-        )
     except BrokenPipeError:
         # Whoever read our output has gone; nothing is left to say.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    if code == INTERRUPTED:
+        complain("interrupted; 'fedpbc resume FOLDER' goes on from its last checkpoint", code)
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -66,16 +66,20 @@ class MissingExtraError(FedpbcError, ImportError):
 class DivergedError(FedpbcError, ArithmeticError):
     """A model became infinite or not a number: a client's, or the server's (client None).
 
+    ``kept`` says what is left of the run.
+
     Example:
         >>> print(DivergedError(client=3, round=17))
-        the run diverged: client 3's model is not finite after its local steps of round 17
+        the run diverged in round 17: client 3's model is not finite; try a smaller learning rate
     """
 
-    def __init__(self, client: int | None, round: int) -> None:
-        self.client, self.round = client, round
-        who = "the server's" if client is None else f"client {client}'s"
-        when = "averaging in" if client is None else "its local steps of"
-        super().__init__(f"the run diverged: {who} model is not finite after {when} round {round}")
+    def __init__(self, client: int | None, round: int, kept: str = "") -> None:
+        self.client, self.round, self.kept = client, round, kept
+        whose = "the server's" if client is None else f"client {client}'s"
+        super().__init__(
+            f"the run diverged in round {round}: {whose} model is not finite; "
+            f"try a smaller learning rate{f' ({kept})' if kept else ''}"
+        )
 
-    def __reduce__(self) -> tuple[type[DivergedError], tuple[int | None, int]]:
-        return type(self), (self.client, self.round)
+    def __reduce__(self) -> tuple[type[DivergedError], tuple[int | None, int, str]]:
+        return type(self), (self.client, self.round, self.kept)

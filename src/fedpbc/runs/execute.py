@@ -80,12 +80,14 @@ def execute(
                 last = time.monotonic()
             if on_round is not None:
                 on_round(done, metrics)
-    except DivergedError:
+    except DivergedError as error:
         # The simulation stands where the failed round began, which is worth keeping; but not if the
         # round went well and only its evaluation failed.
         if simulation.progress.round == done > 0:
             checkpoint()
-        raise
+        newest = [path.name for path in folder.checkpoints()[:1]]
+        kept = f"{folder.path} keeps {newest[0]}" if newest else "before any checkpoint"
+        raise DivergedError(error.client, error.round, kept) from None
     finally:
         simulation.engine.close()
     summary = summarise(simulation, folder, engine, about)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import queue
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -18,6 +20,8 @@ from dataclasses import dataclass
 from multiprocessing.synchronize import Event as StopEvent
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from fedpbc.errors import FedpbcError
 from fedpbc.runs.config import Config
@@ -101,28 +105,31 @@ def _workers(jobs: int) -> Iterator[tuple[ProcessPoolExecutor, Any]]:
 
 _messages: Any = None
 _stop: StopEvent | None = None
-_parent = 0
 
 
 def _begin(messages: Any, stop: StopEvent, parent: int) -> None:
     """In a worker: remember whom to tell."""
-    import signal
-
-    import torch
-
+    global _messages, _stop
+    _messages, _stop = messages, stop
     # There is a process for each core; threads that wait for each other would only be in the way.
     torch.set_num_threads(1)
-    global _messages, _stop, _parent
-    _messages, _stop, _parent = messages, stop, parent
+    threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
     # Ctrl-C reaches the whole group; the parent decides, and says so through the event.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _leave_with(parent: int) -> None:
+    """End this process when its parent was killed: an idle worker would wait for it for ever."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
 
 
 def _work(k: int, cell: GridCell) -> str | None:
     """In a worker: run a cell and tell how it goes."""
 
     def tell(progress: GridProgress) -> None:
-        if (_stop is not None and _stop.is_set()) or os.getppid() != _parent:
+        if _stop is not None and _stop.is_set():
             raise StoppedError("stopped")
         _messages.put(progress)
 

@@ -312,13 +312,15 @@ def test_divergence_names_the_client_and_the_round(engine, name, round, views):
     with pytest.raises(DivergedError) as error:
         small.finished(task, name, up, engine=engine, views=views)
     assert (error.value.client, error.value.round) == (1, round)
-    assert str(error.value).startswith("the run diverged: client 1's model")
+    assert str(error.value).startswith(
+        f"the run diverged in round {error.value.round}: client 1's model"
+    )
 
 
 def test_divergence_in_the_middle_of_a_segment(engine):
     # 1e120, 1e240, then too large: in round 2, long before the contact in round 5.
     task = exploding(learning_rate=1e120, local_steps=1)
-    with pytest.raises(DivergedError, match=r"client 1's model .* round 2$"):
+    with pytest.raises(DivergedError, match="in round 2: client 1's model is not finite"):
         small.finished(
             task, "fedpbc", small.table([{0}] * 5 + [{1}], 2), engine=engine, views=["server"]
         )

@@ -25,24 +25,30 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+
+def default(text: str, value: str) -> Any:
+    """An option that says what it is when it is not given; the configuration knows the value."""
+    return typer.Option(help=f"{text} (default: {value}).")
+
+
 ConfigFile = Annotated[
     Path | None,
     typer.Argument(metavar="[CONFIG.toml]", help="A configuration; options outrank it."),
 ]
 Links = Annotated[str | None, typer.Option(help="Link scheme of the uplinks; see 'fedpbc list'.")]
-Downlink = Annotated[str | None, typer.Option(help="Link scheme of the downlinks [always].")]
-Data = Annotated[str | None, typer.Option(help="Data set [fashion]; see 'fedpbc list'.")]
+Downlink = Annotated[str | None, default("Link scheme of the downlinks", "always")]
+Data = Annotated[str | None, default("Data set; see 'fedpbc list'", "fashion")]
 DataDir = Annotated[Path | None, typer.Option(help="Folder of the data set's Parquet files.")]
-Model = Annotated[str | None, typer.Option(help="Network [the paper's for the data, or mlp].")]
-Rounds = Annotated[int | None, typer.Option(help="T, how many rounds [500].")]
-Clients = Annotated[int | None, typer.Option(help="m, how many clients [100].")]
-LearningRate = Annotated[float | None, typer.Option(help="η_0 [0.05].")]
-GlobalLearningRate = Annotated[float | None, typer.Option(help="η_g [1].")]
-LocalSteps = Annotated[int | None, typer.Option(help="s, local steps a round [5].")]
-BatchSize = Annotated[int | None, typer.Option(help="Samples a step [16].")]
-Engine = Annotated[str | None, typer.Option(help="auto, serial or stacked [auto].")]
-Views = Annotated[str | None, typer.Option(help="Models to judge, such as server,averaged [all].")]
-EvaluateEvery = Annotated[int | None, typer.Option(help="Rounds between evaluations [10].")]
+Model = Annotated[str | None, default("Network", "the paper's for the data, or mlp")]
+Rounds = Annotated[int | None, default("T, how many rounds", "500")]
+Clients = Annotated[int | None, default("m, how many clients", "100")]
+LearningRate = Annotated[float | None, default("η_0", "0.05")]
+GlobalLearningRate = Annotated[float | None, default("η_g", "1")]
+LocalSteps = Annotated[int | None, default("s, local steps a round", "5")]
+BatchSize = Annotated[int | None, default("Samples a step", "16")]
+Engine = Annotated[str | None, default("auto, serial or stacked", "auto")]
+Views = Annotated[str | None, default("Models to judge, such as server,averaged", "all")]
+EvaluateEvery = Annotated[int | None, default("Rounds between evaluations", "10")]
 Plugin = Annotated[
     list[Path] | None,
     typer.Option(help="Python file with algorithms or link schemes of your own; repeatable."),
@@ -53,13 +59,13 @@ Set = Annotated[
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what the folder holds.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else.")]
-Jobs = Annotated[int | None, typer.Option(help="Runs side by side [one for each core].")]
+Jobs = Annotated[int | None, default("Runs side by side", "one for each core")]
 
 
 @app.command()
 def run(
     config: ConfigFile = None,
-    algorithm: Annotated[str | None, typer.Option(help="Algorithm [fedpbc].")] = None,
+    algorithm: Annotated[str | None, default("Algorithm", "fedpbc")] = None,
     links: Links = None,
     downlink: Downlink = None,
     data: Data = None,
@@ -67,7 +73,7 @@ def run(
     model: Model = None,
     rounds: Rounds = None,
     clients: Clients = None,
-    seed: Annotated[int | None, typer.Option(help="Of everything random [0].")] = None,
+    seed: Annotated[int | None, default("Of everything random", "0")] = None,
     learning_rate: LearningRate = None,
     global_learning_rate: GlobalLearningRate = None,
     local_steps: LocalSteps = None,
@@ -77,7 +83,7 @@ def run(
     evaluate_every: EvaluateEvery = None,
     plugin: Plugin = None,
     set_: Set = None,
-    out: Annotated[Path | None, typer.Option(help="Folder [runs/ALGORITHM-LINKS-seedK].")] = None,
+    out: Annotated[Path | None, default("Folder", "runs/ALGORITHM-LINKS-seedK")] = None,
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
@@ -100,9 +106,9 @@ def run(
 def compare(
     config: ConfigFile = None,
     algorithms: Annotated[
-        str | None, typer.Option(help="Names, separated by commas [the paper's seven].")
+        str | None, default("Names, separated by commas", "the paper's seven")
     ] = None,
-    seeds: Annotated[str | None, typer.Option(help="Numbers, separated by commas [0,1,2].")] = None,
+    seeds: Annotated[str | None, default("Numbers, separated by commas", "0,1,2")] = None,
     links: Links = None,
     downlink: Downlink = None,
     data: Data = None,
@@ -119,7 +125,7 @@ def compare(
     evaluate_every: EvaluateEvery = None,
     plugin: Plugin = None,
     set_: Set = None,
-    out: Annotated[Path | None, typer.Option(help="Folder [runs/compare].")] = None,
+    out: Annotated[Path | None, default("Folder", "runs/compare")] = None,
     jobs: Jobs = None,
     overwrite: Overwrite = False,
     as_json: Json = False,

@@ -9,10 +9,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedpbc.algorithms import PAPER_ALGORITHMS, find_algorithm, register_algorithm
-from fedpbc.errors import DivergedError
+from fedpbc.algorithms import PAPER_ALGORITHMS, Algorithm, find_algorithm, register_algorithm
+from fedpbc.errors import DivergedError, InputError
 from fedpbc.views import DEPLOYABLE, models_for_view, paper_view
 
 if TYPE_CHECKING:
@@ -236,6 +237,8 @@ def compare(
     make_task: Callable[[int], Task],
     algorithms: Sequence[Any] = PAPER_ALGORITHMS,
     seeds: Sequence[int] = (0, 1, 2),
+    *,
+    out: Path | str | None = None,
     **options: Any,
 ) -> Comparison:
     """Run algorithms × seeds on the same links, one after another.
@@ -244,6 +247,7 @@ def compare(
         make_task: gives the task for a seed.
         algorithms: names, names with options, or classes.
         seeds: one run of each algorithm for each.
+        out: a folder for the runs, each in ALGORITHM/seed-K.
         options: of :func:`fedpbc.simulate`.
 
     Example:
@@ -256,15 +260,16 @@ def compare(
     """
     from fedpbc.experiment import simulate
 
-    cells = []
+    cells: list[Cell] = []
     for algorithm in algorithms:
-        if isinstance(algorithm, type):
-            register_algorithm(algorithm)
         name = _name_of(algorithm)
+        if any(cell.algorithm == name for cell in cells):
+            raise InputError("algorithms", name, "there once: a row of a comparison has one name")
         for seed in seeds:
             task = make_task(seed)
+            folder = None if out is None else Path(out) / name / f"seed-{seed}"
             try:
-                result = simulate(task, algorithm, seed=seed, **options)
+                result = simulate(task, algorithm, seed=seed, out=folder, **options)
             except DivergedError as error:
                 cells.append(Cell(name, seed, task.clients, failure=str(error)))
                 continue
@@ -274,6 +279,9 @@ def compare(
 
 
 def _name_of(algorithm: Any) -> str:
-    if isinstance(algorithm, Mapping):
-        algorithm = algorithm["name"]
-    return algorithm if isinstance(algorithm, str) else str(algorithm.name)
+    if isinstance(algorithm, type) and issubclass(algorithm, Algorithm):
+        return str(register_algorithm(algorithm).name)
+    name = algorithm.get("name") if isinstance(algorithm, Mapping) else algorithm
+    if not isinstance(name, str):
+        raise InputError("algorithms", algorithm, "names, tables with a name, or classes")
+    return find_algorithm(name).name

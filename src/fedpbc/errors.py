@@ -66,20 +66,24 @@ class MissingExtraError(FedpbcError, ImportError):
 class DivergedError(FedpbcError, ArithmeticError):
     """A model became infinite or not a number: a client's, or the server's (client None).
 
-    ``kept`` says what is left of the run.
+    With ``view`` it is the loss of that view's model. ``kept`` says what is left of the run.
 
     Example:
         >>> print(DivergedError(client=3, round=17))
         the run diverged in round 17: client 3's model is not finite; try a smaller learning rate
     """
 
-    def __init__(self, client: int | None, round: int, kept: str = "") -> None:
-        self.client, self.round, self.kept = client, round, kept
-        whose = "the server's" if client is None else f"client {client}'s"
+    def __init__(
+        self, client: int | None, round: int, view: str | None = None, kept: str = ""
+    ) -> None:
+        self.client, self.round, self.view, self.kept = client, round, view, kept
+        what = "the server's model" if client is None else f"client {client}'s model"
+        if view is not None:
+            what = f"the test loss in the view {view}"
         super().__init__(
-            f"the run diverged in round {round}: {whose} model is not finite; "
+            f"the run diverged in round {round}: {what} is not finite; "
             f"try a smaller learning rate{f' ({kept})' if kept else ''}"
         )
 
-    def __reduce__(self) -> tuple[type[DivergedError], tuple[int | None, int, str]]:
-        return type(self), (self.client, self.round, self.kept)
+    def __reduce__(self) -> tuple[type[DivergedError], tuple[int | None, int, str | None, str]]:
+        return type(self), (self.client, self.round, self.view, self.kept)

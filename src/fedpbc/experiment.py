@@ -84,13 +84,15 @@ def make_algorithm(algorithm: AlgorithmLike, task: Task, global_lr: float = 1.0)
         20
     """
     options: dict[str, Any] = {}
-    if isinstance(algorithm, type):
+    if isinstance(algorithm, type) and issubclass(algorithm, Algorithm):
         kind = algorithm
     elif isinstance(algorithm, str):
         kind = find_algorithm(algorithm)
-    else:
+    elif isinstance(algorithm, Mapping):
         options = dict(algorithm)
         kind = find_algorithm(options.pop("name", "fedpbc"))
+    else:
+        raise InputError("algorithm", algorithm, "a name, a table with a name, or a class")
     options = checked(kind.__init__, options, "algorithm")
     return kind(Fleet(task.init(), task.clients, global_lr), **options)
 
@@ -130,8 +132,8 @@ def draw_timetable(
     """
     if isinstance(links, Timetable):
         return links
-    if isinstance(links, np.ndarray):
-        return from_table(links)
+    if isinstance(links, np.ndarray | list | tuple):
+        return from_table(np.asarray(links))
     if callable(links):
         links = links.__name__
     options = {"name": links} if isinstance(links, str) else dict(links)
@@ -217,7 +219,7 @@ def simulate(
     from fedpbc.runs.start import run_in_folder
 
     described = {
-        "algorithm": simulation.algorithm.name,
+        "algorithm": {**_described(algorithm), "name": simulation.algorithm.name},
         "links": _described(links),
         "downlink": _described(downlink),
         "rounds": uplink.rounds,
@@ -255,10 +257,11 @@ def make_simulation(
     return simulation, line
 
 
-def _described(links: LinksLike) -> dict[str, Any]:
-    """Links as a configuration can show them."""
-    if isinstance(links, Timetable | np.ndarray):
-        return {"name": "table"}
-    if isinstance(links, Mapping):
-        return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in links.items()}
-    return {"name": links if isinstance(links, str) else links.__name__}
+def _described(chosen: LinksLike | AlgorithmLike) -> dict[str, Any]:
+    """Links or an algorithm as a configuration can show them."""
+    if isinstance(chosen, Mapping):
+        plain = np.ndarray | np.generic
+        return {k: v.tolist() if isinstance(v, plain) else v for k, v in chosen.items()}
+    if isinstance(chosen, str):
+        return {"name": chosen}
+    return {"name": getattr(chosen, "__name__", "table")}

@@ -63,8 +63,16 @@ def options_of(function: Callable[..., Any]) -> dict[str, Option]:
     }
 
 
-def checked(function: Callable[..., Any], given: Mapping[str, Any], section: str) -> dict[str, Any]:
+def checked(
+    function: Callable[..., Any],
+    given: Mapping[str, Any],
+    section: str = "",
+    also: Iterable[str] = (),
+) -> dict[str, Any]:
     """``given``, checked against the options of ``function``, with defaults filled in.
+
+    ``section`` is what messages put before an option's name, ``also`` what else could have been
+    meant by an unknown one.
 
     Example:
         >>> def scheme(setting, *, gamma: float = 0.4): ...
@@ -76,10 +84,13 @@ def checked(function: Callable[..., Any], given: Mapping[str, Any], section: str
     """
     from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+    def full(name: str) -> str:
+        return f"{section}.{name}" if section else name
+
     known = options_of(function)
     for name in given:
         if name not in known:
-            raise InputError(f"{section}.{name}", Words("unknown"), nearest(name, known))
+            raise InputError(full(name), Words("unknown"), nearest(name, [*known, *also]))
     values: dict[str, Any] = {}
     for option in known.values():
         if option.name in given:
@@ -90,9 +101,9 @@ def checked(function: Callable[..., Any], given: Mapping[str, Any], section: str
             try:
                 values[option.name] = adapter.validate_python(given[option.name])
             except ValidationError as error:
-                raise first_mistake(error, f"{section}.{option.name}") from None
+                raise first_mistake(error, full(option.name)) from None
         elif option.required:
-            raise InputError(f"{section}.{option.name}", Words("missing"), "given")
+            raise InputError(full(option.name), Words("missing"), "given")
         else:
             values[option.name] = option.default
     return values

@@ -138,6 +138,9 @@ class Simulation:
         self.uplink, self.downlink = uplink, downlink
         self.rounds = uplink.rounds
         self.evaluate_every = evaluate_every
+        if algorithm.client_models and type(algorithm).correction is not Algorithm.correction:
+            right = "without a correction: its clients' work begins before the server's next round"
+            raise InputError("algorithm", Words(f"{algorithm.name}, with client models"), right)
         if evaluate_every < 1:
             raise InputError("evaluate_every", evaluate_every, "at least 1")
         self.views = views_of(type(algorithm), views)
@@ -312,9 +315,9 @@ class Simulation:
     def _evaluate(self, round: Round) -> Metrics:
         progress, models = self.progress, self.view_models()
         views = {view: self.task.evaluate(model) for view, model in models.items()}
-        for evaluation in views.values():
+        for view, evaluation in views.items():
             if not math.isfinite(evaluation.test_loss):
-                raise DivergedError(client=None, round=round.number)
+                raise DivergedError(client=None, round=round.number, view=view)
         staleness = progress.round - progress.last_contact
         return Metrics(
             round=progress.round,

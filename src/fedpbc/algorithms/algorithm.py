@@ -7,12 +7,15 @@ order in which clients are added up cannot be seen in the result.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from fedpbc.errors import InputError
 
 if TYPE_CHECKING:
     # Only for types: listing the algorithms must not wait for torch.
@@ -41,6 +44,11 @@ class Fleet:
     x0: Vector
     clients: int
     global_lr: float = 1.0
+
+    def __post_init__(self) -> None:
+        # Written so that a NaN is wrong too.
+        if not 0 < self.global_lr < math.inf:
+            raise InputError("global_lr", self.global_lr, "above 0 and finite")
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from hashlib import sha256
 from itertools import islice, repeat
 from types import MappingProxyType
 
@@ -118,6 +119,15 @@ class Timetable:
                 return start + first
             start, size = start + size, 2 * size
         return None
+
+    def fingerprint(self) -> str:
+        """A hash of all rounds: a resumed run tells by it that its links changed.
+
+        Example:
+            >>> from_table([[1, 0]]).fingerprint() == from_table([[1, 1]]).fingerprint()
+            False
+        """
+        return sha256(self._packed.tobytes()).hexdigest()
 
     def shares(self) -> NDArray[np.float64]:
         """Each client's share of rounds in which it gets through.

@@ -159,7 +159,7 @@ def show_summary(summary: dict[str, Any], path: Path) -> None:
         f"{cost['uploads']:,} uploads, {summary['seconds']:.1f} s, engine {summary['engine']}"
     )
     print(f"written: {path}/ (config.toml, metrics.jsonl, final.safetensors, summary.json)")
-    print("next: 'fedpbc compare' with the same options shows how the other algorithms do")
+    print("next: 'fedpbc compare' shows how other algorithms do on the same links")
 
 
 TABLE_WIDTH = 112

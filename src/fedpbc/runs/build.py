@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from functools import lru_cache
+from hashlib import sha256
 
 from fedpbc.arrays import read_array
 from fedpbc.data import DataSet, channel_statistics
@@ -87,5 +88,6 @@ def load_cached(name: str, folder: str | None) -> DataSet:
 def data_fingerprint(config: Config) -> str:
     """Tells whether a run's data is still what it was begun with."""
     if config.task.name == "quadratic":
-        return ""  # A run keeps a copy of its targets.
+        targets = read_array(str(config.task.targets), "task.targets")
+        return sha256(targets.tobytes()).hexdigest()
     return load_cached(config.data.name, config.data.dir).fingerprint()

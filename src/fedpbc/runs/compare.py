@@ -54,7 +54,11 @@ def plan_comparison(given: Mapping[str, Any]) -> ComparePlan:
     """Check what is to be compared; raises InputError before anything is written."""
     shared = dict(given)
     algorithms = shared.pop("algorithms", list(PAPER_ALGORITHMS))
-    if isinstance(algorithms, Sequence) and not isinstance(algorithms, str):
+    if isinstance(algorithms, list | tuple):
+        if not all(isinstance(name, str) for name in algorithms):
+            raise InputError("algorithms", algorithms, "a list of names")
+        if len(set(algorithms)) != len(algorithms):
+            raise InputError("algorithms", algorithms, "different ones")
         algorithms = {name: {} for name in algorithms}
     if not isinstance(algorithms, Mapping) or not algorithms:
         raise InputError("algorithms", algorithms, "a list of names, or tables [algorithms.NAME]")

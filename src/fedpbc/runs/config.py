@@ -119,7 +119,7 @@ class Config:
     def from_dict(cls, given: Mapping[str, Any]) -> Config:
         """Check everything that was given and fill in the rest."""
         top, sections = split_sections(given)
-        general = General(**checked(General, top, ""))
+        general = General(**checked(General, top))
         for plugin in general.plugins or ():
             load_plugin(plugin)
         if "targets" in sections["task"]:
@@ -194,7 +194,8 @@ def checked_links(given: Mapping[str, Any], section: str, default: str) -> dict[
     options = dict(given)
     scheme = find_scheme(_name(options, section, default), section)
     probabilities = checked(ProbabilityOptions, take_probability_options(options), section)
-    return {"name": scheme.name, **probabilities, **checked(scheme.rows, options, section)}
+    own = checked(scheme.rows, options, section, also=probabilities)
+    return {"name": scheme.name, **probabilities, **own}
 
 
 def _name(options: dict[str, Any], section: str, default: str) -> str:
@@ -232,8 +233,9 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def _beside(config: Path, named: str) -> Path:
-    beside = config.parent / named
-    return (beside if beside.exists() or not Path(named).exists() else Path(named)).resolve()
+    here = Path(named).expanduser()
+    beside = config.parent / here
+    return (beside if beside.exists() or not here.exists() else here).resolve()
 
 
 def load_plugin(path: str) -> None:

@@ -64,6 +64,10 @@ def execute(
         folder.save_checkpoint(simulation.progress.round, saved)
         return time.monotonic() - began
 
+    if state is None:
+        # So that a run that goes on knows its data and options; and it shows now, not after half a
+        # minute's work, whether the algorithm's state can be saved at all.
+        checkpoint()
     last, wait = time.monotonic(), CHECKPOINT_SECONDS
     done = simulation.progress.round
     try:
@@ -85,9 +89,8 @@ def execute(
         # round went well and only its evaluation failed.
         if simulation.progress.round == done > 0:
             checkpoint()
-        newest = [path.name for path in folder.checkpoints()[:1]]
-        kept = f"{folder.path} keeps {newest[0]}" if newest else "before any checkpoint"
-        raise DivergedError(error.client, error.round, kept) from None
+        kept = f"{folder.path} keeps {folder.checkpoints()[0].name}"
+        raise DivergedError(error.client, error.round, error.view, kept) from None
     finally:
         simulation.engine.close()
     summary = summarise(simulation, folder, engine, about)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from fedpbc.errors import FedpbcError, InputError, Words
 from fedpbc.runs.atomic import write_atomically
 from fedpbc.runs.build import build_simulation, data_fingerprint
 from fedpbc.runs.checkpoint import checksum
-from fedpbc.runs.config import Config, read_toml
+from fedpbc.runs.config import FILES, Config, read_toml
 from fedpbc.runs.execute import OnRound, execute
 from fedpbc.runs.folder import RunFolder
 from fedpbc.simulation import Metrics, Simulation
@@ -73,7 +75,9 @@ def _execute(
         "links": config.links["name"],
         "data": config.data.name if config.task.name == "classification" else config.task.name,
         "seed": config.general.seed,
-        "data_fingerprint": data_fingerprint(config),
+        "fingerprint": fingerprint(
+            simulation, data_fingerprint(config), without_places(config.to_dict())
+        ),
     }
     return execute(
         simulation,
@@ -103,15 +107,31 @@ def run_in_folder(
         raise InputError("out", Words(f"{path}, which holds a finished run"), right)
     with folder.locked():
         write_atomically(folder.config_path, tomli_w.dumps(dict(described)))
+        data = checksum({"x0": simulation.algorithm.x})
         about = {
             "algorithm": simulation.algorithm.name,
             "links": described["links"]["name"],
             "data": "python",
             "seed": described["seed"],
-            "data_fingerprint": checksum({"x0": simulation.algorithm.x}),
+            "fingerprint": fingerprint(simulation, data, described),
         }
         execute(simulation, folder, engine=engine, about=about, on_round=on_round)
     return [Metrics.from_dict(line) for line in folder.metrics()]
+
+
+def fingerprint(simulation: Simulation, data: str, options: Mapping[str, Any]) -> str:
+    """What a run is: its data, its links and its options. A checkpoint of another is refused."""
+    links = [t.fingerprint() for t in (simulation.uplink, simulation.downlink) if t is not None]
+    return sha256(json.dumps([data, links, options], sort_keys=True).encode()).hexdigest()
+
+
+def without_places(options: dict[str, Any]) -> dict[str, Any]:
+    """Options without those that may change while the run stays the same."""
+    kept = {k: v for k, v in options.items() if k not in ("checkpoint_every", "plugins")}
+    for section, option in (*FILES, ("data", "dir")):
+        if isinstance(kept.get(section, {}).get(option), str):
+            kept[section] = {k: v for k, v in kept[section].items() if k != option}
+    return kept
 
 
 def with_own_inputs(config: Config, path: Path) -> str:

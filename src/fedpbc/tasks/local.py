@@ -16,6 +16,8 @@ import torch
 from annotated_types import Ge, Gt, Lt
 from torch import Tensor
 
+from fedpbc.options import checked
+
 __all__ = ["LocalTraining"]
 
 
@@ -44,6 +46,9 @@ class LocalTraining:
     optimizer: Literal["sgd", "momentum", "adam"] = "sgd"
     momentum: Annotated[float, Ge(0), Lt(1)] = 0.9
     proximal: Annotated[float, Ge(0)] = 0.0
+
+    def __post_init__(self) -> None:
+        checked(type(self), vars(self), "train")
 
     def rate(self, t: int) -> float:
         """η_t."""

@@ -1,0 +1,186 @@
+"""What the documentation shows is true: code runs, links lead somewhere, commands exist.
+
+A Python block right after the line ``<!-- not run -->`` is left alone.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import pytest
+import typer
+
+from fedpbc.algorithms import ALGORITHMS
+from fedpbc.cli import app, gathered
+from fedpbc.engine import ENGINES
+from fedpbc.links import SCHEMES
+from fedpbc.options import options_of
+from fedpbc.runs import Config
+from fedpbc.runs.config import DataSection, General, ModelSection, TaskSection, TrainSection
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+NOT_RUN = "<!-- not run -->"
+
+
+@dataclass
+class Block:
+    """A fenced block: its language, its text, the line it begins in, and what stands before it."""
+
+    language: str
+    text: str
+    line: int
+    before: str
+
+
+def blocks(page: Path) -> list[Block]:
+    found: list[Block] = []
+    lines = page.read_text(encoding="utf-8").splitlines()
+    k = 0
+    while k < len(lines):
+        if lines[k].startswith("```"):
+            end = lines.index("```", k + 1)
+            before = next((line for line in reversed(lines[:k]) if line.strip()), "")
+            found.append(Block(lines[k][3:].strip(), "\n".join(lines[k + 1 : end]), k + 2, before))
+            k = end
+        k += 1
+    return found
+
+
+def python_blocks(page: Path) -> list[Block]:
+    return [b for b in blocks(page) if b.language == "python" and b.before.strip() != NOT_RUN]
+
+
+def commands(page: Path) -> list[list[str]]:
+    """The words of every ``fedpbc`` command line, up to a pipe or the like."""
+    found = []
+    for block in blocks(page):
+        if block.language not in {"sh", "console"}:
+            continue
+        for line in block.text.replace("\\\n", " ").splitlines():
+            lexer = shlex.shlex(line.removeprefix("$ "), posix=True, punctuation_chars="|&;<>")
+            lexer.whitespace_split = True
+            words = list(lexer)
+            ends = [k for k, word in enumerate(words) if set(word) <= set("|&;<>")]
+            words = words[: min(ends, default=len(words))]
+            if words and Path(words[0]).name == "fedpbc":
+                found.append(words[1:])
+    return found
+
+
+def parsed(words: list[str]) -> click.Context:
+    """The command, its options read but not run; a click error if there is no such option."""
+    name, *arguments = words
+    group = typer.main.get_command(app)
+    assert isinstance(group, click.Group)
+    assert name in group.commands, f"there is no command 'fedpbc {name}'"
+    return group.commands[name].make_context(name, arguments)
+
+
+@pytest.fixture
+def registries():
+    """Pages register algorithms, schemes and engines; no other test may meet them."""
+    kept = [(registry, dict(registry)) for registry in (ALGORITHMS, SCHEMES, ENGINES)]
+    yield
+    for registry, content in kept:
+        registry.clear()
+        registry.update(content)
+
+
+def with_python(pages: list[Path]) -> list[Path]:
+    return [page for page in pages if python_blocks(page)]
+
+
+@pytest.mark.parametrize("page", with_python(PAGES), ids=lambda page: page.name)
+@pytest.mark.usefixtures("registries")
+def test_code_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": f"page_{page.stem}"}
+    for block in python_blocks(page):
+        # Empty lines in front, so that an error names the line of the page.
+        text = "\n" * (block.line - 1) + block.text
+        exec(compile(text, str(page), "exec"), names)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"[a-z]+:", target):
+            continue
+        file, _, heading = target.partition("#")
+        place = page.parent / file if file else page
+        assert place.exists(), f"{page.name} links to {target}"
+        if heading:
+            assert heading in headings(place), f"{page.name} links to {target}"
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors of a page, made as GitHub makes them."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), flags=re.M)
+    return {re.sub(r"[^\w\- ]", "", title).strip().lower().replace(" ", "-") for title in titles}
+
+
+def test_every_page_is_in_the_index():
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    for page in (ROOT / "docs").glob("*.md"):
+        assert page.name == "README.md" or f"({page.name})" in index
+
+
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [pytest.param(p, w, id=f"{p.stem}: {shlex.join(w)}") for p in PAGES for w in commands(p)],
+)
+def test_commands_exist(page, words):
+    options = parsed(words).params
+    if words[0] not in {"run", "compare"} or options["config"] or options["plugin"]:
+        return
+    # Not only the options: what they are set to must be right as well.
+    given = gathered(None, options["set_"], options)
+    given.pop("seeds", None)
+    algorithms = given.pop("algorithms", [])
+    for name in algorithms or ["fedpbc"]:
+        own = algorithms[name] if isinstance(algorithms, dict) else {}
+        Config.from_dict({"algorithm": {"name": name, **own}, **given})
+
+
+def shown(default: object) -> str:
+    """A default as the pages write it."""
+    return f'"{default}"' if isinstance(default, str) else str(default).lower()
+
+
+def test_every_option_is_documented_with_its_default():
+    for page, options in (
+        ("algorithms", [o for a in ALGORITHMS.values() for o in options_of(a.__init__).values()]),
+        ("links", [o for s in SCHEMES.values() for o in s.options.values()]),
+    ):
+        text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+        for option in options:
+            value = "" if option.required else f" = {shown(option.default)}"
+            assert f"`{option.name}`{value}" in text, f"{page}.md does not say {option}"
+
+
+def test_every_key_is_documented_with_its_default():
+    text = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    rows = {line.split("`")[1]: line for line in text.splitlines() if line.startswith("| `")}
+    for section, kind in (
+        ("", General),
+        ("task.", TaskSection),
+        ("data.", DataSection),
+        ("model.", ModelSection),
+        ("train.", TrainSection),
+    ):
+        for option in options_of(kind).values():
+            row = rows[section + option.name]
+            assert option.default is None or shown(option.default) in row, row
+
+
+def test_wrong_commands_are_found():
+    with pytest.raises(click.NoSuchOption):
+        parsed(["run", "--algoritm", "fedpbc"])
+    with pytest.raises(AssertionError):
+        parsed(["runs"])

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from fedpbc.simulation import Metrics, Simulation
     from fedpbc.tasks import Evaluation, LocalTraining, Quadratic, Supervised, Task
 
+__version__: str
+
 __all__ = [
     "ALGORITHMS",
     "ENGINES",
@@ -110,6 +112,10 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("fedpbc")
     if name == "theory":
         return import_module("fedpbc.theory")
     if name not in _HOME:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +20,13 @@ def read_array(path: str, option: str) -> NDArray[np.generic]:
         raise InputError(option, path, "a file that exists")
     try:
         if place.suffix == ".csv":
-            array: NDArray[np.generic] = np.loadtxt(place, delimiter=",", ndmin=2)
+            with warnings.catch_warnings():
+                # An empty file is only worth a warning to numpy.
+                warnings.simplefilter("error")
+                array: NDArray[np.generic] = np.loadtxt(place, delimiter=",", ndmin=2)
         else:
             array = np.load(place, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except Exception as error:  # A damaged file makes numpy raise whatever it likes.
         reason = " ".join(str(error).split())
         raise InputError(
             option, Words(f"{path}, unreadable"), f"a .npy or .csv file ({reason})"

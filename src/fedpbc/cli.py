@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedpbc.errors import FedpbcError, InputError
 
+if TYPE_CHECKING:
+    from fedpbc.runs.compare import CompareFolder, ComparePlan
+
 __all__ = ["app", "main"]
 
 app = typer.Typer(
     name="fedpbc",
-    help="Federated learning over unreliable links: FedPBC and its rivals, simulated and compared.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -33,7 +36,7 @@ def default(text: str, value: str) -> Any:
 
 ConfigFile = Annotated[
     Path | None,
-    typer.Argument(metavar="[CONFIG.toml]", help="A configuration; options outrank it."),
+    typer.Argument(metavar="CONFIG.toml", help="A configuration; options outrank it."),
 ]
 Links = Annotated[str | None, typer.Option(help="Link scheme of the uplinks; see 'fedpbc list'.")]
 Downlink = Annotated[str | None, default("Link scheme of the downlinks", "always")]
@@ -60,6 +63,25 @@ Set = Annotated[
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what the folder holds.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else.")]
 Jobs = Annotated[int | None, default("Runs side by side", "one for each core")]
+
+
+def show_version(wanted: bool) -> None:
+    """For --version."""
+    if wanted:
+        import fedpbc
+
+        print(f"fedpbc {fedpbc.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def about(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Federated learning over unreliable links: FedPBC and its rivals, simulated and compared."""
 
 
 @app.command()
@@ -97,6 +119,7 @@ def run(
         Path("runs"),
         f"{checked.algorithm['name']}-{checked.links['name']}-seed{checked.general.seed}",
     )
+    working_in(path)
     with RunDisplay(path, quiet=as_json) as display:
         summary = start_run(checked, path, overwrite=overwrite, watcher=display.watcher)
     show_run(summary, path, as_json)
@@ -136,8 +159,7 @@ def compare(
 
     plan = plan_comparison(given)
     folder = CompareFolder(out or free_folder(Path("runs"), "compare"))
-    folder.create(plan, overwrite=overwrite)
-    run_comparison(folder, plan, jobs, as_json)
+    run_comparison(folder, plan, jobs, as_json, overwrite)
 
 
 @app.command()
@@ -148,15 +170,19 @@ def resume(
 ) -> None:
     """Go on with a run or a comparison that was stopped, to the same bits."""
     from fedpbc.report.terminal import RunDisplay
-    from fedpbc.runs import resume_run
+    from fedpbc.runs import RunFolder, resume_run
     from fedpbc.runs.compare import CompareFolder
 
     comparison = CompareFolder(folder)
     if comparison.holds_comparison:
         run_comparison(comparison, comparison.load_plan(), jobs, as_json)
         return
+    working_in(folder)
+    was_finished = RunFolder(folder).finished
     with RunDisplay(folder, quiet=as_json) as display:
         summary = resume_run(folder, watcher=display.watcher)
+    if was_finished and not as_json:
+        print(f"{folder} was finished already: nothing was left to do")
     show_run(summary, folder, as_json)
 
 
@@ -180,16 +206,26 @@ def list_(
         show_listing(found)
 
 
-def run_comparison(folder: Any, plan: Any, jobs: int | None, as_json: bool) -> None:
+def run_comparison(
+    folder: CompareFolder,
+    plan: ComparePlan,
+    jobs: int | None,
+    as_json: bool,
+    overwrite: bool = False,
+) -> None:
     """Run a comparison with a progress display, and show what came of it."""
     from fedpbc.report.terminal import GridDisplay, show_comparison
+    from fedpbc.report.write import write_comparison
 
     if jobs is not None and jobs < 1:
         raise InputError("jobs", jobs, "at least 1")
     cells = folder.cells(plan)
     count = min(jobs or usable_cores(), len(cells))
-    with GridDisplay(cells, folder.path, quiet=as_json) as display:
-        comparison = folder.run(plan, count, display.on_progress)
+    with folder.opened(plan, overwrite=overwrite):
+        working_in(folder.path)
+        with GridDisplay(cells, folder.path, quiet=as_json) as display:
+            comparison = folder.run(plan, count, display.on_progress)
+        write_comparison(comparison, folder, plan)
     if as_json:
         print(json.dumps(comparison.as_dict(), indent=2))
     else:
@@ -201,6 +237,14 @@ def run_comparison(folder: Any, plan: Any, jobs: int | None, as_json: bool) -> N
             f"{count} of {len(cells)} runs failed, such as {first.algorithm} with seed "
             f"{first.seed}: {first.failure}"
         )
+
+
+_working_in: list[Path] = []
+
+
+def working_in(path: Path) -> None:
+    """Remember the folder, for what is said when the command is interrupted."""
+    _working_in[:] = [path]
 
 
 def usable_cores() -> int:
@@ -232,6 +276,12 @@ SECTION_OF = {
     "local_steps": ("train", "local_steps"),
     "batch_size": ("train", "batch_size"),
 }
+SHARED = {
+    "links": ("p", "sigma", "delta"),
+    "downlink": ("p", "sigma", "delta"),
+    "data": ("alpha", "train_samples"),
+}
+"""Options of a section that stay when another of its kind is named."""
 TOP = ("rounds", "clients", "seed", "engine", "evaluate_every")
 
 
@@ -265,8 +315,16 @@ def gathered(
 
 
 def put(given: dict[str, Any], key: str, value: Any) -> None:
-    """Set a key with dots; naming another scheme or algorithm drops the options of the old one."""
+    """Set a key with dots; another scheme or algorithm does not get the options of the old one."""
     *sections, last = key.split(".")
+    if not all([*sections, last]):
+        raise InputError("--set", key, "a key, such as links.gamma")
+    if sections[:1] == ["algorithms"]:
+        from fedpbc.algorithms import PAPER_ALGORITHMS
+
+        # An option of one of them: a list of names becomes a table of them.
+        names = given.get("algorithms", PAPER_ALGORITHMS)
+        given["algorithms"] = names if isinstance(names, dict) else {name: {} for name in names}
     table = given
     for section in sections:
         inner = table.get(section, {})
@@ -275,7 +333,8 @@ def put(given: dict[str, Any], key: str, value: Any) -> None:
         if not isinstance(table, dict):
             raise InputError("--set", key, f"a key; {section} is no section")
     if last == "name" and table.get("name") not in (None, value):
-        table.clear()
+        for own in set(table) - set(SHARED.get(sections[0], ())):
+            del table[own]
     table[last] = value
 
 
@@ -311,6 +370,10 @@ def main() -> None:
     """The command ``fedpbc``: wrong input is one line and exit code 2."""
     import click
 
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal that does not know a letter shows another, rather than a traceback.
+            stream.reconfigure(errors="replace")
     try:
         code = app(standalone_mode=False)
     except FedpbcError as error:
@@ -320,18 +383,25 @@ def main() -> None:
         sys.exit(2)
     except click.ClickException as error:
         sys.exit(complain(" ".join(error.format_message().split()), 2))
-    except BrokenPipeError:
-        # Whoever read our output has gone; nothing is left to say.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+    except MemoryError:
+        sys.exit(complain("there is not enough memory for that", 2))
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            # Whoever read our output has gone; nothing is left to say.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(1)
+        where = f"{error.filename}: " if error.filename else ""
+        sys.exit(complain(f"{where}{error.strerror or error}", 2))
     if code == INTERRUPTED:
-        complain("interrupted; 'fedpbc resume FOLDER' goes on from its last checkpoint", code)
+        begun = [path for path in _working_in if path.exists()]
+        hint = f"; 'fedpbc resume {begun[0]}' goes on" if begun else "; nothing was written"
+        complain(f"interrupted{hint}", INTERRUPTED)
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def complain(line: str, code: int) -> int:
     """One line on standard error."""
-    print(f"fedpbc: {line}", file=sys.stderr)
+    print(f"fedpbc: {' '.join(line.split())}", file=sys.stderr)
     return code
 
 

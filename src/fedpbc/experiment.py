@@ -18,12 +18,14 @@ from fedpbc.engine import choose_engine
 from fedpbc.errors import InputError, Words
 from fedpbc.links import LinkScheme, Setting, Timetable, find_scheme, from_data, from_table
 from fedpbc.models import Layout
-from fedpbc.options import checked
+from fedpbc.options import checked, nearest
 from fedpbc.simulation import Metrics, Simulation
 from fedpbc.tasks import Task
 from fedpbc.views import paper_view
 
 __all__ = ["Result", "base_probabilities", "draw_timetable", "make_algorithm", "simulate"]
+
+Probability = Annotated[float, Ge(0), Le(1)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +39,7 @@ class ProbabilityOptions:
         delta: δ, the least probability.
     """
 
-    p: float | list[float] | str | None = None
+    p: Probability | list[Probability] | str | None = None
     sigma: Annotated[float, Ge(0), Le(50)] = 10.0
     delta: Annotated[float, Ge(0), Le(1)] = 0.02
 
@@ -65,14 +67,24 @@ class Result:
     def accuracy(self, view: str | None = None) -> float:
         """The last test accuracy, in the view that the paper shows unless another is named."""
         views = self.metrics[-1].views
-        accuracy = views[view or paper_view(tuple(views))].test_accuracy
+        accuracy = views[self._known(view or paper_view(tuple(views)))].test_accuracy
         if accuracy is None:
             raise InputError("task", Words("without classes"), "one with classes for an accuracy")
         return accuracy
 
     def load_into(self, module: nn.Module, view: str) -> None:
-        """Put a view's model into a module."""
-        module.load_state_dict(self.layout.named(self.models[view]), strict=False)
+        """Put a view's model into a module of the same parameters."""
+        own = {name: tuple(p.shape) for name, p in module.named_parameters()}
+        for name, shape in zip(self.layout.names, self.layout.shapes, strict=True):
+            if own.get(name) != shape:
+                given = Words(f"without a parameter {name} of shape {shape}")
+                raise InputError("module", given, "the one that was trained")
+        module.load_state_dict(self.layout.named(self.models[self._known(view)]), strict=False)
+
+    def _known(self, view: str) -> str:
+        if view not in self.models:
+            raise InputError("view", view, nearest(view, self.models))
+        return view
 
 
 def make_algorithm(algorithm: AlgorithmLike, task: Task, global_lr: float = 1.0) -> Algorithm:
@@ -98,13 +110,13 @@ def make_algorithm(algorithm: AlgorithmLike, task: Task, global_lr: float = 1.0)
 
 
 def base_probabilities(
-    task: Task, options: ProbabilityOptions, option: str = "links"
+    task: Task, options: ProbabilityOptions, seed: int, option: str = "links"
 ) -> NDArray[np.float64] | None:
     """p_i: the given ones, or else drawn from the classes that each client holds.
 
     Example:
         >>> from fedpbc.tasks import Quadratic
-        >>> base_probabilities(Quadratic([[1.0], [2.0]]), ProbabilityOptions(p=0.3))
+        >>> base_probabilities(Quadratic([[1.0], [2.0]]), ProbabilityOptions(p=0.3), seed=0)
         array([0.3, 0.3])
     """
     if options.p is not None:
@@ -116,7 +128,7 @@ def base_probabilities(
         return np.broadcast_to(given.astype(np.float64), task.clients).copy()
     if task.class_shares is None:
         return None
-    return from_data(task.seed, task.class_shares, options.sigma, options.delta)
+    return from_data(seed, task.class_shares, options.sigma, options.delta)
 
 
 def draw_timetable(
@@ -136,6 +148,10 @@ def draw_timetable(
         return from_table(np.asarray(links))
     if callable(links):
         links = links.__name__
+    if not isinstance(links, str | Mapping):
+        raise InputError(option, links, "a name, a table with a name, a function or a timetable")
+    if type(rounds) is not int or rounds < 1:
+        raise InputError("rounds", rounds, "a whole number, at least 1")
     options = {"name": links} if isinstance(links, str) else dict(links)
     scheme: LinkScheme = find_scheme(options.pop("name", "bernoulli_varying"), option)
     drawn_from = ProbabilityOptions(
@@ -145,7 +161,7 @@ def draw_timetable(
         seed=seed,
         clients=task.clients,
         rounds=rounds,
-        base_probabilities=base_probabilities(task, drawn_from, option),
+        base_probabilities=base_probabilities(task, drawn_from, seed, option),
         stream="uplink" if option == "links" else "downlink",
         option=option,
     )
@@ -154,7 +170,9 @@ def draw_timetable(
 
 def take_probability_options(options: dict[str, Any]) -> dict[str, Any]:
     """Take out those options of a section that are not the scheme's own."""
-    return {k: options.pop(k) for k in ProbabilityOptions.__dataclass_fields__ if k in options}
+    names = ProbabilityOptions.__dataclass_fields__
+    taken = {name: options.pop(name) for name in names if name in options}
+    return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in taken.items()}
 
 
 def simulate(
@@ -197,6 +215,8 @@ def simulate(
         True
     """
     own_seed = task.seed if seed is None else seed
+    if type(own_seed) is not int or own_seed < 0:
+        raise InputError("seed", own_seed, "a whole number from 0")
     uplink = draw_timetable(links, task, rounds, own_seed)
     simulation, chosen = make_simulation(
         task,

@@ -10,14 +10,14 @@ import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from fedpbc.errors import InputError, Words
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
-__all__ = ["Option", "bounds", "checked", "first_mistake", "nearest", "options_of"]
+__all__ = ["Option", "checked", "first_mistake", "nearest", "options_of"]
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def checked(
             try:
                 values[option.name] = adapter.validate_python(given[option.name])
             except ValidationError as error:
-                raise first_mistake(error, full(option.name)) from None
+                raise first_mistake(error, full(option.name), given[option.name]) from None
         elif option.required:
             raise InputError(full(option.name), Words("missing"), "given")
         else:
@@ -109,17 +109,24 @@ def checked(
     return values
 
 
-def first_mistake(error: ValidationError, section: str = "") -> InputError:
-    """The first of pydantic's complaints as one line."""
-    mistake = error.errors(include_url=False)[0]
-    # Branches of a union and validators add words of their own to the path: keep the keys.
-    path = [section] if section else []
-    path += [str(part) for part in mistake["loc"] if str(part).isidentifier() or part == 0]
-    option = ".".join(path) or "the configuration"
-    if mistake["type"] == "missing":
-        return InputError(option, Words("missing"), "given")
-    message = mistake["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    return InputError(option, mistake["input"], message.removesuffix("."))
+SHORTER = {
+    "greater than or equal to": "at least",
+    "less than or equal to": "at most",
+    "greater than": "above",
+    "less than": "below",
+}
+
+
+def first_mistake(error: ValidationError, option: str, given: Any) -> InputError:
+    """Pydantic's complaints about one option as one line."""
+    rights = []
+    for mistake in error.errors(include_url=False):
+        message = mistake["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+        for long, short in SHORTER.items():
+            message = message.replace(long, short)
+        rights.append(message.removesuffix("."))
+    # An option of several types has a complaint for each.
+    return InputError(option, given, " or ".join(dict.fromkeys(rights)))
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -134,23 +141,3 @@ def nearest(name: str, known: Iterable[str]) -> str:
         return "left out: there are no options here"
     close = difflib.get_close_matches(name, names, n=1)
     return "one of " + ", ".join(names) + (f"; meant {close[0]!r}?" if close else "")
-
-
-def bounds(annotation: Any) -> str:
-    """The bounds of an annotated type, for listings.
-
-    Example:
-        >>> from typing import Annotated
-        >>> from annotated_types import Ge, Le
-        >>> bounds(Annotated[float, Ge(0), Le(1)])
-        '≥ 0, ≤ 1'
-    """
-    signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
-    found = []
-    for constraint in get_args(annotation)[1:]:
-        found += [
-            f"{sign} {getattr(constraint, k)}"
-            for k, sign in signs.items()
-            if hasattr(constraint, k)
-        ]
-    return ", ".join(found)

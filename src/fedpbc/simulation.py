@@ -134,6 +134,9 @@ class Simulation:
             if timetable is not None and timetable.clients != task.clients:
                 given = Words(f"for {timetable.clients} clients")
                 raise InputError(name, given, f"for the task's {task.clients}")
+            if timetable is not None and timetable.rounds < uplink.rounds:
+                given = Words(f"of {timetable.rounds} rounds")
+                raise InputError(name, given, f"of all {uplink.rounds}")
         self.task, self.algorithm, self.engine = task, algorithm, engine
         self.uplink, self.downlink = uplink, downlink
         self.rounds = uplink.rounds
@@ -316,7 +319,7 @@ class Simulation:
         progress, models = self.progress, self.view_models()
         views = {view: self.task.evaluate(model) for view, model in models.items()}
         for view, evaluation in views.items():
-            if not math.isfinite(evaluation.test_loss):
+            if not all(map(math.isfinite, (evaluation.test_loss, evaluation.train_loss or 0.0))):
                 raise DivergedError(client=None, round=round.number, view=view)
         staleness = progress.round - progress.last_contact
         return Metrics(
@@ -340,7 +343,10 @@ class Simulation:
         for model in self.progress.held:
             if id(model) not in squares:
                 squares[id(model)] = float((model.double() - center.double()).square().sum())
-        return sum(squares[id(model)] for model in self.progress.held) / self.task.clients
+        error = sum(squares[id(model)] for model in self.progress.held) / self.task.clients
+        if not math.isfinite(error):
+            raise DivergedError(client=None, round=self.progress.round - 1)
+        return error
 
 
 def copied(state: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,6 @@ __all__ = ["AVERAGED_WEIGHT", "DEPLOYABLE", "VIEWS", "paper_view", "views_of"]
 VIEWS = ("server", "averaged", "mean", "reported")
 DEPLOYABLE = ("server", "averaged", "reported")
 """What a real server could have."""
-CLIENT_VIEWS = ("mean", "reported")
 AVERAGED_WEIGHT = 0.05
 """Of the newest model in the moving average, for each round in which some client got through."""
 
@@ -33,6 +32,8 @@ def views_of(algorithm: type[Algorithm], wanted: Sequence[str] | None = None) ->
         >>> views_of(FedAvg, ["server", "mean"])
         ('server',)
     """
+    if isinstance(wanted, str):
+        raise InputError("views", wanted, f"a list, such as ['{wanted}']")
     for view in wanted or ():
         if view not in VIEWS:
             raise InputError("views", view, nearest(view, VIEWS))

@@ -34,10 +34,10 @@ def test_no_swing_is_bernoulli() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"gamma": 1.5}, "links.gamma is 1.5, but should be less than or equal to 1"),
-        ({"gamma": -0.1}, "links.gamma is -0.1, but should be greater than or equal to 0"),
+        ({"gamma": 1.5}, "links.gamma is 1.5, but should be at most 1"),
+        ({"gamma": -0.1}, "links.gamma is -0.1, but should be at least 0"),
         ({"gamma": "much"}, "links.gamma is 'much', but should be a valid number"),
-        ({"period": 0.0}, "links.period is 0.0, but should be greater than 0"),
+        ({"period": 0.0}, "links.period is 0.0, but should be at least 1"),
         ({"period": math.inf}, "links.period is inf"),
         ({"gama": 0.4}, "links.gama is unknown, but should be one of gamma, period"),
     ],

@@ -58,7 +58,7 @@ def test_ones_own_scheme() -> None:
     setting = Setting(seed=1, clients=4, rounds=3)
     assert Timetable.draw("firsts", setting).active(2).tolist() == [0]
     assert Timetable.draw("firsts", setting, {"count": 2}).active(0).tolist() == [0, 1]
-    with pytest.raises(InputError, match=r"links.count is 10, but should be less than or equal to"):
+    with pytest.raises(InputError, match=r"links.count is 10, but should be at most"):
         Timetable.draw("firsts", setting, {"count": 10})
 
 

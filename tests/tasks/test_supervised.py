@@ -337,7 +337,7 @@ NAN[3, 2] = float("nan")
         ({"test": (NAN / 0, Y)}, "test is not finite"),
         ({"train": (X, Y - 1)}, "train labels is -1"),
         ({"test": (X, Y - 2)}, "test labels is -2"),
-        ({"train": (X, Y.float())}, "labels is of type torch.float32"),
+        ({"train": (X, Y.float())}, "labels is of types torch.float32"),
         ({"clients": 0}, "clients is 0"),
         ({"clients": 41}, "clients is 41"),
         ({"alpha": 0.0}, "alpha is 0"),

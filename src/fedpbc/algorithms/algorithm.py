@@ -157,12 +157,19 @@ class Algorithm:
     models_on_client: ClassVar[int] = 0
     """How many a client must keep from round to round."""
 
-    x: Vector
-
     def __init__(self, fleet: Fleet) -> None:
-        self.x = fleet.x0
+        self._x = fleet.x0
         self.clients = fleet.clients
         self.global_lr = fleet.global_lr
+
+    @property
+    def x(self) -> Vector:
+        """The server's model; whatever it is set to is rounded to the type of the first model."""
+        return self._x
+
+    @x.setter
+    def x(self, value: Vector) -> None:
+        self._x = value.to(self._x.dtype)
 
     @classmethod
     def models_on_server(cls, clients: int) -> int:
@@ -172,7 +179,7 @@ class Algorithm:
     @classmethod
     def summary(cls) -> str:
         """The first line of the docstring."""
-        return (cls.__doc__ or "").strip().splitlines()[0]
+        return ((cls.__doc__ or "").strip().splitlines() or [""])[0]
 
     def select(self, round: Round) -> NDArray[np.int64]:
         """The clients of A^t that take part, ascending; by default all of them."""

@@ -46,7 +46,7 @@ class FedAU(Algorithm):
         if updates:
             weights = self.weights()
             total = sum(float(weights[update.client]) * update.delta for update in updates)
-            self.x = (self.x + self.global_lr * (total / self.clients)).to(self.x.dtype)
+            self.x = self.x + self.global_lr * (total / self.clients)
 
         waited = self.waited + 1
         active = np.zeros(self.clients, dtype=bool)

@@ -26,6 +26,4 @@ class FedAvg(Algorithm):
         """Average the active clients."""
         if updates:
             # The mean of x + η_g·Δ_i: with every link up these are the models FedPBC averages.
-            self.x = mean(advance(self.x, update, self.global_lr) for update in updates).to(
-                self.x.dtype
-            )
+            self.x = mean(advance(self.x, update, self.global_lr) for update in updates)

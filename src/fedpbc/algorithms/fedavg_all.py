@@ -25,4 +25,4 @@ class FedAvgAll(Algorithm):
         """Add the active clients' share."""
         if updates:
             total = sum(update.delta for update in updates)
-            self.x = (self.x + self.global_lr * (total / self.clients)).to(self.x.dtype)
+            self.x = self.x + self.global_lr * (total / self.clients)

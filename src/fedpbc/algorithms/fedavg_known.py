@@ -42,4 +42,4 @@ class FedAvgKnown(Algorithm):
                     "above 0, since its uplink was up",
                 )
         total = sum(update.delta / float(p[update.client]) for update in updates)
-        self.x = (self.x + self.global_lr * (total / self.clients)).to(self.x.dtype)
+        self.x = self.x + self.global_lr * (total / self.clients)

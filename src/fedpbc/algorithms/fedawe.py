@@ -59,5 +59,5 @@ class FedAWE(Algorithm):
         if self.clip and norm > self.clip:
             innovation = innovation * (self.clip / norm)
         start = mean(update.start.double() for update in updates)
-        self.x = (start + innovation).to(self.x.dtype)
+        self.x = start + innovation
         self.last_active[round.active] = round.number

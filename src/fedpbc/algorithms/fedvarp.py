@@ -55,5 +55,5 @@ class FedVARP(Algorithm):
             self.memory[update.client] = remembered
             changes.append(change)
         step = mean(changes) + self.memory_total / self.clients
-        self.x = (self.x + self.global_lr * step).to(self.x.dtype)
+        self.x = self.x + self.global_lr * step
         self.memory_total = total

@@ -54,4 +54,4 @@ class MIFA(Algorithm):
                 total -= self.memory[update.client].double()
             self.memory[update.client] = remembered
         self.memory_total = total
-        self.x = (self.x + self.global_lr * (scale * (total / self.clients))).to(self.x.dtype)
+        self.x = self.x + self.global_lr * (scale * (total / self.clients))

@@ -53,7 +53,7 @@ class Scaffold(Algorithm):
         if not updates:
             return
         step = mean(update.delta for update in updates)
-        self.x = (self.x + self.global_lr * step).to(self.x.dtype)
+        self.x = self.x + self.global_lr * step
         total = self.control * 0
         for update in updates:
             # c_i⁺ − c_i = −c − Δ_i/(s·η_t)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Annotated
 
 import numpy as np
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge, Le
 from numpy.typing import NDArray
 
 from fedpbc.links.probabilities import varying
@@ -20,7 +20,7 @@ def bernoulli_varying(
     setting: Setting,
     *,
     gamma: Annotated[float, Ge(0), Le(1)] = 0.4,
-    period: Annotated[float, Gt(0)] = 40.0,
+    period: Annotated[float, Ge(1)] = 40.0,
 ) -> Iterator[tuple[Row, NDArray[np.float64]]]:
     """Independent in every round, with probability p_i^t: a sine over the rounds.
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Annotated
 
 import numpy as np
-from annotated_types import Ge
+from annotated_types import Ge, Le
 from numpy.typing import NDArray
 
 from fedpbc.links.scheme import Row, Setting, link_scheme
@@ -16,7 +16,7 @@ __all__ = ["cyclic", "first_up", "up_time"]
 
 @link_scheme
 def cyclic(
-    setting: Setting, *, cycle: Annotated[int, Ge(1)] = 100
+    setting: Setting, *, cycle: Annotated[int, Ge(1), Le(10**9)] = 100
 ) -> Iterator[tuple[Row, NDArray[np.float64]]]:
     """Up for one stretch of p_i of each cycle, after a random first wait.
 

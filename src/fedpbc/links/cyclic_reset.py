@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Annotated
 
 import numpy as np
-from annotated_types import Ge
+from annotated_types import Ge, Le
 from numpy.typing import NDArray
 
 from fedpbc.links.cyclic import first_up, up_time
@@ -17,7 +17,7 @@ __all__ = ["cyclic_reset"]
 
 @link_scheme
 def cyclic_reset(
-    setting: Setting, *, cycle: Annotated[int, Ge(1)] = 100
+    setting: Setting, *, cycle: Annotated[int, Ge(1), Le(10**9)] = 100
 ) -> Iterator[tuple[Row, NDArray[np.float64]]]:
     """Up for one stretch of p_i of each cycle, its place drawn anew every cycle.
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Annotated
 
 import numpy as np
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge, Le
 from numpy.typing import NDArray
 
 from fedpbc.links.markov import step
@@ -21,7 +21,7 @@ def markov_varying(
     setting: Setting,
     *,
     gamma: Annotated[float, Ge(0), Le(1)] = 0.4,
-    period: Annotated[float, Gt(0)] = 40.0,
+    period: Annotated[float, Ge(1)] = 40.0,
 ) -> Iterator[tuple[Row, NDArray[np.float64]]]:
     """A two-state chain whose transitions follow p_i^t: a sine over the rounds.
 

@@ -37,7 +37,9 @@ def table(setting: Setting, *, file: str) -> Iterator[Row]:
             row = next(rows, None)
         except OSError as error:
             raise InputError(option, file, f"a file that can be read: {error.strerror}") from None
-        except ValueError:
+        except WrongShapeError as error:
+            raise InputError(option, file, f"{right}: {error}") from None
+        except Exception:  # A damaged file makes numpy raise whatever it likes.
             raise InputError(option, file, f"{right}: it is damaged at row {t}") from None
         if row is None:
             raise InputError(option, file, f"{right}: it has {t} rows")
@@ -49,10 +51,14 @@ def table(setting: Setting, *, file: str) -> Iterator[Row]:
         yield up
 
 
+class WrongShapeError(ValueError):
+    """A file that can be read, but is no table of numbers."""
+
+
 def _npy_rows(path: Path) -> Iterator[NDArray[Any]]:
     array = np.lib.format.open_memmap(path, mode="r")
     if array.ndim != 2 or array.dtype.kind not in "biuf":
-        raise ValueError("not a table of numbers")
+        raise WrongShapeError(f"it holds {array.dtype} of shape {array.shape}")
     # Plain arrays: a row must not keep the file mapped.
     yield from map(np.array, array)
 

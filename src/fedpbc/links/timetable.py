@@ -58,7 +58,11 @@ class Timetable:
             scheme = find_scheme(scheme, setting.option)
         run = partial(scheme.rows, setting, **checked(scheme.rows, options, setting.option))
         name = f"{setting.option} {scheme.name}"
-        packed = np.empty((setting.rounds, -(-setting.clients // 8)), dtype=np.uint8)
+        try:
+            packed = np.empty((setting.rounds, -(-setting.clients // 8)), dtype=np.uint8)
+        except (MemoryError, ValueError):
+            right = f"fewer: a timetable of {setting.clients} clients would not fit into memory"
+            raise InputError("rounds", setting.rounds, right) from None
         drawn, told = 0, set[bool]()
         for t, item in enumerate(islice(run(), setting.rounds)):
             row, p = item if isinstance(item, tuple) else (item, None)

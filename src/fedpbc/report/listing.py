@@ -67,6 +67,8 @@ def everything() -> dict[str, list[dict[str, Any]]]:
         "engines": _plain(ENGINES),
         "views": _plain(VIEWS),
         "options": [
+            {"name": "(top)", "summary": "What stands outside of sections.", "options": list(TOP)},
+            {"name": "data", "summary": "Which pictures, and how.", "options": list(DATA)},
             {"name": "train", "summary": "The local steps and η_g.", "options": list(TRAIN)},
             {
                 "name": "links, downlink",
@@ -77,6 +79,17 @@ def everything() -> dict[str, list[dict[str, Any]]]:
     }
 
 
+TOP = (
+    "rounds=500",
+    "seed=0",
+    "clients=100",
+    "engine=auto",
+    "evaluate_every=10",
+    "views=…",
+    "checkpoint_every=0",
+    "plugins=…",
+)
+DATA = ("name=fashion", "dir=…", "alpha=0.1", "train_samples=5000")
 TRAIN = (
     "local_steps=5",
     "batch_size=16",

@@ -54,7 +54,8 @@ def plot_comparison(comparison: Comparison, path: Path, title: str) -> None:
         axes.grid(alpha=0.25, linewidth=0.6)
         axes.spines[["top", "right"]].set_visible(False)
         axes.set_xlim(left=0)
-        axes.legend(fontsize=8.5, frameon=False, handlelength=3.2, loc="best")
+        if axes.has_data():
+            axes.legend(fontsize=8.5, frameon=False, handlelength=3.2, loc="best")
     left.set_ylabel("test accuracy, %" if has_classes else "test loss")
     if not has_classes:
         left.set_yscale("log")

@@ -58,8 +58,15 @@ def footnotes(comparison: Comparison) -> list[str]:
         "* the algorithm's best view that a server could deploy, chosen by what is shown here; "
         "no server can have mean, which needs every client's model.",
     ]
+    if any(row.train is not None for row in comparison.rows()):
+        notes.append("train % is judged on a part of the training samples (data.train_samples).")
+    for name in comparison.algorithms:
+        if (vectors := find_algorithm(name).vectors_per_upload) > 1:
+            notes.append(f"{name} sends {vectors} vectors of the model's size an upload.")
     if any(find_algorithm(name).memory_aided for name in comparison.algorithms):
         notes.append("† aided by memory or known statistics.")
+    if comparison.failed:
+        notes.append("an algorithm with failed runs shows the seeds that finished:")
     notes += [
         f"failed: {cell.algorithm}, seed {cell.seed}: {cell.failure}" for cell in comparison.failed
     ]

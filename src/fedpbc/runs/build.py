@@ -18,7 +18,6 @@ from fedpbc.tasks import LocalTraining, Quadratic, Supervised, Task
 
 __all__ = ["build_simulation", "build_task", "data_fingerprint"]
 
-PAPER_MODELS = {"svhn": "cnn_svhn", "cifar10": "cnn_cifar10", "cinic10": "cnn_cinic10"}
 DEFAULT_CLIENTS = 100
 
 
@@ -61,11 +60,10 @@ def build_task(config: Config) -> Task:
         return task
     data = load_cached(config.data.name, config.data.dir)
     height, width, channels = data.train.inputs.shape[1:]
-    name = config.model.name or PAPER_MODELS.get(data.name, "mlp")
     shape = height, width, channels
     means, deviations = channel_statistics(data.train.inputs)
     return Supervised(
-        build_model(name, shape, len(data.classes), general.seed),
+        build_model(config.model.name, shape, len(data.classes), general.seed),
         (data.train.inputs, data.train.labels),
         (data.test.inputs, data.test.labels),
         clients=DEFAULT_CLIENTS if general.clients is None else general.clients,

@@ -39,12 +39,8 @@ def save_state(path: Path, state: Mapping[str, Any]) -> None:
         {7: 0.5}
     """
     pool = Pool()
-    header = pool.put(state)
-    metadata = {
-        "format": "fedpbc-1",
-        "state": json.dumps(header),
-        "checksum": checksum(pool.tensors),
-    }
+    header = json.dumps(pool.put(state))
+    metadata = {"state": header, "checksum": checksum(pool.tensors, header)}
     write_atomically(path, lambda place: save_file(pool.tensors, place, metadata))
 
 
@@ -55,17 +51,16 @@ def load_state(path: Path) -> Any:
             metadata = file.metadata() or {}
             # Copies: a memory map would follow the file when it is replaced.
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-        header = json.loads(metadata["state"])
-        if metadata["checksum"] != checksum(tensors):
+        if metadata["checksum"] != checksum(tensors, metadata["state"]):
             raise DamagedCheckpointError(f"{path} is damaged: its checksum does not fit")
+        return take(json.loads(metadata["state"]), tensors)
     except (SafetensorError, OSError, KeyError, ValueError) as error:
         raise DamagedCheckpointError(f"{path} is damaged: {error}") from error
-    return take(header, tensors)
 
 
-def checksum(tensors: Mapping[str, Tensor]) -> str:
-    """A checksum over all values."""
-    value = 0
+def checksum(tensors: Mapping[str, Tensor], header: str = "") -> str:
+    """A checksum over all values and the header."""
+    value = zlib.crc32(header.encode())
     for name in sorted(tensors):
         content = tensors[name].detach().cpu().contiguous().reshape(-1).view(torch.uint8)
         value = zlib.crc32(content.numpy().data, zlib.crc32(name.encode(), value))

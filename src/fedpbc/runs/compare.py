@@ -1,18 +1,18 @@
 """A comparison's folder: one run folder for each algorithm and seed, and what comes of them.
 
 compare.toml            what is compared
+inputs/                 copies of the files that it names
 ALGORITHM/seed-K/       a run's folder each
-comparison.json         the table for machines
-table.md                the table for people
-accuracy.png            the plot
+comparison.json, table.md, accuracy.png     written at the end
 """
 
 from __future__ import annotations
 
-import json
 import shutil
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,37 +21,60 @@ import tomli_w
 from fedpbc.algorithms import PAPER_ALGORITHMS, find_algorithm
 from fedpbc.comparison import Cell, Comparison
 from fedpbc.errors import FedpbcError, InputError, Words
-from fedpbc.report.plot import plot_comparison
-from fedpbc.report.table import markdown_table
 from fedpbc.runs.atomic import write_atomically
 from fedpbc.runs.build import build_simulation
 from fedpbc.runs.config import Config, read_toml
-from fedpbc.runs.folder import RunFolder
+from fedpbc.runs.folder import RunFolder, locked_folder, make_folder
 from fedpbc.runs.grid import GridCell, GridProgress, run_grid
-from fedpbc.runs.start import with_own_inputs
+from fedpbc.runs.start import self_contained, write_inputs
 
 __all__ = ["CompareFolder", "ComparePlan", "plan_comparison"]
 
 
+@dataclass(frozen=True)
 class ComparePlan:
-    """What is compared: the options that all runs share, the algorithms and the seeds."""
+    """What is compared: the options that all runs share, the algorithms with theirs, the seeds.
 
-    def __init__(
-        self,
-        shared: Mapping[str, Any],
-        algorithms: Mapping[str, Mapping[str, Any]],
-        seeds: Sequence[int],
-    ) -> None:
-        self.shared, self.algorithms, self.seeds = shared, algorithms, seeds
+    Example:
+        >>> plan = ComparePlan({"rounds": 10}, {"fedau": {"cutoff": 5}}, [0, 1])
+        >>> plan.config("fedau", 1)
+        {'rounds': 10, 'algorithm': {'name': 'fedau', 'cutoff': 5}, 'seed': 1}
+    """
+
+    shared: Mapping[str, Any]
+    algorithms: Mapping[str, Mapping[str, Any]]
+    seeds: Sequence[int]
 
     def config(self, algorithm: str, seed: int) -> dict[str, Any]:
         """What one run is told."""
         options = {"name": algorithm, **self.algorithms[algorithm]}
         return {**self.shared, "algorithm": options, "seed": seed}
 
+    def first(self) -> Config:
+        """One run's configuration; but for the algorithm and the seed they are all the same."""
+        return Config.from_dict(self.config(next(iter(self.algorithms)), self.seeds[0]))
+
+    def self_contained(self) -> tuple[str, dict[str, bytes]]:
+        """The plan as TOML, and the files it names, by the names it has for them."""
+        text, inputs = self_contained(self.first())
+        nested = tomllib.loads(text)
+        for key in ("algorithm", "seed", "views"):
+            nested.pop(key)
+        if "views" in self.shared:
+            nested["views"] = self.shared["views"]
+        algorithms = {name: dict(options) for name, options in self.algorithms.items()}
+        plan = {**nested, "seeds": list(self.seeds), "algorithms": algorithms}
+        return tomli_w.dumps(plan), inputs
+
 
 def plan_comparison(given: Mapping[str, Any]) -> ComparePlan:
-    """Check what is to be compared; raises InputError before anything is written."""
+    """Check what is to be compared; raises InputError before anything is written.
+
+    Example:
+        >>> plan = plan_comparison({"data": "digits", "clients": 5, "rounds": 2, "seeds": [7]})
+        >>> len(plan.algorithms)
+        7
+    """
     shared = dict(given)
     algorithms = shared.pop("algorithms", list(PAPER_ALGORITHMS))
     if isinstance(algorithms, list | tuple):
@@ -62,82 +85,97 @@ def plan_comparison(given: Mapping[str, Any]) -> ComparePlan:
         algorithms = {name: {} for name in algorithms}
     if not isinstance(algorithms, Mapping) or not algorithms:
         raise InputError("algorithms", algorithms, "a list of names, or tables [algorithms.NAME]")
+    for name, options in algorithms.items():
+        if not isinstance(options, Mapping):
+            raise InputError(f"algorithms.{name}", options, f"a table [algorithms.{name}]")
     seeds = shared.pop("seeds", [0, 1, 2])
-    numbers = isinstance(seeds, Sequence) and all(type(s) is int and s >= 0 for s in seeds)
+    numbers = isinstance(seeds, list | tuple) and all(type(s) is int and s >= 0 for s in seeds)
     if not numbers or not seeds or len(set(seeds)) != len(seeds):
         raise InputError("seeds", seeds, "different whole numbers from 0, such as [0, 1, 2]")
     for key in ("algorithm", "seed"):
         if key in shared:
             raise InputError(key, shared[key], f"left out: a comparison has '{key}s'")
     plan = ComparePlan(shared, algorithms, seeds)
-    configs = [Config.from_dict(plan.config(name, seeds[0])) for name in algorithms]
+    for name in algorithms:
+        Config.from_dict(plan.config(name, seeds[0]))
     # Data, links and model are the same for all: one of them is built to find what is wrong there.
-    build_simulation(configs[0])
+    build_simulation(plan.first())
     return plan
 
 
 class CompareFolder:
-    """A comparison on disk."""
+    """A comparison on disk.
+
+    Example:
+        >>> CompareFolder("nowhere").holds_comparison
+        False
+    """
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-
-    @property
-    def plan_path(self) -> Path:
-        """What is compared."""
-        return self.path / "compare.toml"
-
-    @property
-    def plot_path(self) -> Path:
-        """The plot."""
-        return self.path / "accuracy.png"
-
-    @property
-    def table_path(self) -> Path:
-        """The table."""
-        return self.path / "table.md"
+        self.plan_path = self.path / "compare.toml"
+        self.table_path = self.path / "table.md"
+        self.plot_path = self.path / "accuracy.png"
+        self.json_path = self.path / "comparison.json"
 
     @property
     def holds_comparison(self) -> bool:
-        """Whether a comparison was begun here."""
-        return self.plan_path.is_file()
+        """Whether a comparison was begun here: a plan of ours, not just any file of that name."""
+        return bool(self._cells_of_plan())
 
-    def create(self, plan: ComparePlan, *, overwrite: bool = False) -> None:
-        """Make a folder for a comparison; the same one, begun before, goes on."""
+    def _cells_of_plan(self) -> list[RunFolder]:
+        """The run folders that the plan in this folder speaks of."""
+        try:
+            plan = tomllib.loads(self.plan_path.read_text(encoding="utf-8"))
+            return [
+                RunFolder(self.path / name / f"seed-{seed}")
+                for name in plan["algorithms"]
+                for seed in plan["seeds"]
+            ]
+        except (OSError, ValueError, KeyError, TypeError):
+            return []
+
+    @contextmanager
+    def opened(self, plan: ComparePlan, *, overwrite: bool = False) -> Iterator[None]:
+        """Make the folder for a comparison, or go on with the same one, and keep others out."""
         if self.path.exists() and not self.path.is_dir():
             raise InputError("out", str(self.path), "a folder; this is a file")
-        if self.holds_comparison and overwrite:
-            self._clear()
-        elif self.path.is_dir() and any(self.path.iterdir()) and not self.holds_comparison:
-            right = "a new or empty folder"
-            raise InputError("out", Words(f"{self.path}, which holds other files"), right)
-        self.path.mkdir(parents=True, exist_ok=True)
-        text = self._plan_text(plan)
-        if self.holds_comparison and self.plan_path.read_text(encoding="utf-8") != text:
+        if self.path.is_dir() and not self.holds_comparison:
+            strangers = {place.name for place in self.path.iterdir()} - {".lock", "inputs"}
+            if strangers:
+                right = "a new or empty folder"
+                raise InputError("out", Words(f"{self.path}, which holds other files"), right)
+        # The inputs may lie in the very folder that is to be overwritten: they are read before.
+        text, inputs = plan.self_contained()
+        if self.holds_comparison and not overwrite and not self._is_same(text, inputs):
             right = "a new folder, or with --overwrite"
             raise InputError("out", Words(f"{self.path}, which holds another comparison"), right)
-        write_atomically(self.plan_path, text)
+        make_folder(self.path)
+        with locked_folder(self.path):
+            if overwrite and self.holds_comparison:
+                self._clear()
+            write_inputs(self.path, inputs)
+            write_atomically(self.plan_path, text)
+            yield
 
-    def _plan_text(self, plan: ComparePlan) -> str:
-        first = next(iter(plan.algorithms))
-        config = Config.from_dict(plan.config(first, plan.seeds[0]))
-        nested = tomllib.loads(with_own_inputs(config, self.path))
-        for key in ("algorithm", "seed", "views"):
-            nested.pop(key)
-        if "views" in plan.shared:
-            nested["views"] = plan.shared["views"]
-        algorithms = {name: dict(options) for name, options in plan.algorithms.items()}
-        return tomli_w.dumps({**nested, "seeds": list(plan.seeds), "algorithms": algorithms})
+    def _is_same(self, text: str, inputs: Mapping[str, bytes]) -> bool:
+        places = {self.path / "inputs" / name: content for name, content in inputs.items()}
+        same = all(p.is_file() and p.read_bytes() == content for p, content in places.items())
+        return same and self.plan_path.read_text(encoding="utf-8") == text
 
     def _clear(self) -> None:
-        """Remove an earlier comparison, and nothing else."""
-        plan = tomllib.loads(self.plan_path.read_text(encoding="utf-8"))
-        self.plan_path.unlink()
-        for name in plan["algorithms"]:
-            shutil.rmtree(self.path / name, ignore_errors=True)
+        """Remove what an earlier comparison wrote, and nothing else; its plan last."""
+        for run in self._cells_of_plan():
+            if run.path.is_dir():
+                with run.locked():
+                    run.clear()
+                (run.path / ".lock").unlink()
+                for folder in (run.path, run.path.parent):
+                    if not any(folder.iterdir()):
+                        folder.rmdir()
         shutil.rmtree(self.path / "inputs", ignore_errors=True)
-        for name in ("comparison.json", "table.md", "accuracy.png"):
-            (self.path / name).unlink(missing_ok=True)
+        for place in (self.json_path, self.table_path, self.plot_path, self.plan_path):
+            place.unlink(missing_ok=True)
 
     def load_plan(self) -> ComparePlan:
         """What was begun here."""
@@ -155,7 +193,7 @@ class CompareFolder:
     def run(
         self, plan: ComparePlan, jobs: int, on_progress: Callable[[GridProgress], None]
     ) -> Comparison:
-        """Run what is not finished yet, and write what comes of it."""
+        """Run what is not finished yet; the folder must be opened."""
         cells = self.cells(plan)
         failures = run_grid([cell for *_, cell in cells], jobs, on_progress)
         found = {}
@@ -169,18 +207,4 @@ class CompareFolder:
         comparison = Comparison(found[n, s] for n in plan.algorithms for s in plan.seeds)
         if not comparison.finished:
             raise FedpbcError(f"every run failed; the first: {comparison.failed[0].failure}")
-        self.write(comparison, plan)
         return comparison
-
-    def write(self, comparison: Comparison, plan: ComparePlan) -> None:
-        """The table and the plot."""
-        content = json.dumps(comparison.as_dict(), indent=2) + "\n"
-        write_atomically(self.path / "comparison.json", content)
-        write_atomically(self.table_path, markdown_table(comparison))
-        plot_comparison(comparison, self.plot_path, self.title(plan))
-
-    def title(self, plan: ComparePlan) -> str:
-        """What a plot shows."""
-        config = Config.from_dict(plan.config(next(iter(plan.algorithms)), plan.seeds[0]))
-        what = config.task.name if config.task.name == "quadratic" else config.data.name
-        return f"{what} · {config.links['name']}"

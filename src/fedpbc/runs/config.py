@@ -6,9 +6,12 @@ with ``name = "bernoulli"``.
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -73,7 +76,7 @@ class DataSection:
 class ModelSection:
     """Which network; the one that the paper has for the data unless given."""
 
-    name: str | None = None
+    name: str = "mlp"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +138,7 @@ class Config:
             algorithm={"name": kind.name, **options},
             task=TaskSection(**checked(TaskSection, sections["task"], "task")),
             data=DataSection(**checked(DataSection, sections["data"], "data")),
-            model=ModelSection(**checked(ModelSection, sections["model"], "model")),
+            model=ModelSection(**checked(ModelSection, with_model(sections), "model")),
             train=TrainSection(**checked(TrainSection, sections["train"], "train")),
             links=links,
             downlink=downlink,
@@ -189,6 +192,15 @@ def split_sections(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, 
     return top, sections
 
 
+PAPER_MODELS = {"svhn": "cnn_svhn", "cifar10": "cnn_cifar10", "cinic10": "cnn_cinic10"}
+
+
+def with_model(sections: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The section «model», with the network that the paper has for the data unless one is named."""
+    data = sections["data"].get("name", DataSection.name)
+    return {"name": PAPER_MODELS.get(str(data), "mlp"), **sections["model"]}
+
+
 def checked_links(given: Mapping[str, Any], section: str, default: str) -> dict[str, Any]:
     """A link scheme's name, what its probabilities come from, and its own options."""
     options = dict(given)
@@ -240,20 +252,21 @@ def _beside(config: Path, named: str) -> Path:
 
 def load_plugin(path: str) -> None:
     """Import a Python file, so that the algorithms and link schemes in it become known."""
-    import importlib.util
-    import sys
-
     place = Path(path)
-    name = f"fedpbc_plugin_{place.stem}"
-    specification = importlib.util.spec_from_file_location(name, place)
-    if specification is None or specification.loader is None or not place.is_file():
+    if not place.is_file():
         raise InputError("plugins", path, "a Python file that exists")
+    # Named by its content: a run's copy of a plugin is the same plugin.
+    name = f"fedpbc_plugin_{sha256(place.read_bytes()).hexdigest()[:16]}"
+    specification = importlib.util.spec_from_file_location(name, place)
+    if specification is None or specification.loader is None:
+        raise InputError("plugins", path, "a Python file, ending in .py")
     module = importlib.util.module_from_spec(specification)
     sys.modules[name] = module
     try:
         specification.loader.exec_module(module)
-    except InputError:
-        raise
     except Exception as error:
+        del sys.modules[name]
+        if isinstance(error, InputError):
+            raise
         reason = f"{type(error).__name__}: {error}"
         raise InputError("plugins", path, f"importable ({' '.join(reason.split())})") from error

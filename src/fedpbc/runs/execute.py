@@ -46,6 +46,7 @@ def execute(
         on_round: called after every round.
         on_note: called with lines that a person should see.
     """
+    folder.sweep()
     state, complaints = folder.load_checkpoint()
     for line in complaints:
         if on_note is not None:
@@ -85,20 +86,17 @@ def execute(
             if on_round is not None:
                 on_round(done, metrics)
     except DivergedError as error:
-        # The simulation stands where the failed round began, which is worth keeping; but not if the
-        # round went well and only its evaluation failed.
-        if simulation.progress.round == done > 0:
+        # Where the failed round began is worth keeping: unless a client's work of an earlier round
+        # was only looked at now, or only the evaluation failed.
+        if simulation.progress.round == done == error.round > 0:
             checkpoint()
-        kept = f"{folder.path} keeps {folder.checkpoints()[0].name}"
+        good = [p for p in folder.checkpoints() if int(p.stem.split("-")[1]) <= error.round]
+        kept = f"{folder.path} keeps {good[0].name}" if good else f"see {folder.path}"
         raise DivergedError(error.client, error.round, error.view, kept) from None
     finally:
         simulation.engine.close()
     summary = summarise(simulation, folder, engine, about)
-    folder.save_final(
-        simulation.view_models(),
-        simulation.task.layout,
-        {"algorithm": simulation.algorithm.name, "rounds": str(simulation.rounds)},
-    )
+    folder.save_final(simulation.view_models(), simulation.task.layout)
     folder.save_summary(summary)
     return summary
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,9 +33,11 @@ try:
 except ImportError:  # Windows has no such locks.
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["RunFolder", "load_view"]
+__all__ = ["RunFolder", "load_view", "locked_folder", "make_folder"]
 
 KEPT_CHECKPOINTS = 2
+TEMPORARY = (".checkpoint-", ".config.", ".metrics.", ".final.", ".summary.", ".tmp")
+"""How files begin that are being written; the last is what safetensors calls its own."""
 
 
 class RunFolder:
@@ -72,13 +75,17 @@ class RunFolder:
 
     @property
     def holds_run(self) -> bool:
-        """Whether a run was begun here."""
-        return self.config_path.is_file()
+        """Whether a run was begun here: a configuration of ours, not just any file of that name."""
+        try:
+            found = tomllib.loads(self.config_path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return False
+        return {"algorithm", "links", "rounds"} <= found.keys()
 
     @property
     def finished(self) -> bool:
         """Whether the run came to its end."""
-        return self.summary_path.is_file()
+        return self.summary_path.is_file() and self.final_path.is_file()
 
     def create(self, *, overwrite: bool = False) -> None:
         """Make an empty folder for a new run; earlier results stay unless told to overwrite."""
@@ -92,35 +99,37 @@ class RunFolder:
                 right = "a new or empty folder"
                 raise InputError("out", Words(f"{self.path}, which holds other files"), right)
             with self.locked():
-                self._clear()
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(
-                "out", str(self.path), f"a folder that can be made ({error})"
-            ) from None
+                self.clear()
+        make_folder(self.path)
 
     def _is_leftover(self) -> bool:
-        """Whether a run was stopped before it had written its configuration."""
-        return all(p.name in {"inputs", ".lock"} or p.suffix == ".tmp" for p in self.path.iterdir())
+        """Whether all that is here was left by a run that was stopped while it began or ended."""
+        names = {place.name for place in self.path.iterdir()}
+        own = {place.name for place in self._own_files()}
+        return all(n in own | {"inputs", ".lock"} or n.startswith(TEMPORARY) for n in names)
 
-    def _clear(self) -> None:
-        # The configuration first: from then on there is no run here, only leftovers.
-        for place in (self.config_path, *self.path.glob("*")):
-            if place.is_dir() and place.name == "inputs":
-                shutil.rmtree(place)
-            elif place.is_file() or place.is_symlink():
-                place.unlink()
+    def _own_files(self) -> list[Path]:
+        own = (self.metrics_path, self.final_path, self.summary_path, self.config_path)
+        return [place for place in (*self.checkpoints(), *own) if place.is_file()]
+
+    def clear(self) -> None:
+        """Remove what a run wrote, and nothing else; its configuration last."""
+        shutil.rmtree(self.path / "inputs", ignore_errors=True)
+        self.sweep()
+        for place in self._own_files():
+            place.unlink()
+
+    def sweep(self) -> None:
+        """Remove the half-written files that a kill left behind."""
+        for start in TEMPORARY:
+            for place in self.path.glob(f"{start}*"):
+                if place.is_file() and (start == ".tmp" or place.suffix == ".tmp"):
+                    place.unlink()
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other processes from working on the same run; a killed process lets go by itself."""
-        with (self.path / ".lock").open("w") as file:
-            if fcntl is not None:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except OSError:
-                    raise FedpbcError(f"{self.path} is in use by another process") from None
+        with locked_folder(self.path):
             yield
 
     # ---- metrics
@@ -136,18 +145,17 @@ class RunFolder:
         """All evaluations; a last line that was cut short by a kill is left out."""
         if not self.metrics_path.is_file():
             return []
+        lines = self.metrics_path.read_text(encoding="utf-8").split("\n")
         found = []
-        for number, line in enumerate(self.metrics_path.read_text(encoding="utf-8").split("\n")):
-            if not line:
-                continue
+        for number, line in enumerate(filter(None, lines), start=1):
             try:
                 found.append(json.loads(line))
             except json.JSONDecodeError:
-                if not self.finished:
+                # A whole line ends with a newline: then it is not a kill that damaged it.
+                if number == len(lines) and lines[-1] == line:
                     break
-                raise InputError(
-                    f"{self.metrics_path} line {number + 1}", Words("damaged"), "one JSON object"
-                ) from None
+                where = f"{self.metrics_path} line {number}"
+                raise InputError(where, Words("damaged"), "one JSON object") from None
         return found
 
     def cut_metrics(self, rounds: int) -> None:
@@ -160,7 +168,11 @@ class RunFolder:
 
     def checkpoints(self) -> list[Path]:
         """The checkpoints that are there, newest first."""
-        found = self.path.glob("checkpoint-*.safetensors")
+        found = [
+            place
+            for place in self.path.glob("checkpoint-*.safetensors")
+            if place.stem.removeprefix("checkpoint-").isdigit()
+        ]
         return sorted(found, key=lambda p: int(p.stem.split("-")[1]), reverse=True)
 
     def save_checkpoint(self, rounds: int, state: Mapping[str, Any]) -> None:
@@ -181,15 +193,14 @@ class RunFolder:
 
     # ---- the end
 
-    def save_final(
-        self, models: Mapping[str, Tensor], layout: Layout, about: Mapping[str, str]
-    ) -> None:
+    def save_final(self, models: Mapping[str, Tensor], layout: Layout) -> None:
         """Write the final model of each view."""
         parameters = [
             {"name": name, "shape": list(shape)}
             for name, shape in zip(layout.names, layout.shapes, strict=True)
         ]
-        metadata = {**about, "parameters": json.dumps(parameters)}
+        # One entry only: several would stand in another order in every file.
+        metadata = {"parameters": json.dumps(parameters)}
         # Two views may be the same tensor; a file may not hold it twice.
         own = {view: model.detach().clone() for view, model in models.items()}
         write_atomically(self.final_path, lambda place: save_file(own, place, metadata))
@@ -202,11 +213,33 @@ class RunFolder:
         """How it ended."""
         try:
             found: dict[str, Any] = json.loads(self.summary_path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+            found["views"], found["rounds"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(
                 str(self.summary_path), Words(f"unreadable ({error})"), "JSON"
             ) from None
         return found
+
+
+@contextmanager
+def locked_folder(path: Path) -> Iterator[None]:
+    """Hold a folder's lock."""
+    with (path / ".lock").open("w") as file:
+        if fcntl is not None:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise FedpbcError(f"{path} is in use by another process") from None
+        yield
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder for results, whatever is above it."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = error.strerror or "impossible"
+        raise InputError("out", str(path), f"a folder that can be made ({reason})") from None
 
 
 def load_view(folder: Path | str, view: str) -> dict[str, Tensor]:

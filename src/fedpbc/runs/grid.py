@@ -67,9 +67,10 @@ def run_grid(
         return [_run_cell(k, cell, on_progress) for k, cell in enumerate(cells)]
     failures: list[str | None] = [None] * len(cells)
     with _workers(jobs) as (executor, messages):
-        futures: dict[Future[str | None], int] = {
-            executor.submit(_work, k, cell): k for k, cell in enumerate(cells)
-        }
+        with _without_interrupts():
+            futures: dict[Future[str | None], int] = {
+                executor.submit(_work, k, cell): k for k, cell in enumerate(cells)
+            }
         waiting = set(futures)
         while waiting:
             try:
@@ -84,6 +85,19 @@ def run_grid(
                 except BrokenProcessPool:
                     failures[futures[future]] = "its process was killed; resume to run it again"
     return failures
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Ignore Ctrl-C here, and in processes started meanwhile from their first moment."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Only the main thread may say what signals do.
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

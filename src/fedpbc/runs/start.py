@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from fedpbc.runs.config import FILES, Config, read_toml
 from fedpbc.runs.execute import OnRound, execute
 from fedpbc.runs.folder import RunFolder
 from fedpbc.simulation import Metrics, Simulation
+from fedpbc.tasks import Task
 
 __all__ = ["Watcher", "resume_run", "run_in_folder", "start_run"]
 
@@ -40,11 +40,15 @@ def start_run(
     """Run a configuration in a new folder; gives the summary."""
     # Everything that can be wrong is found before anything is written.
     simulation, engine = build_simulation(config)
+    config = replace(config, general=replace(config.general, clients=simulation.task.clients))
+    # The inputs may lie in the very folder that is to be overwritten: they are read before.
+    text, inputs = self_contained(config)
     folder = RunFolder(path)
     folder.create(overwrite=overwrite)
     with folder.locked():
         # The configuration goes last: from then on the folder holds a run.
-        write_atomically(folder.config_path, with_own_inputs(config, folder.path))
+        write_inputs(folder.path, inputs)
+        write_atomically(folder.config_path, text)
         return _execute(config, simulation, engine, folder, watcher or Watcher())
 
 
@@ -99,22 +103,23 @@ def run_in_folder(
     on_round: OnRound | None,
 ) -> list[Metrics]:
     """Run a simulation that was made in Python; one that was interrupted there goes on."""
-    folder = RunFolder(path)
-    if not folder.holds_run:
-        folder.create()
+    folder, text = RunFolder(path), tomli_w.dumps(dict(described))
     if folder.finished:
         right = "a new folder; load_view() reads the models of a finished run"
         raise InputError("out", Words(f"{path}, which holds a finished run"), right)
+    about = {
+        "algorithm": simulation.algorithm.name,
+        "links": described["links"]["name"],
+        "data": "python",
+        "seed": described["seed"],
+        "fingerprint": fingerprint(simulation, task_fingerprint(simulation.task), described),
+    }
+    if not folder.holds_run:
+        folder.create()
+        write_atomically(folder.config_path, text)
+    elif folder.config_path.read_text(encoding="utf-8") != text:
+        raise FedpbcError(f"{path} belongs to another run: its options are not these")
     with folder.locked():
-        write_atomically(folder.config_path, tomli_w.dumps(dict(described)))
-        data = checksum({"x0": simulation.algorithm.x})
-        about = {
-            "algorithm": simulation.algorithm.name,
-            "links": described["links"]["name"],
-            "data": "python",
-            "seed": described["seed"],
-            "fingerprint": fingerprint(simulation, data, described),
-        }
         execute(simulation, folder, engine=engine, about=about, on_round=on_round)
     return [Metrics.from_dict(line) for line in folder.metrics()]
 
@@ -134,24 +139,35 @@ def without_places(options: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def with_own_inputs(config: Config, path: Path) -> str:
-    """The configuration as TOML, its files copied into the run's folder and named there."""
-    nested = config.to_dict()
+def task_fingerprint(task: Task) -> str:
+    """Tells whether a task made in Python is still the same, as far as can be known of it."""
+    own = getattr(task, "fingerprint", None)
+    return checksum({"x0": task.init()}) + (str(own()) if own is not None else "")
+
+
+def self_contained(config: Config) -> tuple[str, dict[str, bytes]]:
+    """The configuration as TOML, and the files it names, by the names it has for them."""
+    nested, inputs = config.to_dict(), {}
+
+    def own(name: str, file: Path) -> str:
+        try:
+            inputs[name] = file.read_bytes()
+        except OSError as error:
+            raise InputError(str(file), Words("unreadable"), f"a file ({error.strerror})") from None
+        return f"inputs/{name}"
+
     for (section, option), file in config.files().items():
-        nested[section][option] = _copy(file, path / "inputs", f"{section}-{file.name}")
+        nested[section][option] = own(f"{section}-{option}{file.suffix}", file)
     if config.general.plugins:
-        nested["plugins"] = [
-            _copy(Path(file), path / "inputs", Path(file).name) for file in config.general.plugins
-        ]
+        files = [Path(file) for file in config.general.plugins]
+        nested["plugins"] = [own(f"plugin-{k}.py", file) for k, file in enumerate(files)]
     if nested.get("data", {}).get("dir"):
-        nested["data"]["dir"] = str(Path(nested["data"]["dir"]).resolve())
-    return tomli_w.dumps(nested)
+        nested["data"]["dir"] = str(Path(nested["data"]["dir"]).expanduser().resolve())
+    return tomli_w.dumps(nested), inputs
 
 
-def _copy(file: Path, folder: Path, name: str) -> str:
-    folder.mkdir(exist_ok=True)
-    try:
-        shutil.copyfile(file, folder / name)
-    except OSError as error:
-        raise InputError(str(file), Words("unreadable"), f"a file to copy ({error})") from None
-    return f"inputs/{name}"
+def write_inputs(folder: Path, inputs: Mapping[str, bytes]) -> None:
+    """Put the files that a configuration names beside it."""
+    for name, content in inputs.items():
+        (folder / "inputs").mkdir(exist_ok=True)
+        write_atomically(folder / "inputs" / name, content)

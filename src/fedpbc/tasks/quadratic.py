@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha256
 
 import numpy as np
 import torch
@@ -47,6 +48,10 @@ class Quadratic:
         self.clients = len(array)
         self.layout = Layout(("x",), ((array.shape[1],),))
         self.optimum = self.targets.mean(dim=0)
+
+    def fingerprint(self) -> str:
+        """A hash of the targets."""
+        return sha256(self.targets.numpy().tobytes()).hexdigest()
 
     def init(self) -> Tensor:
         """x⁰ = 0."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from hashlib import sha256
 from textwrap import shorten
 
 import numpy as np
@@ -101,6 +102,9 @@ class Supervised:
         self.inputs, self.labels = as_tensors(train, "train")
         self.test_inputs, self.test_labels = as_tensors(test, "test")
         self.has_classes = not self.labels.is_floating_point()
+        if self.test_labels.is_floating_point() == self.has_classes:
+            given = Words(f"of types {self.labels.dtype} and {self.test_labels.dtype}")
+            raise InputError("train and test labels", given, "of one kind")
         if loss is functional.cross_entropy and not self.has_classes:
             given = Words(f"of type {self.labels.dtype}")
             raise InputError("labels", given, "whole numbers, or come with loss=…")
@@ -164,6 +168,15 @@ class Supervised:
         if not self.has_classes or self.labels.dim() != 1:
             return None
         return class_shares(self.labels.numpy(), self.parts, self.classes)
+
+    def fingerprint(self) -> str:
+        """A hash of all samples and of who holds which."""
+        digest = sha256()
+        for part in (self.inputs, self.labels, self.test_inputs, self.test_labels):
+            digest.update(np.ascontiguousarray(part.numpy()).tobytes())
+        for indices in self.parts:
+            digest.update(indices.tobytes())
+        return digest.hexdigest()
 
     def init(self) -> Tensor:
         """x⁰: what the module held when it was given."""

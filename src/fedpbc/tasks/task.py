@@ -52,7 +52,7 @@ class Evaluation:
 
 
 class Task(Protocol):
-    """What is minimised. Anything with these can be trained; see Classification and Quadratic."""
+    """What is minimised. Anything with these can be trained; see Supervised and Quadratic."""
 
     seed: int
     clients: int

@@ -1,0 +1,22 @@
+"""A comparison's results in its folder: for machines, for people, and as a picture."""
+
+from __future__ import annotations
+
+import json
+
+from fedpbc.comparison import Comparison
+from fedpbc.report.plot import plot_comparison
+from fedpbc.report.table import markdown_table
+from fedpbc.runs.atomic import write_atomically
+from fedpbc.runs.compare import CompareFolder, ComparePlan
+
+__all__ = ["write_comparison"]
+
+
+def write_comparison(comparison: Comparison, folder: CompareFolder, plan: ComparePlan) -> None:
+    """Write comparison.json, table.md and accuracy.png."""
+    write_atomically(folder.json_path, json.dumps(comparison.as_dict(), indent=2) + "\n")
+    write_atomically(folder.table_path, markdown_table(comparison))
+    config = plan.first()
+    what = config.task.name if config.task.name == "quadratic" else config.data.name
+    plot_comparison(comparison, folder.plot_path, f"{what} · {config.links['name']}")

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import pytest
+
+from fedpbc import Comparison
+from fedpbc.comparison import Cell
+from fedpbc.report.plot import plot_comparison
+from fedpbc.report.table import markdown_table
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def lines(accuracies: list[float], views=("server", "averaged"), classes: bool = True) -> list:
+    found = []
+    for k, accuracy in enumerate(accuracies):
+        judged = {
+            "test_accuracy": accuracy if classes else None,
+            "train_accuracy": accuracy / 2 if classes else None,
+            "test_loss": 2 - accuracy,
+            "train_loss": 2 - accuracy,
+            "per_class": [accuracy, 0.125] if classes else None,
+        }
+        cost = {"local_steps": 1234, "uploads": 77}
+        found.append({"round": 10 * (k + 1), **cost, "views": dict.fromkeys(views, judged)})
+    return found
+
+
+ALL = ("server", "averaged", "mean", "reported")
+
+
+def comparison(classes: bool = True, seeds: int = 2) -> Comparison:
+    cells = []
+    for seed in range(seeds):
+        cells.append(Cell("fedpbc", seed, 100, lines([0.2, 0.4 + seed / 5], ALL, classes)))
+        cells.append(Cell("mifa", seed, 100, lines([0.3, 0.5], classes=classes)))
+    return Comparison(cells)
+
+
+def rows_of(text: str) -> dict[tuple[str, str], list[str]]:
+    found = {}
+    for line in text.splitlines()[2:]:
+        if not line.startswith("|"):
+            break
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        found[cells[0], cells[1]] = cells[2:]
+    return found
+
+
+def test_the_table_by_hand():
+    rows = rows_of(markdown_table(comparison()))
+    assert rows["fedpbc", "mean"] == [
+        "50.0 ± 14.1",
+        "25.0 ± 7.1",
+        "12.5 ± 0.0",
+        "1,234",
+        "77",
+        "–",
+        "1",
+    ]
+    # Where views are equal the first one counts as the best.
+    assert rows["fedpbc", "server*"][-2:] == ["1", "1"]
+    assert rows["fedpbc", "reported"][-2:] == ["101", "1"]
+    assert rows["mifa†", "server*"] == [
+        "50.0 ± 0.0",
+        "25.0 ± 0.0",
+        "12.5 ± 0.0",
+        "1,234",
+        "77",
+        "101",
+        "0",
+    ]
+
+
+def test_the_notes_say_how_to_read_it():
+    text = markdown_table(comparison())
+    assert "20 rounds" in text
+    assert "over 2 seeds" in text
+    assert "last 4 rounds" in text
+    assert "† aided by memory or known statistics" in text
+    assert "no server can have mean" in text
+    one = markdown_table(comparison(seeds=1))
+    assert "one seed" in one
+    assert "±" not in one
+
+
+def test_without_classes_the_table_has_the_loss():
+    text = markdown_table(comparison(classes=False))
+    assert text.splitlines()[0].split(" | ")[2] == "test loss"
+    rows = rows_of(text)
+    assert rows["mifa†", "server*"][0] == "1.5 ± 0"
+    assert len(rows["mifa†", "server*"]) == 5
+
+
+def test_what_failed_is_told():
+    failed = Comparison([*comparison().cells, Cell("fedau", 3, failure="the run diverged")])
+    assert "- failed: fedau, seed 3: the run diverged" in markdown_table(failed)
+
+
+@pytest.mark.parametrize("classes", [True, False])
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_a_plot_is_a_picture(tmp_path, classes, seeds):
+    place = tmp_path / "plot.png"
+    plot_comparison(comparison(classes, seeds), place, "title")
+    data = place.read_bytes()
+    assert data.startswith(PNG)
+    width, height = (int.from_bytes(data[k : k + 4], "big") for k in (16, 20))
+    assert (width, height) == (1800, 810)
+    assert [p.name for p in tmp_path.iterdir()] == ["plot.png"]
+
+
+def test_an_algorithm_looks_the_same_in_every_plot(monkeypatch, tmp_path):
+    from fedpbc.report import plot
+
+    drawn: dict[str, set] = {}
+
+    class Axes:
+        def fill_between(self, *_, **more):
+            pass
+
+        def plot(self, *_, color, linestyle, marker, label, **more):
+            drawn.setdefault(label.split()[0], set()).add((color, str(linestyle), marker))
+
+    both = comparison()
+    alone = Comparison([c for c in both.cells if c.algorithm == "mifa"])
+    for found in (both, alone):
+        for algorithm in found.algorithms:
+            plot.draw(Axes(), found, algorithm, "server", "test_accuracy", 100.0)
+    assert {name: len(looks) for name, looks in drawn.items()} == {"fedpbc": 1, "mifa†": 1}
+    assert drawn["fedpbc"] != drawn["mifa†"]
+
+
+def test_a_plot_where_some_failed(tmp_path):
+    failed = Comparison([*comparison().cells, Cell("fedau", 0, failure="diverged")])
+    plot_comparison(failed, tmp_path / "plot.png", "title")
+    assert (tmp_path / "plot.png").read_bytes().startswith(PNG)
+
+
+def test_ten_algorithms_can_be_told_apart():
+    from fedpbc.algorithms import ALGORITHMS
+    from fedpbc.report.plot import COLOURS, DASHES, MARKERS
+
+    looks = {
+        (COLOURS[k % len(COLOURS)], str(DASHES[k % len(DASHES)]), MARKERS[k % len(MARKERS)])
+        for k in range(len(ALGORITHMS))
+    }
+    assert len(looks) == len(ALGORITHMS)

@@ -1,0 +1,83 @@
+"""The public surface."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+import fedpbc
+
+
+def test_every_public_name_is_there():
+    namespace: dict[str, object] = {}
+    exec("from fedpbc import *", namespace)
+    namespace.pop("__builtins__")
+    assert sorted(namespace) == sorted(fedpbc.__all__)
+    assert len(set(fedpbc.__all__)) == len(fedpbc.__all__)
+
+
+def test_names_are_in_order():
+    # Constants, then classes, then functions, as ruff sorts them.
+    def kind(name: str) -> int:
+        return 0 if name.isupper() else 1 if name[0].isupper() else 2
+
+    assert fedpbc.__all__ == sorted(fedpbc.__all__, key=lambda n: (kind(n), n))
+
+
+def test_every_name_has_its_home_and_every_home_is_public():
+    assert {*fedpbc._HOME, "theory"} == set(fedpbc.__all__)
+    for name, home in fedpbc._HOME.items():
+        module = __import__(f"fedpbc.{home}", fromlist=[name])
+        assert getattr(module, name) is getattr(fedpbc, name)
+        assert name in module.__all__
+
+
+def test_public_functions_and_classes_are_documented():
+    for name in fedpbc.__all__:
+        found = getattr(fedpbc, name)
+        if callable(found):
+            assert (found.__doc__ or "").strip(), name
+
+
+def test_an_unknown_name_is_said():
+    with pytest.raises(AttributeError, match="module 'fedpbc' has no attribute 'simulat'"):
+        fedpbc.simulat  # noqa: B018
+    with pytest.raises(ImportError, match="simulat"):
+        exec("from fedpbc import simulat")
+
+
+def test_what_there_is_can_be_looked_up():
+    assert set(fedpbc.__all__) <= set(dir(fedpbc))
+
+
+def test_the_version_is_the_projects():
+    project = Path(fedpbc.__file__).parents[2] / "pyproject.toml"
+    if not project.is_file():
+        pytest.skip("the package is installed without its sources")
+    assert version("fedpbc") == tomllib.loads(project.read_text())["project"]["version"]
+
+
+def test_types_are_shipped():
+    assert Path(fedpbc.__file__).with_name("py.typed").is_file()
+
+
+def test_importing_the_package_is_quick():
+    code = "import fedpbc, sys; print('torch' in sys.modules, 'numpy' in sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout == "False False\n"
+    code = "import sys; from fedpbc import FedpbcError, ALGORITHMS; print('torch' in sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout == "False\n"
+
+
+def test_a_module_may_be_called_the_way_python_calls_it():
+    ended = subprocess.run(
+        [sys.executable, "-m", "fedpbc.cli", "--help"], capture_output=True, text=True
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "compare" in ended.stdout

@@ -27,7 +27,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 Samples = tuple[Tensor | NDArray[np.generic], Tensor | NDArray[np.generic]]
 Partition = Sequence[NDArray[np.int64]] | NDArray[np.int64]
 
-EVALUATION_CHUNK = 500
+EVALUATION_CHUNK = 100
 """How many samples are judged at once; fixed, so that the sums have the same bits everywhere."""
 STACK_BYTES = 2**22
 """How much of a stack is worked on at once; best measured with a shared cache of 32 MB."""

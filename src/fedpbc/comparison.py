@@ -61,6 +61,10 @@ class Cell:
         clients: m.
         metrics: a line for every evaluation.
         failure: what went wrong, if it did.
+
+    Example:
+        >>> Cell("fedavg", seed=0, failure="it diverged").metrics
+        ()
     """
 
     algorithm: str
@@ -81,6 +85,12 @@ class Row:
         loss: test loss.
         models_on_server: None where no server could have the view.
         best_deployable: whether this is the algorithm's best view that a server could have.
+
+    Example:
+        >>> one = Spread.of([0.7, 0.8])
+        >>> row = Row("fedavg", "server", one, one, one, one, 500, 100, 1, 0)
+        >>> str(row.test)
+        '75.0 ± 7.1'
     """
 
     algorithm: str

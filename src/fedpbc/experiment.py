@@ -57,6 +57,12 @@ class Result:
         models: the final model of each view, as flat vectors.
         layout: the names and shapes they stand for.
         engine: which engine ran, and why.
+
+    Example:
+        >>> from fedpbc.tasks import Quadratic
+        >>> result = simulate(Quadratic([[8.0]]), "fedavg", "always", rounds=20)
+        >>> [metrics.round for metrics in result.metrics]
+        [10, 20]
     """
 
     metrics: list[Metrics]

@@ -42,7 +42,13 @@ class Metrics:
         consensus_error: (1/m) Σ‖x̄ − x_i‖², None where the clients' models are not all there.
         local_steps: made by all clients so far.
         uploads: how often a client's report arrived so far.
-        seconds: spent so far, earlier sessions of a resumed run included.
+        seconds: spent so far, before a resumed run was stopped too.
+
+    Example:
+        >>> from fedpbc import Quadratic, simulate
+        >>> result = simulate(Quadratic([[8.0], [4.0]]), "fedavg", "always", rounds=10)
+        >>> result.metrics[0].active
+        2
     """
 
     round: int

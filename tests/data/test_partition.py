@@ -12,7 +12,7 @@ ALPHAS = st.sampled_from([0.001, 0.1, 1.0, 1000.0])
 
 
 def one_by_one(labels, clients, alpha, seed, classes):
-    """SPEC §3, read aloud: one client after the other, one sample after the other."""
+    """The partition read aloud: one client after the other, one sample after the other."""
     pools = [
         list(generator(seed, "partition order", c).permutation(np.flatnonzero(labels == c)))
         for c in range(classes)

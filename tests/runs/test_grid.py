@@ -83,7 +83,13 @@ def test_a_comparison_stopped_side_by_side_goes_on_to_the_same_bits(tmp_path, wh
     folder = tmp_path / "stopped"
     command = [COMMAND, *map(str, [*STOPPED, "--jobs", 2, "--out", folder])]
     running = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # A suite that was started in the background passes on that Ctrl-C is ignored there.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     metrics = folder / "mifa" / "seed-0" / "metrics.jsonl"
     while not (metrics.is_file() and metrics.read_bytes().count(b"\n") >= 3):

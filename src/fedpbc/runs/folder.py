@@ -245,7 +245,14 @@ def make_folder(path: Path) -> None:
 def load_view(folder: Path | str, view: str) -> dict[str, Tensor]:
     """The parameters of a finished run's final model, by name.
 
-    ``module.load_state_dict(load_view("runs/a", "reported"), strict=False)`` puts them to use.
+    ``module.load_state_dict(load_view("runs/a", "reported"))`` puts them to use.
+
+    Example:
+        >>> import tempfile, torch
+        >>> folder = RunFolder(tempfile.mkdtemp())
+        >>> folder.save_final({"server": torch.ones(6)}, Layout(("weight",), ((2, 3),)))
+        >>> load_view(folder.path, "server")["weight"].shape
+        torch.Size([2, 3])
     """
     path = RunFolder(folder).final_path
     try:

@@ -26,7 +26,13 @@ __all__ = ["Watcher", "resume_run", "run_in_folder", "start_run"]
 
 @dataclass(frozen=True)
 class Watcher:
-    """Who wants to know how a run goes."""
+    """Who wants to know how a run goes.
+
+    Example:
+        >>> watcher = Watcher(on_round=lambda done, metrics: print(done))
+        >>> watcher.on_note is None
+        True
+    """
 
     on_start: Callable[[int, int, str], None] | None = None
     """Called with the rounds done, all rounds, and one line on the engine."""
@@ -37,7 +43,14 @@ class Watcher:
 def start_run(
     config: Config, path: Path, *, overwrite: bool = False, watcher: Watcher | None = None
 ) -> dict[str, Any]:
-    """Run a configuration in a new folder; gives the summary."""
+    """Run a configuration in a new folder; gives the summary.
+
+    Example:
+        >>> import tempfile
+        >>> config = Config.from_dict({"data": "digits", "clients": 5, "rounds": 2})
+        >>> start_run(config, Path(tempfile.mkdtemp()) / "run")["rounds"]
+        2
+    """
     # Everything that can be wrong is found before anything is written.
     simulation, engine = build_simulation(config)
     config = replace(config, general=replace(config.general, clients=simulation.task.clients))
@@ -53,7 +66,15 @@ def start_run(
 
 
 def resume_run(path: Path, *, watcher: Watcher | None = None) -> dict[str, Any]:
-    """Go on with a run that was stopped; gives the summary, at once if it is finished."""
+    """Go on with a run that was stopped; gives the summary, at once if it is finished.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp()) / "run"
+        >>> config = Config.from_dict({"data": "digits", "clients": 5, "rounds": 2})
+        >>> start_run(config, folder) == resume_run(folder)
+        True
+    """
     folder = RunFolder(path)
     if not folder.holds_run:
         raise InputError("folder", str(path), "one that holds a run (there is no config.toml)")

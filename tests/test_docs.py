@@ -15,8 +15,9 @@ import pytest
 import typer
 
 from fedpbc.algorithms import ALGORITHMS
-from fedpbc.cli import app, gathered
+from fedpbc.cli import app
 from fedpbc.engine import ENGINES
+from fedpbc.given import gathered
 from fedpbc.links import SCHEMES
 from fedpbc.options import options_of
 from fedpbc.runs import Config

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commandline import DIGITS, assert_same_run, cli, ran, write_check
+from commandline import DIGITS, assert_same_run, ran, write_check
 from fedpbc import ALGORITHMS, SCHEMES, Config, InputError
+from fedpbc.given import value_of
 from fedpbc.options import options_of
 from fedpbc.runs import read_toml
 from fedpbc.runs.config import load_plugin
@@ -212,7 +213,7 @@ def test_naming_other_links_keeps_the_given_probabilities(tmp_path):
     ],
 )
 def test_a_setting_is_a_toml_value_or_else_a_string(text, value):
-    found = cli.value_of(text)
+    found = value_of(text)
     assert found == value
     assert type(found) is type(value)
 

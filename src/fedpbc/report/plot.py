@@ -15,8 +15,20 @@ if TYPE_CHECKING:
 
 __all__ = ["plot_comparison"]
 
-# Okabe and Ito's colours, apart for the colour-blind; dashes and markers tell them apart in grey.
-COLOURS = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7", "#999999")
+# Okabe and Ito's colours and two of Tol's, apart for the colour-blind; dashes and markers tell them
+# apart in grey. As many as there are algorithms.
+COLOURS = (
+    "#000000",
+    "#E69F00",
+    "#56B4E9",
+    "#009E73",
+    "#0072B2",
+    "#D55E00",
+    "#CC79A7",
+    "#999999",
+    "#882255",
+    "#117733",
+)
 DASHES: Sequence[str | tuple[int, tuple[int, ...]]] = (
     "-",
     "--",
@@ -26,6 +38,8 @@ DASHES: Sequence[str | tuple[int, tuple[int, ...]]] = (
     (0, (3, 1, 1, 1)),
     (0, (1, 1)),
     (0, (8, 2, 2, 2)),
+    (0, (10, 3)),
+    (0, (6, 2, 1, 2, 1, 2)),
 )
 MARKERS = "osD^vPX*<>"
 

@@ -242,7 +242,10 @@ _working_in: list[Path] = []
 
 
 def working_in(path: Path) -> None:
-    """Remember the folder, for what is said when the command is interrupted."""
+    """Training begins: remember the folder, for what is said when the command is interrupted."""
+    from fedpbc.engine.memory import keep_freed_memory
+
+    keep_freed_memory()
     _working_in[:] = [path]
 
 

@@ -5,6 +5,7 @@ import tomllib
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
 from commandline import DIGITS, content, fedpbc, metrics, ran, refused, write_check
 from fedpbc import Config, start_run
@@ -175,3 +176,13 @@ def test_a_new_run_comes_to_the_same_bits_with_and_without_checkpoints(tmp_path)
     start_run(Config.from_dict(given), tmp_path / "a")
     start_run(Config.from_dict({**given, "checkpoint_every": 1}), tmp_path / "b")
     assert final(tmp_path / "a") == final(tmp_path / "b")
+
+
+def test_a_full_disk_is_one_line(tmp_path, monkeypatch):
+    def full(*_):
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("fedpbc.runs.checkpoint.save_file", full)
+    line = refused(fedpbc("run", *DIGITS, "--rounds", 2, "--out", tmp_path / "run"))
+    assert "checkpoint-0000000.safetensors cannot be written" in line
+    assert "No space left" in line

@@ -21,7 +21,7 @@ from torch import Tensor
 from fedpbc.errors import FedpbcError
 from fedpbc.runs.atomic import write_atomically
 
-__all__ = ["DamagedCheckpointError", "load_state", "save_state"]
+__all__ = ["DamagedCheckpointError", "load_state", "save_state", "save_tensors"]
 
 
 class DamagedCheckpointError(FedpbcError):
@@ -41,7 +41,15 @@ def save_state(path: Path, state: Mapping[str, Any]) -> None:
     pool = Pool()
     header = json.dumps(pool.put(state))
     metadata = {"state": header, "checksum": checksum(pool.tensors, header)}
-    write_atomically(path, lambda place: save_file(pool.tensors, place, metadata))
+    save_tensors(path, pool.tensors, metadata)
+
+
+def save_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
+    """Write a safetensors file, whole or not at all; a full disk is one clear line."""
+    try:
+        write_atomically(path, lambda place: save_file(tensors, place, metadata))
+    except SafetensorError as error:
+        raise FedpbcError(f"{path} cannot be written: {error}") from error
 
 
 def load_state(path: Path) -> Any:

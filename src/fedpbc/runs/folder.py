@@ -20,13 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from fedpbc.errors import FedpbcError, InputError, Words
 from fedpbc.models.flat import Layout
 from fedpbc.runs.atomic import write_atomically
-from fedpbc.runs.checkpoint import DamagedCheckpointError, load_state, save_state
+from fedpbc.runs.checkpoint import DamagedCheckpointError, load_state, save_state, save_tensors
 
 try:
     import fcntl
@@ -203,7 +202,7 @@ class RunFolder:
         metadata = {"parameters": json.dumps(parameters)}
         # Two views may be the same tensor; a file may not hold it twice.
         own = {view: model.detach().clone() for view, model in models.items()}
-        write_atomically(self.final_path, lambda place: save_file(own, place, metadata))
+        save_tensors(self.final_path, own, metadata)
 
     def save_summary(self, summary: Mapping[str, Any]) -> None:
         """Write how it ended; from now on the run is finished."""

@@ -1,8 +1,15 @@
 from __future__ import annotations
 
+import os
+
 import pytest
+from hypothesis import settings
 
 from fedpbc.engine import SerialEngine, StackedEngine
+
+# A busy machine is no reason to fail, and CI is not the place to look for new examples.
+settings.register_profile("suite", deadline=None, derandomize="CI" in os.environ)
+settings.load_profile("suite")
 
 
 @pytest.fixture(params=[SerialEngine, StackedEngine], ids=["serial", "stacked"])

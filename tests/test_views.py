@@ -12,7 +12,7 @@ from fedpbc.errors import InputError
 from fedpbc.links import from_table
 from fedpbc.simulation import Simulation
 from fedpbc.tasks import LocalTraining, Quadratic
-from fedpbc.views import DEPLOYABLE, VIEWS, models_for_view, paper_view, views_of
+from fedpbc.views import DEPLOYABLE, VIEWS, models_on_server, paper_view, views_of
 
 UP = [{0}, set(), {0, 1}, {1}]
 
@@ -133,4 +133,6 @@ def test_what_the_paper_shows_and_what_a_server_could_have():
     assert paper_view(["reported", "averaged"]) == "averaged"
     assert set(DEPLOYABLE) == set(VIEWS) - {"mean"}
     costs = {"server": 0, "averaged": 1, "reported": 100}
-    assert {view: models_for_view(view, 100) for view in DEPLOYABLE} == costs
+    # Beyond the one model that FedPBC's server has anyway.
+    assert {view: models_on_server(FedPBC, view, 100) - 1 for view in DEPLOYABLE} == costs
+    assert models_on_server(FedPBC, "mean", 100) is None

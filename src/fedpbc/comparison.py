@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedpbc.algorithms import PAPER_ALGORITHMS, Algorithm, find_algorithm, register_algorithm
 from fedpbc.errors import DivergedError, InputError
-from fedpbc.views import DEPLOYABLE, models_for_view, paper_view
+from fedpbc.views import DEPLOYABLE, models_on_server, paper_view
 
 if TYPE_CHECKING:
     from fedpbc.tasks import Task
@@ -150,9 +150,7 @@ class Comparison:
         """The finished cells of one algorithm."""
         return [cell for cell in self.finished if cell.algorithm == algorithm]
 
-    def tail(
-        self, cell: Cell, view: str, value: Callable[[Mapping[str, Any]], Any]
-    ) -> float | None:
+    def tail(self, cell: Cell, view: str, value: Value) -> float | None:
         """The mean of a value over the evaluations of a cell's last rounds."""
         last = cell.metrics[-1]["round"]
         lines = [line for line in cell.metrics if line["round"] > last - self.window]
@@ -192,9 +190,7 @@ class Comparison:
             loss=loss,
             local_steps=round(statistics.fmean(c.metrics[-1]["local_steps"] for c in cells)),
             uploads=round(statistics.fmean(c.metrics[-1]["uploads"] for c in cells)),
-            models_on_server=None
-            if view == "mean"
-            else kind.models_on_server(clients) + models_for_view(view, clients),
+            models_on_server=models_on_server(kind, view, clients),
             models_on_client=kind.models_on_client,
         )
 

@@ -55,11 +55,14 @@ def paper_view(views: Sequence[str]) -> str:
     return next(view for view in ("mean", "server", "averaged", "reported") if view in views)
 
 
-def models_for_view(view: str, clients: int) -> int:
-    """How many models a server keeps for a view beyond what its algorithm needs.
+def models_on_server(algorithm: type[Algorithm], view: str, clients: int) -> int | None:
+    """How many models a server keeps to have a view; None for the mean, which none could have.
 
     Example:
-        >>> models_for_view("reported", 100)
-        100
+        >>> from fedpbc.algorithms import FedPBC
+        >>> models_on_server(FedPBC, "reported", clients=100)
+        101
     """
-    return {"averaged": 1, "reported": clients}.get(view, 0)
+    if view not in DEPLOYABLE:
+        return None
+    return algorithm.models_on_server(clients) + {"averaged": 1, "reported": clients}.get(view, 0)

@@ -15,8 +15,8 @@ AS_LARGE_AS_CAN_BE = 2**30
 def keep_freed_memory() -> None:
     """Let the C library keep what is freed, for the next step to use.
 
-    By default it hands large blocks back to the system at once, and every local step then spends a
-    quarter of its time on getting them again, page by page. Only for processes of our own: it
+    By default it hands large blocks back to the system at once, and a network's local steps spend
+    part of their time on getting them again, page by page. Only for processes of our own: it
     concerns everything in them. Does nothing where there is no GNU C library.
 
     Example:

@@ -25,6 +25,7 @@ from fedpbc.algorithms import find_algorithm
 from fedpbc.comparison import Comparison
 from fedpbc.report.table import cells_of, footnotes, headings
 from fedpbc.runs.compare import CompareFolder
+from fedpbc.runs.config import General
 from fedpbc.runs.grid import GridCell, GridProgress
 from fedpbc.runs.start import Watcher
 from fedpbc.simulation import Metrics
@@ -114,7 +115,7 @@ class GridDisplay(Display):
         # Rounds are weighted here, so their number would tell nobody anything.
         super().__init__(TaskProgressColumn(), quiet=quiet)
         self.cells = cells
-        self.rounds = int(cells[0][2].config.get("rounds", 500))
+        self.rounds = int(cells[0][2].config.get("rounds", General.rounds))
         # Where everyone trains a round takes about ten times as long.
         self.weights = [10 if find_algorithm(n).everyone_trains else 1 for n, *_ in cells]
         total = self.rounds * sum(self.weights)

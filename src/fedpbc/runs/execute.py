@@ -5,22 +5,41 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
 from fedpbc.algorithms import Algorithm
 from fedpbc.errors import DivergedError, FedpbcError
-from fedpbc.runs.folder import RunFolder
+from fedpbc.runs.folder import RunFolder, rounds_of
 from fedpbc.simulation import Metrics, Simulation
-from fedpbc.views import models_for_view
+from fedpbc.views import models_on_server
 
-__all__ = ["cost_of", "execute"]
+__all__ = ["Watcher", "cost_of", "execute"]
 
 OnRound = Callable[[int, Metrics | None], None]
 
 CHECKPOINT_SECONDS = 30.0
 CHECKPOINT_SHARE = 0.05
 """At most this share of the time goes into writing checkpoints."""
+
+
+@dataclass(frozen=True)
+class Watcher:
+    """Who wants to know how a run goes.
+
+    Example:
+        >>> watcher = Watcher(on_round=lambda done, metrics: print(done))
+        >>> watcher.on_note is None
+        True
+    """
+
+    on_start: Callable[[int, int, str], None] | None = None
+    """Called with the rounds done, all rounds, and one line on the engine."""
+    on_round: OnRound | None = None
+    """Called after every round, with its metrics if it was evaluated."""
+    on_note: Callable[[str], None] | None = None
+    """Called with lines that a person should see."""
 
 
 def execute(
@@ -30,9 +49,7 @@ def execute(
     engine: str,
     about: Mapping[str, Any],
     checkpoint_every: int = 0,
-    on_start: Callable[[int, int, str], None] | None = None,
-    on_round: OnRound | None = None,
-    on_note: Callable[[str], None] | None = None,
+    watcher: Watcher | None = None,
 ) -> dict[str, Any]:
     """Run what is left of a run and write down how it ended.
 
@@ -42,22 +59,21 @@ def execute(
         engine: one line on the engine.
         about: what identifies the run, for the summary; a checkpoint of another run is refused.
         checkpoint_every: rounds; 0: about every half minute.
-        on_start: called with the rounds done, all rounds, and the line on the engine.
-        on_round: called after every round.
-        on_note: called with lines that a person should see.
+        watcher: told how it goes.
     """
+    watcher = watcher or Watcher()
     folder.sweep()
     state, complaints = folder.load_checkpoint()
     for line in complaints:
-        if on_note is not None:
-            on_note(f"{line}; " + ("an older one is used" if state else "beginning anew"))
+        if watcher.on_note is not None:
+            watcher.on_note(f"{line}; " + ("an older one is used" if state else "beginning anew"))
     if state is not None:
         if state["about"] != dict(about):
             raise FedpbcError(f"{folder.path} belongs to another run: its data or options changed")
         simulation.restore(state["simulation"])
     folder.cut_metrics(simulation.progress.round)
-    if on_start is not None:
-        on_start(simulation.progress.round, simulation.rounds, engine)
+    if watcher.on_start is not None:
+        watcher.on_start(simulation.progress.round, simulation.rounds, engine)
 
     def checkpoint() -> float:
         began = time.monotonic()
@@ -83,14 +99,14 @@ def execute(
             if due and done < simulation.rounds:
                 wait = max(CHECKPOINT_SECONDS, checkpoint() / CHECKPOINT_SHARE)
                 last = time.monotonic()
-            if on_round is not None:
-                on_round(done, metrics)
+            if watcher.on_round is not None:
+                watcher.on_round(done, metrics)
     except DivergedError as error:
         # Where the failed round began is worth keeping: unless a client's work of an earlier round
         # was only looked at now, or only the evaluation failed.
         if simulation.progress.round == done == error.round > 0:
             checkpoint()
-        good = [p for p in folder.checkpoints() if int(p.stem.split("-")[1]) <= error.round]
+        good = [path for path in folder.checkpoints() if rounds_of(path) <= error.round]
         kept = f"{folder.path} keeps {good[0].name}" if good else f"see {folder.path}"
         raise DivergedError(error.client, error.round, error.view, kept) from None
     finally:
@@ -132,12 +148,8 @@ def cost_of(algorithm: type[Algorithm], clients: int, views: tuple[str, ...]) ->
         >>> cost_of(MIFA, 100, ("server", "averaged"))["models_on_server"]
         {'server': 101, 'averaged': 102}
     """
-    own = algorithm.models_on_server(clients)
     return {
-        # The mean of all clients' models is nothing that a server could have.
-        "models_on_server": {
-            view: None if view == "mean" else own + models_for_view(view, clients) for view in views
-        },
+        "models_on_server": {view: models_on_server(algorithm, view, clients) for view in views},
         "models_on_client": algorithm.models_on_client,
         "vectors_per_upload": algorithm.vectors_per_upload,
     }

@@ -32,7 +32,7 @@ try:
 except ImportError:  # Windows has no such locks.
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["RunFolder", "load_view", "locked_folder", "make_folder"]
+__all__ = ["RunFolder", "load_view", "locked_folder", "make_folder", "rounds_of"]
 
 KEPT_CHECKPOINTS = 2
 TEMPORARY = (".checkpoint-", ".config.", ".metrics.", ".final.", ".summary.", ".tmp")
@@ -172,7 +172,7 @@ class RunFolder:
             for place in self.path.glob("checkpoint-*.safetensors")
             if place.stem.removeprefix("checkpoint-").isdigit()
         ]
-        return sorted(found, key=lambda p: int(p.stem.split("-")[1]), reverse=True)
+        return sorted(found, key=rounds_of, reverse=True)
 
     def save_checkpoint(self, rounds: int, state: Mapping[str, Any]) -> None:
         """Write the state after so many rounds and keep the last two."""
@@ -218,6 +218,11 @@ class RunFolder:
                 str(self.summary_path), Words(f"unreadable ({error})"), "JSON"
             ) from None
         return found
+
+
+def rounds_of(checkpoint: Path) -> int:
+    """After how many rounds a checkpoint was written."""
+    return int(checkpoint.stem.removeprefix("checkpoint-"))
 
 
 @contextmanager

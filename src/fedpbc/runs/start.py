@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -16,28 +16,12 @@ from fedpbc.runs.atomic import write_atomically
 from fedpbc.runs.build import build_simulation, data_fingerprint
 from fedpbc.runs.checkpoint import checksum
 from fedpbc.runs.config import FILES, Config, read_toml
-from fedpbc.runs.execute import OnRound, execute
+from fedpbc.runs.execute import OnRound, Watcher, execute
 from fedpbc.runs.folder import RunFolder
 from fedpbc.simulation import Metrics, Simulation
 from fedpbc.tasks import Task
 
 __all__ = ["Watcher", "resume_run", "run_in_folder", "start_run"]
-
-
-@dataclass(frozen=True)
-class Watcher:
-    """Who wants to know how a run goes.
-
-    Example:
-        >>> watcher = Watcher(on_round=lambda done, metrics: print(done))
-        >>> watcher.on_note is None
-        True
-    """
-
-    on_start: Callable[[int, int, str], None] | None = None
-    """Called with the rounds done, all rounds, and one line on the engine."""
-    on_round: OnRound | None = None
-    on_note: Callable[[str], None] | None = None
 
 
 def start_run(
@@ -62,7 +46,7 @@ def start_run(
         # The configuration goes last: from then on the folder holds a run.
         write_inputs(folder.path, inputs)
         write_atomically(folder.config_path, text)
-        return _execute(config, simulation, engine, folder, watcher or Watcher())
+        return _execute(config, simulation, engine, folder, watcher)
 
 
 def resume_run(path: Path, *, watcher: Watcher | None = None) -> dict[str, Any]:
@@ -89,11 +73,11 @@ def resume_run(path: Path, *, watcher: Watcher | None = None) -> dict[str, Any]:
     config = Config.from_dict(given)
     with folder.locked():
         simulation, engine = build_simulation(config)
-        return _execute(config, simulation, engine, folder, watcher or Watcher())
+        return _execute(config, simulation, engine, folder, watcher)
 
 
 def _execute(
-    config: Config, simulation: Simulation, engine: str, folder: RunFolder, watcher: Watcher
+    config: Config, simulation: Simulation, engine: str, folder: RunFolder, watcher: Watcher | None
 ) -> dict[str, Any]:
     about = {
         "algorithm": config.algorithm["name"],
@@ -110,9 +94,7 @@ def _execute(
         engine=engine,
         about=about,
         checkpoint_every=config.general.checkpoint_every,
-        on_start=watcher.on_start,
-        on_round=watcher.on_round,
-        on_note=watcher.on_note,
+        watcher=watcher,
     )
 
 
@@ -141,7 +123,7 @@ def run_in_folder(
     elif folder.config_path.read_text(encoding="utf-8") != text:
         raise FedpbcError(f"{path} belongs to another run: its options are not these")
     with folder.locked():
-        execute(simulation, folder, engine=engine, about=about, on_round=on_round)
+        execute(simulation, folder, engine=engine, about=about, watcher=Watcher(on_round=on_round))
     return [Metrics.from_dict(line) for line in folder.metrics()]
 
 

@@ -54,6 +54,11 @@ class LocalTraining:
         """η_t."""
         return self.learning_rate / (math.sqrt(t / 10 + 1) if self.decay else 1.0)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether a step only subtracts η_t times the gradient."""
+        return self.optimizer == "sgd" and not self.proximal
+
     def begin(
         self, parameters: Sequence[Tensor], rates: float | Tensor, correction: Sequence[Tensor] = ()
     ) -> Callable[[Sequence[Tensor]], None]:

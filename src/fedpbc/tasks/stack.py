@@ -85,8 +85,7 @@ class DenseStack:
             return
         own = self.layout.parts(models)
         parts = [aligned_zeros(part).copy_(part) for part in own]
-        plain = self.training.optimizer == "sgd" and not self.training.proximal
-        if plain and correction is None:
+        if self.training.is_plain and correction is None:
             for inputs, labels in batches:
                 descend(parts, *padded(inputs, labels), rates)
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from hashlib import sha256
 from textwrap import shorten
@@ -17,6 +18,7 @@ from fedpbc.data import Augmentation, Batches, class_shares, dirichlet_partition
 from fedpbc.errors import InputError, Words
 from fedpbc.models.flat import Layout, layout_of, parameters_of
 from fedpbc.randomness import generator, integer_seed
+from fedpbc.tasks.chain import Chain, chain_of
 from fedpbc.tasks.local import LocalTraining
 from fedpbc.tasks.stack import DenseStack, StackAdvice, advise
 from fedpbc.tasks.task import Evaluation
@@ -123,8 +125,10 @@ class Supervised:
 
         self._normalise: tuple[Tensor, Tensor] | None = None
         if normalise is not None:
+            width = self.inputs.shape[2]
             means, deviations = (torch.tensor(v, dtype=torch.float32) for v in normalise)
-            self._normalise = means, deviations
+            # One number for each of a row's values: quicker than spreading three over them.
+            self._normalise = means.repeat(width), deviations.repeat(width)
             if not crop_padding and not flip and self.inputs.numel() < 2**27:
                 # Without augmentation the prepared inputs are always the same: make them once.
                 self.inputs = self._prepare(self.inputs)
@@ -187,8 +191,9 @@ class Supervised:
         if self._normalise is None:
             return inputs
         means, deviations = self._normalise
+        rows = inputs.to(torch.float32, copy=True).flatten(2)
         # The channels stand last in memory, which is how convolutions run best on a CPU.
-        return ((inputs.float() - means) / deviations).permute(0, 3, 1, 2)
+        return rows.sub_(means).div_(deviations).view(inputs.shape).permute(0, 3, 1, 2)
 
     def batch(self, client: int, k: int) -> tuple[Tensor, Tensor]:
         """The client's k-th batch, augmented, as the module sees it."""
@@ -200,19 +205,35 @@ class Supervised:
         self, client: int, start: Tensor, round: int, first_batch: int, correction: Tensor | None
     ) -> Tensor:
         """The client's model after one round's local steps."""
-        parameters = self._parameters
+        parameters, chain = self._parameters, self._chain
         self.layout.fill(parameters, start)
-        terms = [] if correction is None else self.layout.parts(correction)
-        step = self.training.begin(parameters, self.training.rate(round), terms)
         self.module.train()
-        with torch.random.fork_rng(devices=[]):
-            # Dropout and the like draw from here, so that they are a function of the batch too.
-            torch.manual_seed(integer_seed(self.seed, "module", client, first_batch))
-            for k in range(first_batch, first_batch + self.training.local_steps):
-                inputs, labels = self.batch(client, k)
-                loss = self.loss(self.module(inputs), labels)
-                step(torch.autograd.grad(loss, parameters, materialize_grads=True))
+        batches = range(first_batch, first_batch + self.training.local_steps)
+        rate = self.training.rate(round)
+        random = chain is None or chain.random
+        # Dropout and the like draw from here, so that they are a function of the batch too.
+        seed = integer_seed(self.seed, "module", client, first_batch) if random else None
+        with seeded(seed):
+            if chain is not None and self.training.is_plain and correction is None:
+                for k in batches:
+                    chain.descend(*self.batch(client, k), rate)
+            else:
+                terms = [] if correction is None else self.layout.parts(correction)
+                step = self.training.begin(parameters, rate, terms)
+                for k in batches:
+                    step(self._gradients(*self.batch(client, k)))
         return self.layout.flatten(parameters)
+
+    def _gradients(self, inputs: Tensor, labels: Tensor) -> Sequence[Tensor]:
+        if self._chain is not None:
+            return self._chain.gradients(inputs, labels)
+        loss = self.loss(self.module(inputs), labels)
+        return torch.autograd.grad(loss, self._parameters, materialize_grads=True)
+
+    @cached_property
+    def _chain(self) -> Chain | None:
+        classes = self.loss is functional.cross_entropy and self.labels.dim() == 1
+        return chain_of(self.module) if classes else None
 
     def stack_advice(self) -> StackAdvice:
         """Whether clients can be stacked, and whether it pays."""
@@ -298,6 +319,17 @@ class Supervised:
             if self.has_classes and outputs.dim() == wanted.dim() + 1:
                 hits.append(outputs.argmax(dim=1) == wanted)
         return total / len(everything), torch.cat(hits) if hits else None
+
+
+@contextmanager
+def seeded(seed: int | None) -> Iterator[None]:
+    """Let PyTorch's generator begin at a seed, and put it back afterwards; None: leave it."""
+    if seed is None:
+        yield
+        return
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
 
 
 def as_tensors(samples: Samples, name: str) -> tuple[Tensor, Tensor]:

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from fedpbc.algorithms.algorithm import Algorithm, Round, Update, mean
 from fedpbc.engine.engine import Engine, one_thread
-from fedpbc.engine.segment import Segment, Trained, all_finite
-from fedpbc.errors import DivergedError, InputError, Words
+from fedpbc.engine.segment import Segment, all_finite
+from fedpbc.errors import DivergedError, FedpbcError, InputError, Words
 from fedpbc.links import Timetable
 from fedpbc.tasks.task import Evaluation, Task
 from fedpbc.views import AVERAGED_WEIGHT, views_of
@@ -164,9 +164,8 @@ class Simulation:
             batches=np.zeros(m, dtype=np.int64),
             last_contact=np.full(m, -1, dtype=np.int64),
         )
-        # Work that has been submitted, by the round it is wanted in, and results not wanted yet.
+        # Whose work has been submitted, by the round it is wanted in.
         self._due: dict[int, list[int]] = {}
-        self._arrived: dict[int, Trained] = {}
 
     def run(self) -> Iterator[Metrics]:
         """Run all rounds that are left; gives the metrics of each evaluation."""
@@ -194,11 +193,12 @@ class Simulation:
             with one_thread():
                 moved = self._one_round(round)
                 progress.round = t + 1
+                if algorithm.client_models:
+                    # Before the evaluation: an engine with processes of its own need not wait.
+                    self._plan(moved)
                 metrics = self._evaluate(round) if self._is_evaluated(t) else None
             progress.seconds += time.perf_counter() - began
             yield metrics and replace(metrics, seconds=progress.seconds)
-            if algorithm.client_models:
-                self._plan(moved)
 
     def _one_round(self, round: Round) -> list[int]:
         """Train, aggregate, broadcast; gives the clients that need new work."""
@@ -206,18 +206,27 @@ class Simulation:
         selected = algorithm.select(round).tolist()
         if not set(selected) <= set(round.active.tolist()):
             raise InputError(f"{algorithm.name}'s selection", selected, "a part of A^t")
-        ended = self._train(round, selected)
-        updates = [Update(i, ended[i].segment.start, ended[i].end) for i in selected]
-        reports = {u.client: algorithm.report(round, u) for u in updates}
+        # Who trained up to here: contacts, and where every client is judged all the others too.
+        ended = sorted(self._due.pop(t, [])) if algorithm.client_models else selected
+        if not algorithm.client_models:
+            for i in selected:
+                self.engine.submit(self._segment(i, t, t))
         before = copied(algorithm.state())
-        algorithm.aggregate(round, updates)
-        if not all_finite(algorithm.x):
+        arriving = Arriving(self, round, selected)
+        try:
+            algorithm.aggregate(round, arriving if algorithm.one_pass else list(arriving))
+            arriving.finish()
+            if not all_finite(algorithm.x):
+                raise DivergedError(client=None, round=t)
+            others = {i: self.engine.result(i).end for i in ended if i not in arriving.clients}
+        except FedpbcError:
+            # So that what is saved now is where this round began.
             algorithm.restore(before)
-            raise DivergedError(client=None, round=t)
+            raise
 
-        self._broadcast(round, ended, reports)
+        self._broadcast(round, arriving, others)
         if "reported" in self.views:
-            progress.reported.update(reports)
+            progress.reported.update(arriving.reports)
         if len(round.active):
             progress.averaged = progress.averaged + AVERAGED_WEIGHT * (
                 algorithm.x.double() - progress.averaged
@@ -227,37 +236,21 @@ class Simulation:
         progress.uploads += len(selected)
         trainers = self.task.clients if algorithm.everyone_trains else len(selected)
         progress.local_steps += trainers * round.local_steps
-        return sorted(ended)
+        return ended
 
-    def _train(self, round: Round, selected: Sequence[int]) -> dict[int, Trained]:
-        """The work that ends in this round."""
-        if self.algorithm.client_models:
-            # Contacts, and in a round where every client is judged all the others too.
-            wanted = self._due.pop(round.number, [])
-        else:
-            wanted = list(selected)
-            for i in wanted:
-                self.engine.submit(self._segment(i, round.number, round.number))
-        while not all(i in self._arrived for i in wanted):
-            trained = self.engine.next_result()
-            self._arrived[trained.segment.client] = trained
-        return {i: self._arrived.pop(i) for i in sorted(wanted)}
-
-    def _broadcast(
-        self, round: Round, ended: Mapping[int, Trained], reports: Mapping[int, Tensor]
-    ) -> None:
-        """Who holds which model now."""
+    def _broadcast(self, round: Round, arrived: Arriving, others: Mapping[int, Tensor]) -> None:
+        """Who holds which model now: who got through, and others who trained up to here."""
         progress, x = self.progress, self.algorithm.x
-        for i in reports:
-            progress.batches[i] += round.local_steps
+        progress.batches[list(arrived.clients)] += round.local_steps
         if not self._clients_hold_models:
             return
         hears = None if self.downlink is None else self.downlink.up(round.number)
-        for i, trained in ended.items():
-            if i in reports:
-                progress.held[i] = x if hears is None or hears[i] else reports[i]
-            elif self.algorithm.everyone_trains:
-                progress.held[i] = trained.end
+        for i in arrived.clients:
+            progress.held[i] = x if hears is None or hears[i] else arrived.reports[i]
+            progress.since[i] = round.number + 1
+        for i, end in others.items():
+            if self.algorithm.everyone_trains:
+                progress.held[i] = end
             progress.since[i] = round.number + 1
         if hears is not None and not self.algorithm.client_models:
             # The server's model goes out to everyone who hears it, whether or not they reported.
@@ -353,6 +346,45 @@ class Simulation:
         if not math.isfinite(error):
             raise DivergedError(client=None, round=self.progress.round - 1)
         return error
+
+
+class Arriving:
+    """What the selected clients bring in one round, one after another as it is asked for.
+
+    No more of it is in memory than whoever goes through it keeps, and the clients' reports where
+    somebody will want them.
+    """
+
+    def __init__(self, simulation: Simulation, round: Round, selected: Sequence[int]) -> None:
+        self.clients = dict.fromkeys(selected)
+        self.reports: dict[int, Tensor] = {}
+        self._keeps_reports = "reported" in simulation.views or simulation.downlink is not None
+        self._engine, self._algorithm = simulation.engine, simulation.algorithm
+        self._round = round
+        self._updates, self._begun = self._arrive(), False
+
+    def _arrive(self) -> Iterator[Update]:
+        for i in self.clients:
+            trained = self._engine.result(i)
+            update = Update(i, trained.segment.start, trained.end)
+            if self._keeps_reports:
+                self.reports[i] = self._algorithm.report(self._round, update)
+            yield update
+
+    def finish(self) -> None:
+        """Let those arrive that nobody looked at."""
+        for _ in self._updates:
+            continue
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    def __iter__(self) -> Iterator[Update]:
+        if self._begun:
+            name = self._algorithm.name
+            raise FedpbcError(f"{name} goes through its updates again: it cannot be one_pass")
+        self._begun = True
+        return self._updates
 
 
 def copied(state: Mapping[str, Any]) -> dict[str, Any]:

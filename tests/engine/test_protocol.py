@@ -29,7 +29,7 @@ def segments(task, count=5):
 def results(engine, work) -> dict[int, torch.Tensor]:
     for segment in work:
         engine.submit(segment)
-    found = [engine.next_result() for _ in work]
+    found = [engine.result(segment.client) for segment in work]
     assert len({id(trained.segment) for trained in found}) == len(work)
     assert {id(trained.segment) for trained in found} == {id(segment) for segment in work}
     return {trained.segment.client: trained.end for trained in found}
@@ -57,11 +57,13 @@ def test_a_segment_is_its_rounds_one_after_another(engine):
 def test_nothing_submitted(engine):
     made = engine(small.quadratic())
     with pytest.raises(LookupError):
-        made.next_result()
+        made.result(0)
     made.submit(Segment(0, small.quadratic().init(), 0, 1, 0))
-    made.next_result()
     with pytest.raises(LookupError):
-        made.next_result()
+        made.result(1)
+    made.result(0)
+    with pytest.raises(LookupError):
+        made.result(0)
 
 
 def test_closing_forgets_what_was_not_run(engine):
@@ -69,10 +71,10 @@ def test_closing_forgets_what_was_not_run(engine):
     made = engine(task)
     for segment in segments(task):
         made.submit(segment)
-    made.next_result()
+    made.result(1)
     made.close()
     with pytest.raises(LookupError):
-        made.next_result()
+        made.result(2)
 
 
 def test_more_can_be_submitted_while_others_are_under_way(engine):
@@ -80,21 +82,13 @@ def test_more_can_be_submitted_while_others_are_under_way(engine):
     alone = {s.client: results(engine(NETWORK), [s])[s.client] for s in work}
     for segment in work[:3]:
         made.submit(segment)
-    found = [made.next_result()]
+    found = [made.result(2)]
     for segment in work[3:]:
         made.submit(segment)
-    found += [made.next_result() for _ in work[1:]]
-    assert {trained.segment.client for trained in found} == set(range(6))
+    found += [made.result(client) for client in (5, 0, 4, 1, 3)]
+    assert [trained.segment.client for trained in found] == [2, 5, 0, 4, 1, 3]
     for trained in found:
         assert torch.equal(trained.end, alone[trained.segment.client])
-
-
-def test_what_is_due_first_comes_first():
-    task = small.quadratic()
-    made = SerialEngine(task)
-    for client, first, rounds in ((0, 0, 5), (1, 2, 1), (2, 0, 1), (3, 0, 3)):
-        made.submit(Segment(client, task.init(), first, rounds, 0))
-    assert [made.next_result().segment.client for _ in range(4)] == [2, 1, 3, 0]
 
 
 def test_neither_starts_nor_threads_nor_generators_are_touched(engine):
@@ -360,11 +354,8 @@ def test_a_stack_that_grows_and_shrinks_keeps_every_row():
             segment = Segment(client, model, start, int(random.integers(1, 9)), 0)
             alone[client] = by_rounds(task, segment)
             made.submit(segment)
-        trained = made.next_result()
-        found[trained.segment.client] = trained.end
-    while len(found) < 40:
-        trained = made.next_result()
-        assert trained.segment.client not in found
-        found[trained.segment.client] = trained.end
+        found[start] = made.result(start).end
+    for client in set(range(40)) - set(found):
+        found[client] = made.result(client).end
     for client, end in alone.items():
         assert (found[client] - end).abs().max() < 1e-12

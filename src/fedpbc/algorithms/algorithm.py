@@ -8,9 +8,9 @@ order in which clients are added up cannot be seen in the result.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Vector = torch.Tensor
 
-__all__ = ["Algorithm", "Fleet", "Round", "Update", "advance", "mean"]
+__all__ = ["Algorithm", "Fleet", "Round", "Update", "Updates", "advance", "mean"]
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,16 @@ class Update:
         return self.end.double() - self.start.double()
 
 
+class Updates(Protocol):
+    """What the selected clients bring, in the order of their numbers; a list is one, too."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+
+    def __iter__(self) -> Iterator[Update]:
+        """One after another."""
+
+
 def mean(vectors: Iterable[Vector]) -> Vector:
     """The mean, added up in double precision in the order given, in the type of the first.
 
@@ -102,11 +112,14 @@ def mean(vectors: Iterable[Vector]) -> Vector:
         >>> mean([torch.tensor([1.0]), torch.tensor([2.0])])
         tensor([1.5000])
     """
-    items = list(vectors)
-    total = items[0].double().clone()
-    for vector in items[1:]:
+    # One at a time: of many clients' models no more than one need exist.
+    items = iter(vectors)
+    first = next(items)
+    total, count = first.double().clone(), 1
+    for vector in items:
         total += vector
-    return (total / len(items)).to(items[0].dtype)
+        count += 1
+    return (total / count).to(first.dtype)
 
 
 def advance(base: Vector, update: Update, scale: float) -> Vector:
@@ -148,6 +161,8 @@ class Algorithm:
     """Every client trains in every round, whether or not its uplink is up."""
     client_models: ClassVar[bool] = False
     """Clients start from a model of their own, x_i, not from the server's."""
+    one_pass: ClassVar[bool] = False
+    """``aggregate`` goes through the updates once: they need not all be in memory together."""
     needs_probabilities: ClassVar[bool] = False
     """The server must be told the true p_i^t."""
     memory_aided: ClassVar[bool] = False
@@ -193,10 +208,11 @@ class Algorithm:
         """The model that a client with a model of its own reports, and keeps if no answer comes."""
         return update.end
 
-    def aggregate(self, round: Round, updates: Sequence[Update]) -> None:
+    def aggregate(self, round: Round, updates: Updates) -> None:
         """Set ``x`` to x^{t+1}; called in every round, with no updates where no client took part.
 
-        ``updates`` are those of the selected clients, ascending.
+        ``updates`` are those of the selected clients, ascending: a list, or with ``one_pass``
+        something that has a length and can be gone through once.
         """
         raise NotImplementedError(f"{type(self).__name__} has no aggregate()")
 

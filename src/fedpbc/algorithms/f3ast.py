@@ -6,14 +6,13 @@ Time-Varying Communication Constraints, IEEE J. Sel. Top. Signal Process. 2022.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated
 
 import numpy as np
 from annotated_types import Ge, Gt, Lt
 from numpy.typing import NDArray
 
-from fedpbc.algorithms.algorithm import Algorithm, Fleet, Round, Update
+from fedpbc.algorithms.algorithm import Algorithm, Fleet, Round, Updates
 
 __all__ = ["F3AST"]
 
@@ -47,7 +46,7 @@ class F3AST(Algorithm):
         by_rate = np.argsort(self.rates[round.active], kind="stable")
         return np.sort(round.active[by_rate[: self.cap]])
 
-    def aggregate(self, round: Round, updates: Sequence[Update]) -> None:
+    def aggregate(self, round: Round, updates: Updates) -> None:
         """Update the rates, in empty rounds too, then weigh the selected clients by them."""
         selected = np.zeros(self.clients)
         selected[[update.client for update in updates]] = 1

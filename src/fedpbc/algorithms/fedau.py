@@ -6,13 +6,12 @@ ICLR 2024.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated
 
 import numpy as np
 from annotated_types import Ge
 
-from fedpbc.algorithms.algorithm import Algorithm, Fleet, Round, Update
+from fedpbc.algorithms.algorithm import Algorithm, Fleet, Round, Updates
 
 __all__ = ["FedAU"]
 
@@ -28,6 +27,7 @@ class FedAU(Algorithm):
 
     name = "fedau"
     paper = "Wang and Ji, ICLR 2024"
+    one_pass = True
 
     def __init__(self, fleet: Fleet, *, cutoff: Annotated[int, Ge(1)] = 50) -> None:
         super().__init__(fleet)
@@ -41,7 +41,7 @@ class FedAU(Algorithm):
         recorded = np.maximum(self.intervals, 1)
         return np.where(self.intervals > 0, self.interval_total / recorded, 1.0)
 
-    def aggregate(self, round: Round, updates: Sequence[Update]) -> None:
+    def aggregate(self, round: Round, updates: Updates) -> None:
         """Weigh the active clients by what is known so far, then record their intervals."""
         if updates:
             weights = self.weights()

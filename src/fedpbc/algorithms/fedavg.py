@@ -6,9 +6,7 @@ from Decentralized Data, AISTATS 2017.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from fedpbc.algorithms.algorithm import Algorithm, Round, Update, advance, mean
+from fedpbc.algorithms.algorithm import Algorithm, Round, Updates, advance, mean
 
 __all__ = ["FedAvg"]
 
@@ -21,8 +19,9 @@ class FedAvg(Algorithm):
 
     name = "fedavg"
     paper = "McMahan et al., AISTATS 2017"
+    one_pass = True
 
-    def aggregate(self, round: Round, updates: Sequence[Update]) -> None:
+    def aggregate(self, round: Round, updates: Updates) -> None:
         """Average the active clients."""
         if updates:
             # The mean of x + η_g·Δ_i: with every link up these are the models FedPBC averages.

@@ -5,9 +5,7 @@ The paper's baseline «FedAvg all» (McMahan et al., AISTATS 2017, with the sum 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from fedpbc.algorithms.algorithm import Algorithm, Round, Update
+from fedpbc.algorithms.algorithm import Algorithm, Round, Updates
 
 __all__ = ["FedAvgAll"]
 
@@ -20,8 +18,9 @@ class FedAvgAll(Algorithm):
 
     name = "fedavg_all"
     paper = "McMahan et al., AISTATS 2017; the paper's «FedAvg all»"
+    one_pass = True
 
-    def aggregate(self, round: Round, updates: Sequence[Update]) -> None:
+    def aggregate(self, round: Round, updates: Updates) -> None:
         """Add the active clients' share."""
         if updates:
             total = sum(update.delta for update in updates)

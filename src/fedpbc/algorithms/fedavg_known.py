@@ -6,9 +6,7 @@ Stochastic Optimization, INFOCOM 2022.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from fedpbc.algorithms.algorithm import Algorithm, Round, Update
+from fedpbc.algorithms.algorithm import Algorithm, Round, Updates
 from fedpbc.errors import InputError
 
 __all__ = ["FedAvgKnown"]
@@ -22,10 +20,11 @@ class FedAvgKnown(Algorithm):
 
     name = "fedavg_known"
     paper = "Perazzone et al., INFOCOM 2022"
+    one_pass = True
     needs_probabilities = True
     memory_aided = True
 
-    def aggregate(self, round: Round, updates: Sequence[Update]) -> None:
+    def aggregate(self, round: Round, updates: Updates) -> None:
         """Weigh each active client by the inverse of its own probability."""
         if not updates:
             return
@@ -34,11 +33,11 @@ class FedAvgKnown(Algorithm):
             raise InputError(
                 "algorithm", self.name, "run with the probabilities p_i^t of its links"
             )
-        for update in updates:
-            if not p[update.client] > 0:
+        for client in round.active.tolist():
+            if not p[client] > 0:
                 raise InputError(
-                    f"p of client {update.client} in round {round.number}",
-                    float(p[update.client]),
+                    f"p of client {client} in round {round.number}",
+                    float(p[client]),
                     "above 0, since its uplink was up",
                 )
         total = sum(update.delta / float(p[update.client]) for update in updates)

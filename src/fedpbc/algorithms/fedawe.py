@@ -6,13 +6,12 @@ Non-stationary Client Unavailability, NeurIPS 2024.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from annotated_types import Ge
 
-from fedpbc.algorithms.algorithm import Algorithm, Fleet, Round, Update, mean
+from fedpbc.algorithms.algorithm import Algorithm, Fleet, Round, Update, Updates
 
 if TYPE_CHECKING:
     from fedpbc.algorithms.algorithm import Vector
@@ -33,6 +32,7 @@ class FedAWE(Algorithm):
 
     name = "fedawe"
     paper = "Xiang et al., NeurIPS 2024"
+    one_pass = True
     client_models = True
     models_on_client = 1
 
@@ -50,14 +50,17 @@ class FedAWE(Algorithm):
         """The start and the whole innovation, unclipped."""
         return (update.start + self.innovation(round, update)).to(update.start.dtype)
 
-    def aggregate(self, round: Round, updates: Sequence[Update]) -> None:
+    def aggregate(self, round: Round, updates: Updates) -> None:
         """The mean of the starts, plus the mean innovation, clipped."""
         if not updates:
             return
-        innovation = mean(self.innovation(round, update) for update in updates)
+        start, innovation = self.x.double() * 0, self.x.double() * 0
+        for update in updates:
+            start += update.start
+            innovation += self.innovation(round, update)
+        start, innovation = start / len(updates), innovation / len(updates)
         norm = float(innovation.norm())
         if self.clip and norm > self.clip:
             innovation = innovation * (self.clip / norm)
-        start = mean(update.start.double() for update in updates)
         self.x = start + innovation
         self.last_active[round.active] = round.number

@@ -5,9 +5,7 @@ Xiang, Ioannidis, Yeh, Joe-Wong, Su: Empowering Federated Learning with Implicit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from fedpbc.algorithms.algorithm import Algorithm, Round, Update, mean
+from fedpbc.algorithms.algorithm import Algorithm, Round, Updates, mean
 
 __all__ = ["FedPBC"]
 
@@ -24,11 +22,12 @@ class FedPBC(Algorithm):
 
     name = "fedpbc"
     paper = "Xiang et al., Empowering Federated Learning with Implicit Gossiping"
+    one_pass = True
     everyone_trains = True
     client_models = True
     models_on_client = 1
 
-    def aggregate(self, round: Round, updates: Sequence[Update]) -> None:
+    def aggregate(self, round: Round, updates: Updates) -> None:
         """Average those who got through."""
         if updates:
             self.x = mean(update.end for update in updates)

@@ -6,10 +6,9 @@ Participation in Federated Learning, UAI 2022.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fedpbc.algorithms.algorithm import Algorithm, Fleet, Round, Update, mean
+from fedpbc.algorithms.algorithm import Algorithm, Fleet, Round, Updates, mean
 
 if TYPE_CHECKING:
     from fedpbc.algorithms.algorithm import Vector
@@ -39,7 +38,7 @@ class FedVARP(Algorithm):
         """The model and every client's memory."""
         return 1 + clients
 
-    def aggregate(self, round: Round, updates: Sequence[Update]) -> None:
+    def aggregate(self, round: Round, updates: Updates) -> None:
         """Correct the memory's mean by what is new, then remember it."""
         if not updates:
             return

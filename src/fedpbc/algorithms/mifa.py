@@ -6,10 +6,9 @@ NeurIPS 2021.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fedpbc.algorithms.algorithm import Algorithm, Fleet, Round, Update
+from fedpbc.algorithms.algorithm import Algorithm, Fleet, Round, Updates
 
 if TYPE_CHECKING:
     from fedpbc.algorithms.algorithm import Vector
@@ -29,6 +28,7 @@ class MIFA(Algorithm):
 
     name = "mifa"
     paper = "Gu et al., NeurIPS 2021"
+    one_pass = True
     memory_aided = True
 
     def __init__(self, fleet: Fleet, *, rescale: bool = False) -> None:
@@ -43,7 +43,7 @@ class MIFA(Algorithm):
         """The model and every client's memory."""
         return 1 + clients
 
-    def aggregate(self, round: Round, updates: Sequence[Update]) -> None:
+    def aggregate(self, round: Round, updates: Updates) -> None:
         """Remember what came, then move by the whole memory."""
         scale = round.learning_rate if self.rescale else 1.0
         total = self.memory_total.clone()

@@ -6,10 +6,9 @@ Federated Learning, ICML 2020.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fedpbc.algorithms.algorithm import Algorithm, Fleet, Round, Update, mean
+from fedpbc.algorithms.algorithm import Algorithm, Fleet, Round, Updates, mean
 
 if TYPE_CHECKING:
     from fedpbc.algorithms.algorithm import Vector
@@ -48,7 +47,7 @@ class Scaffold(Algorithm):
         correction = self.control if own is None else self.control - own
         return correction.to(self.x.dtype)
 
-    def aggregate(self, round: Round, updates: Sequence[Update]) -> None:
+    def aggregate(self, round: Round, updates: Updates) -> None:
         """Average the updates, then the changes of the control variates."""
         if not updates:
             return

@@ -1,4 +1,4 @@
-"""What an engine is: it takes segments and gives their results back, in any order."""
+"""What an engine is: it takes segments on, and gives their results back when they are wanted."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["Engine", "one_thread"]
 class Engine(Protocol):
     """Where segments run.
 
-    Segments may be submitted long before their results are needed. Whatever the engine, a
-    segment's result has the same bits however the work was split or ordered.
+    Segments may be submitted long before their results are needed, at most one a client at a time.
+    Whatever the engine, a segment's result has the same bits however the work was split or ordered.
     """
 
     name: str
@@ -25,11 +25,10 @@ class Engine(Protocol):
     def submit(self, segment: Segment) -> None:
         """Take on a segment."""
 
-    def next_result(self) -> Trained:
-        """Wait for some submitted segment to be finished and hand it over.
+    def result(self, client: int) -> Trained:
+        """Wait for the client's segment to be finished and hand it over.
 
-        Segments that are due earlier should come earlier. Raises DivergedError for a segment whose
-        model is not finite, and LookupError if nothing was submitted.
+        Raises DivergedError if its model is not finite, and LookupError if none was submitted.
         """
 
     def close(self) -> None:

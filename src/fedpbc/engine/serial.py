@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
-
 from fedpbc.engine.engine import one_thread
 from fedpbc.engine.segment import Segment, Trained, after_round, all_finite
 from fedpbc.errors import DivergedError
@@ -33,7 +31,7 @@ def train(task: Task, segment: Segment) -> Trained:
 
 
 class SerialEngine:
-    """Runs what is due first when it is asked for.
+    """Runs a segment when its result is asked for.
 
     Example:
         >>> from fedpbc.tasks import Quadratic
@@ -41,7 +39,7 @@ class SerialEngine:
         >>> engine = SerialEngine(task)
         >>> for client, rounds in ((0, 2), (1, 1)):
         ...     engine.submit(Segment(client, task.init(), 0, rounds, 0))
-        >>> engine.next_result().segment.client
+        >>> engine.result(1).segment.rounds
         1
     """
 
@@ -49,19 +47,16 @@ class SerialEngine:
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        self._waiting: list[tuple[int, int, Segment]] = []
+        self._waiting: dict[int, Segment] = {}
 
     def submit(self, segment: Segment) -> None:
         """Take on a segment."""
-        heapq.heappush(self._waiting, (segment.last_round, segment.client, segment))
+        self._waiting[segment.client] = segment
 
-    def next_result(self) -> Trained:
-        """Run the segment that is due first."""
-        if not self._waiting:
-            raise LookupError("no segment was submitted")
-        *_, segment = heapq.heappop(self._waiting)
+    def result(self, client: int) -> Trained:
+        """Run the client's segment."""
         with one_thread():
-            return train(self.task, segment)
+            return train(self.task, self._waiting.pop(client))
 
     def close(self) -> None:
         """Forget what was not run."""

@@ -7,7 +7,6 @@ run, whose rows meet others, still gives the same.
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 
 import torch
@@ -42,8 +41,8 @@ class StackedEngine:
         >>> engine = StackedEngine(task)
         >>> for client in (0, 1):
         ...     engine.submit(Segment(client, task.init(), 0, rounds=1, first_batch=0))
-        >>> sorted(engine.next_result().segment.client for _ in range(2))
-        [0, 1]
+        >>> engine.result(1).end
+        tensor([0.7937], dtype=torch.float64)
     """
 
     name = "stacked"
@@ -59,19 +58,19 @@ class StackedEngine:
         # The rows' models stand at the front of a buffer that only grows.
         self._buffer: Tensor | None = None
         self._new: list[Segment] = []
-        self._finished: deque[Trained] = deque()
+        self._finished: dict[int, Trained] = {}
 
     def submit(self, segment: Segment) -> None:
         """Take on a segment; it joins the stack with the next round."""
         self._new.append(segment)
 
-    def next_result(self) -> Trained:
-        """Advance all rows until some segment ends."""
+    def result(self, client: int) -> Trained:
+        """Advance all rows until the client's segment ends."""
         with one_thread():
-            while not self._finished:
+            while client not in self._finished:
                 self._join()
-                self._advance()
-        return self._finished.popleft()
+                self._advance(client)
+        return self._finished.pop(client)
 
     def _join(self) -> None:
         if not self._new:
@@ -87,11 +86,11 @@ class StackedEngine:
             self._rows.append(Row(segment))
         self._new = []
 
-    def _advance(self) -> None:
+    def _advance(self, wanted: int) -> None:
         """One round for every row."""
-        if self._buffer is None or not self._rows:
-            raise LookupError("no segment was submitted")
         rows, steps = self._rows, self.task.training.local_steps
+        if self._buffer is None or all(row.segment.client != wanted for row in rows):
+            raise LookupError(f"no segment of client {wanted} was submitted")
         models = self._buffer[: len(rows)]
         scaled = any(row.segment.scale != 1 for row in rows)
         before = models.clone() if scaled else models
@@ -125,7 +124,9 @@ class StackedEngine:
     def _leave(self, models: Tensor) -> None:
         """Hand over the rows whose segments have ended; the last rows take their places."""
         ended = [k for k, row in enumerate(self._rows) if row.rounds_done == row.segment.rounds]
-        self._finished.extend(Trained(self._rows[k].segment, models[k].clone()) for k in ended)
+        for k in ended:
+            segment = self._rows[k].segment
+            self._finished[segment.client] = Trained(segment, models[k].clone())
         for k in reversed(ended):
             last = self._rows.pop()
             if k < len(self._rows):

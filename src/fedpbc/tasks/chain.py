@@ -1,9 +1,9 @@
 """Local steps of one client through a plain chain of layers, with the backward pass written out.
 
 For the paper's networks: convolutions, max-pooling, ReLU, dropout and dense layers one after
-another, with cross-entropy at the end. The same kernels that autograd would call, but every gradient
-goes into its weight at once: the large ones are never stored, and nothing is recorded. A fifth to a
-quarter faster than autograd on a CPU; other modules, and GPUs, go through autograd.
+another, with cross-entropy at the end. The same kernels that autograd would call, but every
+gradient goes into its weight at once: the large ones are never stored, and nothing is recorded.
+Other modules go through autograd.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Convolution:
     """A 2-d convolution."""
 
     def __init__(self, layer: nn.Conv2d) -> None:
-        assert layer.bias is not None
+        assert layer.bias is not None and not isinstance(layer.padding, str)
         self.weight, self.bias = layer.weight.detach(), layer.bias.detach()
         self.geometry = layer.stride, layer.padding, layer.dilation
 

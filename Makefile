@@ -3,14 +3,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test check format install clean
+.PHONY: demo test check format install clean bench bench-peers
 
 install: $(READY)
 
 # The stamp is written last, so that an installation that was interrupted is done again.
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[hub,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[hub,ray,dev]'
 	touch $@
 
 demo: $(READY)
@@ -28,6 +28,15 @@ test: check
 format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# Tables and plots in benchmarks/results; see benchmarks/RESULTS.md.
+bench: $(READY)
+	$(BIN)/python -m benchmarks.run
+	$(BIN)/python -m benchmarks.scaling
+
+# Other frameworks to compare with, each in an environment of its own.
+bench-peers: $(READY)
+	$(BIN)/python -m benchmarks.peers.install
 
 clean:
 	rm -rf .venv demo build dist

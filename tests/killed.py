@@ -112,6 +112,7 @@ def run_and_exit(arguments: list[str], kill: dict[str, Any], out: int, err: int)
 
 def arm(at: str, n: int) -> None:
     """Kill this process when something happens for the n-th time."""
+    from fedpbc import reports
     from fedpbc.runs import checkpoint, folder
 
     left = n
@@ -169,6 +170,18 @@ def arm(at: str, n: int) -> None:
             append(self, line)
 
         folder.RunFolder.append_metrics = append_half
+    elif at == "half a report":
+        write = reports.SlotFile.write
+
+        def write_half(self: reports.SlotFile, slot: int, content: memoryview) -> None:
+            if due():
+                file = self._open()
+                file.seek(slot * len(content))
+                file.write(content[: len(content) // 2])
+                die()
+            write(self, slot, content)
+
+        reports.SlotFile.write = write_half
     else:
         raise ValueError(at)
 

@@ -48,7 +48,11 @@ LearningRate = Annotated[float | None, default("η_0", "0.05")]
 GlobalLearningRate = Annotated[float | None, default("η_g", "1")]
 LocalSteps = Annotated[int | None, default("s, local steps a round", "5")]
 BatchSize = Annotated[int | None, default("Samples a step", "16")]
-Engine = Annotated[str | None, default("auto, serial or stacked", "auto")]
+Engine = Annotated[str | None, default("auto, serial, stacked, pool or ray", "auto")]
+Workers = Annotated[int | None, default("Processes of the engine", "one for each core")]
+RayAddress = Annotated[str | None, default("An existing Ray cluster", "this machine")]
+Device = Annotated[str | None, default("Where to train: cpu, cuda, cuda:1, …", "cpu")]
+Reported = Annotated[str | None, default("Where last reports are kept: memory or disk", "memory")]
 Views = Annotated[str | None, default("Models to judge, such as server,averaged", "all")]
 EvaluateEvery = Annotated[int | None, default("Rounds between evaluations", "10")]
 Plugin = Annotated[
@@ -100,7 +104,11 @@ def run(
     local_steps: LocalSteps = None,
     batch_size: BatchSize = None,
     engine: Engine = None,
+    workers: Workers = None,
+    ray_address: RayAddress = None,
+    device: Device = None,
     views: Views = None,
+    reported: Reported = None,
     evaluate_every: EvaluateEvery = None,
     plugin: Plugin = None,
     set_: Set = None,
@@ -143,7 +151,11 @@ def compare(
     local_steps: LocalSteps = None,
     batch_size: BatchSize = None,
     engine: Engine = None,
+    workers: Workers = None,
+    ray_address: RayAddress = None,
+    device: Device = None,
     views: Views = None,
+    reported: Reported = None,
     evaluate_every: EvaluateEvery = None,
     plugin: Plugin = None,
     set_: Set = None,
@@ -213,6 +225,7 @@ def run_comparison(
     overwrite: bool = False,
 ) -> None:
     """Run a comparison with a progress display, and show what came of it."""
+    from fedpbc.engine.cores import usable_cores
     from fedpbc.report.terminal import GridDisplay, show_comparison
     from fedpbc.report.write import write_comparison
 
@@ -247,13 +260,6 @@ def working_in(path: Path) -> None:
 
     keep_freed_memory()
     _working_in[:] = [path]
-
-
-def usable_cores() -> int:
-    """How many cores this process may use; not every system can tell more than their number."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def show_run(summary: dict[str, Any], path: Path, as_json: bool) -> None:
@@ -297,6 +303,11 @@ def main() -> None:
         sys.exit(complain(" ".join(error.format_message().split()), 2))
     except MemoryError:
         sys.exit(complain("there is not enough memory for that", 2))
+    except RuntimeError as error:
+        # PyTorch's own, for a GPU; named here without importing PyTorch.
+        if type(error).__name__ != "OutOfMemoryError":
+            raise
+        sys.exit(complain("there is not enough memory on the device for that", 2))
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             # Whoever read our output has gone; nothing is left to say.

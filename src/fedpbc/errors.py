@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textwrap import shorten
 
-__all__ = ["DivergedError", "FedpbcError", "InputError", "MissingExtraError"]
+__all__ = ["DivergedError", "FedpbcError", "InputError", "MissingExtraError", "WorkerError"]
 
 
 class FedpbcError(Exception):
@@ -87,3 +87,27 @@ class DivergedError(FedpbcError, ArithmeticError):
 
     def __reduce__(self) -> tuple[type[DivergedError], tuple[int | None, int, str | None, str]]:
         return type(self), (self.client, self.round, self.view, self.kept)
+
+
+class WorkerError(FedpbcError):
+    """A client's work failed twice in a worker process. ``kept`` says what is left of the run.
+
+    Example:
+        >>> print(WorkerError(3, 4, 6, "its process was killed (SIGKILL)"))
+        client 3's work of rounds 4 to 6 failed twice: its process was killed (SIGKILL)
+    """
+
+    def __init__(
+        self, client: int, first_round: int, last_round: int, reason: str, kept: str = ""
+    ) -> None:
+        self.client, self.first_round, self.last_round = client, first_round, last_round
+        self.reason, self.kept = reason, kept
+        when = f"round {first_round}"
+        if last_round > first_round:
+            when = f"rounds {first_round} to {last_round}"
+        super().__init__(
+            f"client {client}'s work of {when} failed twice: {reason}{f' ({kept})' if kept else ''}"
+        )
+
+    def __reduce__(self) -> tuple[type[WorkerError], tuple[int, int, int, str, str]]:
+        return type(self), (self.client, self.first_round, self.last_round, self.reason, self.kept)

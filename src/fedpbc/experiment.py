@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +20,8 @@ from fedpbc.errors import InputError, Words
 from fedpbc.links import LinkScheme, Setting, Timetable, find_scheme, from_data, from_table
 from fedpbc.models import Layout
 from fedpbc.options import checked, nearest
+from fedpbc.reports import FILE as REPORTS_FILE
+from fedpbc.reports import Reports, choose_reports
 from fedpbc.simulation import Metrics, Simulation
 from fedpbc.tasks import Task
 from fedpbc.views import paper_view
@@ -192,7 +195,10 @@ def simulate(
     global_lr: float = 1.0,
     evaluate_every: int = 10,
     views: Sequence[str] | None = None,
+    reported: str = "memory",
     engine: str = "auto",
+    workers: int = 0,
+    ray_address: str = "",
     out: Path | str | None = None,
     on_round: Callable[[int, Metrics | None], None] | None = None,
 ) -> Result:
@@ -209,7 +215,11 @@ def simulate(
         global_lr: η_g.
         evaluate_every: rounds between evaluations.
         views: which models are judged; None: all that the algorithm has.
-        engine: «auto», «serial» or «stacked».
+        reported: where the view «reported» keeps each client's last report: «memory», or «disk»: a
+            file in the run's folder, without one a temporary file.
+        engine: «auto», «serial», «stacked», «pool» or «ray».
+        workers: processes of the engine; 0: one a core.
+        ray_address: an existing Ray cluster.
         out: a folder for the run; a run that was interrupted there goes on.
         on_round: called after every round with its number and its metrics, if it was evaluated.
 
@@ -223,6 +233,7 @@ def simulate(
     own_seed = task.seed if seed is None else seed
     if type(own_seed) is not int or own_seed < 0:
         raise InputError("seed", own_seed, "a whole number from 0")
+    reports = choose_reports(reported, None if out is None else Path(out) / REPORTS_FILE)
     uplink = draw_timetable(links, task, rounds, own_seed)
     simulation, chosen = make_simulation(
         task,
@@ -232,16 +243,20 @@ def simulate(
         seed=own_seed,
         evaluate_every=evaluate_every,
         views=views,
+        reports=reports,
         engine=engine,
+        workers=workers,
+        ray_address=ray_address,
     )
     if out is None:
         metrics = []
-        for found in simulation.steps():
-            if found is not None:
-                metrics.append(found)
-            if on_round is not None:
-                on_round(simulation.progress.round, found)
-        return Result(metrics, simulation.view_models(), task.layout, chosen)
+        with closing(simulation):
+            for found in simulation.steps():
+                if found is not None:
+                    metrics.append(found)
+                if on_round is not None:
+                    on_round(simulation.progress.round, found)
+            return Result(metrics, simulation.view_models(), task.layout, chosen)
     from fedpbc.runs.start import run_in_folder
 
     described = {
@@ -269,16 +284,32 @@ def make_simulation(
     seed: int,
     evaluate_every: int = 10,
     views: Sequence[str] | None = None,
+    reports: Reports | None = None,
     engine: str = "auto",
+    workers: int = 0,
+    ray_address: str = "",
 ) -> tuple[Simulation, str]:
     """A simulation at its beginning, and one line on its engine."""
     name = downlink.get("name") if isinstance(downlink, Mapping) else downlink
     lossy = None
     if not (isinstance(name, str) and name == "always"):
         lossy = draw_timetable(downlink, task, uplink.rounds, seed, option="downlink")
-    chosen, line = choose_engine(engine, task)
+    if algorithm.everyone_trains:
+        client_rounds = task.clients * uplink.rounds
+    else:
+        client_rounds = int(uplink.shares().sum() * uplink.rounds)
+    chosen, line = choose_engine(
+        engine, task, workers=workers, ray_address=ray_address, client_rounds=client_rounds
+    )
     simulation = Simulation(
-        task, algorithm, chosen, uplink, lossy, evaluate_every=evaluate_every, views=views
+        task,
+        algorithm,
+        chosen,
+        uplink,
+        lossy,
+        evaluate_every=evaluate_every,
+        views=views,
+        reports=reports,
     )
     return simulation, line
 

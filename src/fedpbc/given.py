@@ -29,7 +29,17 @@ SHARED = {
     "data": ("alpha", "train_samples"),
 }
 """Options of a section that stay when another of its kind is named."""
-TOP = ("rounds", "clients", "seed", "engine", "evaluate_every")
+TOP = (
+    "rounds",
+    "clients",
+    "seed",
+    "engine",
+    "workers",
+    "ray_address",
+    "device",
+    "reported",
+    "evaluate_every",
+)
 
 
 def gathered(

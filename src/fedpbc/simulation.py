@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -22,6 +23,7 @@ from fedpbc.engine.engine import Engine, one_thread
 from fedpbc.engine.segment import Segment, all_finite
 from fedpbc.errors import DivergedError, FedpbcError, InputError, Words
 from fedpbc.links import Timetable
+from fedpbc.reports import Reports, ReportsInMemory
 from fedpbc.tasks.task import Evaluation, Task
 from fedpbc.views import AVERAGED_WEIGHT, views_of
 
@@ -87,8 +89,8 @@ class Progress:
     """How many batches each client has used."""
     last_contact: NDArray[np.int64]
     """τ_i, the last round in which each uplink was up; −1 before the first."""
-    reported: dict[int, Tensor] = field(default_factory=dict)
-    """What each client reported last."""
+    reported: Reports = field(default_factory=ReportsInMemory)
+    """What each client reported last, if anybody looks at it."""
     round: int = 0
     contacts: int = 0
     local_steps: int = 0
@@ -124,6 +126,7 @@ class Simulation:
         *,
         evaluate_every: int = 10,
         views: Sequence[str] | None = None,
+        reports: Reports | None = None,
     ) -> None:
         """Set up a run at its beginning.
 
@@ -135,6 +138,7 @@ class Simulation:
             downlink: who hears the answer; None: everyone.
             evaluate_every: rounds between evaluations; the last round is always evaluated.
             views: which models are judged; None: all that the algorithm has.
+            reports: where the view «reported» keeps each client's last report; None: in memory.
         """
         for name, timetable in (("links", uplink), ("downlink", downlink)):
             if timetable is not None and timetable.clients != task.clients:
@@ -164,6 +168,10 @@ class Simulation:
             batches=np.zeros(m, dtype=np.int64),
             last_contact=np.full(m, -1, dtype=np.int64),
         )
+        if reports is not None and "reported" in self.views:
+            self.progress.reported = reports
+        # The models of the last evaluation, and after how many rounds that was.
+        self._judged: tuple[int, dict[str, Tensor]] = -1, {}
         # Whose work has been submitted, by the round it is wanted in.
         self._due: dict[int, list[int]] = {}
 
@@ -212,7 +220,8 @@ class Simulation:
             for i in selected:
                 self.engine.submit(self._segment(i, t, t))
         before = copied(algorithm.state())
-        arriving = Arriving(self, round, selected)
+        hears = None if self.downlink is None else self.downlink.up(t)
+        arriving = Arriving(self, round, selected, hears)
         try:
             algorithm.aggregate(round, arriving if algorithm.one_pass else list(arriving))
             arriving.finish()
@@ -222,11 +231,11 @@ class Simulation:
         except FedpbcError:
             # So that what is saved now is where this round began.
             algorithm.restore(before)
+            progress.reported.forget()
             raise
 
-        self._broadcast(round, arriving, others)
-        if "reported" in self.views:
-            progress.reported.update(arriving.reports)
+        self._broadcast(round, arriving, hears, others)
+        progress.reported.keep()
         if len(round.active):
             progress.averaged = progress.averaged + AVERAGED_WEIGHT * (
                 algorithm.x.double() - progress.averaged
@@ -238,15 +247,20 @@ class Simulation:
         progress.local_steps += trainers * round.local_steps
         return ended
 
-    def _broadcast(self, round: Round, arrived: Arriving, others: Mapping[int, Tensor]) -> None:
+    def _broadcast(
+        self,
+        round: Round,
+        arrived: Arriving,
+        hears: NDArray[np.bool_] | None,
+        others: Mapping[int, Tensor],
+    ) -> None:
         """Who holds which model now: who got through, and others who trained up to here."""
         progress, x = self.progress, self.algorithm.x
         progress.batches[list(arrived.clients)] += round.local_steps
         if not self._clients_hold_models:
             return
-        hears = None if self.downlink is None else self.downlink.up(round.number)
         for i in arrived.clients:
-            progress.held[i] = x if hears is None or hears[i] else arrived.reports[i]
+            progress.held[i] = arrived.unanswered.get(i, x)
             progress.since[i] = round.number + 1
         for i, end in others.items():
             if self.algorithm.everyone_trains:
@@ -295,27 +309,42 @@ class Simulation:
 
     def state(self) -> dict[str, Any]:
         """Everything that a later process needs to go on from here, to the same bits."""
-        return {"progress": dict(vars(self.progress)), "algorithm": self.algorithm.state()}
+        progress = {**vars(self.progress), "reported": self.progress.reported.state()}
+        return {"progress": progress, "algorithm": self.algorithm.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go to where :meth:`state` was taken; only before the first step."""
-        self.progress = Progress(**state["progress"])
+        reports = self.progress.reported
+        # First, since they may be damaged: then nothing has changed yet.
+        reports.restore(state["progress"]["reported"])
+        self.progress = Progress(**{**state["progress"], "reported": reports})
         self.algorithm.restore(state["algorithm"])
+
+    def close(self) -> None:
+        """Give up what is under way, and let go of processes and files."""
+        try:
+            self.engine.close()
+        finally:
+            self.progress.reported.close()
 
     def view_models(self) -> dict[str, Tensor]:
         """The model of each view; ``mean`` is only there right after an evaluated round."""
         progress, x = self.progress, self.algorithm.x
-        reported = [progress.reported[i] for i in sorted(progress.reported)]
+        if self._judged[0] == progress.round:
+            # Not made again: all reports would have to be read from disk once more.
+            return dict(self._judged[1])
+        reported = (report for _, report in progress.reported.items())
         models = {
             "server": lambda: x,
             "averaged": lambda: progress.averaged.to(x.dtype),
             "mean": lambda: mean(progress.held),
-            "reported": lambda: mean(reported) if reported else self._x0,
+            "reported": lambda: mean(reported) if len(progress.reported) else self._x0,
         }
         return {view: models[view]() for view in self.views}
 
     def _evaluate(self, round: Round) -> Metrics:
         progress, models = self.progress, self.view_models()
+        self._judged = progress.round, models
         views = {view: self.task.evaluate(model) for view, model in models.items()}
         for view, evaluation in views.items():
             if not all(map(math.isfinite, (evaluation.test_loss, evaluation.train_loss or 0.0))):
@@ -339,9 +368,12 @@ class Simulation:
         if center is None:
             return None
         squares: dict[int, float] = {}
+        center = center.double()
+        apart = torch.empty_like(center)
         for model in self.progress.held:
             if id(model) not in squares:
-                squares[id(model)] = float((model.double() - center.double()).square().sum())
+                torch.sub(center, model, out=apart)
+                squares[id(model)] = float(torch.dot(apart, apart))
         error = sum(squares[id(model)] for model in self.progress.held) / self.task.clients
         if not math.isfinite(error):
             raise DivergedError(client=None, round=self.progress.round - 1)
@@ -351,14 +383,21 @@ class Simulation:
 class Arriving:
     """What the selected clients bring in one round, one after another as it is asked for.
 
-    No more of it is in memory than whoever goes through it keeps, and the clients' reports where
-    somebody will want them.
+    No more of it is in memory than whoever goes through it keeps, and the reports of clients that
+    will not hear the answer: that is the model they go on with.
     """
 
-    def __init__(self, simulation: Simulation, round: Round, selected: Sequence[int]) -> None:
+    def __init__(
+        self,
+        simulation: Simulation,
+        round: Round,
+        selected: Sequence[int],
+        hears: NDArray[np.bool_] | None,
+    ) -> None:
         self.clients = dict.fromkeys(selected)
-        self.reports: dict[int, Tensor] = {}
-        self._keeps_reports = "reported" in simulation.views or simulation.downlink is not None
+        self.unanswered: dict[int, Tensor] = {}
+        self._hears = hears
+        self._reported = simulation.progress.reported if "reported" in simulation.views else None
         self._engine, self._algorithm = simulation.engine, simulation.algorithm
         self._round = round
         self._updates, self._begun = self._arrive(), False
@@ -367,8 +406,13 @@ class Arriving:
         for i in self.clients:
             trained = self._engine.result(i)
             update = Update(i, trained.segment.start, trained.end)
-            if self._keeps_reports:
-                self.reports[i] = self._algorithm.report(self._round, update)
+            heard = self._hears is None or self._hears[i]
+            if self._reported is not None or not heard:
+                report = self._algorithm.report(self._round, update)
+                if self._reported is not None:
+                    self._reported.put(i, report)
+                if not heard:
+                    self.unanswered[i] = report
             yield update
 
     def finish(self) -> None:

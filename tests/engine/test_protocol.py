@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import small_runs as small
-from fedpbc.engine import ENGINES, Segment, SerialEngine, StackedEngine, choose_engine
+from fedpbc.engine import Segment, SerialEngine, StackedEngine, choose_engine
 from fedpbc.engine.segment import after_round
 from fedpbc.errors import InputError
 from fedpbc.tasks import LocalTraining, Quadratic, Supervised
@@ -107,6 +107,8 @@ def test_neither_starts_nor_threads_nor_generators_are_touched(engine):
 
 def test_work_is_done_on_one_thread(engine, monkeypatch):
     """More would change the order of sums, and with it the bits."""
+    if engine(small.quadratic()).name not in {"serial", "stacked"}:
+        pytest.skip("its threads cannot be seen from here; they have a test of their own")
     threads, seen = torch.get_num_threads(), []
     begin = LocalTraining.begin
 
@@ -240,7 +242,7 @@ def test_other_modules_are_left_to_the_serial_engine(module):
     task = of(module)
     with pytest.raises(InputError, match="engine is 'stacked', but should be 'serial', since"):
         StackedEngine(task)
-    made, _ = choose_engine("auto", task)
+    made, _ = choose_engine("auto", task, client_rounds=1)
     work = segments(task)
     for client, end in results(made, work).items():
         assert small.distance(end, by_rounds(task, work[client])) < 1e-5
@@ -299,49 +301,10 @@ def test_a_rows_bits_do_not_depend_on_the_others_whatever_the_sizes(
     assert all(torch.equal(together[client], end) for client, end in some.items())
 
 
-# Choosing
-
-
 def test_what_cannot_be_stacked_is_refused():
     task = small.network(module=nn.Sequential(nn.Linear(6, 4), nn.Dropout(0.1)))
     with pytest.raises(InputError, match=r"engine is 'stacked', .*'serial', since .*plain chain"):
         StackedEngine(task)
-    assert choose_engine("auto", task)[1].startswith("serial: ")
-    assert choose_engine("serial", task)[1] == "serial: asked for"
-
-
-@pytest.mark.parametrize(
-    ("module", "engine"),
-    [("mlp", StackedEngine), ("convolution", SerialEngine), ("normed", SerialEngine)],
-)
-def test_auto_stacks_small_dense_models(module, engine):
-    made, why = choose_engine("auto", of(module))
-    assert type(made) is engine
-    assert why.startswith(f"{made.name}: ")
-
-
-def test_auto_does_not_stack_large_models():
-    task = small.network(
-        module=nn.Sequential(nn.Linear(6, 50_000), nn.ReLU(), nn.Linear(50_000, 4))
-    )
-    made, why = choose_engine("auto", task)
-    assert (made.name, why) == ("serial", "serial: 550,004 parameters are too many to stack")
-
-
-def test_a_task_without_stacked_steps():
-    class Plain:
-        training = LocalTraining()
-
-    assert choose_engine("auto", Plain())[1] == "serial: the task has no stacked local steps"
-    with pytest.raises(InputError, match="no stacked local steps"):
-        StackedEngine(Plain())
-
-
-def test_engines_by_name():
-    for name in ENGINES:
-        assert choose_engine(name, small.quadratic())[0].name == name
-    with pytest.raises(InputError, match=r"engine is 'stackd', .*meant 'stacked'\?"):
-        choose_engine("stackd", small.quadratic())
 
 
 def test_a_stack_that_grows_and_shrinks_keeps_every_row():

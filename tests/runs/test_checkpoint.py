@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from fractions import Fraction
 
 import numpy as np
@@ -9,7 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedpbc import FedpbcError
-from fedpbc.runs.checkpoint import DamagedCheckpointError, load_state, save_state
+from fedpbc.runs.checkpoint import (
+    DamagedCheckpointError,
+    Pool,
+    load_state,
+    peek_state,
+    save_state,
+)
 
 DTYPES = (torch.float32, torch.float64, torch.int64, torch.uint8, torch.bool, torch.bfloat16)
 
@@ -94,6 +101,67 @@ def test_parts_of_one_tensor_are_saved_each_on_its_own(tmp_path):
     state = load_state(tmp_path / "s")
     assert torch.equal(torch.stack(state["rows"]), rows)
     assert torch.equal(state["turned"], rows.T)
+
+
+def pieces() -> dict:
+    """Tensors that lie in memory in every way there is."""
+    rows = torch.arange(12.0).reshape(4, 3)
+    return {
+        "own": torch.arange(5),
+        "rows": list(rows),
+        "turned": rows.T,
+        "part": torch.arange(40.0)[7:19],
+        "one of a column": torch.arange(12.0).reshape(4, 3)[:1, 1],
+        "spread": torch.ones(1).expand(6),
+        "none": torch.arange(3)[3:],
+        "array": np.arange(6.0)[::2],
+        "empty array": np.zeros(0),
+        "trained": torch.nn.Parameter(torch.ones(2)),
+    }
+
+
+def test_only_tensors_that_must_be_are_copied_before_they_are_written():
+    state, pool = pieces(), Pool()
+    pool.put(state)
+    alike = {tensor.data_ptr() for tensor in pool.tensors.values()}
+    for name in ("own", "part", "trained"):
+        assert state[name].data_ptr() in alike
+    assert state["rows"][0].data_ptr() in alike
+    assert state["rows"][1].data_ptr() not in alike
+
+
+def test_the_file_is_the_same_as_if_everything_had_been_copied(tmp_path):
+    def copied(value):
+        if isinstance(value, torch.Tensor):
+            return value.detach().clone(memory_format=torch.contiguous_format)
+        return [copied(v) for v in value] if isinstance(value, list) else value.copy()
+
+    save_state(tmp_path / "a", pieces())
+    save_state(tmp_path / "b", {name: copied(value) for name, value in pieces().items()})
+    heads, contents = [], []
+    for name in "ab":
+        data = (tmp_path / name).read_bytes()
+        end = 8 + int.from_bytes(data[:8], "little")
+        heads.append(json.loads(data[8:end]))
+        contents.append(data[end:])
+    assert heads[0] == heads[1]
+    assert contents[0] == contents[1]
+
+
+def test_a_look_at_a_state_leaves_out_its_tensors(tmp_path):
+    save_state(tmp_path / "s", example() | {"slots": [3, 1], 5: {"x": None}})
+    assert peek_state(tmp_path / "s") == {
+        "progress": {"round": 12, "seconds": 1.25, "held": [None, None]},
+        "memory": {3: None, 11: None},
+        "since": None,
+        "about": {"algorithm": "fedau", "seed": 1234},
+        "slots": [3, 1],
+        5: {"x": None},
+    }
+    for place in (tmp_path / "missing", tmp_path / "other"):
+        with pytest.raises(DamagedCheckpointError):
+            peek_state(place)
+        (tmp_path / "other").write_bytes(b"other")
 
 
 def test_numbers_of_numpy_become_plain_ones(tmp_path):

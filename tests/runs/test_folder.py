@@ -169,6 +169,16 @@ def test_old_checkpoints_go(tmp_path):
     assert len(names) == KEPT_CHECKPOINTS
 
 
+def test_checkpoints_of_later_rounds_go_when_the_run_goes_on_from_an_earlier_one(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    folder.create()
+    for rounds in (4, 90, 100, 5):
+        folder.save_checkpoint(rounds, {"round": rounds})
+    # They were damaged: with them, the one at 5 would be the third, and be removed at once.
+    names = [p.name for p in folder.checkpoints()]
+    assert names == ["checkpoint-0000005.safetensors"]
+
+
 def test_a_new_run_comes_to_the_same_bits_with_and_without_checkpoints(tmp_path):
     given = {"data": "digits", "clients": 8, "rounds": 12, "links": {"name": "markov", "p": 0.5}}
     from commandline import final

@@ -91,6 +91,23 @@ def test_many_steps_are_those_of_each_client_alone(options, corrected):
     assert (ours - models(layout)).abs().max() > 0.01
 
 
+@pytest.mark.parametrize("options", [{}, {"optimizer": "adam"}])
+@pytest.mark.parametrize("rows", [1, 2, ROWS])
+def test_company_changes_nothing(rows, options):
+    layout, found = layout_of(dense()), []
+    rates = torch.linspace(0.05, 0.1, ROWS, dtype=torch.float64)[:rows]
+    for at_least in (2, ROWS, ROWS + 4):
+        stack, given = models(layout)[:rows], [(x[:rows], y[:rows]) for x, y in batches()]
+        term = -models(layout)[:rows] / 9
+        DenseStack(layout, LocalTraining(**options), at_least).local_steps(
+            stack, given, rates, term
+        )
+        found.append(stack)
+    assert len(stack) == rows
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+
+
 def test_inputs_and_labels_are_not_changed():
     layout, [(inputs, labels)] = layout_of(dense()), batches(1)
     kept = inputs.clone(), labels.clone()

@@ -2,11 +2,13 @@
 
 Every submitted segment is a row. All rows advance together, a round at a time; a row whose segment
 ends leaves the stack, and new ones join. A row's bits do not depend on the others, so a resumed
-run, whose rows meet others, still gives the same.
+run, whose rows meet others, still gives the same. The tensor is on the task's device; segments'
+models are moved there and back.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -42,7 +44,7 @@ class StackedEngine:
         >>> for client in (0, 1):
         ...     engine.submit(Segment(client, task.init(), 0, rounds=1, first_batch=0))
         >>> engine.result(1).end
-        tensor([0.7937], dtype=torch.float64)
+        tensor([0.9049], dtype=torch.float64)
     """
 
     name = "stacked"
@@ -54,6 +56,7 @@ class StackedEngine:
         if not advice.possible:
             raise InputError("engine", "stacked", f"'serial', since {advice.why}")
         self.task, self.stack = task, task
+        self._device = getattr(task, "device", torch.device("cpu"))
         self._rows: list[Row] = []
         # The rows' models stand at the front of a buffer that only grows.
         self._buffer: Tensor | None = None
@@ -77,7 +80,8 @@ class StackedEngine:
             return
         needed = len(self._rows) + len(self._new)
         if self._buffer is None or len(self._buffer) < needed:
-            larger = self._new[0].start.new_empty(2 * needed, len(self._new[0].start))
+            start = self._new[0].start
+            larger = start.new_empty(2 * needed, len(start), device=self._device)
             if self._buffer is not None:
                 larger[: len(self._buffer)] = self._buffer
             self._buffer = larger
@@ -103,9 +107,12 @@ class StackedEngine:
         )
         if scaled:
             for k, row in enumerate(rows):
-                models[k] = after_round(before[k], models[k], row.segment.scale)
-        for k, row in enumerate(rows):
-            if not all_finite(models[k]):
+                if row.segment.scale != 1:
+                    # In double precision, which not every device has.
+                    models[k] = after_round(before[k].cpu(), models[k].cpu(), row.segment.scale)
+        # One look at all rows: every look at a GPU's numbers waits for it.
+        for k, (row, total) in enumerate(zip(rows, models.sum(1).tolist(), strict=True)):
+            if not math.isfinite(total) and not all_finite(models[k]):
                 raise DivergedError(client=row.segment.client, round=row.round)
             row.rounds_done += 1
         self._leave(models)
@@ -119,14 +126,14 @@ class StackedEngine:
                 torch.zeros_like(row.segment.start) if c is None else c
                 for row, c in zip(self._rows, corrections, strict=True)
             ]
-        )
+        ).to(self._device)
 
     def _leave(self, models: Tensor) -> None:
         """Hand over the rows whose segments have ended; the last rows take their places."""
         ended = [k for k, row in enumerate(self._rows) if row.rounds_done == row.segment.rounds]
         for k in ended:
             segment = self._rows[k].segment
-            self._finished[segment.client] = Trained(segment, models[k].clone())
+            self._finished[segment.client] = Trained(segment, models[k].to("cpu", copy=True))
         for k in reversed(ended):
             last = self._rows.pop()
             if k < len(self._rows):

@@ -85,7 +85,8 @@ def build_model(name: str, shape: PictureShape, classes: int, seed: int) -> nn.S
     if name.startswith("cnn") and min(shape[:2]) < 4:
         raise InputError("model", name, Words("'mlp' or 'softmax' for pictures this small"))
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(integer_seed(seed, "initial model"))
+        # Not torch.manual_seed, which seeds every GPU, too, and nobody would put those back.
+        torch.default_generator.manual_seed(integer_seed(seed, "initial model"))
         network = MODELS[name](shape, classes)
         initialise(network)
     return network

@@ -12,17 +12,21 @@ from fedpbc.data import load as load_data
 from fedpbc.errors import InputError
 from fedpbc.experiment import draw_timetable, make_algorithm, make_simulation
 from fedpbc.models import build_model
+from fedpbc.reports import Reports
 from fedpbc.runs.config import Config
 from fedpbc.simulation import Simulation
 from fedpbc.tasks import LocalTraining, Quadratic, Supervised, Task
+from fedpbc.tasks.device import find_device
 
 __all__ = ["build_simulation", "build_task", "data_fingerprint"]
 
 DEFAULT_CLIENTS = 100
 
 
-def build_simulation(config: Config) -> tuple[Simulation, str]:
+def build_simulation(config: Config, reports: Reports | None = None) -> tuple[Simulation, str]:
     """A simulation at its beginning, and one line on its engine.
+
+    ``reports`` is where clients' last reports are kept; None: in memory.
 
     Example:
         >>> config = Config.from_dict({"data": "digits", "clients": 10, "rounds": 3})
@@ -41,7 +45,10 @@ def build_simulation(config: Config) -> tuple[Simulation, str]:
         seed=general.seed,
         evaluate_every=general.evaluate_every,
         views=general.views,
+        reports=reports,
         engine=general.engine,
+        workers=general.workers,
+        ray_address=general.ray_address,
     )
 
 
@@ -51,9 +58,11 @@ def build_task(config: Config) -> Task:
     train = asdict(config.train)
     train.pop("global_learning_rate")
     training = LocalTraining(**train)
+    # Before the data is read, which may take a while.
+    device = find_device(general.device)
     if config.task.name == "quadratic":
         targets = read_array(str(config.task.targets), "task.targets")
-        task = Quadratic(targets, training=training, seed=general.seed)
+        task = Quadratic(targets, training=training, seed=general.seed, device=device)
         if general.clients not in (None, task.clients):
             right = f"left out, or {task.clients}: that many targets there are"
             raise InputError("clients", general.clients, right)
@@ -74,6 +83,7 @@ def build_task(config: Config) -> Task:
         flip=data.flip,
         normalise=(means.tolist(), deviations.tolist()),
         train_samples=config.data.train_samples,
+        device=device,
     )
 
 

@@ -38,8 +38,12 @@ class General:
         seed: of everything random.
         clients: m; 100, or as many as a quadratic task has targets.
         engine: where local work runs.
+        workers: how many processes it has, for «pool» and «ray»; 0: one a core.
+        ray_address: an existing Ray cluster; this machine unless given.
+        device: where tensors are trained and judged: cpu, cuda, cuda:1, …
         evaluate_every: rounds between evaluations.
         views: which models are judged; all that the algorithm has unless given.
+        reported: where the view «reported» keeps each client's last report.
         checkpoint_every: rounds between checkpoints; 0: about every half minute.
         plugins: Python files to import first, with one's own algorithms and link schemes.
     """
@@ -48,8 +52,12 @@ class General:
     seed: Annotated[int, Ge(0)] = 0
     clients: Annotated[int, Ge(1)] | None = None
     engine: str = "auto"
+    workers: Annotated[int, Ge(0)] = 0
+    ray_address: str = ""
+    device: str = "cpu"
     evaluate_every: Annotated[int, Ge(1)] = 10
     views: list[str] | None = None
+    reported: Literal["memory", "disk"] = "memory"
     checkpoint_every: Annotated[int, Ge(0)] = 0
     plugins: list[str] | None = None
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
 from fedpbc.algorithms import Algorithm
-from fedpbc.errors import DivergedError, FedpbcError
+from fedpbc.errors import DivergedError, FedpbcError, WorkerError
 from fedpbc.runs.folder import RunFolder, rounds_of
 from fedpbc.simulation import Metrics, Simulation
 from fedpbc.views import models_on_server
@@ -62,26 +63,67 @@ def execute(
         watcher: told how it goes.
     """
     watcher = watcher or Watcher()
-    folder.sweep()
-    state, complaints = folder.load_checkpoint()
-    for line in complaints:
-        if watcher.on_note is not None:
-            watcher.on_note(f"{line}; " + ("an older one is used" if state else "beginning anew"))
-    if state is not None:
+    with closing(simulation):
+        folder.sweep()
+        begun = take_up(simulation, folder, about, watcher)
+        folder.cut_metrics(simulation.progress.round)
+        if watcher.on_start is not None:
+            watcher.on_start(simulation.progress.round, simulation.rounds, engine)
+        run_rounds(simulation, folder, about, begun, checkpoint_every, watcher)
+        summary = summarise(simulation, folder, engine, about)
+        folder.save_final(simulation.view_models(), simulation.task.layout)
+        folder.save_summary(summary)
+    folder.remove_reports()
+    return summary
+
+
+def take_up(
+    simulation: Simulation, folder: RunFolder, about: Mapping[str, Any], watcher: Watcher
+) -> bool:
+    """Move a simulation on to the newest checkpoint that is whole; tells whether there was one."""
+
+    def restore(state: Mapping[str, Any]) -> None:
         if state["about"] != dict(about):
             raise FedpbcError(f"{folder.path} belongs to another run: its data or options changed")
         simulation.restore(state["simulation"])
-    folder.cut_metrics(simulation.progress.round)
-    if watcher.on_start is not None:
-        watcher.on_start(simulation.progress.round, simulation.rounds, engine)
+
+    simulation.progress.reported.spare(reports_of_checkpoints(folder))
+    state, complaints = folder.load_checkpoint(restore)
+    for line in complaints:
+        if watcher.on_note is not None:
+            watcher.on_note(f"{line}; " + ("an older one is used" if state else "beginning anew"))
+    return state is not None
+
+
+def reports_of_checkpoints(folder: RunFolder) -> Iterator[Mapping[Any, Any]]:
+    """What the checkpoints that are there say of the clients' last reports."""
+    for state in folder.peek_checkpoints():
+        try:
+            reported = state["simulation"]["progress"]["reported"]
+        except (LookupError, TypeError):
+            continue  # It was not checked: in a damaged one there may be anything.
+        yield reported
+
+
+def run_rounds(
+    simulation: Simulation,
+    folder: RunFolder,
+    about: Mapping[str, Any],
+    begun: bool,
+    checkpoint_every: int,
+    watcher: Watcher,
+) -> None:
+    """Run the rounds that are left, and write down metrics and checkpoints."""
 
     def checkpoint() -> float:
         began = time.monotonic()
         saved = {"about": dict(about), "simulation": simulation.state()}
         folder.save_checkpoint(simulation.progress.round, saved)
+        # What only an older one referred to may be written over from now on.
+        simulation.progress.reported.spare(reports_of_checkpoints(folder))
         return time.monotonic() - began
 
-    if state is None:
+    if not begun:
         # So that a run that goes on knows its data and options; and it shows now, not after half a
         # minute's work, whether the algorithm's state can be saved at all.
         checkpoint()
@@ -109,12 +151,12 @@ def execute(
         good = [path for path in folder.checkpoints() if rounds_of(path) <= error.round]
         kept = f"{folder.path} keeps {good[0].name}" if good else f"see {folder.path}"
         raise DivergedError(error.client, error.round, error.view, kept) from None
-    finally:
-        simulation.engine.close()
-    summary = summarise(simulation, folder, engine, about)
-    folder.save_final(simulation.view_models(), simulation.task.layout)
-    folder.save_summary(summary)
-    return summary
+    except WorkerError as error:
+        # The round is as it began: with more memory, say, the run can go on from here.
+        checkpoint()
+        kept = f"{folder.path} keeps everything up to round {simulation.progress.round}"
+        reason = error.reason
+        raise WorkerError(error.client, error.first_round, error.last_round, reason, kept) from None
 
 
 def summarise(

@@ -4,6 +4,7 @@ config.toml             everything that was set, defaults included; the run can 
 inputs/                 copies of the files that the configuration names
 metrics.jsonl           one JSON object a line, one line an evaluation
 checkpoint-R.safetensors  the state after R rounds; the last two are kept
+reports.bin             what each client reported last, where that is kept on disk, until the end
 final.safetensors       one flat vector a view, with the parameters' names and shapes
 summary.json            how it ended; there only when the run is finished
 """
@@ -14,7 +15,7 @@ import json
 import os
 import shutil
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,16 @@ from torch import Tensor
 
 from fedpbc.errors import FedpbcError, InputError, Words
 from fedpbc.models.flat import Layout
+from fedpbc.reports import FILE as REPORTS_FILE
+from fedpbc.reports import DamagedReportsError
 from fedpbc.runs.atomic import write_atomically
-from fedpbc.runs.checkpoint import DamagedCheckpointError, load_state, save_state, save_tensors
+from fedpbc.runs.checkpoint import (
+    DamagedCheckpointError,
+    load_state,
+    peek_state,
+    save_state,
+    save_tensors,
+)
 
 try:
     import fcntl
@@ -61,6 +70,11 @@ class RunFolder:
     def metrics_path(self) -> Path:
         """What was measured."""
         return self.path / "metrics.jsonl"
+
+    @property
+    def reports_path(self) -> Path:
+        """What each client reported last, if that is kept on disk."""
+        return self.path / REPORTS_FILE
 
     @property
     def final_path(self) -> Path:
@@ -108,8 +122,9 @@ class RunFolder:
         return all(n in own | {"inputs", ".lock"} or n.startswith(TEMPORARY) for n in names)
 
     def _own_files(self) -> list[Path]:
-        own = (self.metrics_path, self.final_path, self.summary_path, self.config_path)
-        return [place for place in (*self.checkpoints(), *own) if place.is_file()]
+        results = (self.metrics_path, self.final_path, self.summary_path)
+        own = (*self.checkpoints(), self.reports_path, *results, self.config_path)
+        return [place for place in own if place.is_file()]
 
     def clear(self) -> None:
         """Remove what a run wrote, and nothing else; its configuration last."""
@@ -177,18 +192,41 @@ class RunFolder:
     def save_checkpoint(self, rounds: int, state: Mapping[str, Any]) -> None:
         """Write the state after so many rounds and keep the last two."""
         save_state(self.path / f"checkpoint-{rounds:07d}.safetensors", state)
-        for old in self.checkpoints()[KEPT_CHECKPOINTS:]:
+        found = self.checkpoints()
+        # One of a later round was of no use, or the run would be there; metrics are cut, too.
+        later = [path for path in found if rounds_of(path) > rounds]
+        for old in (*later, *found[len(later) + KEPT_CHECKPOINTS :]):
             old.unlink()
 
-    def load_checkpoint(self) -> tuple[Any, list[str]]:
-        """The newest state that is whole, or None, and what is wrong with newer ones."""
+    def load_checkpoint(
+        self, take_up: Callable[[Any], None] = lambda state: None
+    ) -> tuple[Any, list[str]]:
+        """The newest state that is whole, or None, and what is wrong with newer ones.
+
+        ``take_up`` is called with a state; it may find that reports which are not in the checkpoint
+        itself are damaged.
+        """
         complaints: list[str] = []
         for path in self.checkpoints():
             try:
-                return load_state(path), complaints
+                state = load_state(path)
+                take_up(state)
             except DamagedCheckpointError as error:
                 complaints.append(str(error))
+            except DamagedReportsError as error:
+                complaints.append(f"{path} is of no use: {error}")
+            else:
+                return state, complaints
         return None, complaints
+
+    def peek_checkpoints(self) -> Iterator[Any]:
+        """The states of all checkpoints, without their tensors."""
+        for path in self.checkpoints():
+            try:
+                state = peek_state(path)
+            except DamagedCheckpointError:
+                continue  # Nobody can go on from it.
+            yield state
 
     # ---- the end
 
@@ -207,6 +245,16 @@ class RunFolder:
     def save_summary(self, summary: Mapping[str, Any]) -> None:
         """Write how it ended; from now on the run is finished."""
         write_atomically(self.summary_path, json.dumps(summary, indent=2) + "\n")
+
+    def remove_reports(self) -> None:
+        """Remove what clients reported last, and the checkpoints, which are nothing without it.
+
+        For a run that is finished: the file has a model for each client, or more.
+        """
+        if self.reports_path.is_file():
+            for checkpoint in self.checkpoints():
+                checkpoint.unlink()
+            self.reports_path.unlink()
 
     def summary(self) -> dict[str, Any]:
         """How it ended."""

@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 
+from fedpbc.engine.cores import leave_cores_to_others
 from fedpbc.engine.memory import keep_freed_memory
 from fedpbc.errors import FedpbcError
 from fedpbc.runs.config import Config
@@ -128,6 +129,7 @@ def _begin(messages: Any, stop: StopEvent, parent: int) -> None:
     _messages, _stop = messages, stop
     # There is a process for each core; threads that wait for each other would only be in the way.
     torch.set_num_threads(1)
+    leave_cores_to_others()
     keep_freed_memory()
     threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
     # Ctrl-C reaches the whole group; the parent decides, and says so through the event.

@@ -12,6 +12,7 @@ from typing import Any
 import tomli_w
 
 from fedpbc.errors import FedpbcError, InputError, Words
+from fedpbc.reports import choose_reports
 from fedpbc.runs.atomic import write_atomically
 from fedpbc.runs.build import build_simulation, data_fingerprint
 from fedpbc.runs.checkpoint import checksum
@@ -35,12 +36,14 @@ def start_run(
         >>> start_run(config, Path(tempfile.mkdtemp()) / "run")["rounds"]
         2
     """
+    folder = RunFolder(path)
     # Everything that can be wrong is found before anything is written.
-    simulation, engine = build_simulation(config)
+    simulation, engine = build_simulation(
+        config, choose_reports(config.general.reported, folder.reports_path)
+    )
     config = replace(config, general=replace(config.general, clients=simulation.task.clients))
     # The inputs may lie in the very folder that is to be overwritten: they are read before.
     text, inputs = self_contained(config)
-    folder = RunFolder(path)
     folder.create(overwrite=overwrite)
     with folder.locked():
         # The configuration goes last: from then on the folder holds a run.
@@ -63,6 +66,10 @@ def resume_run(path: Path, *, watcher: Watcher | None = None) -> dict[str, Any]:
     if not folder.holds_run:
         raise InputError("folder", str(path), "one that holds a run (there is no config.toml)")
     if folder.finished:
+        if folder.reports_path.is_file():
+            # It was killed between its last two steps.
+            with folder.locked():
+                folder.remove_reports()
         return folder.summary()
     given = read_toml(folder.config_path)
     if isinstance(given.get("task"), dict) and given["task"].get("name") == "python":
@@ -72,7 +79,9 @@ def resume_run(path: Path, *, watcher: Watcher | None = None) -> dict[str, Any]:
         )
     config = Config.from_dict(given)
     with folder.locked():
-        simulation, engine = build_simulation(config)
+        simulation, engine = build_simulation(
+            config, choose_reports(config.general.reported, folder.reports_path)
+        )
         return _execute(config, simulation, engine, folder, watcher)
 
 
@@ -133,9 +142,12 @@ def fingerprint(simulation: Simulation, data: str, options: Mapping[str, Any]) -
     return sha256(json.dumps([data, links, options], sort_keys=True).encode()).hexdigest()
 
 
+PLACES = ("checkpoint_every", "plugins", "workers", "ray_address", "reported")
+
+
 def without_places(options: dict[str, Any]) -> dict[str, Any]:
     """Options without those that may change while the run stays the same."""
-    kept = {k: v for k, v in options.items() if k not in ("checkpoint_every", "plugins")}
+    kept = {k: v for k, v in options.items() if k not in PLACES}
     for section, option in (*FILES, ("data", "dir")):
         if isinstance(kept.get(section, {}).get(option), str):
             kept[section] = {k: v for k, v in kept[section].items() if k != option}

@@ -82,7 +82,8 @@ class Convolution:
     """A 2-d convolution."""
 
     def __init__(self, layer: nn.Conv2d) -> None:
-        assert layer.bias is not None and not isinstance(layer.padding, str)
+        assert layer.bias is not None
+        assert not isinstance(layer.padding, str)
         self.weight, self.bias = layer.weight.detach(), layer.bias.detach()
         self.geometry = layer.stride, layer.padding, layer.dilation
 
@@ -202,7 +203,7 @@ class Chain:
         self, outputs: Tensor, kept: list[Any], labels: Tensor, scale: float, sink: Sink
     ) -> None:
         slope = outputs.softmax(1)
-        slope[torch.arange(len(labels)), labels] -= 1
+        slope[torch.arange(len(labels), device=labels.device), labels] -= 1
         slope.mul_(scale / len(labels))
         lowest = next(k for k, layer in enumerate(self.layers) if hasattr(layer, "weight"))
         for k in range(len(self.layers) - 1, lowest - 1, -1):

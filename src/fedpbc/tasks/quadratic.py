@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedpbc.errors import InputError, Words
 from fedpbc.models.flat import Layout
+from fedpbc.tasks.device import find_device, refuse_double
 from fedpbc.tasks.local import LocalTraining
 from fedpbc.tasks.stack import StackAdvice
 from fedpbc.tasks.task import Evaluation
@@ -23,7 +24,8 @@ class Quadratic:
     """Each client wants to be at its own target; the best compromise is the mean of the targets.
 
     Everything is in double precision and starts at x⁰ = 0. A view's ``test_loss`` is F, and its
-    ``distance`` is ‖x − x*‖.
+    ``distance`` is ‖x − x*‖. The targets are kept on ``device``, and the work is done there; models
+    come and go as vectors on the CPU.
 
     Example:
         >>> task = Quadratic([[0.0], [100.0]])
@@ -34,15 +36,22 @@ class Quadratic:
     class_shares = None
 
     def __init__(
-        self, targets: ArrayLike, *, training: LocalTraining | None = None, seed: int = 0
+        self,
+        targets: ArrayLike,
+        *,
+        training: LocalTraining | None = None,
+        seed: int = 0,
+        device: str | torch.device = "cpu",
     ) -> None:
+        self.device = find_device(device)
+        refuse_double(self.device, [torch.float64])
         array = np.asarray(targets)
         if array.ndim != 2 or 0 in array.shape or array.dtype.kind not in "fiu":
             given = Words(f"an array of {array.dtype} and shape {array.shape}")
             raise InputError("task.targets", given, "numbers, clients × dimensions")
         if not np.isfinite(array).all():
             raise InputError("task.targets", Words("not finite everywhere"), "finite numbers")
-        self.targets = torch.from_numpy(array.astype(np.float64))
+        self.targets = torch.from_numpy(array.astype(np.float64)).to(self.device)
         self.training = training or LocalTraining()
         self.seed = seed
         self.clients = len(array)
@@ -51,22 +60,22 @@ class Quadratic:
 
     def fingerprint(self) -> str:
         """A hash of the targets."""
-        return sha256(self.targets.numpy().tobytes()).hexdigest()
+        return sha256(self.targets.cpu().numpy().tobytes()).hexdigest()
 
     def init(self) -> Tensor:
         """x⁰ = 0."""
-        return torch.zeros_like(self.targets[0])
+        return torch.zeros(self.layout.dimension, dtype=torch.float64, device="cpu")
 
     def local_steps(
         self, client: int, start: Tensor, round: int, first_batch: int, correction: Tensor | None
     ) -> Tensor:
         """Exact gradient steps towards the client's target."""
-        model = start.clone()
-        terms = [] if correction is None else [correction]
+        model = start.to(self.device, copy=True)
+        terms = [] if correction is None else [correction.to(self.device)]
         step = self.training.begin([model], self.training.rate(round), terms)
         for _ in range(self.training.local_steps):
             step([model - self.targets[client]])
-        return model
+        return model.cpu()
 
     def stack_advice(self) -> StackAdvice:
         """Always."""
@@ -81,14 +90,16 @@ class Quadratic:
         correction: Tensor | None,
     ) -> None:
         """The same for many clients at once."""
-        rates = torch.tensor([self.training.rate(t) for t in rounds], dtype=models.dtype)
-        targets = self.targets[list(clients)]
-        step = self.training.begin([models], rates, [] if correction is None else [correction])
+        rates = [self.training.rate(t) for t in rounds]
+        each = torch.tensor(rates, dtype=models.dtype, device=models.device)
+        targets = self.targets[torch.tensor(clients, device=self.device)]
+        step = self.training.begin([models], each, [] if correction is None else [correction])
         for _ in range(self.training.local_steps):
             step([models - targets])
 
     def evaluate(self, model: Tensor) -> Evaluation:
         """F(x) and the distance to the optimum."""
+        model = model.to(self.device)
         loss = 0.5 * (model - self.targets).square().sum(dim=1).mean()
         distance = torch.linalg.vector_norm(model - self.optimum)
         return Evaluation(

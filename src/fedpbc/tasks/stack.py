@@ -68,20 +68,28 @@ class DenseStack:
         tensor([-0.0500,  0.0500])
     """
 
-    def __init__(self, layout: Layout, training: LocalTraining) -> None:
-        self.layout, self.training = layout, training
+    def __init__(self, layout: Layout, training: LocalTraining, at_least: int = 2) -> None:
+        """Set up the steps.
+
+        Args:
+            layout: of the dense layers' weights and biases in turn.
+            training: the local steps.
+            at_least: fewer rows are given company. A product of single matrices may go another
+                way; 2 are enough for a CPU, while a GPU has other ways for every number of rows.
+        """
+        self.layout, self.training, self.at_least = layout, training, at_least
 
     def local_steps(
         self, models: Tensor, batches: Iterable[Batch], rates: Tensor, correction: Tensor | None
     ) -> None:
         """One step a batch [n, B, …], in place on ``models`` [n, d]."""
-        if len(models) == 1:
-            # A product of single matrices may go another way: give the row company.
-            pair = models.repeat(2, 1)
-            doubled = ((torch.cat([x, x]), torch.cat([y, y])) for x, y in batches)
-            terms = None if correction is None else correction.repeat(2, 1)
-            self.local_steps(pair, doubled, rates.repeat(2), terms)
-            models.copy_(pair[:1])
+        missing = self.at_least - len(models)
+        if missing > 0:
+            enough = with_company(models, missing)
+            filled = ((with_company(x, missing), with_company(y, missing)) for x, y in batches)
+            terms = None if correction is None else with_company(correction, missing)
+            self.local_steps(enough, filled, with_company(rates, missing), terms)
+            models.copy_(enough[: len(models)])
             return
         own = self.layout.parts(models)
         parts = [aligned_zeros(part).copy_(part) for part in own]
@@ -95,6 +103,11 @@ class DenseStack:
                 step(gradients(parts, *padded(inputs, labels)))
         for place, part in zip(own, parts, strict=True):
             place.copy_(part)
+
+
+def with_company(rows: Tensor, missing: int) -> Tensor:
+    """Rows, and the first of them so many times more."""
+    return torch.cat([rows, rows[:1].expand(missing, *rows.shape[1:])])
 
 
 ALIGNMENT = 16

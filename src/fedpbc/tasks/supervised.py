@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import cached_property
 from hashlib import sha256
 from textwrap import shorten
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from fedpbc.errors import InputError, Words
 from fedpbc.models.flat import Layout, layout_of, parameters_of
 from fedpbc.randomness import generator, integer_seed
 from fedpbc.tasks.chain import Chain, chain_of
+from fedpbc.tasks.device import find_device, refuse_double, repeatable, seeded
 from fedpbc.tasks.local import LocalTraining
 from fedpbc.tasks.stack import DenseStack, StackAdvice, advise
 from fedpbc.tasks.task import Evaluation
@@ -33,6 +34,8 @@ EVALUATION_CHUNK = 100
 """How many samples are judged at once; fixed, so that the sums have the same bits everywhere."""
 STACK_BYTES = 2**22
 """How much of a stack is worked on at once; best measured with a shared cache of 32 MB."""
+GPU_ROWS = 128
+"""How many rows a GPU works on at once, always: how it adds up depends on how many there are."""
 
 
 class Supervised:
@@ -45,8 +48,12 @@ class Supervised:
     The module is used for every client in turn; x⁰ is what it holds when given. Parameters that
     ask for no gradient stay as they are.
 
+    Module and samples are put on ``device``, and training and judging happen there; models come and
+    go as vectors on the CPU.
+
     Attributes:
         parts: the indices of each client's samples.
+        device: where the work is done.
 
     Example:
         >>> x, y = torch.randn(200, 5), torch.arange(200) % 3
@@ -71,6 +78,7 @@ class Supervised:
         flip: bool = False,
         normalise: tuple[Sequence[float], Sequence[float]] | None = None,
         train_samples: int = 5000,
+        device: str | torch.device = "cpu",
     ) -> None:
         """Set up the task.
 
@@ -89,18 +97,18 @@ class Supervised:
             normalise: the channels' means and deviations; given, inputs are [N, H, W, C] pictures,
                 and the module sees [B, C, H, W].
             train_samples: how many of the training samples an evaluation judges; 0: all.
+            device: cpu, cuda, cuda:1, … or mps. Module and all samples are moved there.
         """
+        self.device = find_device(device)
         refuse_running_statistics(module)
-        self.module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.training = training or LocalTraining()
         self.loss = loss
         self.seed = seed
         self.layout: Layout = layout_of(module)
-        self._parameters = parameters_of(module)
-        if not self._parameters:
+        if not self.layout.names:
             raise InputError("module", Words("without parameters"), "one that can be trained")
-        self._initial = self.layout.flatten(self._parameters)
 
+        # Prepared on the CPU, whatever the device: the same samples to the bit.
         self.inputs, self.labels = as_tensors(train, "train")
         self.test_inputs, self.test_labels = as_tensors(test, "test")
         self.has_classes = not self.labels.is_floating_point()
@@ -126,7 +134,9 @@ class Supervised:
         self._normalise: tuple[Tensor, Tensor] | None = None
         if normalise is not None:
             width = self.inputs.shape[2]
-            means, deviations = (torch.tensor(v, dtype=torch.float32) for v in normalise)
+            means, deviations = (
+                torch.tensor(v, dtype=torch.float32, device="cpu") for v in normalise
+            )
             # One number for each of a row's values: quicker than spreading three over them.
             self._normalise = means.repeat(width), deviations.repeat(width)
             if not crop_padding and not flip and self.inputs.numel() < 2**27:
@@ -137,7 +147,28 @@ class Supervised:
         used = np.sort(np.concatenate(self.parts))
         count = min(train_samples, len(used)) if train_samples else len(used)
         self._judged = torch.from_numpy(used[np.linspace(0, len(used) - 1, count).astype(int)])
+        self._to_device(module)
         self._try_module()
+
+    def _to_device(self, module: nn.Module) -> None:
+        samples = self.inputs, self.labels, self.test_inputs, self.test_labels
+        refuse_double(
+            self.device, [t.dtype for t in (*module.parameters(), *module.buffers(), *samples)]
+        )
+        self.inputs, self.labels, self.test_inputs, self.test_labels = (
+            part.to(self.device) for part in samples
+        )
+        self._judged = self._judged.to(self.device)
+        if self._normalise is not None:
+            means, deviations = self._normalise
+            self._normalise = means.to(self.device), deviations.to(self.device)
+        self.module = module.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self._parameters = parameters_of(self.module)
+        self._initial = self.layout.flatten(self._parameters).cpu()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A chain works on the module's own parameters, and its copy would not: made anew there.
+        return {k: v for k, v in vars(self).items() if k not in {"_chain", "_stack"}}
 
     def _try_module(self) -> None:
         """Find out now whether the module takes the inputs and tells all classes apart."""
@@ -171,13 +202,13 @@ class Supervised:
         """ν_i: how each client's samples fall into classes; None if labels are no classes."""
         if not self.has_classes or self.labels.dim() != 1:
             return None
-        return class_shares(self.labels.numpy(), self.parts, self.classes)
+        return class_shares(self.labels.cpu().numpy(), self.parts, self.classes)
 
     def fingerprint(self) -> str:
         """A hash of all samples and of who holds which."""
         digest = sha256()
         for part in (self.inputs, self.labels, self.test_inputs, self.test_labels):
-            digest.update(np.ascontiguousarray(part.numpy()).tobytes())
+            digest.update(np.ascontiguousarray(part.cpu().numpy()).tobytes())
         for indices in self.parts:
             digest.update(indices.tobytes())
         return digest.hexdigest()
@@ -197,7 +228,8 @@ class Supervised:
 
     def batch(self, client: int, k: int) -> tuple[Tensor, Tensor]:
         """The client's k-th batch, augmented, as the module sees it."""
-        index = torch.from_numpy(self.parts[client][self.batches.positions(client, k)])
+        own = self.parts[client][self.batches.positions(client, k)]
+        index = torch.from_numpy(own).to(self.device)
         inputs = self.augmentation.apply(self.inputs[index], client, k)
         return self._prepare(inputs), self.labels[index]
 
@@ -206,23 +238,23 @@ class Supervised:
     ) -> Tensor:
         """The client's model after one round's local steps."""
         parameters, chain = self._parameters, self._chain
-        self.layout.fill(parameters, start)
+        self.layout.fill(parameters, start.to(self.device))
         self.module.train()
         batches = range(first_batch, first_batch + self.training.local_steps)
         rate = self.training.rate(round)
         random = chain is None or chain.random
         # Dropout and the like draw from here, so that they are a function of the batch too.
         seed = integer_seed(self.seed, "module", client, first_batch) if random else None
-        with seeded(seed):
+        with seeded(seed, self.device), repeatable(self.device):
             if chain is not None and self.training.is_plain and correction is None:
                 for k in batches:
                     chain.descend(*self.batch(client, k), rate)
             else:
-                terms = [] if correction is None else self.layout.parts(correction)
+                terms = [] if correction is None else self.layout.parts(correction.to(self.device))
                 step = self.training.begin(parameters, rate, terms)
                 for k in batches:
                     step(self._gradients(*self.batch(client, k)))
-        return self.layout.flatten(parameters)
+        return self.layout.flatten(parameters).cpu()
 
     def _gradients(self, inputs: Tensor, labels: Tensor) -> Sequence[Tensor]:
         if self._chain is not None:
@@ -233,7 +265,8 @@ class Supervised:
     @cached_property
     def _chain(self) -> Chain | None:
         classes = self.loss is functional.cross_entropy and self.labels.dim() == 1
-        return chain_of(self.module) if classes else None
+        # Written for a CPU, and measured only there.
+        return chain_of(self.module) if classes and self.device.type == "cpu" else None
 
     def stack_advice(self) -> StackAdvice:
         """Whether clients can be stacked, and whether it pays."""
@@ -244,7 +277,8 @@ class Supervised:
 
     @cached_property
     def _stack(self) -> DenseStack:
-        return DenseStack(self.layout, self.training)
+        at_least = 2 if self.device.type == "cpu" else GPU_ROWS
+        return DenseStack(self.layout, self.training, at_least)
 
     def stacked_local_steps(
         self,
@@ -256,9 +290,12 @@ class Supervised:
     ) -> None:
         """One round for many clients at once, in place."""
         self.module.train()
-        rates = torch.tensor([self.training.rate(t) for t in rounds], dtype=models.dtype)
-        # A few rows at a time: their models stay in the cache for all the steps of the round.
-        few = max(1, STACK_BYTES // (models.element_size() * models.shape[1]))
+        each = [self.training.rate(t) for t in rounds]
+        rates = torch.tensor(each, dtype=models.dtype, device=models.device)
+        few = GPU_ROWS
+        if self.device.type == "cpu":
+            # A few rows at a time: their models stay in the cache for all the steps of the round.
+            few = max(1, STACK_BYTES // (models.element_size() * models.shape[1]))
         for k in range(0, len(clients), few):
             rows = slice(k, k + few)
             batches = self._stacked_batches(clients[rows], first_batches[rows])
@@ -271,7 +308,7 @@ class Supervised:
         for step in range(self.training.local_steps):
             numbers = [(client, k + step) for client, k in zip(clients, first_batches, strict=True)]
             rows = [self.parts[c][self.batches.positions(c, k)] for c, k in numbers]
-            index = torch.from_numpy(np.concatenate(rows))
+            index = torch.from_numpy(np.concatenate(rows)).to(self.device)
             inputs, labels = self.inputs[index], self.labels[index]
             if self.augmentation.padding or self.augmentation.flip:
                 own = inputs.chunk(len(clients))
@@ -284,16 +321,18 @@ class Supervised:
 
     def evaluate(self, model: Tensor) -> Evaluation:
         """Loss and accuracy on the test samples and on a part of the training samples."""
-        self.layout.fill(self._parameters, model)
+        self.layout.fill(self._parameters, model.to(self.device))
         self.module.eval()
-        test_loss, hits = self._judge(self.test_inputs, self.test_labels)
-        train_loss, train_hits = self._judge(self.inputs, self.labels, self._judged)
+        with repeatable(self.device):
+            test_loss, hits = self._judge(self.test_inputs, self.test_labels)
+            train_loss, train_hits = self._judge(self.inputs, self.labels, self._judged)
         if hits is None or train_hits is None:
             return Evaluation(test_loss=test_loss, train_loss=train_loss)
         per_class = None
         if self.test_labels.dim() == 1:
-            count = torch.bincount(self.test_labels, minlength=self.classes)
-            right = torch.bincount(self.test_labels[hits], minlength=self.classes)
+            labels = self.test_labels.cpu()
+            count = torch.bincount(labels, minlength=self.classes)
+            right = torch.bincount(labels[hits], minlength=self.classes)
             # A class that the test samples lack has no accuracy: 0 would be a claim.
             per_class = [
                 r / n if n else None for r, n in zip(right.tolist(), count.tolist(), strict=True)
@@ -311,30 +350,27 @@ class Supervised:
         self, inputs: Tensor, labels: Tensor, index: Tensor | None = None
     ) -> tuple[float, Tensor | None]:
         """The mean loss, and which samples were right."""
-        total, hits = 0.0, []
-        everything = torch.arange(len(labels)) if index is None else index
+        losses, sizes, hits = [], [], []
+        everything = torch.arange(len(labels), device=self.device) if index is None else index
         for chunk in everything.split(EVALUATION_CHUNK):  # type: ignore[no-untyped-call]
             outputs, wanted = self.module(self._prepare(inputs[chunk])), labels[chunk]
-            total += float(self.loss(outputs, wanted)) * len(chunk)
+            losses.append(self.loss(outputs, wanted))
+            sizes.append(len(chunk))
             if self.has_classes and outputs.dim() == wanted.dim() + 1:
                 hits.append(outputs.argmax(dim=1) == wanted)
-        return total / len(everything), torch.cat(hits) if hits else None
-
-
-@contextmanager
-def seeded(seed: int | None) -> Iterator[None]:
-    """Let PyTorch's generator begin at a seed, and put it back afterwards; None: leave it."""
-    if seed is None:
-        yield
-        return
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        yield
+        # Read at the end: every look at a GPU's numbers waits for it.
+        found = torch.stack(losses).flatten().tolist()
+        total = 0.0
+        for loss, size in zip(
+            found, sizes, strict=True
+        ):  # sum() adds otherwise from Python 3.12 on
+            total += loss * size
+        return total / len(everything), torch.cat(hits).cpu() if hits else None
 
 
 def as_tensors(samples: Samples, name: str) -> tuple[Tensor, Tensor]:
     """Inputs and labels as tensors, checked."""
-    inputs, labels = (torch.as_tensor(part) for part in samples)
+    inputs, labels = (torch.as_tensor(part, device="cpu") for part in samples)
     if not inputs.dim() or not labels.dim():
         raise InputError(name, Words("a single number"), "inputs and labels, one a sample")
     if len(inputs) != len(labels):

@@ -52,7 +52,12 @@ class Evaluation:
 
 
 class Task(Protocol):
-    """What is minimised. Anything with these can be trained; see Supervised and Quadratic."""
+    """What is minimised. Anything with these can be trained; see Supervised and Quadratic.
+
+    Models are vectors on the CPU, here and wherever they travel. A task that computes elsewhere
+    takes them there and brings them back, and says where with an attribute ``device``
+    (torch.device); without it, it is the CPU.
+    """
 
     seed: int
     clients: int
@@ -95,6 +100,9 @@ class StackedTask(Protocol):
         correction: Tensor | None,
     ) -> None:
         """One round for each row of ``models`` [n, d], in place; rows may be in different rounds.
+
+        ``models`` and ``correction`` are on the task's device: a stack is too much to move there
+        and back in every round.
 
         A row's result must not depend on which other rows there are.
         """

@@ -1,0 +1,1 @@
+"""How fast the engines are, against plain PyTorch, other frameworks and the machine itself."""

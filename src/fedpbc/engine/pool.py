@@ -98,7 +98,9 @@ class PoolEngine:
             right = f"'serial', since the task cannot be sent to other processes ({reason})"
             raise InputError("engine", "pool", right) from error
         model = task.init()
-        self._bound = max(4 * self.workers, LOOKAHEAD_BYTES // max(model.nbytes, 1))
+        # No client has more than one segment under way.
+        room = min(LOOKAHEAD_BYTES // max(model.nbytes, 1), task.clients)
+        self._bound = max(4 * self.workers, room)
         # Every client's start and correction, and the results under way, always find a slot.
         self._reserve = 2 * task.clients + self._bound + 4 * self.workers
         count = self._reserve + 2 * task.clients

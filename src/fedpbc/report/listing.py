@@ -27,6 +27,8 @@ ENGINES = {
     "auto": "Picks, and says which and why.",
     "serial": "One client after another, one thread.",
     "stacked": "All clients' models as one tensor; for small dense models.",
+    "pool": "Worker processes, one a core.",
+    "ray": "Ray tasks, on this machine or a cluster; extra [ray].",
 }
 VIEWS = {
     "server": "x, the server's own model.",
@@ -84,8 +86,12 @@ TOP = (
     "seed=0",
     "clients=100",
     "engine=auto",
+    "workers=0",
+    "ray_address=…",
+    "device=cpu",
     "evaluate_every=10",
     "views=…",
+    "reported=memory",
     "checkpoint_every=0",
     "plugins=…",
 )

@@ -135,20 +135,22 @@ class PoolEngine:
     def result(self, client: int) -> Trained:
         """Wait for the client's segment."""
         with self._changed:
+            if client in self._waiting:
+                # Whatever the bound says: it is wanted now.
+                heapq.heappush(self._order, (-1, client))
+                self._wake()
+            elif client not in self._finished and client not in self._under_way():
+                raise LookupError(f"no segment of client {client} was submitted")
+            self._wanted = client
             while client not in self._finished:
                 if self._broken is not None:
                     raise self._broken
-                if client in self._waiting:
-                    # Whatever the bound says: it is wanted now.
-                    self._wanted = client
-                    heapq.heappush(self._order, (-1, client))
-                    self._wake()
-                elif not any(job.segment.client == client for job in self._under_way()):
-                    raise LookupError(f"no segment of client {client} was submitted")
                 self._changed.wait()
             outcome = self._finished.pop(client)
-            # There may be room for another one now.
-            self._wake()
+            self._wanted = None
+            if self._waiting:
+                # There may be room for another one now.
+                self._wake()
         if isinstance(outcome, FedpbcError):
             raise outcome
         return outcome
@@ -217,13 +219,14 @@ class PoolEngine:
         except BlockingIOError:
             return  # It has been rung often enough.
 
-    def _under_way(self) -> list[Job]:
-        return [job for worker in self._crew for job in worker.jobs]
+    def _under_way(self) -> set[int]:
+        return {job.segment.client for worker in self._crew for job in worker.jobs}
 
     def _queue(self, job: Job) -> None:
         client = job.segment.client
         self._waiting[client] = job
-        heapq.heappush(self._order, (job.segment.last_round, client))
+        due = -1 if client == self._wanted else job.segment.last_round
+        heapq.heappush(self._order, (due, client))
 
     def _listen(self) -> None:
         """The thread: hear what the workers say, and give them work."""
@@ -239,7 +242,8 @@ class PoolEngine:
                     if self._closing:
                         return
                     self._hand_out()
-                    self._changed.notify_all()
+                    if self._wanted in self._finished or self._broken is not None:
+                        self._changed.notify_all()
         except BaseException as error:
             # Whoever waits for a result must hear of it, or would wait for ever.
             with self._changed:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from torch import Tensor
+
 from fedpbc.engine.engine import one_thread
 from fedpbc.engine.segment import Segment, Trained, after_round, all_finite
 from fedpbc.errors import DivergedError
-from fedpbc.tasks.task import Task
+from fedpbc.tasks.task import ManyRounds, Task
 
 __all__ = ["SerialEngine", "train"]
 
 
-def train(task: Task, segment: Segment) -> Trained:
-    """Run one segment.
+def train(task: Task, segment: Segment, out: Tensor | None = None) -> Trained:
+    """Run one segment; the model at its end goes into ``out``, if given.
 
     Example:
         >>> from fedpbc.tasks import LocalTraining, Quadratic
@@ -20,6 +22,12 @@ def train(task: Task, segment: Segment) -> Trained:
         >>> train(task, work).end
         tensor([7.7500], dtype=torch.float64)
     """
+    if isinstance(task, ManyRounds) and segment.scale == 1:
+        rounds = segment.first_round, segment.rounds, segment.first_batch
+        model = task.local_rounds(segment.client, segment.start, *rounds, segment.correction, out)
+        if all_finite(model):
+            return Trained(segment, model)
+        # Which round it was shows when they are run one by one.
     model, steps = segment.start, task.training.local_steps
     for k in range(segment.rounds):
         round, batch = segment.first_round + k, segment.first_batch + k * steps
@@ -27,7 +35,7 @@ def train(task: Task, segment: Segment) -> Trained:
         model = after_round(model, end, segment.scale)
         if not all_finite(model):
             raise DivergedError(client=segment.client, round=round)
-    return Trained(segment, model)
+    return Trained(segment, model if out is None else out.copy_(model))
 
 
 class SerialEngine:

@@ -52,7 +52,7 @@ def main() -> None:
                     order.scale,
                     correction,
                 )
-                slots.view(order.result).copy_(train(task, segment).end)
+                train(task, segment, slots.view(order.result))
             except DivergedError as error:
                 failure = error
             except Exception as error:

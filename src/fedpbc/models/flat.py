@@ -46,9 +46,9 @@ class Layout:
             for parameter, part in zip(parameters, self.parts(flat), strict=True):
                 parameter.copy_(part)
 
-    def flatten(self, parameters: Sequence[Tensor]) -> Tensor:
-        """A new vector with the parameters' values."""
-        return torch.cat([p.detach().reshape(-1) for p in parameters])
+    def flatten(self, parameters: Sequence[Tensor], out: Tensor | None = None) -> Tensor:
+        """A new vector with the parameters' values, or ``out`` with them."""
+        return torch.cat([p.detach().reshape(-1) for p in parameters], out=out)
 
 
 def parameters_of(module: nn.Module) -> list[nn.Parameter]:

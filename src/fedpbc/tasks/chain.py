@@ -16,6 +16,8 @@ from torch import Tensor, nn
 
 __all__ = ["Chain", "chain_of"]
 
+from fedpbc.tasks.pooling import pool, suits, unpool
+
 aten = torch.ops.aten
 
 
@@ -119,6 +121,9 @@ class Pooling:
         return under
 
 
+HALVING = [2, 2], [2, 2], [0, 0], [1, 1], False
+
+
 class Rectifier:
     """ReLU."""
 
@@ -129,6 +134,28 @@ class Rectifier:
     def backward(self, slope: Tensor, kept: Tensor, sink: Sink, below: bool) -> Tensor:
         under: Tensor = aten.threshold_backward(slope, kept, 0)
         return under
+
+
+class PooledRectifier:
+    """2 × 2 pooling and ReLU at once, in the compiled kernel where there is one."""
+
+    def __init__(self, pooling: Pooling) -> None:
+        self.pooling, self.rectifier = pooling, Rectifier()
+
+    def forward(self, value: Tensor, fresh: bool) -> tuple[Tensor, Any]:
+        if suits(value):
+            pooled, places = pool(value)
+            return pooled, (places, None, None)
+        pooled, kept = self.pooling.forward(value, fresh)
+        pooled, rectified = self.rectifier.forward(pooled, True)
+        return pooled, (None, kept, rectified)
+
+    def backward(self, slope: Tensor, kept: Any, sink: Sink, below: bool) -> Tensor:
+        places, pooled, rectified = kept
+        if places is not None:
+            return unpool(slope, places)
+        slope = self.rectifier.backward(slope, rectified, sink, below)
+        return self.pooling.backward(slope, pooled, sink, below)
 
 
 class Flattening:
@@ -241,10 +268,23 @@ def chain_of(module: nn.Module) -> Chain | None:
         or any(has_hooks(layer) for layer in (module, *children))
     ):
         return None
-    layers = [MADE[type(layer)](layer) for layer in children]
+    layers = together([MADE[type(layer)](layer) for layer in children])
     own = [t for layer in layers if isinstance(layer, Dense | Convolution) for t in of(layer)]
     random = any(isinstance(layer, Dropping) and layer.share > 0 for layer in layers)
     return Chain(layers, own, random)
+
+
+def together(layers: Sequence[Layer]) -> list[Layer]:
+    """The layers, those as one that can be computed at once."""
+    joined: list[Layer] = []
+    for layer in layers:
+        before = joined[-1] if joined else None
+        halving = isinstance(before, Pooling) and before.geometry == HALVING
+        if isinstance(layer, Rectifier) and isinstance(before, Pooling) and halving:
+            joined[-1] = PooledRectifier(before)
+        else:
+            joined.append(layer)
+    return joined
 
 
 def of(layer: Dense | Convolution) -> tuple[Tensor, Tensor]:

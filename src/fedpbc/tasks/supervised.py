@@ -237,24 +237,45 @@ class Supervised:
         self, client: int, start: Tensor, round: int, first_batch: int, correction: Tensor | None
     ) -> Tensor:
         """The client's model after one round's local steps."""
-        parameters, chain = self._parameters, self._chain
-        self.layout.fill(parameters, start.to(self.device))
+        return self.local_rounds(client, start, round, 1, first_batch, correction)
+
+    def local_rounds(
+        self,
+        client: int,
+        start: Tensor,
+        first_round: int,
+        rounds: int,
+        first_batch: int,
+        correction: Tensor | None,
+        out: Tensor | None = None,
+    ) -> Tensor:
+        """The client's model after several rounds; in between it stays in the module."""
+        self.layout.fill(self._parameters, start.to(self.device))
         self.module.train()
+        terms = [] if correction is None else self.layout.parts(correction.to(self.device))
+        for k in range(rounds):
+            batch = first_batch + k * self.training.local_steps
+            self._one_round(client, self.training.rate(first_round + k), batch, terms)
+        if self.device.type != "cpu":
+            end = self.layout.flatten(self._parameters).cpu()
+            return end if out is None else out.copy_(end)
+        return self.layout.flatten(self._parameters, out)
+
+    def _one_round(self, client: int, rate: float, first_batch: int, terms: list[Tensor]) -> None:
+        """A round's local steps with what is in the module, ``terms`` added to every gradient."""
+        chain = self._chain
         batches = range(first_batch, first_batch + self.training.local_steps)
-        rate = self.training.rate(round)
         random = chain is None or chain.random
         # Dropout and the like draw from here, so that they are a function of the batch too.
         seed = integer_seed(self.seed, "module", client, first_batch) if random else None
         with seeded(seed, self.device), repeatable(self.device):
-            if chain is not None and self.training.is_plain and correction is None:
+            if chain is not None and self.training.is_plain and not terms:
                 for k in batches:
                     chain.descend(*self.batch(client, k), rate)
             else:
-                terms = [] if correction is None else self.layout.parts(correction.to(self.device))
-                step = self.training.begin(parameters, rate, terms)
+                step = self.training.begin(self._parameters, rate, terms)
                 for k in batches:
                     step(self._gradients(*self.batch(client, k)))
-        return self.layout.flatten(parameters).cpu()
 
     def _gradients(self, inputs: Tensor, labels: Tensor) -> Sequence[Tensor]:
         if self._chain is not None:

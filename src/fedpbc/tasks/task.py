@@ -14,7 +14,7 @@ from fedpbc.models.flat import Layout
 from fedpbc.tasks.local import LocalTraining
 from fedpbc.tasks.stack import StackAdvice
 
-__all__ = ["Evaluation", "StackedTask", "Task"]
+__all__ = ["Evaluation", "ManyRounds", "StackedTask", "Task"]
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,23 @@ class Task(Protocol):
 
     def evaluate(self, model: Tensor) -> Evaluation:
         """Judge a model."""
+
+
+@runtime_checkable
+class ManyRounds(Protocol):
+    """A task that can also make the local steps of several rounds without a vector in between."""
+
+    def local_rounds(
+        self,
+        client: int,
+        start: Tensor,
+        first_round: int,
+        rounds: int,
+        first_batch: int,
+        correction: Tensor | None,
+        out: Tensor | None = None,
+    ) -> Tensor:
+        """The same bits as one round after another; in ``out``, if given."""
 
 
 @runtime_checkable

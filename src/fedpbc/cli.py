@@ -225,7 +225,7 @@ def run_comparison(
     overwrite: bool = False,
 ) -> None:
     """Run a comparison with a progress display, and show what came of it."""
-    from fedpbc.engine.cores import usable_cores
+    from fedpbc.cores import usable_cores
     from fedpbc.report.terminal import GridDisplay, show_comparison
     from fedpbc.report.write import write_comparison
 

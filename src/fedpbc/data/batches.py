@@ -70,10 +70,29 @@ class Batches:
             >>> sorted(np.concatenate(epoch).tolist()) == list(range(32))
             True
         """
-        epoch, batch = divmod(k, self.per_epoch(client))
+        return self.span(client, k, 1).reshape(-1)
+
+    def span(self, client: int, k: int, count: int) -> npt.NDArray[np.int64]:
+        """The positions of ``count`` batches from the k-th on, one a row.
+
+        Example:
+            >>> batches = Batches(seed=1, sizes=[32], batch_size=16)
+            >>> batches.span(0, 3, 2)[1].tolist() == batches.positions(0, 4).tolist()
+            True
+        """
+        per_epoch, size = self.per_epoch(client), min(int(self.sizes[client]), self.batch_size)
+        pieces, left = [], count
+        while left:
+            epoch, batch = divmod(k, per_epoch)
+            taken = min(left, per_epoch - batch)
+            pieces.append(self._order(client, epoch)[batch * size : (batch + taken) * size])
+            k, left = k + taken, left - taken
+        # Always a copy, so that no caller can change the order kept.
+        return np.concatenate(pieces).reshape(count, size)
+
+    def _order(self, client: int, epoch: int) -> npt.NDArray[np.int64]:
         known, order = self._last.get(client, (-1, None))
         if order is None or known != epoch:
             order = generator(self.seed, "batches", client, epoch).permutation(self.sizes[client])
             self._last[client] = epoch, order
-        # A copy, so that no caller can change the order kept.
-        return order[batch * self.batch_size : (batch + 1) * self.batch_size].copy()
+        return order

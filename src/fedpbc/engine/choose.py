@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from fedpbc.engine.cores import usable_cores
+from fedpbc.cores import usable_cores
 from fedpbc.engine.engine import Engine, one_thread
 from fedpbc.engine.pool import PoolEngine
 from fedpbc.engine.ray import RayEngine

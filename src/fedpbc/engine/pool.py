@@ -22,7 +22,7 @@ from typing import Annotated
 from annotated_types import Ge
 from torch import Tensor
 
-from fedpbc.engine.cores import usable_cores
+from fedpbc.cores import usable_cores
 from fedpbc.engine.segment import Segment, Trained
 from fedpbc.engine.shared import Order, Parcel, Slots, pack
 from fedpbc.errors import DivergedError, FedpbcError, InputError, WorkerError

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from typing import Any
 
-from fedpbc.engine.cores import usable_cores
+from fedpbc.cores import usable_cores
 from fedpbc.engine.ray_store import one_line
 from fedpbc.errors import FedpbcError, InputError, MissingExtraError
 

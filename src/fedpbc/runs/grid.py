@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from fedpbc.engine.cores import leave_cores_to_others
+from fedpbc.cores import leave_cores_to_others
 from fedpbc.engine.memory import keep_freed_memory
 from fedpbc.errors import FedpbcError
 from fedpbc.runs.config import Config

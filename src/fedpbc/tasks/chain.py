@@ -230,8 +230,8 @@ class Chain:
         self, outputs: Tensor, kept: list[Any], labels: Tensor, scale: float, sink: Sink
     ) -> None:
         slope = outputs.softmax(1)
-        slope[torch.arange(len(labels), device=labels.device), labels] -= 1
-        slope.mul_(scale / len(labels))
+        minus_one = slope.new_full((1, 1), -1.0).expand(len(labels), 1)
+        slope.scatter_add_(1, labels.unsqueeze(1), minus_one).mul_(scale / len(labels))
         lowest = next(k for k, layer in enumerate(self.layers) if hasattr(layer, "weight"))
         for k in range(len(self.layers) - 1, lowest - 1, -1):
             # Taken from the list: what one layer kept is free when the next needs memory.

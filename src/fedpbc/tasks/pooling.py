@@ -1,32 +1,13 @@
-"""2 × 2 max-pooling and ReLU in one pass, where the compiled kernel is there.
-
-It is built with the package if there is a C compiler. Without it the same values come from PyTorch.
-"""
+"""2 × 2 max-pooling and ReLU in one pass, where the compiled kernel is there."""
 
 from __future__ import annotations
-
-import ctypes
-from functools import lru_cache
-from importlib.util import find_spec
 
 import torch
 from torch import Tensor
 
+from fedpbc.tasks.kernels import kernels
+
 __all__ = ["Places", "pool", "suits", "unpool"]
-
-
-@lru_cache(maxsize=1)
-def kernels() -> ctypes.CDLL | None:
-    """The compiled kernels, or None."""
-    # Plain C, not a Python module: nothing of it depends on the version of Python.
-    found = find_spec("fedpbc.tasks._pooling")
-    if found is None or found.origin is None:
-        return None
-    library = ctypes.CDLL(found.origin)
-    for function in (library.fedpbc_pool, library.fedpbc_unpool):
-        function.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_ssize_t] * 4
-        function.restype = None
-    return library
 
 
 Places = tuple[Tensor, tuple[int, int, int, int]]

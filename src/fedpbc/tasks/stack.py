@@ -10,12 +10,15 @@ promise that, so those run one after another instead.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedpbc.cores import usable_cores
 from fedpbc.models.flat import Layout
 from fedpbc.tasks.local import LocalTraining
 
@@ -108,6 +111,38 @@ class DenseStack:
 def with_company(rows: Tensor, missing: int) -> Tensor:
     """Rows, and the first of them so many times more."""
     return torch.cat([rows, rows[:1].expand(missing, *rows.shape[1:])])
+
+
+def on_all_cores(work: Callable[[slice], None], count: int, few: int) -> None:
+    """Do work on all of ``count`` rows, at most ``few`` (but two) at a time, on threads.
+
+    Each thread is one of PyTorch's: rows' bits depend neither on the cores nor on their neighbours.
+
+    Example:
+        >>> done = []
+        >>> on_all_cores(done.append, count=5, few=2)
+        >>> sorted((rows.start, rows.stop) for rows in done)[0][0]
+        0
+    """
+    cores, pieces = usable_cores(), max(1, -(-count // max(few, 2)))
+    # As many for everyone, so that nobody waits for the last one.
+    pieces = min(-(-pieces // cores) * cores, max(1, count // 2))
+    size = -(-count // pieces)
+    slices = [slice(k, min(k + size, count)) for k in range(0, count, size)]
+    if cores == 1 or len(slices) == 1:
+        for rows in slices:
+            work(rows)
+        return
+    for _ in threads(cores).map(work, slices):
+        continue
+
+
+@lru_cache(maxsize=1)
+def threads(count: int) -> ThreadPoolExecutor:
+    """Threads of Python's, each with one of PyTorch's."""
+    return ThreadPoolExecutor(
+        count, "fedpbc-stack", initializer=torch.set_num_threads, initargs=(1,)
+    )
 
 
 ALIGNMENT = 16

@@ -19,9 +19,10 @@ from fedpbc.errors import InputError, Words
 from fedpbc.models.flat import Layout, layout_of, parameters_of
 from fedpbc.randomness import generator, integer_seed
 from fedpbc.tasks.chain import Chain, chain_of
+from fedpbc.tasks.dense import dense_steps, has_dense_steps
 from fedpbc.tasks.device import find_device, refuse_double, repeatable, seeded
 from fedpbc.tasks.local import LocalTraining
-from fedpbc.tasks.stack import DenseStack, StackAdvice, advise
+from fedpbc.tasks.stack import DenseStack, StackAdvice, advise, on_all_cores
 from fedpbc.tasks.task import Evaluation
 
 __all__ = ["Supervised"]
@@ -168,7 +169,7 @@ class Supervised:
 
     def __getstate__(self) -> dict[str, Any]:
         # A chain works on the module's own parameters, and its copy would not: made anew there.
-        return {k: v for k, v in vars(self).items() if k not in {"_chain", "_stack"}}
+        return {k: v for k, v in vars(self).items() if k not in {"_chain", "_stack", "_rows"}}
 
     def _try_module(self) -> None:
         """Find out now whether the module takes the inputs and tells all classes apart."""
@@ -313,32 +314,70 @@ class Supervised:
         self.module.train()
         each = [self.training.rate(t) for t in rounds]
         rates = torch.tensor(each, dtype=models.dtype, device=models.device)
-        few = GPU_ROWS
-        if self.device.type == "cpu":
-            # A few rows at a time: their models stay in the cache for all the steps of the round.
-            few = max(1, STACK_BYTES // (models.element_size() * models.shape[1]))
-        for k in range(0, len(clients), few):
-            rows = slice(k, k + few)
+
+        compiled = self._can_be_compiled(models) and correction is None
+
+        def advance(rows: slice) -> None:
+            if compiled:
+                index = self._taken(clients[rows], first_batches[rows])
+                widths = [self._rows.shape[1], *(shape[0] for shape in self.layout.shapes[::2])]
+                dense_steps(models[rows], widths, self._rows, self.labels, index, rates[rows])
+                return
             batches = self._stacked_batches(clients[rows], first_batches[rows])
             own = None if correction is None else correction[rows]
             self._stack.local_steps(models[rows], batches, rates[rows], own)
 
+        if self.device.type == "cpu":
+            # A few rows at a time: their models stay in the cache for all the steps of the round.
+            few = STACK_BYTES // (models.element_size() * models.shape[1])
+            on_all_cores(advance, len(clients), few)
+        else:
+            for k in range(0, len(clients), GPU_ROWS):
+                advance(slice(k, k + GPU_ROWS))
+
+    def _can_be_compiled(self, models: Tensor) -> bool:
+        """Whether the compiled steps do what is wanted here."""
+        return (
+            has_dense_steps()
+            and self.device.type == "cpu"
+            and self.training.is_plain
+            and models.dtype == self.inputs.dtype == torch.float32
+            and self._normalise is None
+            and not self.augmentation.padding
+            and not self.augmentation.flip
+        )
+
+    def _taken(self, clients: Sequence[int], first_batches: Sequence[int]) -> Tensor:
+        """Which samples each client takes in which step of a round, [n, s, B]."""
+        steps, pairs = self.training.local_steps, zip(clients, first_batches, strict=True)
+        each = [self.parts[c][self.batches.span(c, k, steps)] for c, k in pairs]
+        return torch.from_numpy(np.stack(each))
+
+    @cached_property
+    def _rows(self) -> Tensor:
+        """The inputs as dense layers see them."""
+        return self.inputs.flatten(1).contiguous()
+
     def _stacked_batches(
         self, clients: Sequence[int], first_batches: Sequence[int]
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        for step in range(self.training.local_steps):
-            numbers = [(client, k + step) for client, k in zip(clients, first_batches, strict=True)]
-            rows = [self.parts[c][self.batches.positions(c, k)] for c, k in numbers]
-            index = torch.from_numpy(np.concatenate(rows)).to(self.device)
-            inputs, labels = self.inputs[index], self.labels[index]
-            if self.augmentation.padding or self.augmentation.flip:
-                own = inputs.chunk(len(clients))
-                inputs = torch.cat(
-                    [self.augmentation.apply(x, *n) for x, n in zip(own, numbers, strict=True)]
-                )
-            inputs = self._prepare(inputs)
-            stack = len(clients), len(index) // len(clients)
-            yield inputs.view(*stack, *inputs.shape[1:]), labels.view(*stack, *labels.shape[1:])
+        pairs = list(zip(clients, first_batches, strict=True))
+        # One row a step, with everybody's samples: gathered at once.
+        indices = self._taken(clients, first_batches).to(self.device).transpose(0, 1).flatten(1)
+        stack = len(clients), indices.shape[1] // len(clients)
+        augmented = self.augmentation.padding or self.augmentation.flip
+        for step, index in enumerate(indices):
+            labels = self.labels[index]
+            if augmented or self._normalise is not None:
+                own = self.inputs[index].chunk(len(clients))
+                turned = [
+                    self.augmentation.apply(inputs, c, k + step)
+                    for inputs, (c, k) in zip(own, pairs, strict=True)
+                ]
+                inputs = self._prepare(torch.cat(turned)).flatten(1)
+            else:
+                inputs = self._rows.index_select(0, index)
+            yield inputs.view(*stack, -1), labels.view(*stack, *labels.shape[1:])
 
     def evaluate(self, model: Tensor) -> Evaluation:
         """Loss and accuracy on the test samples and on a part of the training samples."""

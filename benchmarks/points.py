@@ -62,7 +62,8 @@ def memory(engine: str, clients: int, rounds: int) -> dict[str, Any]:
         (pictures, labels),
         (pictures[:10], labels[:10]),
         partition=rng.integers(0, 100, (clients, 2)),
-        training=LocalTraining(local_steps=1, batch_size=1),
+        # A small rate: random labels and batches of one picture would let a larger one diverge.
+        training=LocalTraining(local_steps=1, batch_size=1, learning_rate=1e-4),
         normalise=([128.0] * 3, [64.0] * 3),
         train_samples=10,
     )

@@ -24,7 +24,13 @@ if TYPE_CHECKING:
     from fedpbc.comparison import Comparison, compare
     from fedpbc.data import DataSet, Split, dirichlet_partition, load
     from fedpbc.engine import ENGINES, Engine, Segment, Trained
-    from fedpbc.errors import DivergedError, FedpbcError, InputError, MissingExtraError
+    from fedpbc.errors import (
+        DivergedError,
+        FedpbcError,
+        InputError,
+        MissingExtraError,
+        WorkerError,
+    )
     from fedpbc.experiment import Result, simulate
     from fedpbc.links import SCHEMES, Setting, Timetable, link_scheme
     from fedpbc.models import MODELS, Layout, build_model
@@ -66,6 +72,7 @@ __all__ = [
     "Timetable",
     "Trained",
     "Update",
+    "WorkerError",
     "advance",
     "build_model",
     "compare",
@@ -98,7 +105,7 @@ _HOMES = {
     "comparison": ("Comparison", "compare"),
     "data": ("DataSet", "Split", "dirichlet_partition", "load"),
     "engine": ("ENGINES", "Engine", "Segment", "Trained"),
-    "errors": ("DivergedError", "FedpbcError", "InputError", "MissingExtraError"),
+    "errors": ("DivergedError", "FedpbcError", "InputError", "MissingExtraError", "WorkerError"),
     "experiment": ("Result", "simulate"),
     "links": ("SCHEMES", "Setting", "Timetable", "link_scheme"),
     "models": ("MODELS", "Layout", "build_model"),

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from textwrap import shorten
 
-__all__ = ["DivergedError", "FedpbcError", "InputError", "MissingExtraError", "WorkerError"]
+__all__ = [
+    "DivergedError",
+    "FedpbcError",
+    "InputError",
+    "MissingExtraError",
+    "WorkerError",
+    "one_line",
+]
 
 
 class FedpbcError(Exception):
@@ -111,3 +118,13 @@ class WorkerError(FedpbcError):
 
     def __reduce__(self) -> tuple[type[WorkerError], tuple[int, int, int, str, str]]:
         return type(self), (self.client, self.first_round, self.last_round, self.reason, self.kept)
+
+
+def one_line(error: BaseException) -> str:
+    """What went wrong, of an error that is not ours.
+
+    Example:
+        >>> one_line(ValueError("no\\nsuch thing"))
+        'ValueError: no such thing'
+    """
+    return shorten(f"{type(error).__name__}: {error}", 300, placeholder=" …")

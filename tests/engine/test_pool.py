@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -358,3 +359,23 @@ def test_a_run_that_fails_keeps_what_it_has_and_can_go_on(tmp_path):
     assert all(mark.exists() for mark in marks)
     found, wanted = run("pool", place), run("serial", tmp_path / "other")
     assert all(torch.equal(found[view], model) for view, model in wanted.items())
+
+
+def test_engines_that_were_used_leave_no_files_open():
+    """Neither memory nor lines to workers, also when work was under way."""
+    task = small.quadratic()
+
+    def use():
+        engine = PoolEngine(task, workers=1)
+        for client in range(3):
+            engine.submit(Segment(client, task.init(), 0, 2, 0))
+        engine.result(1)
+        engine.close()
+
+    use()
+    gc.collect()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(2):
+        use()
+    gc.collect()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

@@ -10,7 +10,10 @@ import torch
 
 from fedpbc.engine.segment import Segment, Trained
 
-__all__ = ["Engine", "one_thread"]
+__all__ = ["LOOKAHEAD_BYTES", "Engine", "one_thread"]
+
+LOOKAHEAD_BYTES = 2**29
+"""How much of finished work may wait for its round, where an engine works ahead."""
 
 
 class Engine(Protocol):

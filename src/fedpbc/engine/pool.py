@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import heapq
 import os
-import pickle
 import selectors
 import signal
 import subprocess
 import sys
 import threading
+import weakref
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Pipe
 from typing import Annotated
@@ -23,15 +23,13 @@ from annotated_types import Ge
 from torch import Tensor
 
 from fedpbc.cores import usable_cores
+from fedpbc.engine.engine import LOOKAHEAD_BYTES
 from fedpbc.engine.segment import Segment, Trained
 from fedpbc.engine.shared import Order, Parcel, Slots, pack
-from fedpbc.errors import DivergedError, FedpbcError, InputError, WorkerError
+from fedpbc.errors import DivergedError, FedpbcError, InputError, WorkerError, one_line
 from fedpbc.tasks.task import Task
 
-__all__ = ["LOOKAHEAD_BYTES", "PoolEngine"]
-
-LOOKAHEAD_BYTES = 2**29
-"""How much of finished work may wait for its round."""
+__all__ = ["PoolEngine"]
 
 
 @dataclass(eq=False)
@@ -91,12 +89,7 @@ class PoolEngine:
         if workers < 0:
             raise InputError("workers", workers, "at least 1, or 0 for one a core")
         self.workers = workers or usable_cores()
-        try:
-            self._parcel: Parcel = pack(task)
-        except (pickle.PicklingError, TypeError, AttributeError, RuntimeError) as error:
-            reason = f"{type(error).__name__}: {error}"
-            right = f"'serial', since the task cannot be sent to other processes ({reason})"
-            raise InputError("engine", "pool", right) from error
+        self._parcel: Parcel = pack(task)
         model = task.init()
         # No client has more than one segment under way.
         room = min(LOOKAHEAD_BYTES // max(model.nbytes, 1), task.clients)
@@ -105,6 +98,9 @@ class PoolEngine:
         self._reserve = 2 * task.clients + self._bound + 4 * self.workers
         count = self._reserve + 2 * task.clients
         self._slots = Slots(len(model), model.dtype, count)
+        for file in (self._parcel.file, self._slots.file):
+            # An engine may be closed and used again: its memory goes with itself.
+            weakref.finalize(self, os.close, file)
         # What is between this process's threads; everything below is touched with it held.
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -164,6 +160,8 @@ class PoolEngine:
             self._wake()
         self._thread.join()
         self._thread = None
+        os.close(self._bell)
+        os.close(self._ears)
         for placed in self._placed.values():
             if placed.slot is not None:
                 self._slots.give_back(placed.slot)
@@ -247,7 +245,7 @@ class PoolEngine:
         except BaseException as error:
             # Whoever waits for a result must hear of it, or would wait for ever.
             with self._changed:
-                self._broken = FedpbcError(f"the pool broke: {type(error).__name__}: {error}")
+                self._broken = FedpbcError(f"the pool broke: {one_line(error)}")
                 self._changed.notify_all()
         finally:
             self._dismiss()
@@ -339,9 +337,9 @@ class PoolEngine:
             except subprocess.TimeoutExpired:
                 worker.process.kill()
                 worker.process.wait()
+            for job in worker.jobs:
+                self._slots.give_back(job.slot)  # Nobody writes there any more.
         self._selector.close()
-        os.close(self._bell)
-        os.close(self._ears)
 
     def _hand_out(self) -> None:
         """Give work to whoever has none, what is due first comes first."""

@@ -19,27 +19,24 @@ from uuid import uuid4
 from annotated_types import Ge
 from torch import Tensor
 
+from fedpbc.engine.engine import LOOKAHEAD_BYTES
 from fedpbc.engine.ray_instance import Instance, check_address, need_ray
 from fedpbc.engine.ray_store import (
     Failure,
     StoredVector,
     fetch_vector,
     numbers_of,
-    one_line,
     store_task,
     store_vector,
 )
 from fedpbc.engine.segment import Segment, Trained
-from fedpbc.errors import FedpbcError, InputError, WorkerError
+from fedpbc.errors import FedpbcError, InputError, WorkerError, one_line
 from fedpbc.tasks.task import Task
 
 if TYPE_CHECKING:
     from ray import ObjectRef
 
 __all__ = ["RayEngine"]
-
-LOOKAHEAD_BYTES = 2**29
-"""How much of finished work may wait for its round."""
 
 
 @dataclass(eq=False)

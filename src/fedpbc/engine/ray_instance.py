@@ -13,8 +13,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from fedpbc.cores import usable_cores
-from fedpbc.engine.ray_store import one_line
-from fedpbc.errors import FedpbcError, InputError, MissingExtraError
+from fedpbc.errors import FedpbcError, InputError, MissingExtraError, one_line
 
 __all__ = ["Instance", "check_address", "need_ray"]
 

@@ -5,17 +5,12 @@ Nothing here imports Ray: it brings the arrays to where the work is, and takes t
 
 from __future__ import annotations
 
-import io
-import pickle
-import sys
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from textwrap import shorten
 from typing import Any, cast
 
-import cloudpickle
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -24,8 +19,8 @@ from torch import Tensor, nn
 from fedpbc.engine.memory import keep_freed_memory
 from fedpbc.engine.segment import Segment
 from fedpbc.engine.serial import train
-from fedpbc.engine.shared import CACHE_LINE, Packer, Unpacker
-from fedpbc.errors import FedpbcError, InputError
+from fedpbc.engine.shared import Packer, Unpacker, rounded_up
+from fedpbc.errors import FedpbcError, one_line
 from fedpbc.tasks.task import Task
 
 __all__ = [
@@ -36,7 +31,6 @@ __all__ = [
     "fetch_task",
     "fetch_vector",
     "numbers_of",
-    "one_line",
     "run_segment",
     "set_up_process",
     "store_task",
@@ -110,18 +104,8 @@ def store_task(task: Task) -> StoredTask:
         >>> fetch_task(store_task(Quadratic([[8.0], [4.0]])))[0].clients
         2
     """
-    for name, module in list(sys.modules.items()):
-        if name.startswith("fedpbc_plugin_"):
-            # A plugin was imported from a file: other processes do not find it by its name.
-            cloudpickle.register_pickle_by_value(module)
-    stream = io.BytesIO()
-    packer = StorePacker(stream)
-    try:
-        packer.dump(task)
-    except (pickle.PicklingError, TypeError, AttributeError, RuntimeError) as error:
-        right = f"'serial', since the task cannot be sent to other processes ({one_line(error)})"
-        raise InputError("engine", "ray", right) from error
-    pickled = stream.getbuffer()
+    packer = StorePacker()
+    pickled = packer.pickled(task, "ray")
     base = rounded_up(len(pickled))
     room = np.empty(base + packer.size, np.uint8)
     room[: len(pickled)] = pickled
@@ -130,16 +114,11 @@ def store_task(task: Task) -> StoredTask:
     return room, len(pickled), packer.written(), torch.get_default_dtype()
 
 
-def rounded_up(size: int) -> int:
-    """To where the next array may begin."""
-    return -(-size // CACHE_LINE) * CACHE_LINE
-
-
 class StorePacker(Packer):
     """Also notes what belongs to modules: training writes there."""
 
-    def __init__(self, stream: io.BytesIO) -> None:
-        super().__init__(stream)
+    def __init__(self) -> None:
+        super().__init__()
         self._addresses: set[int] = set()
 
     def persistent_id(self, value: Any) -> Any:
@@ -274,13 +253,3 @@ def set_up_process() -> None:
     """Once in each process that does nothing but train."""
     torch.set_num_threads(1)
     keep_freed_memory()
-
-
-def one_line(error: BaseException) -> str:
-    """What went wrong.
-
-    Example:
-        >>> one_line(ValueError("no\\nsuch thing"))
-        'ValueError: no such thing'
-    """
-    return shorten(f"{type(error).__name__}: {error}", 300, placeholder=" …")

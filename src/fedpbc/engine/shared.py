@@ -23,11 +23,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedpbc.errors import InputError, one_line
+
 __all__ = ["Order", "Parcel", "Slots", "pack", "unpack"]
 
 LARGE = 2**16
 """Arrays of at least so many bytes are shared rather than copied to each process."""
 CACHE_LINE = 64
+
+
+def rounded_up(size: int) -> int:
+    """To where the next array may begin.
+
+    Example:
+        >>> rounded_up(65)
+        128
+    """
+    return -(-size // CACHE_LINE) * CACHE_LINE
 
 
 def anonymous_file(size: int) -> int:
@@ -63,16 +75,10 @@ class Parcel:
 
 def pack(value: Any) -> Parcel:
     """Pickle a value, its tensors and large arrays beside it."""
-    for name, module in list(sys.modules.items()):
-        if name.startswith("fedpbc_plugin_"):
-            # A plugin was imported from a file: other processes do not find it by its name.
-            cloudpickle.register_pickle_by_value(module)
-    stream = io.BytesIO()
-    packer = Packer(stream)
-    packer.dump(value)
-    pickled = stream.getbuffer()
+    packer = Packer()
+    pickled = packer.pickled(value, "pool")
     # What was pickled comes first; the arrays' places are counted from its end.
-    base = -(-len(pickled) // CACHE_LINE) * CACHE_LINE
+    base = rounded_up(len(pickled))
     size = max(base + packer.size, 1)
     file = anonymous_file(size)
     with mmap.mmap(file, size) as room:
@@ -93,14 +99,29 @@ def unpack(parcel: Parcel) -> Any:
 class Packer(cloudpickle.Pickler):  # type: ignore[misc, unused-ignore]
     """Leaves tensors and large arrays out and says where they will be."""
 
-    def __init__(self, stream: io.BytesIO) -> None:
-        super().__init__(stream, protocol=5)
+    def __init__(self) -> None:
+        self._stream = io.BytesIO()
+        super().__init__(self._stream, protocol=5)
         self.arrays: list[tuple[int, np.ndarray[Any, Any]]] = []
         self.size = 0
         self._places: dict[int, int] = {}
         self._numbers: dict[int, int] = {}
         # While they are held here, no other objects can get their ids and addresses.
         self._alive: list[Any] = []
+
+    def pickled(self, value: Any, engine: str) -> memoryview:
+        """The pickle of a value, which an engine wants to send; what cannot be sent is one line."""
+        for name, module in list(sys.modules.items()):
+            if name.startswith("fedpbc_plugin_"):
+                # A plugin was imported from a file: other processes do not find it by its name.
+                cloudpickle.register_pickle_by_value(module)
+        try:
+            self.dump(value)
+        except (pickle.PicklingError, TypeError, AttributeError, RuntimeError) as error:
+            reason = one_line(error)
+            right = f"'serial', since the task cannot be sent to other processes ({reason})"
+            raise InputError("engine", engine, right) from error
+        return self._stream.getbuffer()
 
     def persistent_id(self, value: Any) -> Any:
         """Where an array will be; None for everything else, which is pickled as usual."""
@@ -127,7 +148,7 @@ class Packer(cloudpickle.Pickler):  # type: ignore[misc, unused-ignore]
         if address not in self._places:
             self._places[address] = self.size
             self.arrays.append((self.size, array))
-            self.size += -(-array.nbytes // CACHE_LINE) * CACHE_LINE
+            self.size += rounded_up(array.nbytes)
         return self._places[address]
 
 
@@ -136,7 +157,7 @@ class Unpacker(pickle.Unpickler):
 
     def __init__(self, room: mmap.mmap, pickled: int) -> None:
         super().__init__(io.BytesIO(room[:pickled]))
-        self._room, self._base = room, -(-pickled // CACHE_LINE) * CACHE_LINE
+        self._room, self._base = room, rounded_up(pickled)
         self._found: dict[int, Any] = {}
 
     def persistent_load(self, where: Any) -> Any:

@@ -17,7 +17,7 @@ from fedpbc.engine.memory import keep_freed_memory
 from fedpbc.engine.segment import Segment
 from fedpbc.engine.serial import train
 from fedpbc.engine.shared import Order, Parcel, Slots, unpack
-from fedpbc.errors import DivergedError
+from fedpbc.errors import DivergedError, one_line
 
 __all__ = ["main"]
 
@@ -57,7 +57,7 @@ def main() -> None:
                 failure = error
             except Exception as error:
                 # Whatever a user's module raises: the run stops with it, not this process.
-                failure = f"{type(error).__name__}: {error}"
+                failure = one_line(error)
             connection.send((order.client, failure))
 
 

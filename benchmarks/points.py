@@ -24,8 +24,10 @@ def peak_mib() -> float:
 
 def links(scheme: str, clients: int, rounds: int, file: str) -> dict[str, Any]:
     """Draw a timetable and ask for every round's active clients."""
+    from fedpbc.engine.memory import keep_freed_memory
     from fedpbc.links import Setting, Timetable
 
+    keep_freed_memory()  # as the command does
     # What is imported when it is first needed is not a matter of clients.
     Timetable.draw("bernoulli", Setting(0, 1, 1, np.ones(1)))
     before = peak_mib()

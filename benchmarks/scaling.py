@@ -123,7 +123,7 @@ def links_part(options: argparse.Namespace) -> str:
         write_trace(trace)
         for clients in options.clients or LINK_CLIENTS:
             # Enough rounds for the clock, not too many for patience.
-            rounds = options.rounds or max(20, min(500, 10_000_000 // clients))
+            rounds = options.rounds or max(100, min(500, 10_000_000 // clients))
             table = Path(name) / "table.npy"
             np.save(table, np.random.default_rng(0).random((rounds, clients)) < 0.1)
             for scheme in SCHEMES:

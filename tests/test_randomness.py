@@ -5,10 +5,12 @@ from __future__ import annotations
 from itertools import product
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedpbc.randomness import generator, integer_seed
+from fedpbc import randomness
+from fedpbc.randomness import generator, integer_seed, uniform
 
 seeds, numbers = st.integers(0, 2**63), st.integers(0, 2**64 - 1)
 arguments = st.tuples(seeds, st.text(max_size=8), numbers, numbers)
@@ -28,6 +30,14 @@ def test_different_arguments_different_streams(one, other):
     same = one == other
     assert np.array_equal(generator(*one).random(4), generator(*other).random(4)) == same
     assert (integer_seed(*one) == integer_seed(*other)) == same
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3])
+@pytest.mark.parametrize("count", [0, 1, 2**18 - 1, 2**18, 2**18 + 1, 2**18 + 7])
+def test_many_draws_are_the_same_on_any_number_of_cores(monkeypatch, cores, count):
+    monkeypatch.setattr(randomness, "usable_cores", lambda: cores)
+    found = uniform(1, "uplink", 3, count)
+    assert np.array_equal(found, generator(1, "uplink", 3).random(count))
 
 
 def test_neighbouring_streams_have_nothing_in_common():

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedpbc.errors import InputError, Words
 from fedpbc.options import Option, nearest, options_of
-from fedpbc.randomness import generator
+from fedpbc.randomness import generator, uniform
 
 __all__ = ["SCHEMES", "LinkScheme", "Row", "Rows", "Setting", "find_scheme", "link_scheme"]
 
@@ -80,7 +80,7 @@ class Setting:
             >>> bool((few.uniform(3) == many.uniform(3)[:2]).all())
             True
         """
-        return generator(self.seed, self.stream, t).random(self.clients)
+        return uniform(self.seed, self.stream, t, self.clients)
 
     def generator(self, purpose: str, first: int = 0, second: int = 0) -> np.random.Generator:
         """For draws that are not one a round, such as a cycle's offset.

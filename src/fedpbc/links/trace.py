@@ -17,6 +17,7 @@ from fedpbc.links.scheme import Row, Setting, link_scheme
 __all__ = ["trace"]
 
 _COLUMNS = ["client", "online_from_s", "online_until_s"]
+_DRAWERS = 8  # for each interval of a device
 
 
 @link_scheme
@@ -39,8 +40,7 @@ def trace(
         [[True, False], [False, True], [True, False]]
     """
     events = _events(*_read(file, f"{setting.option}.file"))
-    client = np.arange(setting.clients)
-    device = client % events.devices
+    device = np.arange(setting.clients, dtype=np.int32) % np.int32(events.devices)
     shift = setting.generator("shift").random(setting.clients) * events.length
     shift[: events.devices] = 0
 
@@ -51,7 +51,8 @@ def trace(
     for t in range(setting.rounds):
         now = (t + 1) * round_seconds
         late = np.flatnonzero(due <= now)
-        place = (now + shift[late]) % events.length
+        place = now % events.length + shift[late]
+        place -= events.length * (place >= events.length)  # cheaper than a remainder
         up[late], wait = events.look_up(device[late], place)
         due[late] = now + wait - 1e-9 * events.length
         yield up.copy()
@@ -62,45 +63,55 @@ class _Events(NamedTuple):
 
     devices: int
     length: float
-    moments: NDArray[np.float64]  # every time at which anything happens, once, ascending
-    keys: NDArray[np.int64]  # device and rank of the event's time, in one number
     times: NDArray[np.float64]
     online: NDArray[np.bool_]  # before event k, and after the last
+    drawers: int  # equal parts of the trace's length
+    first: NDArray[np.int32]  # each device's first event in each of its drawers, and past the last
 
     def look_up(
-        self, device: NDArray[np.int64], place: NDArray[np.float64]
+        self, device: NDArray[np.int32], place: NDArray[np.float64]
     ) -> tuple[Row, NDArray[np.float64]]:
         """Whether each device is online at its place in the trace, and how long that stays so."""
-        k = np.searchsorted(self.keys, _keys(device, self.moments, place), side="right")
-        return self.online[k], self.times[k] - place
+        # Most drawers hold an event or none: one step for most, not a search in all events.
+        drawer = _drawer(device, place, self.drawers, self.length)
+        low, high = self.first[drawer], self.first[drawer + 1]
+        rest = np.flatnonzero(low < high)
+        while len(rest):
+            a, b = low[rest], high[rest]
+            middle = (a + b) // 2
+            over = self.times[middle] <= place[rest]
+            low[rest], high[rest] = np.where(over, middle + 1, a), np.where(over, b, middle)
+            rest = rest[low[rest] < high[rest]]
+        return self.online[low], self.times[low] - place
 
 
-def _keys(
-    device: NDArray[np.int64], moments: NDArray[np.float64], times: NDArray[np.float64]
-) -> NDArray[np.int64]:
-    # Ranks are exact, where the sum of a device's offset and a time would be rounded.
-    return device * (len(moments) + 1) + np.searchsorted(moments, times, side="right")
+def _drawer(
+    device: NDArray[np.int32], times: NDArray[np.float64], drawers: int, length: float
+) -> NDArray[np.int32]:
+    # Whatever the rounding, an earlier time is never in a later drawer; the end has its own.
+    return device * np.int32(drawers + 1) + (times * (drawers / length)).astype(np.int32)
 
 
 def _events(
-    device: NDArray[np.int64], start: NDArray[np.float64], until: NDArray[np.float64]
+    device: NDArray[np.int32], start: NDArray[np.float64], until: NDArray[np.float64]
 ) -> _Events:
     devices, length = int(device.max()) + 1, float(until.max())
     # A device's last event is the trace's end, so that its next event is never another's.
-    owners = np.concatenate([device, device, np.arange(devices)])
+    owners = np.concatenate([device, device, np.arange(devices, dtype=np.int32)])
     times = np.concatenate([start, until, np.full(devices, length)])
     changes = np.repeat([1, -1, 0], [len(start), len(until), devices])
-    moments = np.unique(times)
-    keys = _keys(owners, moments, times)
-    order = np.argsort(keys, kind="stable")
+    order = np.lexsort((times, owners))
     # Counting open intervals, not just turning on and off, lets intervals overlap.
     depth = np.concatenate([[0], np.cumsum(changes[order])])
-    return _Events(devices, length, moments, keys[order], times[order], depth > 0)
+    drawers = 1 + _DRAWERS * len(device) // devices
+    held = np.bincount(_drawer(owners, times, drawers, length), minlength=devices * (drawers + 1))
+    first = np.concatenate([[0], np.cumsum(held)]).astype(np.int32)
+    return _Events(devices, length, times[order], depth > 0, drawers, first)
 
 
 def _read(
     file: str, option: str
-) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.float64]]:
     """Device numbers in order of first appearance, and the interval on each line."""
     right = f"a CSV of {', '.join(_COLUMNS)}"
     numbers: dict[str, int] = {}
@@ -129,7 +140,7 @@ def _read(
         raise InputError(option, file, f"{right}: it cannot be read as one") from None
     if not device:
         raise InputError(option, file, f"{right}: it has no intervals")
-    return np.array(device), np.array(start), np.array(until)
+    return np.array(device, dtype=np.int32), np.array(start), np.array(until)
 
 
 def _shown(fields: list[str]) -> str:

@@ -68,6 +68,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, an
 Jobs = Annotated[int | None, default("Runs side by side", "one for each core")]
 
 
+PAPER_IDS = ("fig2", "fig3", "fig5", "fig6", "table1", "table2", "ablation", "tune")
+"""As in fedpbc.paper, which takes a while to import."""
+
+
 def show_version(wanted: bool) -> None:
     """For --version."""
     if wanted:
@@ -195,6 +199,60 @@ def resume(
     if was_finished and not as_json:
         print(f"{folder} was finished already: nothing was left to do")
     show_run(summary, folder, as_json)
+
+
+@app.command()
+def paper(
+    experiment: Annotated[str, typer.Argument(metavar="ID", help=f"{', '.join(PAPER_IDS)}.")],
+    quick: Annotated[
+        bool, typer.Option("--quick", help="In minutes: embedded data, fewer rounds and seeds.")
+    ] = False,
+    data: Annotated[str | None, default("Data sets, separated by commas", "the paper's")] = None,
+    data_dir: DataDir = None,
+    algorithms: Annotated[str | None, default("Names, separated by commas", "the paper's")] = None,
+    links: Annotated[str | None, default("Link schemes, by commas", "the paper's")] = None,
+    seeds: Annotated[str | None, default("Numbers, separated by commas", "0,1,2")] = None,
+    rounds: Annotated[int | None, default("T, how many rounds", "the paper's")] = None,
+    engine: Engine = None,
+    workers: Workers = None,
+    ray_address: RayAddress = None,
+    device: Device = None,
+    plugin: Plugin = None,
+    set_: Set = None,
+    out: Annotated[Path | None, default("Folder", "paper/ID")] = None,
+    jobs: Jobs = None,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+) -> None:
+    """Make one of the paper's figures or tables; goes on where it was when it was stopped."""
+    general = {"engine": engine, "workers": workers, "ray_address": ray_address, "device": device}
+    settings = gathered(None, set_, {**general, "plugin": plugin})
+    from fedpbc.given import separated
+    from fedpbc.paper import Wanted, make
+
+    folder = out or Path("paper") / (f"{experiment}-quick" if quick else experiment)
+    wanted = Wanted(
+        out=folder,
+        quick=quick,
+        data=data and separated("data", data, str),
+        data_dir=data_dir,
+        algorithms=algorithms and separated("algorithms", algorithms, str),
+        links=links and separated("links", links, str),
+        seeds=seeds and separated("seeds", seeds, int),
+        rounds=rounds,
+        jobs=jobs,
+        settings=settings,
+        overwrite=overwrite,
+        quiet=as_json,
+    )
+    made = make(experiment, wanted)
+    if as_json:
+        print(json.dumps(made.numbers, indent=2))
+    else:
+        print(made.text)
+        print(f"written: {', '.join(map(str, made.written))}")
+    if made.failed:
+        raise FedpbcError(f"{len(made.failed)} failed, such as {made.failed[0]}")
 
 
 @app.command(name="list")

@@ -12,8 +12,9 @@ from fedpbc.runs.atomic import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-__all__ = ["plot_comparison"]
+__all__ = ["plot_comparison", "save_figure"]
 
 # Okabe and Ito's colours and two of Tol's, apart for the colour-blind; dashes and markers tell them
 # apart in grey. As many as there are algorithms.
@@ -77,6 +78,20 @@ def plot_comparison(comparison: Comparison, path: Path, title: str) -> None:
     band = f"bands: ± one deviation over {seeds} seeds" if seeds > 1 else "one seed"
     figure.suptitle(f"{title} · {band}", fontsize=12)
     write_atomically(path, lambda place: figure.savefig(place, format="png", dpi=150))
+
+
+def save_figure(figure: Figure, path: Path) -> list[Path]:
+    """Write a figure as PNG and PDF; ``path`` without an ending. Gives both paths."""
+    written = []
+    for kind in ("png", "pdf"):
+        place = path.with_name(f"{path.name}.{kind}")
+        # Without a date, so that the same numbers make the same file.
+        metadata = {"CreationDate": None} if kind == "pdf" else None
+        write_atomically(
+            place, lambda p, k=kind, d=metadata: figure.savefig(p, format=k, dpi=150, metadata=d)
+        )
+        written.append(place)
+    return written
 
 
 def draw(

@@ -1,0 +1,7 @@
+"""The paper's figures and tables as experiments: one module each, named as in ``fedpbc paper``."""
+
+from __future__ import annotations
+
+from fedpbc.paper.experiment import EXPERIMENTS, Made, Wanted, make
+
+__all__ = ["EXPERIMENTS", "Made", "Wanted", "make"]

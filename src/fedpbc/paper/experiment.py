@@ -1,0 +1,105 @@
+"""What every experiment is told, and what it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from fedpbc.errors import InputError, Words
+from fedpbc.options import nearest
+
+__all__ = ["EXPERIMENTS", "Made", "Wanted", "make"]
+
+EXPERIMENTS = {
+    "fig2": "what FedAvg converges to when one of two links gets better: formula and simulation",
+    "fig3": "quadratics: how far the server's model stays from the optimum",
+    "fig5": "the classes' rates r and the histogram of p_i",
+    "fig6": "who gets through when: every link scheme, four probabilities",
+    "table1": "accuracy of seven algorithms over six link schemes on three data sets",
+    "table2": "the first round in which each algorithm reaches an accuracy",
+    "ablation": "accuracy against α, γ, δ and σ₀, one at a time",
+    "tune": "the paper's grid search over η_0 and η_g; the tables use what it chooses",
+}
+"""Each is a module here of the same name."""
+
+NARROWING = ("data", "data_dir", "algorithms", "links", "seeds", "rounds", "jobs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What is wanted of an experiment; what is None is as the paper has it.
+
+    Attributes:
+        out: the folder for everything that is made.
+        quick: on the embedded data, with fewer rounds and seeds.
+        data: names of data sets.
+        data_dir: where their Parquet files are: one folder, or one for each in it.
+        algorithms: names.
+        links: names of link schemes.
+        seeds: one repetition for each.
+        rounds: T.
+        jobs: runs side by side.
+        settings: further options of every run, such as plugins, engine or device.
+        quiet: no progress display.
+
+    Example:
+        >>> Wanted(out=Path("paper/fig2")).quick
+        False
+    """
+
+    out: Path
+    quick: bool = False
+    data: Sequence[str] | None = None
+    data_dir: Path | None = None
+    algorithms: Sequence[str] | None = None
+    links: Sequence[str] | None = None
+    seeds: Sequence[int] | None = None
+    rounds: int | None = None
+    jobs: int | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    overwrite: bool = False
+    quiet: bool = False
+
+
+@dataclass(frozen=True)
+class Made:
+    """What came of an experiment.
+
+    Attributes:
+        text: for people: a table, or the figure's numbers.
+        numbers: the same for machines.
+        written: the files to look at, the most interesting first.
+        failed: what went wrong while the rest went on, a line each.
+
+    Example:
+        >>> Made("0.5", {"p": 0.5}, [Path("fig2.png")]).failed
+        ()
+    """
+
+    text: str
+    numbers: dict[str, Any]
+    written: Sequence[Path]
+    failed: Sequence[str] = ()
+
+
+def make(name: str, wanted: Wanted) -> Made:
+    """Make one of the paper's figures or tables.
+
+    Example:
+        >>> make("fig7", Wanted(out=Path("nowhere")))  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+            ...
+        fedpbc.errors.InputError: experiment is 'fig7', but should be one of fig2, fig3, ...
+    """
+    if name not in EXPERIMENTS:
+        raise InputError("experiment", name, nearest(name, EXPERIMENTS))
+    module = import_module(f"fedpbc.paper.{name}")
+    for option in NARROWING:
+        if getattr(wanted, option) is not None and option not in module.OPTIONS:
+            shown = option.replace("_", "-")
+            raise InputError(f"--{shown}", Words("given"), f"left out: {name} does not have it")
+    made: Made = module.run(wanted)
+    return made

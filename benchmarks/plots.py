@@ -120,7 +120,7 @@ def plot_lines(
         if logarithmic:
             axes.loglog()
             for axis in (axes.xaxis, axes.yaxis):
-                axis.set_major_formatter("{x:,g}")
+                axis.set_major_formatter("{x:,.10g}")
                 axis.set_minor_formatter(NullFormatter())
             axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         else:

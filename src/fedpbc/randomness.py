@@ -8,19 +8,14 @@ runs rest on.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
 from hashlib import blake2b
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpbc.cores import usable_cores
+from fedpbc.cores import in_parts
 
 __all__ = ["generator", "integer_seed", "uniform"]
-
-_MANY = 2**18  # draws for which a second core is worth a thread
-_A_COUNT = 4  # draws that Philox makes of one count of its counter
 
 
 def generator(seed: int, purpose: str, first: int = 0, second: int = 0) -> np.random.Generator:
@@ -45,28 +40,16 @@ def uniform(seed: int, purpose: str, first: int, count: int) -> NDArray[np.float
         >>> bool((uniform(1, "uplink", 7, 9) == generator(1, "uplink", 7).random(9)).all())
         True
     """
-    drawn, cores = np.empty(count), usable_cores()
+    drawn = np.empty(count)
 
-    def draw(start: int) -> None:
+    def draw(part: slice) -> None:
         stream = generator(seed, purpose, first)
-        # A counter needs no drawing of what comes before.
-        stream.bit_generator.advance(start // _A_COUNT)  # type: ignore[attr-defined]
-        stream.random(out=drawn[start : start + size])
+        # A counter needs no drawing of what comes before; one count of it is four numbers.
+        stream.bit_generator.advance(part.start // 4)  # type: ignore[attr-defined]
+        stream.random(out=drawn[part])
 
-    size = count
-    if count < _MANY or cores == 1:
-        draw(0)
-        return drawn
-    size = -(-count // (cores * _A_COUNT)) * _A_COUNT
-    for _ in _threads(cores).map(draw, range(0, count, size)):
-        continue
+    in_parts(draw, count)
     return drawn
-
-
-@lru_cache(maxsize=1)
-def _threads(count: int) -> ThreadPoolExecutor:
-    # Kept: fresh ones would take as long as they save.
-    return ThreadPoolExecutor(count, "fedpbc-draws")
 
 
 def integer_seed(seed: int, purpose: str, first: int = 0, second: int = 0) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from fedpbc.cores import in_parts
 from fedpbc.links.scheme import Row, Setting, link_scheme
 
 __all__ = ["markov", "step"]
@@ -41,8 +42,14 @@ def step(up: Row, p: NDArray[np.float64], chance: NDArray[np.float64]) -> Row:
         >>> step(up, p, chance=np.array([0.04, 0.94, 0.96])).tolist()
         [True, True, False]
     """
-    rise, stay = _rise_and_stay(p)
-    return np.where(up, chance < stay, chance < rise)
+    after = np.empty_like(up)
+
+    def move(part: slice) -> None:
+        rise, stay = _rise_and_stay(p[part])
+        after[part] = np.where(up[part], chance[part] < stay, chance[part] < rise)
+
+    in_parts(move, len(up))
+    return after
 
 
 def _rise_and_stay(p: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

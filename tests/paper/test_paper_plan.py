@@ -86,7 +86,7 @@ def test_each_of_several_data_sets_is_found_in_one_folder(tmp_path):
         (("--data", "cifar9"), "data is 'cifar9', but should be one of"),
         (("--data", "digits,digits"), "different ones"),
         (("--data", ","), "at least one"),
-        (("--links", "carrier_pigeon"), "links.name is 'carrier_pigeon'"),
+        (("--links", "carrier_pigeon"), "links is 'carrier_pigeon'"),
         (("--algorithms", "fedpbc,nobody"), "algorithm is 'nobody'"),
         (("--algorithms", "fedpbc,fedpbc"), "different ones"),
         (("--seeds", "0,x"), "numbers separated by commas"),

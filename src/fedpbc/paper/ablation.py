@@ -22,7 +22,7 @@ __all__ = ["AXES", "run"]
 
 OPTIONS = ("data", "data_dir", "algorithms", "links", "seeds", "rounds", "jobs", "tuned")
 EVALUATE_EVERY = 10
-QUICK_ROUNDS, QUICK_SEEDS = 150, (0, 1)
+QUICK_ROUNDS, QUICK_SEEDS = 300, (0, 1)
 BASE = "base"
 
 

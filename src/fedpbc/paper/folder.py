@@ -114,7 +114,8 @@ class PaperFolder:
         for place, told in cells.items():
             if begun.get(place, told) != told and RunFolder(self.path / place).holds_run:
                 given = f"{self.path}, where {place} was begun with other options"
-                raise InputError("out", Words(given), "a new folder, or with --overwrite")
+                right = "a new folder, or with --overwrite (or is it --tuned that differs?)"
+                raise InputError("out", Words(given), right)
 
     def _clear(self) -> None:
         """Remove what was made here, and nothing else; the plan last."""
@@ -173,8 +174,6 @@ class PaperFolder:
         on_progress: Callable[[GridProgress], None],
     ) -> dict[str, str]:
         """Run what is left, the long ones first; gives what went wrong, by place."""
-        if jobs is not None and jobs < 1:
-            raise InputError("jobs", jobs, "at least 1")
         order = sorted(range(len(pending)), key=lambda k: -pending[k].run.length)
         runs = [pending[k].run for k in order]
         cells = [GridCell(self.path / run.place, run.config) for run in runs]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedpbc.comparison import Cell, Comparison
 from fedpbc.engine.memory import keep_freed_memory
-from fedpbc.errors import FedpbcError
+from fedpbc.errors import FedpbcError, InputError
 from fedpbc.paper.experiment import Wanted
 from fedpbc.paper.folder import PaperFolder
 from fedpbc.paper.plan import Group, PlannedRun
@@ -59,6 +59,8 @@ def run_planned(
     """
     from fedpbc.report.terminal import GridDisplay, GridRow
 
+    if wanted.jobs is not None and wanted.jobs < 1:
+        raise InputError("jobs", wanted.jobs, "at least 1")
     keep_freed_memory()
     folder = PaperFolder(wanted.out, experiment)
     engines = folder.check(runs, fresh=wanted.overwrite)

@@ -96,7 +96,7 @@ class Sheet:
         from rich.console import Console
         from rich.table import Table
 
-        table = Table(title=self.title, box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left")
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         for k, head in enumerate(self.head):
             # Heads of several words go one above the other: numbers decide how wide a column is.
             left = _is_name(head)
@@ -113,7 +113,7 @@ class Sheet:
         console.print(table)
         drawn: str = console.file.getvalue()  # type: ignore[attr-defined]
         text = "\n".join(line.rstrip() for line in drawn.splitlines())
-        return "\n".join([text.strip("\n"), *self.notes])
+        return "\n".join([self.title, text.strip("\n"), *self.notes])
 
     def page(self) -> PageTable:
         """For the HTML page."""

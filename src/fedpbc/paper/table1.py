@@ -30,7 +30,7 @@ __all__ = ["run"]
 OPTIONS = ("data", "data_dir", "algorithms", "links", "seeds", "rounds", "jobs", "tuned")
 LINKS = ("bernoulli", "bernoulli_varying", "markov", "markov_varying", "cyclic", "cyclic_reset")
 EVALUATE_EVERY = 10
-QUICK_ROUNDS, QUICK_SEEDS = 150, (0, 1)
+QUICK_ROUNDS, QUICK_SEEDS = 400, (0, 1)
 
 Measured = list[tuple[Group, Comparison]]
 

@@ -203,6 +203,7 @@ def show_comparison(comparison: Comparison, folder: CompareFolder) -> None:
     console.print(table)
     for note in footnotes(comparison):
         print(note)
-    print(f"written: {folder.table_path}, {folder.plot_path}, {folder.path}/comparison.json")
+    print(f"written: {folder.report_path}: the whole report; open it in a browser")
+    print(f"         {folder.table_path}, {folder.plot_path}, {folder.path}/comparison.json")
     print(f"         and a run's folder each in {folder.path}/ALGORITHM/seed-K/")
-    print("next: look at the plot; 'fedpbc list' shows what else can be compared")
+    print("next: look at the report; 'fedpbc list' shows what else can be compared")

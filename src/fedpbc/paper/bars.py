@@ -56,7 +56,7 @@ def bars(panels: Sequence[Panel], title: str) -> Figure:
     figure.legend(
         named.values(), named.keys(), loc="outside lower center", ncols=8, frameon=False, fontsize=9
     )
-    figure.suptitle(title, fontsize=12)
+    figure.suptitle(f"{title} · hatched: aided by memory", fontsize=12)
     return figure
 
 

@@ -116,10 +116,16 @@ class Sheet:
         return "\n".join([self.title, text.strip("\n"), *self.notes])
 
     def page(self) -> PageTable:
-        """For the HTML page."""
+        """For the HTML page: the best in bold, the second best underlined."""
         from fedpbc.report.page import PageTable
+        from fedpbc.report.page_tables import TableCell
 
-        rows = [[_entry(value).plain() for value in row] for row in self.rows]
+        def cell(head: str, value: Entry | str) -> TableCell:
+            entry = _entry(value)
+            kind = "text" if _is_name(head) else {1: "first", 2: "second"}.get(entry.rank, "")
+            return TableCell(entry.plain(), kind=kind)
+
+        rows = [[cell(h, v) for h, v in zip(self.head, row, strict=True)] for row in self.rows]
         return PageTable(self.title, list(self.head), rows, list(self.notes))
 
 

@@ -36,6 +36,8 @@ POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inli
 class PageTable:
     """A table that a page begins with; it can be sorted.
 
+    What stands in it is text, or a :class:`TableCell` of the kind «text», «first» or «second».
+
     Example:
         >>> PageTable("Table 2", ["algorithm", "15 %"], [["fedpbc", "150"]]).notes
         ()
@@ -43,7 +45,7 @@ class PageTable:
 
     title: str
     head: Sequence[str]
-    rows: Sequence[Sequence[str]]
+    rows: Sequence[Sequence[str | TableCell]]
     notes: Sequence[str] = ()
 
 
@@ -241,7 +243,10 @@ def left_out(runs: Sequence[ShownRun], groups: Sequence[Group]) -> str:
 def leading_table(table: PageTable) -> str:
     """A table that the page begins with."""
     rows = [
-        [TableCell(text, kind="" if k else "text") for k, text in enumerate(row)]
+        [
+            cell if isinstance(cell, TableCell) else TableCell(cell, kind="" if k else "text")
+            for k, cell in enumerate(row)
+        ]
         for row in table.rows
     ]
     notes = "".join(f'<p class="dim">{escape(note)}</p>' for note in table.notes)

@@ -12,7 +12,7 @@ import shutil
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -180,7 +180,7 @@ class PaperFolder:
         count = min(jobs or usable_cores(), len(cells))
 
         def tell(progress: GridProgress) -> None:
-            on_progress(GridProgress(order[progress.cell], progress.done, progress.accuracy))
+            on_progress(replace(progress, cell=order[progress.cell]))
 
         failures = run_grid(cells, count, tell, alone=alone(runs, count, engines)) if cells else []
         named = zip(runs, failures, strict=True)

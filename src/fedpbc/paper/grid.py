@@ -12,6 +12,7 @@ from fedpbc.errors import FedpbcError, InputError
 from fedpbc.paper.experiment import Wanted
 from fedpbc.paper.folder import PaperFolder
 from fedpbc.paper.plan import Group, PlannedRun
+from fedpbc.runs.grid import Diverged, GridProgress
 
 __all__ = ["WINDOW", "Outcome", "run_planned"]
 
@@ -51,11 +52,17 @@ class Outcome:
 
 
 def run_planned(
-    experiment: str, wanted: Wanted, runs: Sequence[PlannedRun], *, last: int | None = None
+    experiment: str,
+    wanted: Wanted,
+    runs: Sequence[PlannedRun],
+    *,
+    last: int | None = None,
+    search: bool = False,
 ) -> Outcome:
     """Run what is not finished yet; if every run failed there is nothing to show, and that is said.
 
-    ``last``: only the evaluations of so many last rounds are wanted.
+    ``last``: only the evaluations of so many last rounds are wanted. ``search``: runs that diverge
+    are expected, and not worth a line while others go on.
     """
     from fedpbc.report.terminal import GridDisplay, GridRow
 
@@ -69,7 +76,13 @@ def run_planned(
         pending = folder.pending(own)
         rows = [GridRow(p.run.label, p.run.group.rounds, p.run.weight, p.done) for p in pending]
         with GridDisplay(rows, folder.path, quiet=wanted.quiet) as display:
-            failures = folder.run(pending, wanted.jobs, engines, display.on_progress)
+
+            def tell(progress: GridProgress) -> None:
+                if search and isinstance(progress.failure, Diverged):
+                    progress = GridProgress(progress.cell, rows[progress.cell].rounds)
+                display.on_progress(progress)
+
+            failures = folder.run(pending, wanted.jobs, engines, tell)
         cells = [(run, folder.cell(run, failures.get(run.place), last=last)) for run in own]
     if all(cell.failure for _, cell in cells):
         raise FedpbcError(f"every run failed; the first: {cells[0][1].failure}")

@@ -83,7 +83,7 @@ def run(wanted: Wanted) -> Made:
     # Only the paper's view is looked at; judging the others would take longer than training.
     settings = {"views": ["server", "mean"], **wanted.settings}
     runs = planned(replace(wanted, settings=settings), groups, seeds, evaluate_every=EVALUATE_EVERY)
-    outcome = run_planned("tune", wanted, runs, last=WINDOW)
+    outcome = run_planned("tune", wanted, runs, last=WINDOW, search=True)
     algorithms = algorithms_of(wanted)
     found = {
         (base.data, name): tried_pairs(outcome, base, name) for base in bases for name in algorithms

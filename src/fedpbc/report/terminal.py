@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -21,6 +21,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 from fedpbc.comparison import Comparison
 from fedpbc.report.table import cells_of, footnotes, headings
@@ -33,6 +34,18 @@ from fedpbc.views import DEPLOYABLE, paper_view
 __all__ = ["GridDisplay", "GridRow", "RunDisplay", "show_comparison", "show_summary"]
 
 
+class ProgressOver(Progress):
+    """Progress with a line of text under it: in a narrow terminal the time left stays readable."""
+
+    line = ""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """What is drawn."""
+        yield from super().get_renderables()
+        if self.line:
+            yield Text(self.line, style="dim", no_wrap=True, overflow="ellipsis")
+
+
 class Display:
     """A progress display on standard error, only where that is a terminal."""
 
@@ -40,7 +53,7 @@ class Display:
         self.console = Console(stderr=True)
         self.live = self.console.is_terminal and not quiet
         self.quiet = quiet
-        self.progress = Progress(
+        self.progress = ProgressOver(
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
             counted,
@@ -125,6 +138,7 @@ class GridDisplay(Display):
         super().__init__(TaskProgressColumn(), quiet=quiet, speed_over_s=1800.0)
         self.rows = rows
         self.done = [row.done for row in rows]
+        self.failed = 0
         total = sum(row.weight * row.rounds for row in rows)
         # What an earlier process made is no part of the speed.
         self.overall = self.progress.add_task(
@@ -136,12 +150,20 @@ class GridDisplay(Display):
         return sum(row.weight * done for row, done in zip(self.rows, self.done, strict=True))
 
     def on_progress(self, progress: GridProgress) -> None:
-        """Some run has come further."""
-        self.done[progress.cell] = progress.done
+        """Some run has come further, or has failed."""
+        if progress.failure is not None:
+            self.failed += 1
+            self.say(f"failed: {self.rows[progress.cell].label}: {progress.failure}")
+        # Of one that has failed nothing is left to do.
+        rounds = self.rows[progress.cell].rounds
+        self.done[progress.cell] = progress.done if progress.failure is None else rounds
         accuracy = "" if progress.accuracy is None else f" {100 * progress.accuracy:.1f} %"
-        finished = sum(d >= row.rounds for row, d in zip(self.rows, self.done, strict=True))
+        ended = sum(d >= row.rounds for row, d in zip(self.rows, self.done, strict=True))
         label = self.rows[progress.cell].label
-        note = f"{label} round {progress.done}{accuracy} · {finished} finished"
+        self.progress.line = f"{label} round {progress.done}{accuracy}"
+        note = f"{ended - self.failed} finished" + (
+            f", {self.failed} failed" if self.failed else ""
+        )
         self.progress.update(self.overall, completed=self._completed(), note=note)
 
 

@@ -47,11 +47,12 @@ class GridCell:
 
 @dataclass(frozen=True)
 class GridProgress:
-    """How far one run has come: rounds done, and the last test accuracy that was found."""
+    """How far one run has come: rounds done, the last test accuracy found, or why it failed."""
 
     cell: int
     done: int
     accuracy: float | None = None
+    failure: str | None = None
 
 
 class Diverged(str):
@@ -81,6 +82,8 @@ def run_grid(
     failures: list[str | None] = [None] * len(cells)
     for k, cell in enumerate(cells[:alone]):
         failures[k] = _run_cell(k, cell, on_progress)
+        if failures[k] is not None:
+            on_progress(GridProgress(k, 0, failure=failures[k]))
     if alone >= len(cells):
         return failures
     with _workers(min(jobs, len(cells) - alone)) as (executor, messages):
@@ -97,10 +100,13 @@ def run_grid(
                 pass
             for future in [f for f in waiting if f.done()]:
                 waiting.remove(future)
+                k = futures[future]
                 try:
-                    failures[futures[future]] = future.result()
+                    failures[k] = future.result()
                 except BrokenProcessPool:
-                    failures[futures[future]] = "its process was killed; resume to run it again"
+                    failures[k] = "its process was killed; resume to run it again"
+                if failures[k] is not None:
+                    on_progress(GridProgress(k, 0, failure=failures[k]))
     return failures
 
 

@@ -49,7 +49,14 @@ CASES = {
 }
 PLACES = ("sync", "before rename", "after rename", "half a file", "half a line", "half a report")
 DISK = ("--reported", "disk")
-RESULTS = {".lock", "config.toml", "metrics.jsonl", "final.safetensors", "summary.json"}
+RESULTS = {
+    ".lock",
+    "config.toml",
+    "fleet.safetensors",
+    "metrics.jsonl",
+    "final.safetensors",
+    "summary.json",
+}
 
 
 @pytest.fixture(scope="module")

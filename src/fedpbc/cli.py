@@ -15,6 +15,9 @@ from fedpbc.errors import FedpbcError, InputError
 from fedpbc.given import gathered
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fedpbc.report.found import ShownRun
     from fedpbc.runs.compare import CompareFolder, ComparePlan
 
 __all__ = ["app", "main"]
@@ -68,8 +71,17 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, an
 Jobs = Annotated[int | None, default("Runs side by side", "one for each core")]
 
 
-PAPER_IDS = ("fig2", "fig3", "fig5", "fig6", "table1", "table2", "ablation", "tune")
-"""As in fedpbc.paper, which takes a while to import."""
+PAPER_IDS = {
+    "fig2": "what FedAvg converges to when one of two links gets better: formula and simulation",
+    "fig3": "quadratics: how far the server's model stays from the optimum",
+    "fig5": "the classes' rates r and the histogram of p_i",
+    "fig6": "who gets through when: every link scheme, four probabilities",
+    "table1": "accuracy of seven algorithms over six link schemes on three data sets",
+    "table2": "the first round in which each algorithm reaches an accuracy",
+    "ablation": "accuracy against α, γ, δ and σ₀, one at a time",
+    "tune": "the paper's grid search over η_0 and η_g; the tables use what it chooses",
+}
+"""As in fedpbc.paper, which takes a while to import; a test keeps them the same."""
 
 
 def show_version(wanted: bool) -> None:
@@ -188,6 +200,11 @@ def resume(
     from fedpbc.runs import RunFolder, resume_run
     from fedpbc.runs.compare import CompareFolder
 
+    if (folder / "plan.toml").is_file():
+        from fedpbc.paper.folder import read_plan
+
+        if (plan := read_plan(folder)) is not None:
+            raise InputError("folder", str(folder), f"left to its own command: {plan['command']}")
     comparison = CompareFolder(folder)
     if comparison.holds_comparison:
         run_comparison(comparison, comparison.load_plan(), jobs, as_json)
@@ -201,7 +218,10 @@ def resume(
     show_run(summary, folder, as_json)
 
 
-@app.command()
+@app.command(
+    no_args_is_help=True,
+    epilog="\n\n".join(f"{name}: {what}." for name, what in PAPER_IDS.items()),
+)
 def paper(
     experiment: Annotated[str, typer.Argument(metavar="ID", help=f"{', '.join(PAPER_IDS)}.")],
     quick: Annotated[
@@ -219,6 +239,9 @@ def paper(
     device: Device = None,
     plugin: Plugin = None,
     set_: Set = None,
+    tuned: Annotated[
+        str | None, default("File of 'tune', or no", "paper/tune/chosen.toml if it is there")
+    ] = None,
     out: Annotated[Path | None, default("Folder", "paper/ID")] = None,
     jobs: Jobs = None,
     overwrite: Overwrite = False,
@@ -228,31 +251,76 @@ def paper(
     general = {"engine": engine, "workers": workers, "ray_address": ray_address, "device": device}
     settings = gathered(None, set_, {**general, "plugin": plugin})
     from fedpbc.given import separated
-    from fedpbc.paper import Wanted, make
+    from fedpbc.paper import Wanted, default_folder, make
 
-    folder = out or Path("paper") / (f"{experiment}-quick" if quick else experiment)
+    if experiment not in PAPER_IDS:
+        from fedpbc.options import nearest
+
+        raise InputError("ID", experiment, nearest(experiment, PAPER_IDS))
+    folder = out or default_folder(experiment, quick)
     wanted = Wanted(
         out=folder,
         quick=quick,
-        data=data and separated("data", data, str),
+        data=None if data is None else separated("data", data, str),
         data_dir=data_dir,
-        algorithms=algorithms and separated("algorithms", algorithms, str),
-        links=links and separated("links", links, str),
-        seeds=seeds and separated("seeds", seeds, int),
+        algorithms=None if algorithms is None else separated("algorithms", algorithms, str),
+        links=None if links is None else separated("links", links, str),
+        seeds=None if seeds is None else separated("seeds", seeds, int),
         rounds=rounds,
         jobs=jobs,
         settings=settings,
         overwrite=overwrite,
         quiet=as_json,
+        tuned=tuned,
     )
+    working_in(folder, "the same command goes on")
     made = make(experiment, wanted)
     if as_json:
         print(json.dumps(made.numbers, indent=2))
     else:
         print(made.text)
         print(f"written: {', '.join(map(str, made.written))}")
+        if made.next:
+            print(f"next: {made.next}")
     if made.failed:
         raise FedpbcError(f"{len(made.failed)} failed, such as {made.failed[0]}")
+
+
+@app.command()
+def report(
+    folders: Annotated[
+        list[Path],
+        typer.Argument(metavar="FOLDER…", help="With runs in it: a run's, a comparison's, any."),
+    ],
+    out: Annotated[Path | None, default("The page", "FOLDER/report.html")] = None,
+    title: Annotated[str | None, default("Of the page", "the folder's name")] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Keep it current until all runs have ended.")
+    ] = False,
+) -> None:
+    """Make one HTML page about any runs, finished or not; it opens from disk."""
+    from fedpbc.report.watch import report as write_report
+    from fedpbc.report.watch import watch as keep_current
+
+    place = out or (folders[0] / "report.html" if len(folders) == 1 else Path("report.html"))
+    heading = title or ", ".join(folder.resolve().name for folder in folders)
+    if not watch:
+        runs = write_report(folders, place, heading)
+        print(f"written: {place} ({told(runs)})")
+        return
+
+    def on_change(runs: Sequence[ShownRun]) -> None:
+        print(f"{place}: {told(runs)}", flush=True)
+
+    ended = keep_current(folders, place, heading, on_change=on_change)
+    print(f"written: {place} ({'all runs have ended' if ended else 'no longer watching'})")
+
+
+def told(runs: Sequence[ShownRun]) -> str:
+    """How far runs are, in few words."""
+    states = [run.state for run in runs]
+    counted = [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
+    return f"{', '.join(counted)}; round {max((run.done for run in runs), default=0):,}"
 
 
 @app.command(name="list")
@@ -283,17 +351,24 @@ def run_comparison(
     overwrite: bool = False,
 ) -> None:
     """Run a comparison with a progress display, and show what came of it."""
+    from fedpbc.algorithms import find_algorithm
     from fedpbc.cores import usable_cores
-    from fedpbc.report.terminal import GridDisplay, show_comparison
+    from fedpbc.report.terminal import GridDisplay, GridRow, show_comparison
     from fedpbc.report.write import write_comparison
 
     if jobs is not None and jobs < 1:
         raise InputError("jobs", jobs, "at least 1")
     cells = folder.cells(plan)
     count = min(jobs or usable_cores(), len(cells))
+    rounds = plan.first().general.rounds
+    # Where everyone trains a round takes about ten times as long.
+    rows = [
+        GridRow(f"{name} seed {k}", rounds, 10 if find_algorithm(name).everyone_trains else 1)
+        for name, k, _ in cells
+    ]
     with folder.opened(plan, overwrite=overwrite):
         working_in(folder.path)
-        with GridDisplay(cells, folder.path, quiet=as_json) as display:
+        with GridDisplay(rows, folder.path, quiet=as_json) as display:
             comparison = folder.run(plan, count, display.on_progress)
         write_comparison(comparison, folder, plan)
     if as_json:
@@ -309,15 +384,15 @@ def run_comparison(
         )
 
 
-_working_in: list[Path] = []
+_working_in: list[tuple[Path, str]] = []
 
 
-def working_in(path: Path) -> None:
+def working_in(path: Path, going_on: str | None = None) -> None:
     """Training begins: remember the folder, for what is said when the command is interrupted."""
     from fedpbc.engine.memory import keep_freed_memory
 
     keep_freed_memory()
-    _working_in[:] = [path]
+    _working_in[:] = [(path, going_on or f"'fedpbc resume {path}' goes on")]
 
 
 def show_run(summary: dict[str, Any], path: Path, as_json: bool) -> None:
@@ -374,8 +449,8 @@ def main() -> None:
         where = f"{error.filename}: " if error.filename else ""
         sys.exit(complain(f"{where}{error.strerror or error}", 2))
     if code == INTERRUPTED:
-        begun = [path for path in _working_in if path.exists()]
-        hint = f"; 'fedpbc resume {begun[0]}' goes on" if begun else "; nothing was written"
+        begun = [going_on for path, going_on in _working_in if path.exists()]
+        hint = f"; {begun[0]}" if begun else "; nothing was written"
         complain(f"interrupted{hint}", INTERRUPTED)
     sys.exit(code if isinstance(code, int) else 0)
 

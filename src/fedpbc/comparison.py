@@ -12,9 +12,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedpbc.algorithms import PAPER_ALGORITHMS, Algorithm, find_algorithm, register_algorithm
+from fedpbc.algorithms import (
+    ALGORITHMS,
+    PAPER_ALGORITHMS,
+    Algorithm,
+    find_algorithm,
+    register_algorithm,
+)
 from fedpbc.errors import DivergedError, InputError
-from fedpbc.views import DEPLOYABLE, models_on_server, paper_view
+from fedpbc.views import DEPLOYABLE, cost_of, paper_view
 
 if TYPE_CHECKING:
     from fedpbc.tasks import Task
@@ -61,6 +67,7 @@ class Cell:
         clients: m.
         metrics: a line for every evaluation.
         failure: what went wrong, if it did.
+        cost: as in a run's summary; for an algorithm that is not known here.
 
     Example:
         >>> Cell("fedavg", seed=0, failure="it diverged").metrics
@@ -72,6 +79,7 @@ class Cell:
     clients: int = 0
     metrics: Sequence[Mapping[str, Any]] = ()
     failure: str | None = None
+    cost: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -102,8 +110,16 @@ class Row:
     local_steps: int
     uploads: int
     models_on_server: int | None
-    models_on_client: int
+    models_on_client: int | None
     best_deployable: bool = False
+
+
+UNKNOWN_COST: Mapping[str, Any] = {
+    "models_on_server": {},
+    "models_on_client": None,
+    "vectors_per_upload": 1,
+    "memory_aided": False,
+}
 
 
 class Comparison:
@@ -172,7 +188,7 @@ class Comparison:
         return found
 
     def _row(self, algorithm: str, view: str, cells: Sequence[Cell]) -> Row:
-        kind, clients = find_algorithm(algorithm), cells[0].clients
+        cost = self.cost_of(algorithm)
 
         def spread(value: Value) -> Spread | None:
             values = [self.tail(cell, view, value) for cell in cells]
@@ -190,9 +206,21 @@ class Comparison:
             loss=loss,
             local_steps=round(statistics.fmean(c.metrics[-1]["local_steps"] for c in cells)),
             uploads=round(statistics.fmean(c.metrics[-1]["uploads"] for c in cells)),
-            models_on_server=models_on_server(kind, view, clients),
-            models_on_client=kind.models_on_client,
+            models_on_server=cost["models_on_server"].get(view),
+            models_on_client=cost["models_on_client"],
         )
+
+    def cost_of(self, algorithm: str) -> Mapping[str, Any]:
+        """What an algorithm keeps and sends: as it says, or as its runs' summaries say.
+
+        A run may be of an algorithm that only the program knew that made it.
+        """
+        cells = self.of(algorithm) or [c for c in self.cells if c.algorithm == algorithm]
+        kind = ALGORITHMS.get(algorithm)
+        if kind is None:
+            return next((c.cost for c in cells if c.cost is not None), None) or UNKNOWN_COST
+        views = cells[0].metrics[-1]["views"] if cells[0].metrics else ()
+        return cost_of(kind, cells[0].clients, tuple(views))
 
     def curve(
         self, algorithm: str, view: str, key: str = "test_accuracy"

@@ -8,6 +8,7 @@ clients have models of their own, ``mean`` is the mean of them all, which only a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from fedpbc.algorithms.algorithm import Algorithm
 from fedpbc.errors import InputError
@@ -66,3 +67,19 @@ def models_on_server(algorithm: type[Algorithm], view: str, clients: int) -> int
     if view not in DEPLOYABLE:
         return None
     return algorithm.models_on_server(clients) + {"averaged": 1, "reported": clients}.get(view, 0)
+
+
+def cost_of(algorithm: type[Algorithm], clients: int, views: tuple[str, ...]) -> dict[str, Any]:
+    """How many models the server keeps for each view, and each client.
+
+    Example:
+        >>> from fedpbc.algorithms import MIFA
+        >>> cost_of(MIFA, 100, ("server", "averaged"))["models_on_server"]
+        {'server': 101, 'averaged': 102}
+    """
+    return {
+        "models_on_server": {view: models_on_server(algorithm, view, clients) for view in views},
+        "models_on_client": algorithm.models_on_client,
+        "vectors_per_upload": algorithm.vectors_per_upload,
+        "memory_aided": algorithm.memory_aided,
+    }

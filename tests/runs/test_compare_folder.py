@@ -50,6 +50,7 @@ def test_it_leaves_a_table_a_plot_and_every_run(compared):
         "comparison.json",
         "table.md",
         "accuracy.png",
+        "report.html",
         "fedpbc",
         "fedavg",
         "mifa",
@@ -59,7 +60,7 @@ def test_it_leaves_a_table_a_plot_and_every_run(compared):
         # Nobody resumes a finished cell.
         assert list((folder / cell).glob("checkpoint-*")) == []
     assert (folder / "accuracy.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
-    for name in ("table.md", "accuracy.png", "comparison.json"):
+    for name in ("table.md", "accuracy.png", "comparison.json", "report.html"):
         assert str(folder / name) in said
     assert "next:" in said
 
@@ -137,7 +138,7 @@ def test_an_interrupted_comparison_goes_on_without_running_anything_twice(
 ):
     folder = tmp_path / "begun"
     shutil.copytree(compared[0], folder)
-    for name in ("comparison.json", "table.md", "accuracy.png"):
+    for name in ("comparison.json", "table.md", "accuracy.png", "report.html"):
         (folder / name).unlink()
     gone = random.Random(2).sample(CELLS, 2)
     shutil.rmtree(folder / gone[0])
@@ -159,9 +160,11 @@ def test_an_interrupted_comparison_goes_on_without_running_anything_twice(
 def test_a_finished_comparison_resumed_shows_its_table_again(compared, tmp_path):
     folder = tmp_path / "done"
     shutil.copytree(compared[0], folder)
-    before = {k: v for k, v in content(folder).items() if k != "accuracy.png"}
+    # The report names the folder.
+    made = {"accuracy.png", "report.html"}
+    before = {k: v for k, v in content(folder).items() if k not in made}
     ended = ran("resume", folder, "--jobs", 1)
-    assert {k: v for k, v in content(folder).items() if k != "accuracy.png"} == before
+    assert {k: v for k, v in content(folder).items() if k not in made} == before
     assert "fedpbc" in ended.out
 
 

@@ -25,6 +25,7 @@ def run(tmp_path_factory):
 
 def test_a_run_leaves_these_files(run):
     names = {"config.toml", "metrics.jsonl", "final.safetensors", "summary.json", ".lock"}
+    names.add("fleet.safetensors")
     assert {p.name for p in run.iterdir() if not p.name.startswith("checkpoint-")} == names
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from commandline import COMMAND, DIGITS, assert_same_run, ran
 from fedpbc.runs import RunFolder
-from fedpbc.runs.grid import GridCell, run_grid
+from fedpbc.runs.grid import Diverged, GridCell, long_ones_alone, run_grid
 
 GIVEN = {"data": "digits", "clients": 8, "rounds": 6, "links": {"name": "bernoulli", "p": 0.5}}
 
@@ -38,6 +38,8 @@ def test_a_cell_that_fails_says_why_and_the_others_go_on(tmp_path):
         cells(tmp_path, wild, {}, {"algorithm": "nobody"}), 1, lambda _: None
     )
     assert "diverged in round 0" in first
+    assert isinstance(first, Diverged)
+    assert not isinstance(third, Diverged)
     assert second is None
     assert "algorithm is 'nobody'" in third
 
@@ -51,6 +53,33 @@ def test_what_is_finished_is_not_run_again(tmp_path):
     assert run_grid(grid, 1, told.append) == [None, None]
     assert (summary.stat().st_ino, summary.stat().st_mtime_ns) == before
     assert all(p.done == 6 for p in told if p.cell == 0)
+
+
+def test_the_first_may_have_the_machine_to_themselves_and_give_the_same(tmp_path):
+    grid = cells(tmp_path / "a", {}, {"algorithm": "fedavg"}, {"algorithm": "mifa"})
+    told = []
+    assert run_grid(grid, 2, told.append, alone=1) == [None] * 3
+    assert {p.cell for p in told if p.done == 6} == {0, 1, 2}
+    # The first was done before any other began.
+    assert [p.cell for p in told][: sum(p.cell == 0 for p in told)] == [0] * sum(
+        p.cell == 0 for p in told
+    )
+    one = cells(tmp_path / "b", {}, {"algorithm": "fedavg"}, {"algorithm": "mifa"})
+    run_grid(one, 1, lambda _: None)
+    for alone, serial in zip(grid, one, strict=True):
+        assert_same_run(alone.path, serial.path)
+
+
+def test_long_runs_go_alone_only_where_cores_would_stand_idle():
+    short = [1] * 6
+    assert long_ones_alone([10, *short], 2, 1) == 1
+    assert long_ones_alone([10, 10, 10, *short * 3], 2, 3) == 0
+    # Two of three side by side, and then one for which there are not enough short ones.
+    assert long_ones_alone([10, 10, 10, *short], 2, 3) == 1
+    assert long_ones_alone([10, *short], 1, 1) == 0
+    # Where none can be shared among cores there is nothing to be done.
+    assert long_ones_alone([10, *short], 2, 0) == 0
+    assert long_ones_alone([], 2, 0) == 0
 
 
 def test_whoever_listens_may_stop_it(tmp_path):

@@ -118,6 +118,11 @@ class PoolEngine:
         self._dead_at_start = 0
         self._broken: FedpbcError | None = None
 
+    def processes(self) -> list[int]:
+        """The numbers of its processes."""
+        with self._changed:
+            return [worker.process.pid for worker in self._crew]
+
     def submit(self, segment: Segment) -> None:
         """Take on a segment; it begins as soon as a worker is free."""
         with self._changed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -43,6 +43,8 @@ class Setting:
     base_probabilities: NDArray[np.float64] | None = None
     stream: str = "uplink"
     option: str = "links"
+    asked: bool = field(default=False, init=False, repr=False)
+    """Whether the scheme has looked at p; one that never does gets through by other rules."""
 
     def __post_init__(self) -> None:
         for name, number in (("clients", self.clients), ("rounds", self.rounds)):
@@ -70,6 +72,7 @@ class Setting:
         if self.base_probabilities is None:
             right = "given: this task has no classes to draw probabilities from"
             raise InputError(f"{self.option}.p", Words("missing"), right)
+        object.__setattr__(self, "asked", True)
         return self.base_probabilities
 
     def uniform(self, t: int) -> NDArray[np.float64]:

@@ -32,9 +32,15 @@ class Timetable:
     """
 
     def __init__(
-        self, packed: NDArray[np.uint8], clients: int, rerun: Callable[[], Rows] | None = None
+        self,
+        packed: NDArray[np.uint8],
+        clients: int,
+        rerun: Callable[[], Rows] | None = None,
+        base_probabilities: NDArray[np.float64] | None = None,
     ) -> None:
         self.clients, self.rounds = clients, len(packed)
+        # p_i, where the scheme goes by it; only for showing.
+        self.base_probabilities = base_probabilities
         self._packed = packed
         # Yields (row, p) once more; none for schemes that say nothing of probabilities.
         self._rerun = rerun
@@ -80,7 +86,8 @@ class Timetable:
         if len(told) > 1:
             given = Words("rows with and without probabilities")
             raise InputError(name, given, "either the one or the other")
-        return cls(packed, setting.clients, run if True in told else None)
+        base = setting.base_probabilities if setting.asked else None
+        return cls(packed, setting.clients, run if True in told else None, base)
 
     def up(self, t: int) -> Row:
         """Whether each client's link is up in round ``t``.
@@ -133,17 +140,29 @@ class Timetable:
         """
         return sha256(self._packed.tobytes()).hexdigest()
 
-    def shares(self) -> NDArray[np.float64]:
-        """Each client's share of rounds in which it gets through.
+    def shares(self, clients: int | None = None) -> NDArray[np.float64]:
+        """Each client's share of rounds in which it gets through, or each of the first clients'.
 
         Example:
             >>> from_table([[1, 0], [1, 1]]).shares().tolist()
             [1.0, 0.5]
         """
-        counts = np.zeros(self.clients, dtype=np.int64)
-        for t in range(self.rounds):
-            counts += self.up(t)
+        count = self.clients if clients is None else min(clients, self.clients)
+        counts = np.zeros(count, dtype=np.int64)
+        for row in self._packed[:, : -(-count // 8)]:
+            counts += np.unpackbits(row, count=count)
         return counts / self.rounds
+
+    def block(self, rounds: int, clients: int) -> NDArray[np.bool_]:
+        """The first rounds of the first clients, or as many as there are.
+
+        Example:
+            >>> from_table([[1, 0], [1, 1]]).block(rounds=1, clients=9)
+            array([[ True, False]])
+        """
+        count = min(clients, self.clients)
+        packed = np.ascontiguousarray(self._packed[:rounds, : -(-count // 8)])
+        return np.unpackbits(packed, axis=1, count=count).view(np.bool_)
 
     def probabilities(self, start: int = 0) -> Iterator[NDArray[np.float64]]:
         """p_i^t for t = start, start + 1, …: what ``fedavg_known`` divides by.

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from fedpbc.paper.experiment import EXPERIMENTS, Made, Wanted, make
+from fedpbc.paper.experiment import EXPERIMENTS, Made, Wanted, default_folder, make
 
-__all__ = ["EXPERIMENTS", "Made", "Wanted", "make"]
+__all__ = ["EXPERIMENTS", "Made", "Wanted", "default_folder", "make"]

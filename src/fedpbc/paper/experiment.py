@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Any
 from fedpbc.errors import InputError, Words
 from fedpbc.options import nearest
 
-__all__ = ["EXPERIMENTS", "Made", "Wanted", "make"]
+__all__ = ["EXPERIMENTS", "Made", "Wanted", "default_folder", "make"]
 
 EXPERIMENTS = {
     "fig2": "what FedAvg converges to when one of two links gets better: formula and simulation",
@@ -25,7 +27,7 @@ EXPERIMENTS = {
 }
 """Each is a module here of the same name."""
 
-NARROWING = ("data", "data_dir", "algorithms", "links", "seeds", "rounds", "jobs")
+NARROWING = ("data", "data_dir", "algorithms", "links", "seeds", "rounds", "jobs", "tuned")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +46,7 @@ class Wanted:
         jobs: runs side by side.
         settings: further options of every run, such as plugins, engine or device.
         quiet: no progress display.
+        tuned: a file of step sizes that «tune» chose, or «no»; unless given it is looked for.
 
     Example:
         >>> Wanted(out=Path("paper/fig2")).quick
@@ -62,6 +65,56 @@ class Wanted:
     settings: dict[str, Any] = field(default_factory=dict)
     overwrite: bool = False
     quiet: bool = False
+    tuned: str | None = None
+
+    def command(self, name: str) -> str:
+        """The command that makes the same.
+
+        Example:
+            >>> Wanted(out=Path("a b"), quick=True, seeds=[0, 1]).command("table1")
+            "fedpbc paper table1 --quick --seeds 0,1 --out 'a b'"
+        """
+        words = ["fedpbc", "paper", name, *(["--quick"] if self.quick else [])]
+        for option in ("data", "data_dir", "algorithms", "links", "seeds", "rounds", "tuned"):
+            value = getattr(self, option)
+            if value is not None:
+                several = isinstance(value, list | tuple)
+                words += [
+                    f"--{option.replace('_', '-')}",
+                    ",".join(map(str, value)) if several else str(value),
+                ]
+        settings = dict(self.settings)
+        for plugin in settings.pop("plugins", None) or ():
+            words += ["--plugin", str(plugin)]
+        for key, value in flat(settings):
+            words += ["--set", f"{key}={value_as_toml(value)}"]
+        if self.out != default_folder(name, self.quick):
+            words += ["--out", str(self.out)]
+        return shlex.join(words)
+
+
+def default_folder(name: str, quick: bool) -> Path:
+    """Where an experiment goes unless told otherwise.
+
+    Example:
+        >>> default_folder("table1", quick=True).as_posix()
+        'paper/table1-quick'
+    """
+    return Path("paper") / (f"{name}-quick" if quick else name)
+
+
+def flat(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested settings as keys with dots."""
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value
+
+
+def value_as_toml(value: Any) -> str:
+    """A value as --set takes it; a word needs no quotes."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 @dataclass(frozen=True)
@@ -73,6 +126,7 @@ class Made:
         numbers: the same for machines.
         written: the files to look at, the most interesting first.
         failed: what went wrong while the rest went on, a line each.
+        next: what to do next, in one line.
 
     Example:
         >>> Made("0.5", {"p": 0.5}, [Path("fig2.png")]).failed
@@ -83,6 +137,7 @@ class Made:
     numbers: dict[str, Any]
     written: Sequence[Path]
     failed: Sequence[str] = ()
+    next: str = ""
 
 
 def make(name: str, wanted: Wanted) -> Made:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["plot_comparison", "save_figure"]
+__all__ = ["comparison_figure", "plot_comparison", "save_figure"]
 
 # Okabe and Ito's colours and two of Tol's, apart for the colour-blind; dashes and markers tell them
 # apart in grey. As many as there are algorithms.
@@ -47,6 +48,17 @@ MARKERS = "osD^vPX*<>"
 
 def plot_comparison(comparison: Comparison, path: Path, title: str) -> None:
     """Write a picture: the paper's views on the left, the best deployable ones on the right."""
+    figure = comparison_figure(comparison, title)
+    write_atomically(path, lambda place: figure.savefig(place, format="png", dpi=150))
+
+
+def comparison_figure(
+    comparison: Comparison, title: str, *, levels: Sequence[float] = ()
+) -> Figure:
+    """Accuracy over rounds: the paper's views on the left, the best deployable ones on the right.
+
+    ``levels`` are accuracies in per cent that are to be told apart, as thin lines.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
@@ -60,6 +72,8 @@ def plot_comparison(comparison: Comparison, path: Path, title: str) -> None:
         (left, "the view that the paper shows", comparison.paper_view),
         (right, "the best view that a server could deploy", comparison.best_deployable),
     ):
+        for level in levels:
+            axes.axhline(level, color="#555555", linewidth=0.8, linestyle=(0, (1, 3)), zorder=0)
         for algorithm in comparison.algorithms:
             view = choose(algorithm) if comparison.of(algorithm) else None
             if view is not None:
@@ -77,7 +91,7 @@ def plot_comparison(comparison: Comparison, path: Path, title: str) -> None:
     seeds = len({cell.seed for cell in comparison.cells})
     band = f"bands: ± one deviation over {seeds} seeds" if seeds > 1 else "one seed"
     figure.suptitle(f"{title} · {band}", fontsize=12)
-    write_atomically(path, lambda place: figure.savefig(place, format="png", dpi=150))
+    return figure
 
 
 def save_figure(figure: Figure, path: Path) -> list[Path]:
@@ -87,9 +101,7 @@ def save_figure(figure: Figure, path: Path) -> list[Path]:
         place = path.with_name(f"{path.name}.{kind}")
         # Without a date, so that the same numbers make the same file.
         metadata = {"CreationDate": None} if kind == "pdf" else None
-        write_atomically(
-            place, lambda p, k=kind, d=metadata: figure.savefig(p, format=k, dpi=150, metadata=d)
-        )
+        write_atomically(place, partial(figure.savefig, format=kind, dpi=150, metadata=metadata))
         written.append(place)
     return written
 

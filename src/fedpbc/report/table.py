@@ -29,22 +29,23 @@ def headings(rows: Sequence[Row]) -> list[str]:
     return ["algorithm", "view", "test loss", *HEADER[5:]]
 
 
-def cells_of(row: Row) -> list[str]:
-    """A row as text."""
-    aided = "†" if find_algorithm(row.algorithm).memory_aided else ""
+def cells_of(row: Row, aided: bool | None = None) -> list[str]:
+    """A row as text; ``aided`` says whether by memory, where the algorithm is not known here."""
+    if aided is None:
+        aided = find_algorithm(row.algorithm).memory_aided
     view = row.view + ("*" if row.best_deployable else "")
     judged = [str(spread or "–") for spread in (row.test, row.train, row.worst_class)]
     if row.test is None:
         deviation = f" ± {row.loss.deviation:.3g}" if row.loss.seeds > 1 else ""
         judged = [f"{row.loss.mean:.5g}{deviation}"]
     return [
-        row.algorithm + aided,
+        row.algorithm + ("†" if aided else ""),
         view,
         *judged,
         f"{row.local_steps:,}",
         f"{row.uploads:,}",
         "–" if row.models_on_server is None else f"{row.models_on_server:,}",
-        str(row.models_on_client),
+        "–" if row.models_on_client is None else str(row.models_on_client),
     ]
 
 
@@ -61,9 +62,9 @@ def footnotes(comparison: Comparison) -> list[str]:
     if any(row.train is not None for row in comparison.rows()):
         notes.append("train % is judged on a part of the training samples (data.train_samples).")
     for name in comparison.algorithms:
-        if (vectors := find_algorithm(name).vectors_per_upload) > 1:
+        if (vectors := comparison.cost_of(name)["vectors_per_upload"]) > 1:
             notes.append(f"{name} sends {vectors} vectors of the model's size an upload.")
-    if any(find_algorithm(name).memory_aided for name in comparison.algorithms):
+    if any(comparison.cost_of(name)["memory_aided"] for name in comparison.algorithms):
         notes.append("† aided by memory or known statistics.")
     if comparison.failed:
         notes.append("an algorithm with failed runs shows the seeds that finished:")

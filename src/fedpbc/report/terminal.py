@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -20,28 +21,39 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
-from fedpbc.algorithms import find_algorithm
 from fedpbc.comparison import Comparison
 from fedpbc.report.table import cells_of, footnotes, headings
 from fedpbc.runs.compare import CompareFolder
-from fedpbc.runs.config import General
-from fedpbc.runs.grid import GridCell, GridProgress
+from fedpbc.runs.grid import GridProgress
 from fedpbc.runs.start import Watcher
 from fedpbc.simulation import Metrics
 from fedpbc.views import DEPLOYABLE, paper_view
 
-__all__ = ["GridDisplay", "RunDisplay", "show_comparison", "show_summary"]
+__all__ = ["GridDisplay", "GridRow", "RunDisplay", "show_comparison", "show_summary"]
+
+
+class ProgressOver(Progress):
+    """Progress with a line of text under it: in a narrow terminal the time left stays readable."""
+
+    line = ""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """What is drawn."""
+        yield from super().get_renderables()
+        if self.line:
+            yield Text(self.line, style="dim", no_wrap=True, overflow="ellipsis")
 
 
 class Display:
     """A progress display on standard error, only where that is a terminal."""
 
-    def __init__(self, counted: ProgressColumn, *, quiet: bool) -> None:
+    def __init__(self, counted: ProgressColumn, *, quiet: bool, speed_over_s: float = 30.0) -> None:
         self.console = Console(stderr=True)
         self.live = self.console.is_terminal and not quiet
         self.quiet = quiet
-        self.progress = Progress(
+        self.progress = ProgressOver(
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
             counted,
@@ -52,6 +64,7 @@ class Display:
             console=self.console,
             transient=True,
             disable=not self.live,
+            speed_estimate_period=speed_over_s,
         )
 
     def __enter__(self) -> Self:
@@ -106,32 +119,52 @@ def short(view: str, metrics: Metrics) -> str:
     return f"{view} loss {found.test_loss:.4g}"
 
 
-class GridDisplay(Display):
-    """How a grid of runs goes."""
+@dataclass(frozen=True)
+class GridRow:
+    """One run of a grid as it is shown: how long a round takes beside others, and rounds done."""
 
-    def __init__(
-        self, cells: Sequence[tuple[str, int, GridCell]], path: Path, *, quiet: bool
-    ) -> None:
-        # Rounds are weighted here, so their number would tell nobody anything.
-        super().__init__(TaskProgressColumn(), quiet=quiet)
-        self.cells = cells
-        self.rounds = int(cells[0][2].config.get("rounds", General.rounds))
-        # Where everyone trains a round takes about ten times as long.
-        self.weights = [10 if find_algorithm(n).everyone_trains else 1 for n, *_ in cells]
-        total = self.rounds * sum(self.weights)
-        self.done = [0] * len(cells)
-        self.overall = self.progress.add_task(f"{len(cells)} runs", total=total, note="")
+    label: str
+    rounds: int
+    weight: int = 1
+    done: int = 0
+
+
+class GridDisplay(Display):
+    """How a grid of runs goes, and when all of it will be done."""
+
+    def __init__(self, rows: Sequence[GridRow], path: Path, *, quiet: bool) -> None:
+        # Rounds are weighted here, so their number would tell nobody anything. Runs differ: only
+        # over many minutes does their speed say when the last will be done.
+        super().__init__(TaskProgressColumn(), quiet=quiet, speed_over_s=1800.0)
+        self.rows = rows
+        self.done = [row.done for row in rows]
+        self.failed = 0
+        total = sum(row.weight * row.rounds for row in rows)
+        # What an earlier process made is no part of the speed.
+        self.overall = self.progress.add_task(
+            f"{len(rows)} runs", total=total, completed=self._completed(), note=""
+        )
         self.say(f"running in {path}")
 
+    def _completed(self) -> int:
+        return sum(row.weight * done for row, done in zip(self.rows, self.done, strict=True))
+
     def on_progress(self, progress: GridProgress) -> None:
-        """Some run has come further."""
-        self.done[progress.cell] = progress.done
-        completed = sum(w * d for w, d in zip(self.weights, self.done, strict=True))
-        name, seed, _ = self.cells[progress.cell]
+        """Some run has come further, or has failed."""
+        if progress.failure is not None:
+            self.failed += 1
+            self.say(f"failed: {self.rows[progress.cell].label}: {progress.failure}")
+        # Of one that has failed nothing is left to do.
+        rounds = self.rows[progress.cell].rounds
+        self.done[progress.cell] = progress.done if progress.failure is None else rounds
         accuracy = "" if progress.accuracy is None else f" {100 * progress.accuracy:.1f} %"
-        finished = sum(d >= self.rounds for d in self.done)
-        note = f"{name} seed {seed} round {progress.done}{accuracy} · {finished} finished"
-        self.progress.update(self.overall, completed=completed, note=note)
+        ended = sum(d >= row.rounds for row, d in zip(self.rows, self.done, strict=True))
+        label = self.rows[progress.cell].label
+        self.progress.line = f"{label} round {progress.done}{accuracy}"
+        note = f"{ended - self.failed} finished" + (
+            f", {self.failed} failed" if self.failed else ""
+        )
+        self.progress.update(self.overall, completed=self._completed(), note=note)
 
 
 def show_summary(summary: dict[str, Any], path: Path) -> None:
@@ -192,6 +225,7 @@ def show_comparison(comparison: Comparison, folder: CompareFolder) -> None:
     console.print(table)
     for note in footnotes(comparison):
         print(note)
-    print(f"written: {folder.table_path}, {folder.plot_path}, {folder.path}/comparison.json")
+    print(f"written: {folder.report_path}: the whole report; open it in a browser")
+    print(f"         {folder.table_path}, {folder.plot_path}, {folder.path}/comparison.json")
     print(f"         and a run's folder each in {folder.path}/ALGORITHM/seed-K/")
-    print("next: look at the plot; 'fedpbc list' shows what else can be compared")
+    print("next: look at the report; 'fedpbc list' shows what else can be compared")

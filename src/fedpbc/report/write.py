@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 from fedpbc.comparison import Comparison
+from fedpbc.report.page import write_page
 from fedpbc.report.plot import plot_comparison
 from fedpbc.report.table import markdown_table
 from fedpbc.runs.atomic import write_atomically
@@ -14,9 +16,15 @@ __all__ = ["write_comparison"]
 
 
 def write_comparison(comparison: Comparison, folder: CompareFolder, plan: ComparePlan) -> None:
-    """Write comparison.json, table.md and accuracy.png."""
+    """Write comparison.json, table.md, accuracy.png and report.html."""
     write_atomically(folder.json_path, json.dumps(comparison.as_dict(), indent=2) + "\n")
     write_atomically(folder.table_path, markdown_table(comparison))
     config = plan.first()
     what = config.task.name if config.task.name == "quadratic" else config.data.name
     plot_comparison(comparison, folder.plot_path, f"{what} · {config.links['name']}")
+    write_page(
+        folder.report_path,
+        [cell.path for *_, cell in folder.cells(plan)],
+        title=f"Comparison: {what} · {config.links['name']}",
+        commands=[f"fedpbc compare {shlex.quote(str(folder.plan_path))} --out NEW-FOLDER"],
+    )

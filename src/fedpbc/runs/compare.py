@@ -3,7 +3,7 @@
 compare.toml            what is compared
 inputs/                 copies of the files that it names
 ALGORITHM/seed-K/       a run's folder each
-comparison.json, table.md, accuracy.png     written at the end
+comparison.json, table.md, accuracy.png, report.html     written at the end
 """
 
 from __future__ import annotations
@@ -117,13 +117,14 @@ class CompareFolder:
         self.table_path = self.path / "table.md"
         self.plot_path = self.path / "accuracy.png"
         self.json_path = self.path / "comparison.json"
+        self.report_path = self.path / "report.html"
 
     @property
     def holds_comparison(self) -> bool:
         """Whether a comparison was begun here: a plan of ours, not just any file of that name."""
-        return bool(self._cells_of_plan())
+        return bool(self.planned_runs())
 
-    def _cells_of_plan(self) -> list[RunFolder]:
+    def planned_runs(self) -> list[RunFolder]:
         """The run folders that the plan in this folder speaks of."""
         try:
             plan = tomllib.loads(self.plan_path.read_text(encoding="utf-8"))
@@ -165,7 +166,7 @@ class CompareFolder:
 
     def _clear(self) -> None:
         """Remove what an earlier comparison wrote, and nothing else; its plan last."""
-        for run in self._cells_of_plan():
+        for run in self.planned_runs():
             if run.path.is_dir():
                 with run.locked():
                     run.clear()
@@ -174,7 +175,8 @@ class CompareFolder:
                     if not any(folder.iterdir()):
                         folder.rmdir()
         shutil.rmtree(self.path / "inputs", ignore_errors=True)
-        for place in (self.json_path, self.table_path, self.plot_path, self.plan_path):
+        shown = (self.json_path, self.table_path, self.plot_path, self.report_path)
+        for place in (*shown, self.plan_path):
             place.unlink(missing_ok=True)
 
     def load_plan(self) -> ComparePlan:

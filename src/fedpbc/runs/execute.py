@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
-from fedpbc.algorithms import Algorithm
 from fedpbc.errors import DivergedError, FedpbcError, WorkerError
+from fedpbc.runs.fleet import save_fleet
 from fedpbc.runs.folder import RunFolder, rounds_of
+from fedpbc.runs.peak import begin_peak, peak_memory
 from fedpbc.simulation import Metrics, Simulation
-from fedpbc.views import models_on_server
+from fedpbc.views import cost_of
 
-__all__ = ["Watcher", "cost_of", "execute"]
+__all__ = ["Watcher", "execute"]
 
 OnRound = Callable[[int, Metrics | None], None]
 
@@ -51,6 +52,7 @@ def execute(
     about: Mapping[str, Any],
     checkpoint_every: int = 0,
     watcher: Watcher | None = None,
+    task: str = "",
 ) -> dict[str, Any]:
     """Run what is left of a run and write down how it ended.
 
@@ -61,15 +63,22 @@ def execute(
         about: what identifies the run, for the summary; a checkpoint of another run is refused.
         checkpoint_every: rounds; 0: about every half minute.
         watcher: told how it goes.
+        task: tells a task made in Python from others; a report must not mix them.
     """
     watcher = watcher or Watcher()
+    begin_peak()
     with closing(simulation):
         folder.sweep()
         begun = take_up(simulation, folder, about, watcher)
         folder.cut_metrics(simulation.progress.round)
         if watcher.on_start is not None:
             watcher.on_start(simulation.progress.round, simulation.rounds, engine)
-        run_rounds(simulation, folder, about, begun, checkpoint_every, watcher)
+        folder.failure_path.unlink(missing_ok=True)
+        try:
+            run_rounds(simulation, folder, about, begun, checkpoint_every, watcher, task)
+        except (DivergedError, WorkerError) as error:
+            folder.save_failure(str(error))
+            raise
         summary = summarise(simulation, folder, engine, about)
         folder.save_final(simulation.view_models(), simulation.task.layout)
         folder.save_summary(summary)
@@ -112,6 +121,7 @@ def run_rounds(
     begun: bool,
     checkpoint_every: int,
     watcher: Watcher,
+    task: str = "",
 ) -> None:
     """Run the rounds that are left, and write down metrics and checkpoints."""
 
@@ -127,6 +137,8 @@ def run_rounds(
         # So that a run that goes on knows its data and options; and it shows now, not after half a
         # minute's work, whether the algorithm's state can be saved at all.
         checkpoint()
+    if not folder.fleet_path.is_file():
+        save_fleet(folder.fleet_path, simulation, task)
     last, wait = time.monotonic(), CHECKPOINT_SECONDS
     done = simulation.progress.round
     try:
@@ -164,6 +176,8 @@ def summarise(
 ) -> dict[str, Any]:
     """How a run ended."""
     last = folder.metrics()[-1]
+    processes = getattr(simulation.engine, "processes", None)
+    memory = peak_memory(processes() if processes is not None else ())
     return {
         **about,
         "rounds": simulation.rounds,
@@ -174,24 +188,10 @@ def summarise(
         | {"local_steps": last["local_steps"], "uploads": last["uploads"]},
         "engine": engine,
         "seconds": last["seconds"],
+        **({} if memory is None else {"memory": memory}),
         "versions": {
             "fedpbc": version("fedpbc"),
             "torch": version("torch"),
             "python": platform.python_version(),
         },
-    }
-
-
-def cost_of(algorithm: type[Algorithm], clients: int, views: tuple[str, ...]) -> dict[str, Any]:
-    """How many models the server keeps for each view, and each client.
-
-    Example:
-        >>> from fedpbc.algorithms import MIFA
-        >>> cost_of(MIFA, 100, ("server", "averaged"))["models_on_server"]
-        {'server': 101, 'averaged': 102}
-    """
-    return {
-        "models_on_server": {view: models_on_server(algorithm, view, clients) for view in views},
-        "models_on_client": algorithm.models_on_client,
-        "vectors_per_upload": algorithm.vectors_per_upload,
     }

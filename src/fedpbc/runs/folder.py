@@ -2,11 +2,14 @@
 
 config.toml             everything that was set, defaults included; the run can be made again
 inputs/                 copies of the files that the configuration names
+fleet.safetensors       who gets through when and how likely, and who holds what; for reports
 metrics.jsonl           one JSON object a line, one line an evaluation
 checkpoint-R.safetensors  the state after R rounds; the last two are kept
 reports.bin             what each client reported last, where that is kept on disk, until the end
 final.safetensors       one flat vector a view, with the parameters' names and shapes
 summary.json            how it ended; there only when the run is finished
+failure.txt             one line: why it could not go on; gone when it is resumed
+report.html             what 'fedpbc report' made of it
 """
 
 from __future__ import annotations
@@ -44,7 +47,17 @@ except ImportError:  # Windows has no such locks.
 __all__ = ["RunFolder", "load_view", "locked_folder", "make_folder", "rounds_of"]
 
 KEPT_CHECKPOINTS = 2
-TEMPORARY = (".checkpoint-", ".config.", ".metrics.", ".final.", ".summary.", ".tmp")
+TEMPORARY = (
+    ".checkpoint-",
+    ".config.",
+    ".fleet.",
+    ".metrics.",
+    ".final.",
+    ".summary.",
+    ".failure.",
+    ".report.",
+    ".tmp",
+)
 """How files begin that are being written; the last is what safetensors calls its own."""
 
 
@@ -72,6 +85,11 @@ class RunFolder:
         return self.path / "metrics.jsonl"
 
     @property
+    def fleet_path(self) -> Path:
+        """What the fleet looks like."""
+        return self.path / "fleet.safetensors"
+
+    @property
     def reports_path(self) -> Path:
         """What each client reported last, if that is kept on disk."""
         return self.path / REPORTS_FILE
@@ -85,6 +103,16 @@ class RunFolder:
     def summary_path(self) -> Path:
         """How it ended."""
         return self.path / "summary.json"
+
+    @property
+    def failure_path(self) -> Path:
+        """Why it could not go on."""
+        return self.path / "failure.txt"
+
+    @property
+    def report_path(self) -> Path:
+        """The page about it."""
+        return self.path / "report.html"
 
     @property
     def holds_run(self) -> bool:
@@ -122,8 +150,9 @@ class RunFolder:
         return all(n in own | {"inputs", ".lock"} or n.startswith(TEMPORARY) for n in names)
 
     def _own_files(self) -> list[Path]:
-        results = (self.metrics_path, self.final_path, self.summary_path)
-        own = (*self.checkpoints(), self.reports_path, *results, self.config_path)
+        results = (self.metrics_path, self.final_path, self.summary_path, self.failure_path)
+        shown = (self.fleet_path, self.report_path)
+        own = (*self.checkpoints(), self.reports_path, *results, *shown, self.config_path)
         return [place for place in own if place.is_file()]
 
     def clear(self) -> None:
@@ -245,6 +274,17 @@ class RunFolder:
     def save_summary(self, summary: Mapping[str, Any]) -> None:
         """Write how it ended; from now on the run is finished."""
         write_atomically(self.summary_path, json.dumps(summary, indent=2) + "\n")
+
+    def save_failure(self, line: str) -> None:
+        """Write why the run could not go on."""
+        write_atomically(self.failure_path, line + "\n")
+
+    def failure(self) -> str | None:
+        """Why the run could not go on, if it could not."""
+        try:
+            return self.failure_path.read_text(encoding="utf-8").strip()
+        except (OSError, ValueError):
+            return None
 
     def remove_reports(self) -> None:
         """Remove what clients reported last, and the checkpoints, which are nothing without it.

@@ -25,14 +25,14 @@ import torch
 
 from fedpbc.cores import leave_cores_to_others
 from fedpbc.engine.memory import keep_freed_memory
-from fedpbc.errors import FedpbcError
+from fedpbc.errors import DivergedError, FedpbcError, one_line
 from fedpbc.runs.config import Config
 from fedpbc.runs.folder import RunFolder
 from fedpbc.runs.start import Watcher, resume_run, start_run
 from fedpbc.simulation import Metrics
 from fedpbc.views import paper_view
 
-__all__ = ["GridCell", "GridProgress", "run_grid"]
+__all__ = ["Diverged", "GridCell", "GridProgress", "long_ones_alone", "run_grid"]
 
 REPORT_SECONDS = 0.2
 
@@ -47,11 +47,18 @@ class GridCell:
 
 @dataclass(frozen=True)
 class GridProgress:
-    """How far one run has come: rounds done, and the last test accuracy that was found."""
+    """How far one run has come: rounds done, the last test accuracy found, or why it failed."""
 
     cell: int
     done: int
     accuracy: float | None = None
+    failure: str | None = None
+
+
+class Diverged(str):
+    """What went wrong with a run that diverged: a grid search expects some that do."""
+
+    __slots__ = ()
 
 
 class StoppedError(FedpbcError):
@@ -59,19 +66,30 @@ class StoppedError(FedpbcError):
 
 
 def run_grid(
-    cells: Sequence[GridCell], jobs: int, on_progress: Callable[[GridProgress], None]
+    cells: Sequence[GridCell],
+    jobs: int,
+    on_progress: Callable[[GridProgress], None],
+    *,
+    alone: int = 0,
 ) -> list[str | None]:
     """Run all cells, ``jobs`` at a time; gives what went wrong with each, or None.
 
-    Cells are begun in the order given: put long ones first.
+    Cells are begun in the order given: put long ones first. The first ``alone`` of them run one
+    after another, each with the whole machine, before the others begin.
     """
     if jobs == 1 or len(cells) == 1:
-        return [_run_cell(k, cell, on_progress) for k, cell in enumerate(cells)]
+        alone = len(cells)
     failures: list[str | None] = [None] * len(cells)
-    with _workers(jobs) as (executor, messages):
+    for k, cell in enumerate(cells[:alone]):
+        failures[k] = _run_cell(k, cell, on_progress)
+        if failures[k] is not None:
+            on_progress(GridProgress(k, 0, failure=failures[k]))
+    if alone >= len(cells):
+        return failures
+    with _workers(min(jobs, len(cells) - alone)) as (executor, messages):
         with _without_interrupts():
             futures: dict[Future[str | None], int] = {
-                executor.submit(_work, k, cell): k for k, cell in enumerate(cells)
+                executor.submit(_work, k, cells[k]): k for k in range(alone, len(cells))
             }
         waiting = set(futures)
         while waiting:
@@ -82,11 +100,45 @@ def run_grid(
                 pass
             for future in [f for f in waiting if f.done()]:
                 waiting.remove(future)
+                k = futures[future]
                 try:
-                    failures[futures[future]] = future.result()
+                    failures[k] = future.result()
                 except BrokenProcessPool:
-                    failures[futures[future]] = "its process was killed; resume to run it again"
+                    failures[k] = "its process was killed; resume to run it again"
+                if failures[k] is not None:
+                    on_progress(GridProgress(k, 0, failure=failures[k]))
     return failures
+
+
+WASTE = 0.1
+"""Share of the time for which cores may stand idle at the end of a grid."""
+
+
+def long_ones_alone(weights: Sequence[float], jobs: int, most: int) -> int:
+    """How many of the first runs should have the whole machine, one after another.
+
+    Side by side, each run has one core. Where one takes longer than all others together, the other
+    cores would wait for it: then it is better to have them all work on it first.
+
+    Args:
+        weights: how long each run takes on one core, the longest first.
+        jobs: runs side by side.
+        most: how many of the first can make use of several cores.
+
+    Example:
+        >>> long_ones_alone([10, 1, 1, 1, 1, 1, 1], jobs=2, most=1)
+        1
+        >>> long_ones_alone([10, 10, 1, 1, 1, 1, 1, 1], jobs=2, most=2)
+        0
+    """
+    for alone in range(most):
+        left = weights[alone:]
+        busy = [0.0] * jobs
+        for weight in left:
+            busy[busy.index(min(busy))] += weight
+        if max(busy) <= (1 + WASTE) * sum(left) / jobs:
+            return alone
+    return most
 
 
 @contextmanager
@@ -155,15 +207,17 @@ def _work(k: int, cell: GridCell) -> str | None:
 
 
 def _run_cell(k: int, cell: GridCell, tell: Callable[[GridProgress], None]) -> str | None:
-    last, accuracy = 0.0, None
+    last, accuracy, stopped = 0.0, None, False
 
     def on_round(done: int, metrics: Metrics | None) -> None:
-        nonlocal last, accuracy
+        nonlocal last, accuracy, stopped
         if metrics is not None:
             accuracy = metrics.views[paper_view(tuple(metrics.views))].test_accuracy
         if time.monotonic() - last > REPORT_SECONDS:
             last = time.monotonic()
+            stopped = True
             tell(GridProgress(k, done, accuracy))
+            stopped = False
 
     folder, watcher = RunFolder(cell.path), Watcher(on_round=on_round)
     try:
@@ -173,8 +227,15 @@ def _run_cell(k: int, cell: GridCell, tell: Callable[[GridProgress], None]) -> s
             summary = start_run(Config.from_dict(cell.config), cell.path, watcher=watcher)
     except StoppedError:
         return "stopped"
+    except DivergedError as error:
+        return Diverged(error)
     except FedpbcError as error:
         return str(error)
+    except Exception as error:
+        if stopped:
+            raise  # Whoever listens wants no more.
+        # Anything may go wrong in an algorithm of one's own; the other runs need not suffer.
+        return one_line(error)
     # Nobody resumes a finished run of a grid, and there are many of them.
     for checkpoint in folder.checkpoints():
         checkpoint.unlink()

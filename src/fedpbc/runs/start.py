@@ -119,12 +119,13 @@ def run_in_folder(
     if folder.finished:
         right = "a new folder; load_view() reads the models of a finished run"
         raise InputError("out", Words(f"{path}, which holds a finished run"), right)
+    task = task_fingerprint(simulation.task)
     about = {
         "algorithm": simulation.algorithm.name,
         "links": described["links"]["name"],
         "data": "python",
         "seed": described["seed"],
-        "fingerprint": fingerprint(simulation, task_fingerprint(simulation.task), described),
+        "fingerprint": fingerprint(simulation, task, described),
     }
     if not folder.holds_run:
         folder.create()
@@ -132,7 +133,8 @@ def run_in_folder(
     elif folder.config_path.read_text(encoding="utf-8") != text:
         raise FedpbcError(f"{path} belongs to another run: its options are not these")
     with folder.locked():
-        execute(simulation, folder, engine=engine, about=about, watcher=Watcher(on_round=on_round))
+        watcher = Watcher(on_round=on_round)
+        execute(simulation, folder, engine=engine, about=about, watcher=watcher, task=task)
     return [Metrics.from_dict(line) for line in folder.metrics()]
 
 

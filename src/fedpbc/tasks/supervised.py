@@ -210,6 +210,18 @@ class Supervised:
             return None
         return class_shares(self.labels.cpu().numpy(), self.parts, self.classes)
 
+    @property
+    def class_counts(self) -> NDArray[np.int64] | None:
+        """How many samples of each class each client holds; None if labels are no classes."""
+        if self.class_shares is None:
+            return None
+        return np.rint(self.class_shares * self.samples[:, None]).astype(np.int64)
+
+    @property
+    def samples(self) -> NDArray[np.int64]:
+        """How many samples each client holds."""
+        return np.array([len(part) for part in self.parts], dtype=np.int64)
+
     def fingerprint(self) -> str:
         """A hash of all samples and of who holds which."""
         digest = sha256()

@@ -1,0 +1,68 @@
+"""The paper's own figures of its tables 1 and 2."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+__all__ = ["Accuracy", "published_accuracies", "published_rounds", "published_thresholds"]
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Per cent, and the deviation over the paper's three seeds in points."""
+
+    mean: float
+    deviation: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:.1f} ± {self.deviation:.1f}"
+
+
+@cache
+def published_accuracies() -> dict[tuple[str, str, str, str], Accuracy]:
+    """Table 1, by links, algorithm, data and split.
+
+    Example:
+        >>> print(published_accuracies()["bernoulli", "fedpbc", "cifar10", "test"])
+        66.3 ± 1.3
+    """
+    return {
+        (row["links"], row["algorithm"], row["data"], row["split"]): Accuracy(
+            float(row["accuracy_percent"]), float(row["deviation_points"])
+        )
+        for row in _rows("table1.csv")
+    }
+
+
+@cache
+def published_rounds() -> dict[tuple[str, str, float], int | None]:
+    """Table 2, by data, algorithm and test accuracy in per cent; None: never reached.
+
+    Example:
+        >>> published_rounds()["cifar10", "fedpbc", 45]
+        450
+    """
+    return {
+        (row["data"], row["algorithm"], float(row["test_accuracy_percent"])): (
+            int(row["first_round"]) if row["first_round"] else None
+        )
+        for row in _rows("table2.csv")
+    }
+
+
+def published_thresholds(data: str) -> tuple[float, ...]:
+    """The accuracies that table 2 asks for, in per cent; none for data that it does not have.
+
+    Example:
+        >>> published_thresholds("cifar10")
+        (15.0, 30.0, 45.0, 60.0)
+    """
+    return tuple(sorted({percent for name, _, percent in published_rounds() if name == data}))
+
+
+def _rows(name: str) -> list[dict[str, str]]:
+    text = (files("fedpbc.paper") / name).read_text(encoding="utf-8")
+    return list(csv.DictReader(text.splitlines()))

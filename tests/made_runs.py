@@ -1,0 +1,130 @@
+"""Run folders that were never run: as a run writes them, with numbers that a test knows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tomli_w
+import torch
+from safetensors.torch import save_file
+
+VIEWS = {"fedpbc": ("server", "averaged", "mean", "reported")}
+
+
+def config(algorithm: str, seed: int, rounds: int, every: int, **more: Any) -> dict[str, Any]:
+    """A configuration; ``more`` has dotted keys with __ for the dots."""
+    found: dict[str, Any] = {
+        "rounds": rounds,
+        "seed": seed,
+        "clients": 8,
+        "engine": "auto",
+        "evaluate_every": every,
+        "views": list(VIEWS.get(algorithm, ("server", "averaged"))),
+        "algorithm": {"name": algorithm},
+        "task": {"name": "classification"},
+        "data": {"name": "digits", "alpha": 0.1},
+        "model": {"name": "mlp"},
+        "train": {"local_steps": 5, "learning_rate": 0.05, "global_learning_rate": 1.0},
+        "links": {"name": "bernoulli", "sigma": 10.0},
+        "downlink": {"name": "always"},
+    }
+    for key, value in more.items():
+        section, _, option = key.rpartition("__")
+        (found[section] if section else found)[option] = value
+    return found
+
+
+def accuracy(algorithm: str, seed: int, view: str, round: int, rounds: int) -> float:
+    """Some number between 0 and 1 that is another one for each."""
+    first = {"fedpbc": 0.2, "fedavg": 0.1}.get(algorithm, 0.15)
+    better = {"server": 0.0, "averaged": 0.02, "mean": 0.1, "reported": 0.06}[view]
+    return first + better + 0.5 * round / rounds + 0.01 * seed
+
+
+def metrics(algorithm: str, seed: int, rounds: int, every: int, classes: bool, upto: int) -> list:
+    lines = []
+    for t in [*range(every, rounds, every), rounds]:
+        if t > upto:
+            break
+        views = {}
+        for view in VIEWS.get(algorithm, ("server", "averaged")):
+            a = accuracy(algorithm, seed, view, t, rounds)
+            views[view] = {
+                "test_accuracy": a if classes else None,
+                "test_loss": 2 - a,
+                "train_accuracy": a if classes else None,
+                "train_loss": 2 - a,
+                "per_class": [a, a / 2, None] if classes else None,
+                **({} if classes else {"distance": 1.5 - a}),
+            }
+        lines.append(
+            {
+                "round": t,
+                "active": 3,
+                "active_mean": 3.0,
+                "views": views,
+                "staleness_mean": 4.0 + seed,
+                "staleness_max": 9 + seed,
+                "consensus_error": 1 / t if algorithm == "fedpbc" else None,
+                "local_steps": 40 * t if algorithm == "fedpbc" else 15 * t,
+                "uploads": 3 * t,
+                "seconds": 0.25 * t,
+            }
+        )
+    return lines
+
+
+def write_run(
+    folder: Path,
+    algorithm: str = "fedavg",
+    seed: int = 0,
+    *,
+    rounds: int = 40,
+    every: int = 10,
+    upto: int | None = None,
+    classes: bool = True,
+    fleet: bool = True,
+    **more: Any,
+) -> Path:
+    """A run's folder, finished unless it came only ``upto`` some round."""
+    if not classes:
+        more = {"task": {"name": "quadratic"}, **more}
+    folder.mkdir(parents=True)
+    own = config(algorithm, seed, rounds, every, **more)
+    (folder / "config.toml").write_text(tomli_w.dumps(own))
+    lines = metrics(algorithm, seed, rounds, every, classes, rounds if upto is None else upto)
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    if fleet:
+        up = np.random.default_rng(seed).random((min(rounds, 400), 8)) < 0.4
+        tensors = {"up": torch.from_numpy(up), "p": torch.full((8,), 0.4, dtype=torch.float64)}
+        if classes:
+            tensors["class_counts"] = torch.arange(24).reshape(8, 3)
+        save_file(tensors, folder / "fleet.safetensors", {"task": f"task {seed}"})
+    if upto is None:
+        (folder / "final.safetensors").write_bytes(b"")
+        summary = {
+            "algorithm": algorithm,
+            "rounds": rounds,
+            "clients": 8,
+            "views": lines[-1]["views"],
+            "cost": {
+                "models_on_server": {"server": 1, "averaged": 2},
+                "models_on_client": 0,
+                "vectors_per_upload": 1,
+                "memory_aided": False,
+            },
+            "seconds": lines[-1]["seconds"],
+            "memory": {"process": 300 * 2**20, "workers": 0},
+        }
+        (folder / "summary.json").write_text(json.dumps(summary))
+    return folder
+
+
+def write_grid(
+    folder: Path, algorithms=("fedpbc", "fedavg"), seeds=(0, 1), **more: Any
+) -> list[Path]:
+    """A run for each algorithm and seed, as a comparison has them."""
+    return [write_run(folder / a / f"seed-{s}", a, s, **more) for a in algorithms for s in seeds]

@@ -1,0 +1,162 @@
+"""What an experiment is made of, and what is refused before anything is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from commandline import fedpbc, refused
+from fedpbc import cli
+from fedpbc.errors import InputError
+from fedpbc.paper import EXPERIMENTS, Wanted
+from fedpbc.paper.folder import PaperFolder, fingerprint
+from fedpbc.paper.plan import groups_of, planned
+from fedpbc.paper.table1 import LINKS
+from small_grids import SMALL
+
+
+def wanted(**options):
+    return Wanted(out=Path("nowhere"), **options)
+
+
+def test_the_papers_scale_is_the_default():
+    groups = groups_of(wanted(), ["svhn", "cifar10", "cinic10"], LINKS)
+    assert len(groups) == 18
+    assert {(g.data, g.rounds) for g in groups} == {
+        ("svhn", 4000),
+        ("cifar10", 10_000),
+        ("cinic10", 10_000),
+    }
+    runs = planned(wanted(), groups, [0, 1, 2], evaluate_every=10)
+    assert len(runs) == 7 * 6 * 3 * 3
+    assert len({run.place for run in runs}) == len(runs)
+    assert runs[0].place == "svhn/bernoulli/fedpbc/seed-0"
+    assert runs[0].weight == 10 * runs[3].weight
+
+
+def test_what_is_set_by_hand_outranks_what_was_tuned_and_a_groups_own_outranks_both():
+    given = wanted(settings={"train": {"learning_rate": 0.2, "local_steps": 3}})
+    [group] = groups_of(given, ["digits"], ["always"], 5)
+    tuned = {("digits", "fedavg"): {"learning_rate": 0.01, "global_learning_rate": 1.5}}
+    runs = {r.algorithm: r for r in planned(given, [group], [0], evaluate_every=1, train=tuned)}
+    assert runs["fedavg"].config["train"] == {
+        "learning_rate": 0.2,
+        "global_learning_rate": 1.5,
+        "local_steps": 3,
+    }
+    assert runs["mifa"].config["train"] == {"learning_rate": 0.2, "local_steps": 3}
+    own = type(group)(**{**vars(group), "changes": {"train": {"learning_rate": 7.0}}})
+    [run, *_] = planned(given, [own], [0], evaluate_every=1, train=tuned)
+    assert run.config["train"]["learning_rate"] == 7.0
+
+
+def test_a_run_is_told_from_another_by_what_matters():
+    one = {"data": {"name": "digits", "dir": "/a"}, "seed": 0, "workers": 1}
+    assert fingerprint(one) == fingerprint({**one, "data": {"name": "digits", "dir": "/b"}})
+    assert fingerprint(one) == fingerprint({**one, "workers": 2})
+    assert fingerprint(one) != fingerprint({**one, "seed": 1})
+    assert fingerprint(one) != fingerprint({**one, "data": {"name": "fashion"}})
+
+
+def test_a_plugin_that_changed_makes_another_run(tmp_path):
+    plugin = tmp_path / "p.py"
+    plugin.write_text("a = 1\n")
+    config = {"data": {"name": "digits"}, "plugins": [str(plugin)]}
+    before = fingerprint(config)
+    plugin.write_text("a = 2\n")
+    assert fingerprint(config) != before
+
+
+def test_each_of_several_data_sets_is_found_in_one_folder(tmp_path):
+    (tmp_path / "uoft-cs/cifar10").mkdir(parents=True)
+    (tmp_path / "svhn").mkdir()
+    given = wanted(data_dir=tmp_path, data=["cifar10", "svhn", "digits"])
+    runs = planned(given, groups_of(given, [], ["always"], 1), [0], evaluate_every=1)
+    folders = {run.group.data: run.config["data"].get("dir") for run in runs}
+    assert folders == {"cifar10": str(tmp_path), "svhn": str(tmp_path / "svhn"), "digits": None}
+    loose = wanted(data_dir=tmp_path, data=["cifar10", "cinic10"])
+    with pytest.raises(InputError, match="holds flwrlabs/cinic10/ or cinic10/, for cinic10"):
+        planned(loose, groups_of(loose, [], ["always"], 1), [0], evaluate_every=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "right"),
+    [
+        (("--data", "cifar9"), "data is 'cifar9', but should be one of"),
+        (("--data", "digits,digits"), "different ones"),
+        (("--data", ","), "at least one"),
+        (("--links", "carrier_pigeon"), "links is 'carrier_pigeon'"),
+        (("--algorithms", "fedpbc,nobody"), "algorithm is 'nobody'"),
+        (("--algorithms", "fedpbc,fedpbc"), "different ones"),
+        (("--seeds", "0,x"), "numbers separated by commas"),
+        (("--seeds", "0,-1"), "whole numbers from 0"),
+        (("--seeds", "0,0"), "different ones"),
+        (("--rounds", "0"), "rounds is 0"),
+        (("--jobs", "0"), "jobs is 0"),
+        (("--set", "rounds=5"), "--rounds says that here"),
+        (("--set", "algorithm.cutoff=5"), "--algorithms says that here"),
+        (("--set", "algorithms.scaffold.x=5"), "algorithms.scaffold"),
+        (("--set", "links.name=always"), "--links says that here"),
+        (("--set", "task.targets=a.npy"), "classification"),
+        (("--set", "links.gamma=0.2", "--links", "bernoulli"), "links.gamma is unknown"),
+        (("--set", "train.learning_rate=-1"), "train.learning_rate"),
+        (("--data-dir", "/nowhere"), "left out: digits lies in the package"),
+        (("--data", "cifar10", "--data-dir", "/nowhere"), "an existing folder"),
+        (("--tuned", "/nowhere/chosen.toml"), "a file that 'fedpbc paper tune' wrote"),
+        (("--plugin", "/nowhere/mine.py"), "a Python file that exists"),
+        (("--engine", "steam"), "engine is 'steam'"),
+    ],
+)
+def test_wrong_input_is_one_line_and_nothing_is_written(tmp_path, options, right):
+    out = tmp_path / "out"
+    assert right in refused(fedpbc("paper", "table1", *SMALL, *options, "--out", out))
+    assert not out.exists()
+
+
+def test_a_wrong_folder_for_one_data_set_is_found_before_another_starts(tmp_path):
+    (tmp_path / "data/uoft-cs/cifar10").mkdir(parents=True)
+    out = tmp_path / "out"
+    few = (*SMALL[2:], "--data", "digits,cifar10", "--data-dir", tmp_path / "data")
+    assert "without train pictures" in refused(fedpbc("paper", "table1", *few, "--out", out))
+    assert not out.exists()
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path):
+    (tmp_path / "letter.txt").write_text("dear")
+    line = refused(fedpbc("paper", "table1", *SMALL, "--out", tmp_path))
+    assert "holds other files" in line
+    file = tmp_path / "letter.txt"
+    assert "this is a file" in refused(fedpbc("paper", "table1", *SMALL, "--out", file))
+    (tmp_path / "plan.toml").write_text("experiment = 'moon landing'\n")
+    assert "holds other files" in refused(fedpbc("paper", "table1", *SMALL, "--out", tmp_path))
+    assert PaperFolder(tmp_path, "table1").begun == {}
+
+
+def test_an_unknown_experiment_and_an_option_it_does_not_have():
+    assert "ID is 'table3', but should be" in refused(fedpbc("paper", "table3"))
+    line = refused(fedpbc("paper", "tune", "--tuned", "a.toml"))
+    assert line == "--tuned is given, but should be left out: tune does not have it"
+
+
+def test_the_command_line_knows_every_experiment():
+    assert cli.PAPER_IDS == EXPERIMENTS
+    ended = fedpbc("paper")
+    assert ended.code == 2
+    flat = " ".join(ended.out.split())
+    for name in EXPERIMENTS:
+        assert name in flat
+
+
+def test_the_command_that_makes_the_same():
+    given = wanted(
+        data=["cifar10"],
+        data_dir=Path("/d"),
+        seeds=[0, 1],
+        rounds=450,
+        settings={"links": {"gamma": 0.2}, "plugins": ["my own.py"], "device": "cuda:1"},
+    )
+    assert given.command("table2") == (
+        "fedpbc paper table2 --data cifar10 --data-dir /d --seeds 0,1 --rounds 450 "
+        "--plugin 'my own.py' --set links.gamma=0.2 --set device=cuda:1 --out nowhere"
+    )

@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from commandline import COMMAND, fedpbc, ran, refused, timeless
+from fedpbc.comparison import Cell, Comparison
+from fedpbc.paper.plan import Group
+from fedpbc.paper.sheet import Entry
+from fedpbc.paper.table1 import sheet
+from small_grids import SMALL, line, numbers
+
+GRID = (*SMALL, "--links", "bernoulli,cyclic", "--algorithms", "fedpbc,fedavg,mifa")
+GRID += ("--seeds", "0,1")
+PLACES = [
+    f"digits/{links}/{name}/seed-{seed}"
+    for links in ("bernoulli", "cyclic")
+    for name in ("fedpbc", "fedavg", "mifa")
+    for seed in (0, 1)
+]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    out = tmp_path_factory.mktemp("table1") / "whole"
+    return ran("paper", "table1", *GRID, "--jobs", 1, "--out", out), out
+
+
+def test_every_cell_is_a_run_and_every_figure_is_shown(whole):
+    ended, out = whole
+    for place in PLACES:
+        assert (out / place / "summary.json").is_file()
+        assert not list((out / place).glob("checkpoint-*"))
+    found = numbers(out, "table1")
+    rows = {(r["links"], r["algorithm"], r["view"]): r for r in found["rows"]}
+    assert len(rows) == 2 * (4 + 2 + 2)
+    # By hand: six rounds have one evaluation, so a mean over seeds is of two numbers.
+    ends = [timeless(out / f"digits/cyclic/mifa/seed-{k}")[-1] for k in (0, 1)]
+    tests = [end["views"]["server"]["test_accuracy"] for end in ends]
+    shown = rows["cyclic", "mifa", "server"]["test"]
+    assert shown["mean"] == pytest.approx(sum(tests) / 2)
+    assert shown["deviation"] == pytest.approx(abs(tests[0] - tests[1]) / 2**0.5)
+    text = f"{100 * shown['mean']:.1f} ± {100 * shown['deviation']:.1f}"
+    assert text in ended.out
+    assert text in (out / "table1.md").read_text()
+    assert text in (out / "report.html").read_text()
+    for name in ("table1-digits.png", "table1-digits.pdf"):
+        assert (out / name).stat().st_size > 10_000
+
+
+def test_what_a_reader_must_know_is_said_everywhere(whole):
+    ended, out = whole
+    for text in (ended.out, (out / "table1.md").read_text(), (out / "report.html").read_text()):
+        assert "The paper has no figures for digits." in text
+        assert "default step sizes" in text
+        assert "± one standard deviation over 2 seeds." in text
+        assert "best and ² second best among the algorithms without memory" in text
+        assert "no server can have" in text
+    assert "fedpbc paper table1 --data digits" in (out / "table1.md").read_text()
+
+
+def test_shown_again_nothing_is_run_again(whole):
+    ended, out = whole
+    before = {p: (out / p / "summary.json").stat().st_mtime_ns for p in PLACES}
+    again = ran("paper", "table1", *GRID, "--out", out)
+    assert again.out == ended.out
+    assert {p: (out / p / "summary.json").stat().st_mtime_ns for p in PLACES} == before
+
+
+def test_a_grid_is_narrowed_and_widened_without_running_anything_twice(whole):
+    _, out = whole
+    before = {p: (out / p / "summary.json").stat().st_mtime_ns for p in PLACES}
+    narrow = (*SMALL, "--links", "cyclic", "--algorithms", "fedavg", "--seeds", "1")
+    assert "fedpbc" not in json.loads(ran("paper", "table1", *narrow, "--out", out, "--json").out)
+    wide = (*SMALL, "--links", "cyclic", "--algorithms", "fedavg,fedau", "--seeds", "1,0")
+    ran("paper", "table1", *wide, "--jobs", 1, "--out", out)
+    assert (out / "digits/cyclic/fedau/seed-0/summary.json").is_file()
+    assert {p: (out / p / "summary.json").stat().st_mtime_ns for p in PLACES} == before
+    ran("paper", "table1", *GRID, "--out", out)
+
+
+def test_other_options_are_refused_and_nothing_is_lost(whole):
+    _, out = whole
+    for changed in (("--rounds", 7), ("--set", "train.learning_rate=0.1")):
+        line = refused(fedpbc("paper", "table1", *GRID, *changed, "--out", out))
+        assert "digits/bernoulli/fedpbc/seed-0 was begun with other options" in line
+        assert "--overwrite" in line
+    assert "experiment table1" in refused(fedpbc("paper", "table2", *SMALL, "--out", out))
+    assert "fedpbc paper table1" in refused(fedpbc("resume", out))
+    assert (out / PLACES[0] / "summary.json").is_file()
+
+
+def test_killed_and_started_again_it_ends_with_the_same_tables(whole, tmp_path):
+    ended, first = whole
+    out = tmp_path / "killed"
+    command = [COMMAND, "paper", "table1", *map(str, GRID), "--jobs", "2", "--out", str(out)]
+    running = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    while len(list(out.rglob("summary.json"))) < 3:
+        assert running.poll() is None
+        time.sleep(0.01)
+    running.kill()
+    running.wait()
+    deadline = time.monotonic() + 30
+    while group_is_alive(running.pid):
+        # Workers that are still there hold their runs.
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert len(list(out.rglob("summary.json"))) < len(PLACES)
+    again = ran("paper", "table1", *GRID, "--jobs", 1, "--out", out)
+    assert again.out.replace(str(tmp_path), "") == (
+        ended.out.replace(str(first.parent), "").replace("whole", "killed")
+    )
+    assert numbers(out, "table1")["rows"] == numbers(first, "table1")["rows"]
+
+
+def group_is_alive(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_ctrl_c_says_that_the_same_command_goes_on(tmp_path):
+    out = tmp_path / "stopped"
+    command = [COMMAND, "paper", "table1", *map(str, GRID[:-2]), "--jobs", "1", "--out", str(out)]
+    command[command.index("6")] = "20000"
+    running = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    while not list(out.rglob("metrics.jsonl")):
+        assert running.poll() is None
+        time.sleep(0.01)
+    os.killpg(running.pid, signal.SIGINT)
+    said, error = running.communicate(timeout=60)
+    assert (running.returncode, said) == (130, "")
+    assert error == "fedpbc: interrupted; the same command goes on\n"
+
+
+def test_a_failed_cell_is_shown_while_the_others_go_on(tmp_path):
+    out = tmp_path / "out"
+    wild = ("--set", "algorithms.fedau.cutoff=5", "--plugin", tmp_path / "wild.py")
+    (tmp_path / "wild.py").write_text(
+        "from fedpbc import Algorithm, register_algorithm\n"
+        "@register_algorithm\n"
+        "class Wild(Algorithm):\n"
+        "    '''Breaks.'''\n"
+        "    name = 'wild'\n"
+        "    def aggregate(self, round, updates):\n"
+        "        raise KeyError('no such thing')\n"
+    )
+    few = (*SMALL, "--links", "bernoulli", "--algorithms", "fedau,wild", "--seeds", "0")
+    ended = fedpbc("paper", "table1", *few, *wild, "--jobs", 1, "--out", out)
+    assert ended.code == 2
+    [last] = ended.err.splitlines()
+    assert last.startswith("fedpbc: 1 failed, such as digits · bernoulli · wild seed 0: KeyError")
+    table = (out / "table1.md").read_text()
+    assert "| bernoulli | wild |  | failed |" in table
+    assert "FAILED: digits · bernoulli · wild seed 0: KeyError: 'no such thing'" in table
+    found = numbers(out, "table1")
+    assert {row["algorithm"] for row in found["rows"]} == {"fedau"}
+    assert len(found["failed"]) == 1
+    config = (out / "digits/bernoulli/fedau/seed-0/config.toml").read_text()
+    assert "cutoff = 5" in config
+    # The plugin is kept with the folder, for the cells that are still to come.
+    assert (out / "inputs/plugin-0.py").read_text() == (tmp_path / "wild.py").read_text()
+
+
+def test_one_of_ones_own_stands_among_the_papers(tmp_path):
+    plugin = tmp_path / "mine.py"
+    plugin.write_text(
+        "from fedpbc import register_algorithm\n"
+        "from fedpbc.algorithms import FedAvg\n"
+        "@register_algorithm\n"
+        "class Mine(FedAvg):\n"
+        "    '''FedAvg under another name.'''\n"
+        "    name = 'mine'\n"
+    )
+    few = (*SMALL, "--links", "markov", "--algorithms", "fedavg,mine", "--seeds", "0")
+    out = tmp_path / "out"
+    ran("paper", "table1", *few, "--plugin", plugin, "--jobs", 1, "--out", out)
+    rows = numbers(out, "table1")["rows"]
+    tests = {(r["algorithm"], r["view"]): r["test"]["mean"] for r in rows}
+    assert tests["mine", "server"] == tests["fedavg", "server"]
+
+
+def test_the_papers_figures_stand_beside_what_was_measured():
+    group = Group(("cifar10", "bernoulli"), "cifar10", "bernoulli", 10)
+    cells = [
+        Cell("fedpbc", 0, 9, [line(10, server=0.3, mean=0.65)]),
+        Cell("fedavg", 0, 9, [line(10, server=0.6)]),
+        Cell("mifa", 0, 9, [line(10, server=0.7)]),
+        Cell("fedau", 0, failure="it diverged"),
+    ]
+    made = sheet("cifar10", [(group, Comparison(cells))])
+    assert made.head[:6] == ["links", "algorithm", "view", "test %", "paper", "difference"]
+    first, second, third, fourth = made.rows
+    assert first[1:6] == ["fedpbc", "mean", Entry("65.0", 1), "66.3 ± 1.3", "-1.3"]
+    assert first[-2:] == ["server", "30.0"]
+    assert second[3] == Entry("60.0", 2)
+    assert third[1:4] == ["mifa†", "server", Entry("70.0")]
+    assert fourth[1:4] == ["fedau", "", "failed"]

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from commandline import fedpbc, ran, refused
+from fedpbc.comparison import Cell, Comparison
+from fedpbc.paper.plan import Group
+from fedpbc.paper.table2 import first_round, rounds_reached, thresholds_of
+from small_grids import SMALL, line, numbers
+
+CIFAR = Group(("cifar10", "bernoulli_varying"), "cifar10", "bernoulli_varying", 450)
+
+
+def test_only_the_rounds_that_are_looked_at_count():
+    rounds, means = [50, 100, 150, 200, 250, 300], [0.5, 0.1, 0.2, 0.9, 0.1, 0.4]
+    assert first_round(rounds, means, 20, 150) == 150
+    assert first_round(rounds, means, 30, 150) == 300
+    assert first_round(rounds, means, 45, 150) is None
+    assert first_round(rounds, means, 45, 50) == 50
+
+
+@given(
+    st.lists(st.floats(0, 1), min_size=1, max_size=20), st.floats(0, 100), st.sampled_from([1, 2])
+)
+def test_it_is_the_first_that_reaches_it(means, percent, every):
+    rounds = list(range(1, len(means) + 1))
+    found = first_round(rounds, means, percent, every)
+    looked = [r for r in rounds if r % every == 0 and 100 * means[r - 1] >= percent]
+    assert found in (min(looked, default=None), first_round(rounds, means, percent - 1e-9, every))
+    if looked:
+        assert found is not None
+        assert found <= looked[0]
+
+
+def test_an_accuracy_that_is_just_reached_is_not_missed_by_a_rounding():
+    assert first_round([150], [0.1 + 0.2], 30, 150) == 150
+    assert first_round([150], [0.29 * 100 / 100], 29, 150) == 150
+
+
+def test_the_mean_over_seeds_is_looked_at_and_every_view_is_shown():
+    cells = [
+        Cell("fedpbc", 0, 9, [line(150, server=0.1, mean=0.2), line(300, server=0.3, mean=0.5)]),
+        Cell("fedpbc", 1, 9, [line(150, server=0.1, mean=0.4), line(300, server=0.31, mean=0.5)]),
+        Cell("mine", 0, failure="it diverged"),
+    ]
+    found = rounds_reached(CIFAR, Comparison(cells), 150)
+    assert found["thresholds"] == [15, 30, 45, 60]
+    by_view = {row["view"]: row for row in found["rows"]}
+    # (0.2 + 0.4)/2 is 30 % in round 150, (0.3 + 0.31)/2 in round 300.
+    assert by_view["mean"]["first_rounds"] == [150, 150, 300, None]
+    assert by_view["server"]["first_rounds"] == [300, 300, None, None]
+    assert by_view["mean"]["paper"] == [150, 150, 450, 3300]
+    assert by_view["server"]["paper"] is None
+
+
+def test_other_links_than_the_papers_have_no_figures_beside_them():
+    cells = [Cell("fedpbc", 0, 9, [line(150, server=0.1, mean=0.2)])]
+    group = Group(("cifar10", "markov"), "cifar10", "markov", 150)
+    assert rounds_reached(group, Comparison(cells), 150)["rows"][1]["paper"] is None
+
+
+def test_data_that_the_paper_does_not_have_gets_quarters_of_the_best_in_the_papers_view():
+    cells = [
+        Cell("fedpbc", 0, 9, [line(150, server=0.99, mean=0.77)]),
+        Cell("fedavg", 0, 9, [line(150, server=0.6)]),
+    ]
+    group = Group(("fashion", "markov"), "fashion", "markov", 150)
+    thresholds, origin = thresholds_of(group, Comparison(cells))
+    assert thresholds == (17.5, 35, 52.5, 70)
+    assert "77.0 % in the paper's view, rounded down to 70 %" in origin
+
+
+def test_a_small_grid_end_to_end(tmp_path):
+    out = tmp_path / "out"
+    few = (*SMALL[:-1], 300, "--algorithms", "fedavg,mifa", "--seeds", "0", "--out", out)
+    ended = ran("paper", "table2", *few, "--jobs", 1)
+    assert "digits · bernoulli_varying: first round to reach an accuracy" in ended.out
+    assert "Step sizes: the default step sizes, η_0 = 0.05 and η_g = 1" in ended.out
+    assert "One seed." in ended.out
+    assert ended.out.splitlines()[-1].startswith("next: ")
+    found = numbers(out, "table2")
+    [group] = found["groups"]
+    assert {(row["algorithm"], row["view"]) for row in group["rows"]} == {
+        (name, view) for name in ("fedavg", "mifa") for view in ("server", "averaged")
+    }
+    for name in ("table2.md", "report.html", "table2-digits-bernoulli_varying.png"):
+        assert (out / name).stat().st_size > 0
+    assert (out / "table2-digits-bernoulli_varying.pdf").read_bytes().startswith(b"%PDF")
+    assert (out / "digits/bernoulli_varying/fedavg/seed-0/summary.json").is_file()
+
+
+@pytest.mark.parametrize("every", ["40", "0", "'often'"])
+def test_evaluations_must_fall_on_the_rounds_that_are_looked_at(tmp_path, every):
+    out = tmp_path / "out"
+    ended = fedpbc("paper", "table2", *SMALL, "--set", f"evaluate_every={every}", "--out", out)
+    assert "should be a divisor of 150" in refused(ended)
+    assert not out.exists()

@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from commandline import fedpbc, ran, refused
+from fedpbc.comparison import Cell, Spread
+from fedpbc.errors import InputError
+from fedpbc.paper import Wanted
+from fedpbc.paper.grid import Outcome
+from fedpbc.paper.plan import Group, PlannedRun
+from fedpbc.paper.tune import (
+    GLOBAL_LEARNING_RATES,
+    LEARNING_RATES,
+    Tried,
+    best_of,
+    tried_pairs,
+    with_step_sizes,
+    without_divergence,
+    write_chosen,
+)
+from fedpbc.paper.tuned import find_step_sizes, read_chosen
+from fedpbc.runs.grid import Diverged
+from small_grids import line, numbers
+
+BASE = Group(("digits", "bernoulli_varying"), "digits", "bernoulli_varying", 500)
+
+
+def outcome(*cells: tuple[float, float, Cell]) -> Outcome:
+    runs = [
+        (PlannedRun(with_step_sizes(BASE, eta, eta_g), cell.algorithm, cell.seed, {}), cell)
+        for eta, eta_g, cell in cells
+    ]
+    return Outcome(Path("nowhere"), runs)
+
+
+def test_the_grids_are_the_papers():
+    assert sorted(LEARNING_RATES) == [0.0005, 0.001, 0.005, 0.01, 0.05, 0.1]
+    assert sorted(GLOBAL_LEARNING_RATES) == [0.5, 1, 1.5, 5, 10, 50]
+
+
+def test_the_best_in_the_papers_view_is_chosen():
+    found = outcome(
+        # By the server's own model the first would be better.
+        (0.1, 1.0, Cell("fedpbc", 0, 9, [line(500, server=0.9, mean=0.3)])),
+        (0.05, 1.0, Cell("fedpbc", 0, 9, [line(500, server=0.1, mean=0.4)])),
+        (0.05, 50.0, Cell("fedpbc", 0, failure=Diverged("it diverged"))),
+        (0.01, 1.0, Cell("fedavg", 0, 9, [line(500, server=0.8)])),
+    )
+    tried = tried_pairs(found, BASE, "fedpbc")
+    assert [t.test and t.test.mean for t in tried[:3]] == [0.3, 0.4, None]
+    assert [t.diverged for t in tried[:3]] == [False, False, True]
+    best = best_of(tried)
+    assert best is not None
+    assert (best.learning_rate, best.global_learning_rate) == (0.05, 1.0)
+
+
+def test_a_pair_that_one_seed_does_not_survive_is_worst():
+    found = outcome(
+        (0.1, 1.0, Cell("fedavg", 0, 9, [line(500, server=0.9)])),
+        (0.1, 1.0, Cell("fedavg", 1, failure=Diverged("it diverged"))),
+        (0.01, 1.0, Cell("fedavg", 0, 9, [line(500, server=0.2)])),
+        (0.01, 1.0, Cell("fedavg", 1, 9, [line(500, server=0.2)])),
+    )
+    best = best_of(tried_pairs(found, BASE, "fedavg"))
+    assert best is not None
+    assert best.learning_rate == 0.01
+
+
+def test_where_all_diverge_nothing_is_chosen_and_what_others_chose_stays(tmp_path):
+    place = tmp_path / "chosen.toml"
+    one = {("svhn", "mifa"): [Tried(0.1, 1.5, Spread.of([0.5]))]}
+    write_chosen(place, BASE, [0], one, Wanted(out=tmp_path))
+    two = {("digits", "mifa"): [Tried(0.1, 50.0, None, diverged=True)]}
+    write_chosen(place, BASE, [0], two, Wanted(out=tmp_path))
+    chosen, rounds = read_chosen(place)
+    assert chosen == {("svhn", "mifa"): {"learning_rate": 0.1, "global_learning_rate": 1.5}}
+    assert rounds == 500
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory):
+    out = tmp_path_factory.mktemp("paper") / "tune-quick"
+    small = ("--quick", "--data", "digits", "--set", "clients=8", "--rounds", 4)
+    wild = ("--set", "train.local_steps=2")
+    few = (*small, *wild, "--algorithms", "fedavg,mifa", "--jobs", 1, "--out", out)
+    return ran("paper", "tune", *few), out
+
+
+def test_the_choice_is_what_the_runs_say(tuned):
+    ended, out = tuned
+    found = numbers(out, "tune")
+    chosen = tomllib.loads((out / "chosen.toml").read_text())
+    assert chosen["rounds"] == 4
+    assert chosen["links"] == "bernoulli_varying"
+    for name in ("fedavg", "mifa"):
+        tried = [t for t in found["tried"] if t["algorithm"] == name]
+        assert len(tried) == 9
+        best = max(tried, key=lambda t: t["test"]["mean"])
+        mine = chosen["chosen"]["digits"][name]
+        assert mine["learning_rate"] == best["learning_rate"]
+        assert mine["global_learning_rate"] == best["global_learning_rate"]
+        assert mine["test_percent"] == pytest.approx(100 * best["test"]["mean"], abs=0.006)
+    assert "QUICK" in ended.out
+    assert "Tuned on bernoulli_varying" in ended.out
+    assert (out / "tune-digits.png").is_file()
+    assert (out / "tune-digits.pdf").is_file()
+
+
+def test_the_tables_use_it_and_say_so(tuned):
+    _, out = tuned
+    chosen = read_chosen(out / "chosen.toml")[0]["digits", "mifa"]
+    small = ("--quick", "--data", "digits", "--set", "clients=8", "--rounds", 2)
+    few = (*small, "--links", "bernoulli", "--algorithms", "mifa,fedau", "--seeds", "0")
+    table = out.parent / "table1-quick"
+    ended = ran("paper", "table1", *few, "--jobs", 1, "--out", table)
+    assert f"the step sizes that 'tune' chose after 4 rounds ({out}/chosen.toml)" in ended.out
+    assert "the default ones for fedau on digits" in ended.out
+    place = table / "digits/bernoulli/mifa/seed-0/config.toml"
+    train = tomllib.loads(place.read_text())["train"]
+    assert {key: train[key] for key in chosen} == chosen
+    # Without them these would be other runs.
+    line = refused(fedpbc("paper", "table1", *few, "--tuned", "no", "--out", table))
+    assert "mifa/seed-0 was begun with other options" in line
+    ended = ran(
+        "paper", "table1", *few, "--tuned", "no", "--jobs", 1, "--out", table, "--overwrite"
+    )
+    assert "the default step sizes" in ended.out
+    assert tomllib.loads(place.read_text())["train"]["learning_rate"] == 0.05
+
+
+def test_a_diverged_run_is_no_failure_of_a_search_but_another_is():
+    assert without_divergence(Cell("mifa", 0, failure=Diverged("it diverged"))).failure is None
+    assert without_divergence(Cell("mifa", 0, failure="it broke")).failure == "it broke"
+
+
+@pytest.mark.parametrize("content", ["a = [", "rounds = 1", "chosen = 3\nrounds = 5", ""])
+def test_a_file_that_tune_did_not_write_is_refused(tmp_path, content):
+    (tmp_path / "chosen.toml").write_text(content)
+    with pytest.raises(InputError, match="'fedpbc paper tune' wrote"):
+        find_step_sizes(Wanted(out=tmp_path / "x", tuned=str(tmp_path / "chosen.toml")))
+
+
+@pytest.mark.parametrize(
+    ("options", "right"),
+    [
+        (("--set", "train.learning_rate=0.1"), "it is what is tuned"),
+        (("--links", "markov,cyclic"), "one scheme"),
+    ],
+)
+def test_wrong_input(tmp_path, options, right):
+    out = tmp_path / "out"
+    line = refused(fedpbc("paper", "tune", "--data", "digits", *options, "--out", out))
+    assert right in line
+    assert not out.exists()

@@ -1,0 +1,223 @@
+"""The report in a real browser: drawn, sorted, switched, and without a word to the network."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fedpbc.report.page import PageTable, write_page
+from made_runs import write_grid, write_run
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+FOUND = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+if FOUND is None:
+    pytest.skip(f"no browser is installed: {', '.join(BROWSERS)}", allow_module_level=True)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as control:
+        browser = control.chromium.launch(executable_path=FOUND, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def page_file(tmp_path_factory) -> Path:
+    """Two groups: a comparison with a failed algorithm, and quadratics."""
+    folder = tmp_path_factory.mktemp("browser")
+    runs = write_grid(folder / "classes", ["fedpbc", "fedavg", "mifa"])
+    runs.append(write_run(folder / "classes" / "fedau" / "seed-0", "fedau", upto=20))
+    runs += write_grid(folder / "quadratic", classes=False)
+    table = PageTable("Table", ["algorithm", "rounds"], [["a", "20"], ["b", "100"], ["c", "–"]])
+    write_page(folder / "page.html", runs, title="In a browser", tables=[table])
+    return folder / "page.html"
+
+
+class Opened:
+    """A page that is open, and what it complained about and asked for."""
+
+    def __init__(self, browser, file: Path, width: int, scheme: str = "light") -> None:
+        self.context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=scheme
+        )
+        self.page = self.context.new_page()
+        self.complaints: list[str] = []
+        self.asked: list[str] = []
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.goto(file.as_uri())
+        self.page.wait_for_selector("html[data-ready]")
+
+    def count(self, chart: str, what: str = "path", group: int = 0) -> int:
+        """How many shapes a chart has."""
+        return self.page.locator(f'[data-chart={chart}][data-group="{group}"] svg {what}').count()
+
+    def drawn(self, chart: str, group: int = 0) -> str:
+        return self.page.locator(f'[data-chart={chart}][data-group="{group}"]').inner_html()
+
+
+@pytest.fixture
+def opened(browser, page_file):
+    made = []
+
+    def open_(width: int, scheme: str = "light", file: Path = page_file) -> Opened:
+        made.append(Opened(browser, file, width, scheme))
+        return made[-1]
+
+    yield open_
+    for each in made:
+        # Whatever was done to it: nothing went wrong, and nobody was asked for anything.
+        assert each.complaints == []
+        assert {url for url in each.asked if not url.startswith("data:")} <= {
+            file.as_uri() for file in (page_file, *page_file.parent.glob("*.html"))
+        }
+        each.context.close()
+
+
+CHARTS = {
+    0: ("curve", "classes", "likely", "clients", "staleness", "consensus", "seconds", "time"),
+    1: ("curve", "likely", "staleness", "consensus", "seconds", "time", "memory"),
+}
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_every_chart_is_drawn_and_nothing_sticks_out(opened, width):
+    open_ = opened(width)
+    for group, charts in CHARTS.items():
+        for chart in charts:
+            box = open_.page.locator(f'[data-chart={chart}][data-group="{group}"] svg')
+            assert box.count() == 1, chart
+            size = box.bounding_box()
+            assert size["width"] > (250 if width == 390 else 400)
+            assert size["height"] > 150
+            assert open_.count(chart, group=group) >= 2, chart
+    canvas = open_.page.locator("canvas").first
+    assert canvas.evaluate(
+        "c => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some(v => v)"
+    )
+    assert open_.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def rows(open_: Opened, table: int) -> list[str]:
+    return (
+        open_.page.locator("table").nth(table).locator("tbody tr td:first-child").all_inner_texts()
+    )
+
+
+def test_tables_sort_by_click_and_by_key(opened):
+    open_ = opened(1280)
+    head = open_.page.locator("table").nth(0).locator("th").nth(1)
+    button = head.locator("button")
+    assert head.get_attribute("aria-sort") == "none"
+    button.click()
+    # As numbers: as text 20 would be more than 100. What has none is last, either way.
+    assert rows(open_, 0) == ["b", "a", "c"]
+    assert head.get_attribute("aria-sort") == "descending"
+    button.press("Enter")
+    assert rows(open_, 0) == ["a", "b", "c"]
+    assert head.get_attribute("aria-sort") == "ascending"
+    accuracy = open_.page.locator("table").nth(1).locator("th").nth(2)
+    accuracy.locator("button").press("Space")
+    cells = open_.page.locator("table").nth(1).locator("tbody tr td:nth-child(3)")
+    shown = [float(text.split()[0]) for text in cells.all_inner_texts()]
+    assert shown == sorted(shown, reverse=True)
+    assert len(shown) == 8
+
+
+def test_a_name_in_the_legend_hides_its_curve(opened):
+    open_ = opened(1280)
+    before = open_.count("curve")
+    legend = open_.page.locator("figure:has([data-chart=curve][data-group='0']) .legend button")
+    assert legend.all_inner_texts() == [
+        "fedpbc (mean)",
+        "fedavg (server)",
+        "fedau (server)",
+        "mifa† (server)",
+    ]
+    legend.nth(0).click()
+    assert legend.nth(0).get_attribute("aria-pressed") == "false"
+    assert open_.count("curve") < before
+    legend.nth(0).press("Enter")
+    assert open_.count("curve") == before
+
+
+def test_axis_view_and_value_can_be_chosen(opened):
+    open_ = opened(1280)
+    page, seen = open_.page, [open_.drawn("curve")]
+    for act in (
+        lambda: page.get_by_role("button", name="local steps", exact=True).click(),
+        lambda: page.get_by_role("button", name="uploads", exact=True).click(),
+        lambda: page.get_by_label("model judged").select_option("best"),
+        lambda: page.get_by_label("model judged").select_option("server"),
+        lambda: page.locator("#choose-value").select_option("test_loss"),
+    ):
+        act()
+        seen.append(open_.drawn("curve"))
+    assert len(set(seen)) == len(seen)
+    page.get_by_label("model judged").select_option("mean")
+    assert "has no such view" in page.locator(".legend").first.inner_text()
+    # It says what is judged, and a point says its numbers.
+    page.locator("[data-chart=curve]").first.hover()
+    assert "±" in page.locator("[data-chart=curve]").first.inner_text()
+
+
+def background(page) -> str:
+    return page.evaluate("getComputedStyle(document.body).backgroundColor")
+
+
+def test_dark_as_the_system_says_or_as_the_switch_says(opened):
+    dark, light = opened(1280, "dark"), opened(1280)
+    assert background(dark.page) == "rgb(20, 23, 27)"
+    assert background(light.page) == "rgb(255, 255, 255)"
+    black = light.drawn("curve")
+    light.page.get_by_role("button", name="dark").click()
+    assert background(light.page) == "rgb(20, 23, 27)"
+    assert light.drawn("curve") != black
+    dark.page.get_by_role("button", name="light").click()
+    assert background(dark.page) == "rgb(255, 255, 255)"
+
+
+def test_it_prints_with_its_charts(opened, tmp_path):
+    open_ = opened(390, "dark")
+    open_.page.pdf(path=tmp_path / "page.pdf", format="A4")
+    assert (tmp_path / "page.pdf").stat().st_size > 20_000
+    # And is as it was.
+    assert background(open_.page) == "rgb(20, 23, 27)"
+
+
+def test_a_live_page_reads_itself_again_and_stays_as_it_was_left(opened, page_file):
+    file = page_file.with_name("live.html")
+    runs = sorted(page_file.parent.glob("classes/*/seed-*"))
+    write_page(file, runs, title="Before", live=1)
+    open_ = opened(1280, file=file)
+    open_.page.get_by_role("button", name="uploads", exact=True).click()
+    open_.page.locator(".legend button").first.click()
+    open_.page.evaluate("scrollTo(0, 600)")
+    write_page(file, runs, title="After")
+    open_.page.get_by_role("heading", name="After").wait_for(timeout=5000)
+    open_.page.wait_for_selector("html[data-ready]")
+    pressed = open_.page.locator("#choose-x [aria-pressed=true]").inner_text()
+    assert pressed == "uploads"
+    assert open_.page.locator(".legend button").first.get_attribute("aria-pressed") == "false"
+    assert open_.page.evaluate("scrollY") == 600
+
+
+def test_names_from_files_do_not_run(opened, page_file):
+    evil = "<img src=x onerror=console.error(1)>"
+    run = page_file.parent / "evil"
+    write_run(run, "fedavg", links__name=evil)
+    text = (run / "config.toml").read_text().replace('name = "fedavg"', f'name = "{evil}"')
+    (run / "config.toml").write_text(text)
+    file = page_file.with_name("evil.html")
+    write_page(file, [run], title=evil)
+    open_ = opened(1280, file=file)
+    open_.page.locator("[data-chart=curve]").hover()
+    open_.page.locator("[data-chart=time]").hover()
+    assert open_.page.locator("img").count() == 0
+    assert evil in open_.page.locator(".legend").first.inner_text()

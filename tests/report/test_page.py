@@ -1,0 +1,368 @@
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+
+import pytest
+
+from commandline import content, fedpbc, ran, refused
+from fedpbc.comparison import Cell, Comparison
+from fedpbc.report.page import PageTable, asset, write_page
+from fedpbc.report.table import cells_of
+from fedpbc.runs import RunFolder
+from made_runs import accuracy, write_grid, write_run
+
+
+class Page(HTMLParser):
+    """What a page holds: its tables, the text of its elements, and what it would run or load."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tables: list[list[list[str]]] = []
+        self.scripts = self.cells = 0
+        self.loads: list[str] = []
+        self.inside: list[str] = []
+        self.words: list[str] = []
+        self.tags: dict[tuple[int, int], list[str]] = {}
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        known = dict(attributes)
+        self.loads += [v for k, v in attributes if k in {"src", "href"} and v]
+        self.scripts += tag == "script"
+        if tag == "table":
+            self.tables.append([])
+        if tag == "tr":
+            self.tables[-1].append([])
+        if tag in {"td", "th"}:
+            self.tables[-1][-1].append("")
+        if tag not in {"meta", "link", "img", "br"}:
+            self.inside.append(f"{tag} {known.get('class', '')}".strip())
+
+    def handle_endtag(self, tag):
+        while self.inside and self.inside.pop().split()[0] != tag:
+            pass
+
+    def handle_data(self, text):
+        if any(i.startswith(("script", "style")) for i in self.inside):
+            return
+        self.words.append(text)
+        if any(i.startswith("span tag") for i in self.inside):
+            where = len(self.tables) - 1, len(self.tables[-1]) - 1
+            self.tags.setdefault(where, []).append(text)
+        elif self.tables and self.tables[-1] and any(i[:2] in {"td", "th"} for i in self.inside):
+            self.tables[-1][-1][-1] += text
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.words)
+
+
+def read(path) -> tuple[Page, dict]:
+    text = path.read_text(encoding="utf-8")
+    [data] = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
+    return Page(text), json.loads(data)
+
+
+@pytest.fixture
+def made(tmp_path):
+    runs = write_grid(tmp_path / "runs")
+    write_page(tmp_path / "page.html", runs, title="A title")
+    return (*read(tmp_path / "page.html"), runs)
+
+
+def test_the_tables_numbers_are_the_comparisons(made):
+    page, _, runs = made
+    cells = []
+    for path in runs:
+        name, seed = path.parent.name, int(path.name[-1])
+        cells.append(Cell(name, seed, 8, RunFolder(path).metrics()))
+    comparison = Comparison(cells)
+    head, *rows = page.tables[0]
+    assert head[:5] == ["algorithm", "view", "test %", "train %", "worst class %"]
+    assert head[5:] == [
+        "local steps",
+        "uploads",
+        "models on server",
+        "on client",
+        "seconds",
+        "peak memory",
+    ]
+    expected = [[text.rstrip("*") for text in cells_of(row)] for row in comparison.rows()]
+    assert [row[:9] for row in rows] == expected
+    assert {(row[9], row[10]) for row in rows} == {("10.0", "300 MiB")}
+    # By hand: the last evaluation alone is in the last fifth of 40 rounds.
+    mean = [accuracy("fedpbc", seed, "mean", 40, 40) for seed in (0, 1)]
+    assert rows[2][2] == f"{100 * sum(mean) / 2:.1f} ± 0.7"
+
+
+def test_the_views_that_matter_are_marked(made):
+    page, data, _ = made
+    marked = {
+        tuple(page.tables[0][row][:2]): tags for (t, row), tags in page.tags.items() if t == 0
+    }
+    assert marked == {
+        ("fedpbc", "mean"): ["paper’s view"],
+        ("fedpbc", "reported"): ["best deployable"],
+        ("fedavg", "server"): ["paper’s view"],
+        ("fedavg", "averaged"): ["best deployable"],
+    }
+    [group] = data["groups"]
+    assert group["paper_view"] == {"fedpbc": "mean", "fedavg": "server"}
+    assert group["best_view"] == {"fedpbc": "reported", "fedavg": "averaged"}
+
+
+def test_curves_are_means_and_deviations_over_seeds(made):
+    _, data, _ = made
+    curve = data["groups"][0]["curves"]["fedpbc"]
+    assert curve["round"] == [10, 20, 30, 40]
+    assert curve["local_steps"] == [400, 800, 1200, 1600]
+    assert curve["uploads"] == [30, 60, 90, 120]
+    found = curve["views"]["mean"]["test_accuracy"]
+    means = [0.3 + 0.5 * t / 40 + 0.005 for t in (10, 20, 30, 40)]
+    assert found["mean"] == pytest.approx(means, rel=1e-4)
+    assert found["deviation"] == pytest.approx([0.01 / 2**0.5] * 4, rel=1e-4)
+    group = data["groups"][0]
+    assert group["staleness"]["staleness_max"] == [9.5] * 4
+    assert group["per_class"]["fedavg"]["server"] == pytest.approx([0.605, 0.3025, None], abs=1e-4)
+    assert group["fleet"]["class_counts"][1] == [3, 4, 5]
+    assert sum(group["fleet"]["p"]) == 8
+    assert group["memory"] == {"fedpbc": 300 * 2**20, "fedavg": 300 * 2**20}
+
+
+def test_nothing_is_loaded_and_everything_is_there(made):
+    page, _, _ = made
+    assert all(place.startswith(("data:", "#")) for place in page.loads)
+    assert page.scripts == 3
+    assert "A title" in page.text
+    assert "fedpbc run" in page.text
+
+
+def test_what_comes_from_files_cannot_run(tmp_path):
+    evil = '<script>alert("x")</script>'
+    place = tmp_path / "runs" / "<img src=x onerror=alert(1)>"
+    write_run(place, "fedavg", links__name=evil, data__name=evil, links__note=evil)
+    text = (place / "config.toml").read_text().replace('name = "fedavg"', f"name = '{evil}'")
+    (place / "config.toml").write_text(text)
+    write_page(
+        tmp_path / "page.html",
+        [place],
+        title=evil,
+        commands=[evil],
+        notes=[evil],
+        tables=[PageTable(evil, [evil], [[evil]], [evil])],
+    )
+    page, data = read(tmp_path / "page.html")
+    assert page.scripts == 3
+    assert list(data["groups"][0]["curves"]) == [evil]
+    # Title (twice), command, note, the table's four, and what the runs say of themselves.
+    assert page.text.count(evil) > 10
+    assert "<img src=x" not in (tmp_path / "page.html").read_text()
+
+
+def test_an_algorithm_that_is_not_known_here_is_shown_from_its_summary(tmp_path):
+    write_page(
+        tmp_path / "page.html",
+        [write_run(tmp_path / "run", "fedmedian"), write_run(tmp_path / "other", "fedavg")],
+        title="t",
+    )
+    page, data = read(tmp_path / "page.html")
+    assert page.tables[0][3][:2] == ["fedmedian", "server"]
+    assert page.tables[0][3][7:9] == ["1", "0"]
+    assert set(data["looks"]) == {"fedavg", "fedmedian"}
+    assert data["looks"]["fedavg"]["colour"] == "#E69F00"
+
+
+def test_runs_that_are_not_finished_are_shown_as_far_as_they_are(tmp_path):
+    one = write_run(tmp_path / "runs" / "one", "fedpbc")
+    two = write_run(tmp_path / "runs" / "two", "fedavg", upto=20)
+    three = write_run(tmp_path / "runs" / "three", "mifa", upto=10)
+    RunFolder(three).save_failure("the run diverged in round 17")
+    ran("report", tmp_path / "runs", "--out", tmp_path / "page.html")
+    page, data = read(tmp_path / "page.html")
+    # The table is of those that came to their end; the others are footnotes and curves.
+    assert {row[0] for row in page.tables[0][1:]} == {"fedpbc"}
+    assert "not in this table: 1 unfinished, 1 failed; see the runs below." in page.text
+    assert "not finished: round 20 of 40" in page.text
+    assert "the run diverged in round 17" in page.text
+    rows = {row[0]: row for row in page.tables[1][1:]}
+    assert rows["fedavg"][2:4] == ["unfinished", "20 of 40"]
+    assert rows["mifa"][2:4] == ["failed", "10 of 40"]
+    assert data["groups"][0]["curves"]["fedavg"]["round"] == [10, 20]
+    assert data["groups"][0]["curves"]["fedavg"]["unfinished"]
+    assert f"fedpbc resume {two}" in page.text
+    assert one.is_dir()
+
+
+def test_without_a_finished_run_the_table_is_of_what_all_have(tmp_path):
+    write_run(tmp_path / "runs" / "one", "fedpbc", upto=30)
+    write_run(tmp_path / "runs" / "two", "fedavg", upto=20)
+    ran("report", tmp_path / "runs")
+    page, _ = read(tmp_path / "runs" / "report.html")
+    assert "No run is finished: this is what they had after 20 rounds." in page.text
+    rows = {tuple(row[:2]): row for row in page.tables[0][1:]}
+    shown = f"{100 * accuracy('fedpbc', 0, 'mean', 20, 40):.1f}"
+    assert rows["fedpbc", "mean"][2] == shown
+
+
+def test_a_run_that_has_nothing_yet(tmp_path):
+    write_run(tmp_path / "run", upto=0, fleet=False)
+    ran("report", tmp_path / "run")
+    page, _ = read(tmp_path / "run" / "report.html")
+    assert "Nothing has been evaluated yet." in page.text
+    assert "no record of their fleet" in page.text
+
+
+def test_what_a_comparison_has_not_begun_is_shown(tmp_path):
+    folder = tmp_path / "compared"
+    write_run(folder / "fedpbc" / "seed-0", "fedpbc")
+    (folder / "compare.toml").write_text("seeds = [0]\n[algorithms.fedpbc]\n[algorithms.fedavg]\n")
+    ran("report", folder)
+    page, _ = read(folder / "report.html")
+    states = {row[0]: row[2] for row in page.tables[1][1:]}
+    assert states == {"fedpbc": "finished", "fedavg": "not begun"}
+    assert f"fedpbc resume {folder}" in page.text
+
+
+DAMAGED = {
+    "no JSON": '{"round": 10,\n{}\n',
+    "no object": "[]\n",
+    "another round": '{"round": 11}\n',
+    "no views": '{"round": 10, "views": {}}\n',
+    "not a number": '{"round": 10, "views": {"server": {"test_loss": NaN}}}\n',
+    "no text": b"\xff\xfe\n",
+    "cut short": "",
+}
+
+
+@pytest.mark.parametrize("what", DAMAGED)
+def test_a_damaged_run_among_good_ones_is_shown_as_damaged(tmp_path, what):
+    write_run(tmp_path / "runs" / "good", "fedpbc")
+    bad = write_run(tmp_path / "runs" / "bad", "fedavg")
+    text = DAMAGED[what]
+    (bad / "metrics.jsonl").write_bytes(text if isinstance(text, bytes) else text.encode())
+    ran("report", tmp_path / "runs", "--out", tmp_path / "page.html")
+    page, data = read(tmp_path / "page.html")
+    rows = {row[0]: row for row in page.tables[1][1:]}
+    assert rows["fedavg"][2] == "damaged"
+    assert rows["fedavg"][-1]
+    assert list(data["groups"][0]["curves"]) == ["fedpbc"]
+    # Alone it is refused.
+    line = refused(fedpbc("report", bad, "--out", tmp_path / "other.html"))
+    assert str(bad) in line
+    assert "damaged" in line
+    assert not (tmp_path / "other.html").exists()
+
+
+def test_a_damaged_configuration_among_good_ones_is_said(tmp_path):
+    write_run(tmp_path / "runs" / "good", "fedpbc")
+    bad = write_run(tmp_path / "runs" / "bad", "fedavg")
+    (bad / "config.toml").write_text("rounds = ")
+    ran("report", tmp_path / "runs")
+    page, _ = read(tmp_path / "runs" / "report.html")
+    assert "Not shown below:" in page.text
+    assert str(bad) in page.text
+
+
+def test_a_damaged_fleet_is_no_fleet(tmp_path):
+    run = write_run(tmp_path / "run")
+    (run / "fleet.safetensors").write_bytes(b"nothing")
+    ran("report", run)
+    assert "no record of their fleet" in read(run / "report.html")[0].text
+
+
+def test_wrong_folders_are_one_line_and_nothing_is_written(tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("x")
+    run = write_run(tmp_path / "run")
+    before = content(tmp_path)
+    for folder, said in (
+        ("nowhere", "folder is '{}', but should be a folder that exists"),
+        ("empty", "folder is '{}', but should be one with runs in it"),
+        ("file", "folder is '{}', but should be a folder; this is a file"),
+    ):
+        line = refused(fedpbc("report", run, tmp_path / folder, "--out", tmp_path / "page.html"))
+        assert line.startswith(said.format(tmp_path / folder))
+    assert content(tmp_path) == before
+
+
+def test_a_page_takes_nobodys_place(tmp_path):
+    run = write_run(tmp_path / "run")
+    (run / "report.html").write_text("<p>mine</p>")
+    line = refused(fedpbc("report", run))
+    assert line.endswith("which is not a report, but should be a new file, or an older report")
+    assert (run / "report.html").read_text() == "<p>mine</p>"
+    assert "this is a folder" in refused(fedpbc("report", run, "--out", tmp_path))
+    missing = tmp_path / "missing" / "page.html"
+    assert "a folder that exists" in refused(fedpbc("report", run, "--out", missing))
+    # Its own older page it does replace, and the same runs make the same page.
+    ran("report", run, "--out", tmp_path / "page.html")
+    before = (tmp_path / "page.html").read_bytes()
+    ran("report", run, "--out", tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_bytes() == before
+
+
+def test_quadratics_have_a_distance_instead_of_an_accuracy(tmp_path):
+    write_page(
+        tmp_path / "page.html", write_grid(tmp_path / "runs", classes=False), title="Quadratics"
+    )
+    page, data = read(tmp_path / "page.html")
+    assert data["groups"][0]["values"] == ["distance", "test_loss"]
+    assert page.tables[0][0][2] == "test loss"
+    assert "each class" not in page.text
+
+
+def test_the_bound_of_lemma_3_stands_beside_the_error(tmp_path):
+    run = write_run(tmp_path / "run", "fedpbc")
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    bounded = [{**line, "consensus_bound": 2.5} for line in lines]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in bounded))
+    write_page(tmp_path / "page.html", [run], title="t")
+    curve = read(tmp_path / "page.html")[1]["groups"][0]["curves"]["fedpbc"]
+    assert curve["consensus_bound"] == [2.5] * 4
+    assert curve["consensus_error"] == pytest.approx([0.1, 0.05, 0.033333, 0.025], rel=1e-4)
+
+
+def test_tables_come_first_and_pictures_are_in_the_page(tmp_path):
+    png = tmp_path / "figure.png"
+    png.write_bytes(b"\x89PNG\r\n\x1a\n123")
+    write_page(
+        tmp_path / "page.html",
+        [write_run(tmp_path / "run")],
+        title="t",
+        commands=["fedpbc paper table2 --quick"],
+        notes=["Quick: fewer rounds."],
+        tables=[PageTable("Table 2", ["algorithm", "15 %"], [["fedpbc", "150"]], ["a note"])],
+        pictures=[png],
+    )
+    page, _ = read(tmp_path / "page.html")
+    assert page.tables[0] == [["algorithm", "15 %"], ["fedpbc", "150"]]
+    for words in ("Table 2", "a note", "Quick: fewer rounds.", "fedpbc paper table2 --quick"):
+        assert words in page.text
+    assert "data:image/png;base64,iVBORw0KGgoxMjM=" in page.loads
+
+
+def test_a_large_grid_still_makes_a_page_that_opens(tmp_path):
+    first = write_run(tmp_path / "runs" / "fedpbc" / "seed-0", "fedpbc", rounds=10_000)
+    for seed in range(1, 4):
+        copy = tmp_path / "runs" / "fedpbc" / f"seed-{seed}"
+        shutil.copytree(first, copy)
+        text = (copy / "config.toml").read_text().replace("seed = 0", f"seed = {seed}")
+        (copy / "config.toml").write_text(text)
+    ran("report", tmp_path / "runs", "--out", tmp_path / "page.html")
+    _, data = read(tmp_path / "page.html")
+    curve = data["groups"][0]["curves"]["fedpbc"]
+    assert len(curve["round"]) == 400
+    assert (curve["round"][0], curve["round"][-1], curve["seeds"]) == (10, 10_000, 4)
+    assert (tmp_path / "page.html").stat().st_size < 1_500_000
+
+
+def test_the_charts_library_is_small_licensed_and_cannot_end_its_element():
+    library = asset("echarts.min.js")
+    assert len(library) < 600_000
+    assert "</script" not in library.lower()
+    assert "</script" not in asset("page.js").lower()
+    assert "Apache License" in asset("LICENSE-echarts")
+    assert "Apache ECharts" in asset("NOTICE-echarts")

@@ -6,6 +6,7 @@ shares of the classes in the data that the client really holds.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,6 @@ from fedpbc.links import class_rates, from_data
 from fedpbc.paper.asked import check_settings, merged, seeds_of
 from fedpbc.paper.experiment import Made, Wanted
 from fedpbc.paper.style import columns, write_experiment
-from fedpbc.report.plot import COLOURS
 from fedpbc.runs import Config
 from fedpbc.runs.build import build_task
 
@@ -30,6 +30,9 @@ OPTIONS = ("data", "data_dir", "seeds")
 SETTINGS = ("clients", "data.alpha", "links.sigma", "links.delta", "plugins")
 SEEDS = (0, 1, 2)
 BINS = np.linspace(0, 1, 21)
+COLOURS = ("#8dd3c7", "#ffffb3", "#bebada", "#fb8072", "#80b1d3")
+COLOURS += ("#fdb462", "#b3de69", "#fccde5", "#d9d9d9", "#bc80bd")
+"""The paper's for its classes; their numbers say which they are where there are no colours."""
 
 
 @dataclass(frozen=True)
@@ -152,48 +155,54 @@ def draw(figure: Figure, drawn: Sequence[Drawn]) -> None:
     panels = figure.subplots(
         3, len(drawn), squeeze=False, sharey="row", height_ratios=(0.5, 2.2, 2.2)
     )
+    least = min(float(one.rates[one.rates > 0].min()) for one in drawn)
     several = len({one.data for one in drawn}) > 1
     for k, one in enumerate(drawn):
         strip, bars, histogram = panels[:, k]
         draw_shares(strip, one)
-        draw_rates(bars, one)
+        draw_rates(bars, one, least)
         draw_histogram(histogram, one)
         strip.set_title(f"{one.data}, seed {one.seed}" if several else f"seed {one.seed}")
     panels[1, 0].set_ylabel("$r$, log scale")
     panels[2, 0].set_ylabel("clients")
 
 
-def colour_of(c: int) -> str:
-    """A class's colour; its number says which it is where there are no colours."""
-    return COLOURS[1:][c % len(COLOURS[1:])]
-
-
 def draw_shares(axes: Axes, one: Drawn) -> None:
     """r as one bar, cut into classes: which of them dominate."""
     start = 0.0
     for c, rate in enumerate(one.rates):
-        axes.barh(0, rate, left=start, color=colour_of(c), edgecolor="black", linewidth=0.6)
+        axes.barh(
+            0, rate, left=start, color=COLOURS[c % len(COLOURS)], edgecolor="black", linewidth=0.6
+        )
         if rate > 0.06:
             axes.text(start + rate / 2, 0, str(c), ha="center", va="center", weight="bold")
         start += rate
     axes.set_xlim(0, 1)
     axes.set_yticks([])
-    axes.set_xticks([0, 0.5, 1])
+    axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
     axes.spines[["left"]].set_visible(False)
     axes.set_xlabel("share of each class in $r$", size=8)
 
 
-def draw_rates(axes: Axes, one: Drawn) -> None:
-    """r by class; on a log scale, for they differ by many powers of ten."""
+def draw_rates(axes: Axes, one: Drawn, least: float) -> None:
+    """r by class, down to the least in any panel; they differ by many powers of ten."""
     classes = np.arange(len(one.rates))
-    axes.bar(
+    bars = axes.bar(
         classes,
         one.rates,
-        color=[colour_of(c) for c in classes],
+        color=[COLOURS[c % len(COLOURS)] for c in classes],
         edgecolor="black",
         linewidth=0.6,
     )
+    if len(classes) <= 20:
+        exact = [f"{rate:.1e}" for rate in one.rates]
+        axes.bar_label(bars, exact, rotation=90, padding=2, size=6.5)
     axes.set_yscale("log")
+    decades = -math.log10(least) + 1
+    # Room above 1 for the numbers.
+    axes.set_ylim(10**-decades, 10 ** (0.35 * decades))
+    axes.set_yticks([10.0**-k for k in range(0, int(decades) + 1, math.ceil(decades / 5))])
+    axes.minorticks_off()
     axes.set_xticks(classes)
     axes.tick_params(axis="x", length=0)
     axes.set_xlabel("class")

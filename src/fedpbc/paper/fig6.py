@@ -194,7 +194,7 @@ def draw_panel(axes: Axes, one: Activity) -> None:
                 facecolor=colour,
                 # A thin white edge, so that neighbouring rounds can be counted while there are few.
                 edgecolor="white" if rounds <= 120 else colour,
-                linewidth=0.4,
+                linewidth=0.4 if rounds <= 120 else 0.8,
                 zorder=2,
             )
         if one.varies:

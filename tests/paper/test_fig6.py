@@ -52,7 +52,7 @@ def test_patterns_can_be_told_apart(made):
     assert not (reset[:100] == reset[100:200]).all()
     assert cyclic[:100].sum(axis=0).tolist() == [1, 10, 50, 90]
     # Chains stay as they are for long, independent links do not; p = 0.5.
-    stays = {name: longest(links_in(made, name)[:, 2], False) for name in ("markov", "bernoulli")}
+    stays = {name: longest(links_in(made, name)[:, 2], True) for name in ("markov", "bernoulli")}
     assert stays["markov"] > 2 * stays["bernoulli"]
 
 

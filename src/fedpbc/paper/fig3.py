@@ -217,8 +217,9 @@ def table(found: Found, algorithms: Sequence[str]) -> str:
 
 def draw(figure: Figure, found: Found, algorithms: Sequence[str]) -> None:
     """A panel for each pair: nobody favoured above, the second half favoured below."""
-    panels = figure.subplots(2, 2, sharex=True, sharey=True)
-    for axes, pair in zip(panels.flat, PAIRS, strict=True):
+    panels = figure.subplots(-(-len(PAIRS) // 2), 2, sharex=True, sharey=True, squeeze=False)
+    # As many panels as pairs, or one more, which stays empty.
+    for axes, pair in zip(panels.flat, PAIRS, strict=False):
         draw_panel(axes, found, pair, algorithms)
     handles: dict[str, Any] = {}
     for axes in panels.flat:
@@ -228,7 +229,7 @@ def draw(figure: Figure, found: Found, algorithms: Sequence[str]) -> None:
     )
     for axes in panels[:, 0]:
         axes.set_ylabel("$\\|x_{\\mathrm{PS}} - x^\\star\\|$")
-    for axes in panels[1]:
+    for axes in panels[-1]:
         axes.set_xlabel("round")
 
 

@@ -1,0 +1,110 @@
+"""How the paper's figures look, and how they are written with their numbers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from fedpbc.algorithms import ALGORITHMS
+from fedpbc.paper.asked import command_of
+from fedpbc.paper.experiment import Made, Wanted
+from fedpbc.report.plot import COLOURS, DASHES, MARKERS, save_figure
+from fedpbc.runs.atomic import write_atomically
+from fedpbc.runs.folder import make_folder
+
+__all__ = ["columns", "look_of", "write_experiment"]
+
+STYLE = {
+    "font.size": 9,
+    "axes.titlesize": 9.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.7,
+    "grid.alpha": 0.25,
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "lines.linewidth": 1.5,
+    # Letters stay letters: they can be found, and edited, in the PDF.
+    "pdf.fonttype": 42,
+}
+
+
+def look_of(algorithm: str) -> dict[str, Any]:
+    """Colour, dashes and marker: an algorithm looks the same in every figure.
+
+    Example:
+        >>> look_of("fedavg")["marker"]
+        's'
+    """
+    k = list(ALGORITHMS).index(algorithm)
+    return {
+        "color": COLOURS[k % len(COLOURS)],
+        "linestyle": DASHES[k % len(DASHES)],
+        "marker": MARKERS[k % len(MARKERS)],
+    }
+
+
+def write_experiment(
+    name: str,
+    wanted: Wanted,
+    *,
+    size: tuple[float, float],
+    draw: Callable[[Figure], None],
+    text: str,
+    numbers: dict[str, Any],
+    quick: str,
+    failed: Sequence[str] = (),
+) -> Made:
+    """Write NAME.png, NAME.pdf and NAME.json.
+
+    Args:
+        name: the experiment's.
+        wanted: where to, and what was asked for.
+        size: of the figure, in inches.
+        draw: fills it.
+        text: for people.
+        numbers: for machines; what was asked for is added.
+        quick: what ``--quick`` left out; said on the figure and in the text.
+        failed: what went wrong while the rest went on.
+    """
+    make_folder(wanted.out)
+    with rc_context(STYLE):
+        figure = Figure(figsize=size, layout="constrained")
+        draw(figure)
+        if wanted.quick:
+            figure.suptitle(f"quick: {quick}", fontsize=9, style="italic", color="#444444")
+        written = save_figure(figure, wanted.out / name)
+    if wanted.quick:
+        text = f"quick: {quick}\n{text}"
+    command = command_of(name, wanted)
+    full = {
+        "experiment": name,
+        "command": command,
+        "quick": quick if wanted.quick else None,
+        **numbers,
+    }
+    place = wanted.out / f"{name}.json"
+    write_atomically(place, json.dumps(full, indent=2, ensure_ascii=False) + "\n")
+    return Made(f"{text}\nmade by: {command}", full, [*written, place], failed)
+
+
+def columns(rows: Sequence[Sequence[str]]) -> str:
+    """Rows as lines, the first column to the left, the others to the right.
+
+    Example:
+        >>> print(columns([["p", "mean"], ["0.25", "7"]]))
+        p     mean
+        0.25     7
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [row[0].ljust(widths[0])]
+        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)

@@ -14,6 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from fedpbc.theory.arguments import Floats
+from fedpbc.theory.thread import one_blas_thread
 
 __all__ = ["exchange", "shares"]
 
@@ -31,9 +32,10 @@ def shares(links: Floats) -> Floats:
 def exchange(links: Floats) -> Floats:
     """E[1{i,j∈A}/|A|] = p_i p_j ∫ z Π_{k≠i,j}(1−p_k+p_k z) dz off the diagonal, 0 on it."""
     mixed = np.zeros((len(links), len(links)))
-    for z, weight, factors in _quadrature(links):
-        part = links[:, None] / factors * np.sqrt(weight * z * factors.prod(axis=0))
-        mixed += part @ part.T
+    with one_blas_thread():
+        for z, weight, factors in _quadrature(links):
+            part = links[:, None] / factors * np.sqrt(weight * z * factors.prod(axis=0))
+            mixed += part @ part.T
     np.fill_diagonal(mixed, 0)
     return mixed
 

@@ -259,7 +259,7 @@ def paper(
 def theory(
     source: Annotated[
         Path | None,
-        typer.Argument(metavar="CONFIG.toml", help="A configuration or a run's folder."),
+        typer.Argument(metavar="CONFIG.toml|RUN", help="A configuration or a run's folder."),
     ] = None,
     p: Annotated[
         str | None,

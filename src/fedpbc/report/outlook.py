@@ -26,12 +26,13 @@ WIDTH = 100
 HEADS = {
     "client": "client",
     "p": "p",
-    "share_of_rounds": "rounds up",
-    "weight": "weight",
-    "measured_weight": "measured",
+    "share_of_rounds": "share of\nrounds up",
+    "uniform": "1/m",
+    "weight": "weight in\nFedAvg",
+    "measured_weight": "measured\nweight",
     "staleness_limit": "1/p",
-    "staleness": "staleness",
-    "measured_staleness": "measured",
+    "staleness": "expected\nstaleness",
+    "measured_staleness": "measured\nstaleness",
 }
 
 
@@ -76,6 +77,7 @@ def write_clients(outlook: Outlook, path: Path) -> None:
 def show_outlook(outlook: Outlook) -> None:
     """Tables for a person."""
     console = Console(width=max(Console().width, WIDTH))
+    print(f"links: {outlook.links}; {outlook.clients:,} clients")
     console.print(clients_table(outlook), highlight=False)
     console.print(numbers_table(outlook), highlight=False)
     for note in outlook.notes():
@@ -87,13 +89,7 @@ def clients_table(outlook: Outlook) -> Table:
     """How much clients count under FedAvg, and how stale they get."""
     rows = outlook.rows()
     shown = [k for k in HEADS if any(row[k] is not None for row in rows)]
-    table = Table(
-        title=f"links: {outlook.links}; {outlook.clients:,} clients, each should count "
-        f"1/m = {1 / outlook.clients:.4g}",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        caption="weight: how much a client counts under FedAvg; staleness: mean over the rounds",
-    )
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in shown:
         table.add_column(HEADS[name], justify="right", no_wrap=True)
     chosen = picked(outlook)
@@ -153,11 +149,11 @@ def lines(outlook: Outlook) -> list[tuple[str, str, str]]:
             distance = number(float(np.linalg.norm(limit - optimum)))
             found.append(("  its distance from the optimum", distance, known_as[name]))
     if kind != "bound" or (expected is not None and expected.mixing_rate is not None):
-        found.append(("ρ, how disagreement shrinks in a round", number(rho), kind))
+        found.append(("ρ, how disagreement shrinks in a round", rate(rho), kind))
     if expected is not None:
         if measured is not None and measured.mixing_rate is not None:
-            found.append(("ρ of the timetable's mean W", number(measured.mixing_rate), "measured"))
-        found.append(("ρ at most", number(expected.mixing_rate_bound), "bound"))
+            found.append(("ρ of the timetable's mean W", rate(measured.mixing_rate), "measured"))
+        found.append(("ρ at most", rate(expected.mixing_rate_bound), "bound"))
         found.append(("staleness, expected", number(float(expected.staleness.mean())), "exact"))
         found.append(("staleness, expected at most 1/c", number(outlook.staleness_bound), "bound"))
     if measured is not None:
@@ -166,13 +162,18 @@ def lines(outlook: Outlook) -> list[tuple[str, str, str]]:
         text = f"{measured.empty_rounds:,} of {measured.rounds:,}"
         found.append(("rounds in which nobody got through", text, "measured"))
     how = {"exact": "exact", "bound": "for ρ's bound", "measured": "for the measured ρ"}[kind]
+    promised = "" if theorem.bound is None else how if kind == "measured" else "bound"
     step = f"η = {own.step_size:g}"
     found += [
         (f"κ at {step}, s = {own.local_steps}", number(theorem.kappa), "exact"),
-        ("largest step size of Theorem 1", number(theorem.largest_step_size), how),
+        (
+            "largest step size of Theorem 1",
+            number(theorem.largest_step_size),
+            how if theorem.largest_step_size else "",
+        ),
         (f"Theorem 1: mean ‖∇F(x̄)‖² after {own.rounds:,} rounds", "", ""),
         (f"  at most, at {step}", number(theorem.bound), covered(outlook)),
-        ("  at most, at the largest step size", number(theorem.bound_at_largest), how),
+        ("  at most, at the largest", number(theorem.bound_at_largest), promised),
     ]
     return found
 
@@ -181,7 +182,21 @@ def covered(outlook: Outlook) -> str:
     """Whether the theorem stands behind its bound at the given step size."""
     if outlook.theorem.bound is None:
         return ""
+    if outlook.rho[1] == "measured":
+        return "for the measured ρ"
     return "bound" if outlook.theorem.within else "not covered"
+
+
+def rate(value: float | None) -> str:
+    """ρ; where it is nearly 1, how much is missing.
+
+    Example:
+        >>> rate(0.875), rate(0.99999), rate(1.0)
+        ('0.875', '1 − 1e-05', '1')
+    """
+    if value is None or not 0.999 < value < 1:
+        return number(value)
+    return f"1 − {1 - value:.3g}"
 
 
 def number(value: float | int | None) -> str:

@@ -41,9 +41,9 @@ EVALUATION_CHUNK = 100
 """How many samples are judged at once; fixed, so that the sums have the same bits everywhere."""
 STACK_BYTES = 2**22
 """How much of a stack is worked on at once; best measured with a shared cache of 32 MB."""
-ASKED_CLIENTS = 25
-"""How many clients' gradients are looked at: two batches each cost about a hundredth of training
-100 clients for ten rounds."""
+ASKED_CLIENTS = 10
+"""How many clients' gradients are looked at; more would cost more of a run than the bound that they
+are for is worth."""
 GPU_ROWS = 128
 """How many rows a GPU works on at once, always: how it adds up depends on how many there are."""
 
@@ -437,7 +437,7 @@ class Supervised:
         return total / len(everything), torch.cat(hits).cpu() if hits else None
 
     def gradients(self, model: Tensor, draw: int) -> Gradients:
-        """Estimated from two batches each of up to 25 clients, drawn anew each time."""
+        """Estimated from two batches each of up to ten clients, drawn anew each time."""
         self.layout.fill(self._parameters, model.to(self.device))
         self.module.train()
         random = generator(self.seed, "gradients", draw)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedpbc.algorithms.algorithm import Algorithm, Round, Update, mean
+from fedpbc.consensus import ConsensusLemma
 from fedpbc.engine.engine import Engine, one_thread
 from fedpbc.engine.segment import Segment, all_finite
 from fedpbc.errors import DivergedError, FedpbcError, InputError, Words
@@ -45,6 +46,8 @@ class Metrics:
         local_steps: made by all clients so far.
         uploads: how often a client's report arrived so far.
         seconds: spent so far, before a resumed run was stopped too.
+        consensus_bound: what the paper's lemma allows for the mean of the consensus error over the
+            rounds so far, None where it does not speak of the run; see docs/theory.md.
 
     Example:
         >>> from fedpbc import Quadratic, simulate
@@ -63,6 +66,7 @@ class Metrics:
     local_steps: int
     uploads: int
     seconds: float
+    consensus_bound: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """For a line of metrics."""
@@ -91,6 +95,8 @@ class Progress:
     """τ_i, the last round in which each uplink was up; −1 before the first."""
     reported: Reports = field(default_factory=ReportsInMemory)
     """What each client reported last, if anybody looks at it."""
+    gradients: dict[str, float] = field(default_factory=dict)
+    """What evaluations have seen of the gradients at x̄, for the bound on the consensus error."""
     round: int = 0
     contacts: int = 0
     local_steps: int = 0
@@ -158,6 +164,7 @@ class Simulation:
             raise InputError("evaluate_every", evaluate_every, "at least 1")
         self.views = views_of(type(algorithm), views)
         self._x0 = algorithm.x
+        self._lemma = ConsensusLemma(task, algorithm, uplink, downlink)
         # Otherwise everyone has the server's newest model, and nothing needs to be kept of it.
         self._clients_hold_models = algorithm.client_models or downlink is not None
         m = task.clients
@@ -350,6 +357,7 @@ class Simulation:
             if not all(map(math.isfinite, (evaluation.test_loss, evaluation.train_loss or 0.0))):
                 raise DivergedError(client=None, round=round.number, view=view)
         staleness = progress.round - progress.last_contact
+        consensus_error = self._consensus_error(models.get("mean"))
         return Metrics(
             round=progress.round,
             active=len(round.active),
@@ -357,11 +365,22 @@ class Simulation:
             views=views,
             staleness_mean=float(staleness.mean()),
             staleness_max=int(staleness.max()),
-            consensus_error=self._consensus_error(models.get("mean")),
+            consensus_error=consensus_error,
             local_steps=progress.local_steps,
             uploads=progress.uploads,
             seconds=progress.seconds,
+            consensus_bound=self._consensus_bound(models.get("mean")),
         )
+
+    def _consensus_bound(self, center: Tensor | None) -> float | None:
+        """What the lemma says; the evaluation's last look, so that a failed one leaves no trace."""
+        if center is None:
+            return None
+        progress = self.progress
+        progress.gradients, bound = self._lemma.look(
+            progress.gradients, self._x0, center, progress.round
+        )
+        return bound
 
     def _consensus_error(self, center: Tensor | None) -> float | None:
         """(1/m) Σ‖x̄ − x_i‖²; each distinct model is measured once."""

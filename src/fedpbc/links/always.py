@@ -12,7 +12,7 @@ from fedpbc.links.scheme import Row, Setting, link_scheme
 __all__ = ["always"]
 
 
-@link_scheme
+@link_scheme(independent=True)
 def always(setting: Setting) -> Iterator[tuple[Row, NDArray[np.float64]]]:
     """Every link is up in every round: the upper reference.
 

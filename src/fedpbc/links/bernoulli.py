@@ -12,7 +12,7 @@ from fedpbc.links.scheme import Row, Setting, link_scheme
 __all__ = ["bernoulli"]
 
 
-@link_scheme
+@link_scheme(independent=True)
 def bernoulli(setting: Setting) -> Iterator[tuple[Row, NDArray[np.float64]]]:
     """Independent in every round, with probability p_i.
 

@@ -15,7 +15,7 @@ from fedpbc.links.scheme import Row, Setting, link_scheme
 __all__ = ["bernoulli_varying"]
 
 
-@link_scheme
+@link_scheme(independent=True)
 def bernoulli_varying(
     setting: Setting,
     *,

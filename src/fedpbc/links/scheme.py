@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TypeAlias, TypeVar
+from functools import partial
+from typing import TypeAlias, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,6 +101,9 @@ class Setting:
 class LinkScheme:
     """A registered scheme: its name, its function, and what to say about it.
 
+    ``independent`` says that links are up independently of each other and of other rounds, with the
+    probabilities that the rows come with: then the theory's formulas hold exactly.
+
     Example:
         >>> print(*find_scheme("cyclic").options.values())
         cycle=100
@@ -109,6 +113,7 @@ class LinkScheme:
     rows: Callable[..., Rows]
     summary: str
     options: dict[str, Option]
+    independent: bool = False
 
 
 SCHEMES: dict[str, LinkScheme] = {}
@@ -117,13 +122,26 @@ SCHEMES: dict[str, LinkScheme] = {}
 _Function = TypeVar("_Function", bound=Callable[..., Rows])
 
 
-def link_scheme(function: _Function) -> _Function:
+@overload
+def link_scheme(function: _Function) -> _Function: ...
+
+
+@overload
+def link_scheme(*, independent: bool) -> Callable[[_Function], _Function]: ...
+
+
+def link_scheme(
+    function: _Function | None = None, *, independent: bool = False
+) -> _Function | Callable[[_Function], _Function]:
     """Register a link scheme under the function's name; the function itself stays as it is.
 
     The function takes a :class:`Setting`, and its options as keyword-only parameters, and yields
     one row a round: a bool for each client, or that and the probabilities that ``fedavg_known``
     is to divide by. Each row must be a pure function of the setting and the options: draw from
     ``setting.uniform(t)`` or ``setting.generator(...)``.
+
+    With ``@link_scheme(independent=True)`` it promises that every link in every round is up by
+    itself, with the probability that its row says.
 
     Example:
         >>> @link_scheme
@@ -134,6 +152,12 @@ def link_scheme(function: _Function) -> _Function:
         >>> SCHEMES.pop("every_other").summary
         'Up in every other round.'
     """
+    if function is None:
+        return partial(_register, independent=independent)
+    return _register(function, independent)
+
+
+def _register(function: _Function, independent: bool) -> _Function:
     name = function.__name__
     known = SCHEMES.get(name)
     if known and _origin(known.rows) != _origin(function):
@@ -144,7 +168,7 @@ def link_scheme(function: _Function) -> _Function:
         given = Words(f"{name}{signature}")
         raise InputError("link scheme", given, f"{name}(setting, *, option=default, ...)")
     summary = (inspect.getdoc(function) or "").partition("\n")[0]
-    SCHEMES[name] = LinkScheme(name, function, summary, options_of(function))
+    SCHEMES[name] = LinkScheme(name, function, summary, options_of(function), independent)
     return function
 
 

@@ -24,6 +24,12 @@ class Timetable:
     Eight clients share a byte: a million clients over 10,000 rounds take 1.25 GB. Made by
     :meth:`draw` or :func:`from_table`.
 
+    Attributes:
+        clients: m.
+        rounds: T.
+        lowest_probabilities: the smallest p_i^t of each client, where links are independent of each
+            other and from round to round; None where they are not, or nobody can tell.
+
     Example:
         >>> from fedpbc.links import Setting
         >>> timetable = Timetable.draw("always", Setting(seed=1, clients=3, rounds=5))
@@ -36,11 +42,13 @@ class Timetable:
         packed: NDArray[np.uint8],
         clients: int,
         rerun: Callable[[], Rows] | None = None,
-        base_probabilities: NDArray[np.float64] | None = None,
+        base: NDArray[np.float64] | None = None,
+        lowest: NDArray[np.float64] | None = None,
     ) -> None:
         self.clients, self.rounds = clients, len(packed)
         # p_i, where the scheme goes by it; only for showing.
-        self.base_probabilities = base_probabilities
+        self.base_probabilities = base
+        self.lowest_probabilities = lowest
         self._packed = packed
         # Yields (row, p) once more; none for schemes that say nothing of probabilities.
         self._rerun = rerun
@@ -70,6 +78,7 @@ class Timetable:
             right = f"fewer: a timetable of {setting.clients} clients would not fit into memory"
             raise InputError("rounds", setting.rounds, right) from None
         drawn, told = 0, set[bool]()
+        lowest, last = np.ones(setting.clients), None
         for t, item in enumerate(islice(run(), setting.rounds)):
             row, p = item if isinstance(item, tuple) else (item, None)
             _check(f"{name}: row {t}", row, setting.clients, np.bool_)
@@ -78,6 +87,9 @@ class Timetable:
                 # Written so that a NaN is wrong too.
                 if not (p.min() >= 0 and p.max() <= 1):
                     raise InputError(f"{name}: p of round {t}", Words("out of range"), "0 to 1")
+                if scheme.independent and (p is not last or p.flags.writeable):
+                    np.minimum(lowest, p, out=lowest)
+                    last = p
             packed[t] = np.packbits(row)
             told.add(p is not None)
             drawn = t + 1
@@ -87,7 +99,10 @@ class Timetable:
             given = Words("rows with and without probabilities")
             raise InputError(name, given, "either the one or the other")
         base = setting.base_probabilities if setting.asked else None
-        return cls(packed, setting.clients, run if True in told else None, base)
+        if True not in told:
+            return cls(packed, setting.clients, base=base)
+        independent = lowest if scheme.independent else None
+        return cls(packed, setting.clients, run, base, independent)
 
     def up(self, t: int) -> Row:
         """Whether each client's link is up in round ``t``.

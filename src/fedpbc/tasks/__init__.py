@@ -3,6 +3,15 @@
 from fedpbc.tasks.local import LocalTraining
 from fedpbc.tasks.quadratic import Quadratic
 from fedpbc.tasks.supervised import Supervised
-from fedpbc.tasks.task import Evaluation, StackedTask, Task
+from fedpbc.tasks.task import Evaluation, Gradients, StackedTask, Task, WithGradients
 
-__all__ = ["Evaluation", "LocalTraining", "Quadratic", "StackedTask", "Supervised", "Task"]
+__all__ = [
+    "Evaluation",
+    "Gradients",
+    "LocalTraining",
+    "Quadratic",
+    "StackedTask",
+    "Supervised",
+    "Task",
+    "WithGradients",
+]

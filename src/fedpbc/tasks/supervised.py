@@ -21,6 +21,7 @@ from fedpbc.randomness import generator, integer_seed
 from fedpbc.tasks.chain import Chain, chain_of
 from fedpbc.tasks.dense import dense_steps, has_dense_steps
 from fedpbc.tasks.device import find_device, refuse_double, repeatable, seeded
+from fedpbc.tasks.estimate import gradients_from_pairs
 from fedpbc.tasks.local import LocalTraining
 from fedpbc.tasks.samples import (
     Partition,
@@ -30,7 +31,7 @@ from fedpbc.tasks.samples import (
     refuse_running_statistics,
 )
 from fedpbc.tasks.stack import DenseStack, StackAdvice, advise, on_all_cores
-from fedpbc.tasks.task import Evaluation
+from fedpbc.tasks.task import Evaluation, Gradients
 
 __all__ = ["Supervised"]
 
@@ -40,6 +41,9 @@ EVALUATION_CHUNK = 100
 """How many samples are judged at once; fixed, so that the sums have the same bits everywhere."""
 STACK_BYTES = 2**22
 """How much of a stack is worked on at once; best measured with a shared cache of 32 MB."""
+ASKED_CLIENTS = 10
+"""How many clients' gradients are looked at; more would cost more of a run than the bound that they
+are for is worth."""
 GPU_ROWS = 128
 """How many rows a GPU works on at once, always: how it adds up depends on how many there are."""
 
@@ -443,3 +447,24 @@ class Supervised:
         ):  # sum() adds otherwise from Python 3.12 on
             total += loss * size
         return total / len(everything), torch.cat(hits).cpu() if hits else None
+
+    def gradients(self, model: Tensor, draw: int) -> Gradients:
+        """Estimated from two batches each of up to ten clients, drawn anew each time."""
+        self.layout.fill(self._parameters, model.to(self.device))
+        self.module.train()
+        random = generator(self.seed, "gradients", draw)
+        count = min(self.clients, ASKED_CLIENTS)
+        asked = np.sort(random.choice(self.clients, count, replace=False)).tolist()
+
+        def gradient(client: int, k: int) -> Tensor:
+            own = self.parts[client]
+            size = min(len(own), self.training.batch_size)
+            index = torch.from_numpy(random.choice(own, size, replace=False)).to(self.device)
+            # Training never has a batch of a number below 0.
+            inputs = self.augmentation.apply(self.inputs[index], client, -1 - (2 * draw + k))
+            return self.layout.flatten(self._gradients(self._prepare(inputs), self.labels[index]))
+
+        pairs = ((gradient(client, 0), gradient(client, 1)) for client in asked)
+        seed = integer_seed(self.seed, "gradients", draw)
+        with seeded(seed, self.device), repeatable(self.device):
+            return gradients_from_pairs(pairs, self.clients)

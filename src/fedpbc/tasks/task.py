@@ -14,7 +14,7 @@ from fedpbc.models.flat import Layout
 from fedpbc.tasks.local import LocalTraining
 from fedpbc.tasks.stack import StackAdvice
 
-__all__ = ["Evaluation", "ManyRounds", "StackedTask", "Task"]
+__all__ = ["Evaluation", "Gradients", "ManyRounds", "StackedTask", "Task", "WithGradients"]
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,25 @@ class Evaluation:
         """From a line of metrics."""
         own = {k: v for k, v in found.items() if k in cls.__dataclass_fields__}
         return cls(**own, extra={k: v for k, v in found.items() if k not in own})
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """What is known of the clients' gradients at one model: the theory's constants, squared.
+
+    Attributes:
+        slope: ‖∇F‖².
+        noise: the mean over clients of E‖∇ℓ_i − ∇F_i‖²: σ² is at least that.
+        spread: (1/m) Σ‖∇F_i − ∇F‖²: with β = 0, ζ² is at least that.
+
+    Example:
+        >>> Gradients(slope=4.0, noise=0.0, spread=1.0).slope
+        4.0
+    """
+
+    slope: float
+    noise: float
+    spread: float
 
 
 class Task(Protocol):
@@ -122,4 +141,15 @@ class StackedTask(Protocol):
         and back in every round.
 
         A row's result must not depend on which other rows there are.
+        """
+
+
+@runtime_checkable
+class WithGradients(Protocol):
+    """A task that also says how large the clients' gradients are and how much they differ."""
+
+    def gradients(self, model: Tensor, draw: int) -> Gradients:
+        """At a model, exactly or estimated from a few batches.
+
+        Those are a pure function of the seed and of ``draw``, and no batches of the training's.
         """

@@ -1,0 +1,33 @@
+"""What the FedPBC paper proves, as numbers: bias, mixing, staleness and Theorem 1.
+
+"Empowering Federated Learning with Implicit Gossiping" (Xiang, Ioannidis, Yeh, Joe-Wong, Su).
+Notation: m clients, client i's uplink is up with probability p_i independently of the others, A is
+the set of clients whose uplink is up in a round, s local steps a round, step size η.
+"""
+
+from fedpbc.theory.bias import fedavg_limit, fedavg_weights
+from fedpbc.theory.consensus import consensus_bound, consensus_error
+from fedpbc.theory.contacts import expected_staleness_bound, staleness
+from fedpbc.theory.convergence import gradient_bound, kappa, largest_step_size
+from fedpbc.theory.mixing import (
+    mean_square_mixing,
+    mixing_matrix,
+    mixing_rate,
+    mixing_rate_bound,
+)
+
+__all__ = [
+    "consensus_bound",
+    "consensus_error",
+    "expected_staleness_bound",
+    "fedavg_limit",
+    "fedavg_weights",
+    "gradient_bound",
+    "kappa",
+    "largest_step_size",
+    "mean_square_mixing",
+    "mixing_matrix",
+    "mixing_rate",
+    "mixing_rate_bound",
+    "staleness",
+]

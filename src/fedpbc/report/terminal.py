@@ -128,6 +128,8 @@ class GridDisplay(Display):
         self.done[progress.cell] = progress.done
         completed = sum(w * d for w, d in zip(self.weights, self.done, strict=True))
         name, seed, _ = self.cells[progress.cell]
+        if progress.note:
+            self.note(f"{name} seed {seed}: {progress.note}")
         accuracy = "" if progress.accuracy is None else f" {100 * progress.accuracy:.1f} %"
         finished = sum(d >= self.rounds for d in self.done)
         note = f"{name} seed {seed} round {progress.done}{accuracy} · {finished} finished"

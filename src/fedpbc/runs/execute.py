@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -14,15 +14,20 @@ from fedpbc.algorithms import Algorithm
 from fedpbc.errors import DivergedError, FedpbcError, WorkerError
 from fedpbc.runs.folder import RunFolder, rounds_of
 from fedpbc.simulation import Metrics, Simulation
+from fedpbc.tracking import State, TrackedRun, Tracking, TrackingPlan
 from fedpbc.views import models_on_server
 
-__all__ = ["Watcher", "cost_of", "execute"]
+__all__ = ["StoppedError", "Watcher", "cost_of", "execute", "tracked"]
 
 OnRound = Callable[[int, Metrics | None], None]
 
 CHECKPOINT_SECONDS = 30.0
 CHECKPOINT_SHARE = 0.05
 """At most this share of the time goes into writing checkpoints."""
+
+
+class StoppedError(FedpbcError):
+    """What a watcher raises to stop a run: it can go on later."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,7 @@ def execute(
     about: Mapping[str, Any],
     checkpoint_every: int = 0,
     watcher: Watcher | None = None,
+    plan: TrackingPlan | None = None,
 ) -> dict[str, Any]:
     """Run what is left of a run and write down how it ended.
 
@@ -61,6 +67,7 @@ def execute(
         about: what identifies the run, for the summary; a checkpoint of another run is refused.
         checkpoint_every: rounds; 0: about every half minute.
         watcher: told how it goes.
+        plan: how the run is tracked, if it is.
     """
     watcher = watcher or Watcher()
     with closing(simulation):
@@ -69,12 +76,42 @@ def execute(
         folder.cut_metrics(simulation.progress.round)
         if watcher.on_start is not None:
             watcher.on_start(simulation.progress.round, simulation.rounds, engine)
-        run_rounds(simulation, folder, about, begun, checkpoint_every, watcher)
-        summary = summarise(simulation, folder, engine, about)
-        folder.save_final(simulation.view_models(), simulation.task.layout)
-        folder.save_summary(summary)
+        with tracked(plan or TrackingPlan(), folder, about, watcher) as tracking:
+            run_rounds(simulation, folder, about, begun, checkpoint_every, watcher, tracking)
+            summary = summarise(simulation, folder, engine, about)
+            folder.save_final(simulation.view_models(), simulation.task.layout)
+            folder.save_summary(summary)
     folder.remove_reports()
     return summary
+
+
+@contextmanager
+def tracked(
+    plan: TrackingPlan, folder: RunFolder, about: Mapping[str, Any], watcher: Watcher
+) -> Iterator[Tracking]:
+    """Trackers that know what was evaluated already, and are told how the run ended."""
+    tracking = Tracking(plan.names, watcher.on_note)
+    if not plan.names:
+        yield tracking
+        return
+    group, kept = folder.load_tracking()
+    group = plan.group or group
+    run = TrackedRun(folder.path, about, plan.options, group)
+    kept = tracking.begin(run, kept, folder.metrics())
+    folder.save_tracking(group, kept)
+
+    def end(state: State) -> None:
+        for name in tracking.end(state):
+            kept[name]["state"] = state
+        folder.save_tracking(group, kept)
+
+    try:
+        yield tracking
+    except BaseException as error:
+        failed = isinstance(error, Exception) and not isinstance(error, StoppedError)
+        end("failed" if failed else "killed")
+        raise
+    end("finished")
 
 
 def take_up(
@@ -112,6 +149,7 @@ def run_rounds(
     begun: bool,
     checkpoint_every: int,
     watcher: Watcher,
+    tracking: Tracking,
 ) -> None:
     """Run the rounds that are left, and write down metrics and checkpoints."""
 
@@ -134,6 +172,7 @@ def run_rounds(
             done = simulation.progress.round
             if metrics is not None:
                 folder.append_metrics(metrics.as_dict())
+                tracking.log(metrics.as_dict())
             if checkpoint_every:
                 due = done % checkpoint_every == 0
             else:

@@ -27,9 +27,11 @@ from fedpbc.cores import leave_cores_to_others
 from fedpbc.engine.memory import keep_freed_memory
 from fedpbc.errors import FedpbcError
 from fedpbc.runs.config import Config
+from fedpbc.runs.execute import StoppedError
 from fedpbc.runs.folder import RunFolder
 from fedpbc.runs.start import Watcher, resume_run, start_run
 from fedpbc.simulation import Metrics
+from fedpbc.tracking import check_trackers, checked_names
 from fedpbc.views import paper_view
 
 __all__ = ["GridCell", "GridProgress", "run_grid"]
@@ -39,23 +41,24 @@ REPORT_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class GridCell:
-    """One run of a grid: where it goes and what it is."""
+    """One run of a grid: where it goes, what it is, and the folder of the grid, for trackers."""
 
     path: Path
     config: Mapping[str, Any]
+    group: Path | None = None
 
 
 @dataclass(frozen=True)
 class GridProgress:
-    """How far one run has come: rounds done, and the last test accuracy that was found."""
+    """How far one run has come: rounds done, and the last test accuracy that was found.
+
+    A note is something that a person should see.
+    """
 
     cell: int
     done: int
     accuracy: float | None = None
-
-
-class StoppedError(FedpbcError):
-    """The grid was told to stop."""
+    note: str = ""
 
 
 def run_grid(
@@ -65,6 +68,8 @@ def run_grid(
 
     Cells are begun in the order given: put long ones first.
     """
+    # Here and not in each of them: a server that goes away later must not make any of them fail.
+    check_trackers(sorted({n for cell in cells for n in checked_names(cell.config.get("track"))}))
     if jobs == 1 or len(cells) == 1:
         return [_run_cell(k, cell, on_progress) for k, cell in enumerate(cells)]
     failures: list[str | None] = [None] * len(cells)
@@ -155,22 +160,29 @@ def _work(k: int, cell: GridCell) -> str | None:
 
 
 def _run_cell(k: int, cell: GridCell, tell: Callable[[GridProgress], None]) -> str | None:
-    last, accuracy = 0.0, None
+    last, reached, accuracy = 0.0, 0, None
 
     def on_round(done: int, metrics: Metrics | None) -> None:
-        nonlocal last, accuracy
+        nonlocal last, reached, accuracy
+        reached = done
         if metrics is not None:
             accuracy = metrics.views[paper_view(tuple(metrics.views))].test_accuracy
         if time.monotonic() - last > REPORT_SECONDS:
             last = time.monotonic()
             tell(GridProgress(k, done, accuracy))
 
-    folder, watcher = RunFolder(cell.path), Watcher(on_round=on_round)
+    def on_note(line: str) -> None:
+        tell(GridProgress(k, reached, accuracy, note=line))
+
+    folder, watcher = RunFolder(cell.path), Watcher(on_round=on_round, on_note=on_note)
+    group = cell.group or cell.path.parent
     try:
         if folder.holds_run:
-            summary = resume_run(cell.path, watcher=watcher)
+            track = checked_names(cell.config.get("track"))
+            summary = resume_run(cell.path, watcher=watcher, track=track, group=group)
         else:
-            summary = start_run(Config.from_dict(cell.config), cell.path, watcher=watcher)
+            config = Config.from_dict(cell.config)
+            summary = start_run(config, cell.path, watcher=watcher, group=group)
     except StoppedError:
         return "stopped"
     except FedpbcError as error:

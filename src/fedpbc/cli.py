@@ -239,7 +239,9 @@ def paper(
     settings = gathered(None, set_, {**general, "plugin": plugin, "track": track})
     from fedpbc.given import separated
     from fedpbc.paper import Wanted, make
+    from fedpbc.tracking import check_trackers, checked_names
 
+    check_trackers(checked_names(settings.get("track")))
     folder = out or Path("paper") / (f"{experiment}-quick" if quick else experiment)
     wanted = Wanted(
         out=folder,

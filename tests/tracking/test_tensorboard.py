@@ -112,31 +112,35 @@ def metrics_so_far(run: Path) -> list[dict]:
 
 
 def test_one_that_is_looking_on_forgets_what_it_has_seen(tmp_path):
-    """A reader that has the old file sees the purge in the new one."""
+    from tensorboard.backend.event_processing import plugin_event_accumulator
+
     told = TrackedRun(tmp_path, {}, {})
     first = TensorBoardTracker()
     first.begin(told, {})
     for round in (10, 20, 30):
         first.log(round, {"active": round}, at=round)
-    first.end("killed")
-    looking = accumulated(tmp_path)
+    looking = plugin_event_accumulator.EventAccumulator(str(tmp_path / "tensorboard"))
+    looking.Reload()
     assert [event.step for event in looking.Tensors("active")] == [10, 20, 30]
     second = TensorBoardTracker()
     second.begin(told, {})
     second.log(10, {"active": 10}, at=40)
-    second.end("finished")
     looking.Reload()
     assert [event.step for event in looking.Tensors("active")] == [10]
+    second.log(20, {"active": 20}, at=50)
+    second.end("finished")
+    looking.Reload()
+    assert [event.step for event in looking.Tensors("active")] == [10, 20]
 
 
 def test_each_run_of_a_comparison_has_its_own(tmp_path):
     folder = tmp_path / "compare"
-    options = ("--algorithms", "fedpbc,fedavg", "--seeds", "0,1", "--jobs", 2)
-    ran("compare", *TRACKED, *options, "--out", folder)
-    cells = [folder / name / f"seed-{k}" for name in ("fedpbc", "fedavg") for k in (0, 1)]
+    options = ("--algorithms", "fedpbc,fedavg", "--seeds", "1")
+    ran("compare", *TRACKED, *options, "--jobs", 2, "--out", folder)
+    cells = [folder / name / "seed-1" for name in ("fedpbc", "fedavg")]
     for cell in cells:
         assert scalars(cell) == expected(cell)
-    ran("compare", *TRACKED[:-2], *options, "--out", folder, "--overwrite")
+    ran("compare", *TRACKED[:-2], *options, "--jobs", 1, "--out", folder, "--overwrite")
     for cell in cells:
         assert not (cell / "tensorboard").exists()
         assert not (cell / "tracking.json").exists()

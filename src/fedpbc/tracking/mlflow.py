@@ -18,6 +18,8 @@ STATUS = {"finished": "FINISHED", "failed": "FAILED", "killed": "KILLED"}
 UNLESS_SET = {
     # MLflow tells its makers what is used, unless it is told not to.
     "MLFLOW_DISABLE_TELEMETRY": "true",
+    # The terminal is ours.
+    "MLFLOW_LOGGING_LEVEL": "WARNING",
     # A server that has gone would otherwise hold up a run for several minutes.
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",

@@ -1,7 +1,7 @@
 """TensorBoard: event files in RUN/tensorboard, with TensorBoard's own formats and no TensorFlow.
 
-Records are written and flushed here and now, not by a thread as TensorBoard's writer does it: a
-full disk is met where it can be dealt with, and a killed run has lost nothing.
+Records are written here and now, not by a thread as TensorBoard's own writer does it: a full disk
+is met where it can be dealt with, and a killed run has lost nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from fedpbc.errors import MissingExtraError
 from fedpbc.tracking.tracker import Setting, State, TrackedRun
@@ -40,50 +40,49 @@ def make() -> TensorBoardTracker:
     return TensorBoardTracker()
 
 
-def clear_events(folder: Path) -> bool:
-    """Remove the event files of a run, and the folder if it is empty then; were there any?"""
+def clear_events(folder: Path) -> None:
+    """Remove the event files of a run, and their folder if nothing else is in it."""
     place = folder / FOLDER
-    found = list(place.glob(f"{EVENTS}*")) if place.is_dir() else []
+    found = list(place.glob(f"{EVENTS}*"))
     for file in found:
         file.unlink()
     if found and not any(place.iterdir()):
         place.rmdir()
-    return bool(found)
 
 
 class TensorBoardTracker:
     """Scalars with every digit that metrics.jsonl has, the configuration, and how it ended."""
 
-    _file: IO[bytes]
+    _path: Path
+    _older: list[Path]
 
     def begin(self, run: TrackedRun, kept: Mapping[str, str]) -> dict[str, str]:
-        """A run that goes on is written anew: it is told of all evaluations again."""
+        """A run that goes on gets another file, with all evaluations in it."""
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
-        from tensorboard.summary.writer.record_writer import RecordWriter
 
-        went_on = clear_events(run.folder)
         place = run.folder / FOLDER
         place.mkdir(exist_ok=True)
+        self._older = list(place.glob(f"{EVENTS}*"))
         # In the order of these names TensorBoard reads them.
         name = f"{EVENTS}{time.time_ns() // 1000:020d}.{socket.gethostname()}.{os.getpid()}"
-        self._file = (place / name).open("wb")
-        self._records = RecordWriter(self._file)
-        self._write(Event(file_version="brain.Event:2"), time.time())
-        if went_on:
-            # One that is looking on forgets what it has seen.
-            self._write(Event(session_log=SessionLog(status=SessionLog.START)), time.time())
-        self._begin_session(run.settings() | {"folder": run.name})
-        self._flush()
+        self._path = place / name
+        now = time.time()
+        self._append(
+            Event(file_version="brain.Event:2", wall_time=now),
+            # At the second one of a run all that was read before is forgotten.
+            Event(session_log=SessionLog(status=SessionLog.START), wall_time=now),
+            self._session_start(run.settings() | {"folder": run.name}),
+        )
         return {}
 
     def log(self, round: int, values: Mapping[str, float], at: float) -> None:
         """Everything over rounds, and accuracies (else losses) over local steps and uploads."""
-        self._scalars(round, values, at)
+        events = [_scalars(round, values, at)]
         for step in OVER:
             if step in values:
                 judged = {f"over_{step}/{k}": v for k, v in values.items() if _is_judgement(k)}
-                self._scalars(int(values[step]), judged, at)
-        self._flush()
+                events.append(_scalars(int(values[step]), judged, at))
+        self._append(*events)
 
     def end(self, state: State) -> None:
         """How it ended is what the page «HParams» shows as the status."""
@@ -93,11 +92,12 @@ class TensorBoardTracker:
             status=api_pb2.Status.Value(STATUS[state]), end_time_secs=time.time()
         )
         data = plugin_data_pb2.HParamsPluginData(session_end_info=info)
-        self._metadata(metadata.SESSION_END_INFO_TAG, data)
-        self._flush()
-        self._file.close()
+        self._append(_hparams(metadata.SESSION_END_INFO_TAG, data))
+        # Not before: a TensorBoard that is looking on would lose its way without the file it reads.
+        for file in self._older:
+            file.unlink(missing_ok=True)
 
-    def _begin_session(self, settings: Mapping[str, Setting]) -> None:
+    def _session_start(self, settings: Mapping[str, Setting]) -> Any:
         """The configuration, for the page «HParams»."""
         from tensorboard.plugins.hparams import metadata, plugin_data_pb2
 
@@ -111,42 +111,43 @@ class TensorBoardTracker:
             else:
                 info.hparams[key].number_value = value
         data = plugin_data_pb2.HParamsPluginData(session_start_info=info)
-        self._metadata(metadata.SESSION_START_INFO_TAG, data)
+        return _hparams(metadata.SESSION_START_INFO_TAG, data)
 
-    def _scalars(self, step: int, values: Mapping[str, float], at: float) -> None:
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
-        from tensorboard.compat.proto.tensor_pb2 import TensorProto
+    def _append(self, *events: Any) -> None:
+        from tensorboard.summary.writer.record_writer import RecordWriter
 
-        plugin = SummaryMetadata.PluginData(plugin_name="scalars")
-        summary = Summary(
-            value=[
-                Summary.Value(
-                    tag=tag,
-                    # In double precision: counts go beyond what a float can hold.
-                    tensor=TensorProto(dtype="DT_DOUBLE", double_val=[value]),
-                    metadata=SummaryMetadata(plugin_data=plugin),
-                )
-                for tag, value in values.items()
-            ]
+        with self._path.open("ab") as file:
+            records = RecordWriter(file)
+            for event in events:
+                records.write(event.SerializeToString())
+
+
+def _scalars(step: int, values: Mapping[str, float], at: float) -> Any:
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
+    from tensorboard.compat.proto.tensor_pb2 import TensorProto
+
+    plugin = SummaryMetadata.PluginData(plugin_name="scalars")
+    found = [
+        Summary.Value(
+            tag=tag,
+            # In double precision: counts go beyond what a float can hold.
+            tensor=TensorProto(dtype="DT_DOUBLE", double_val=[value]),
+            metadata=SummaryMetadata(plugin_data=plugin),
         )
-        self._write(Event(step=step, summary=summary), at)
+        for tag, value in values.items()
+    ]
+    return Event(step=step, wall_time=at, summary=Summary(value=found))
 
-    def _metadata(self, tag: str, data: Any) -> None:
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.compat.proto.summary_pb2 import Summary
-        from tensorboard.plugins.hparams import metadata
 
-        about = metadata.create_summary_metadata(data)
-        value = Summary.Value(tag=tag, metadata=about, tensor=metadata.NULL_TENSOR)
-        self._write(Event(summary=Summary(value=[value])), time.time())
+def _hparams(tag: str, data: Any) -> Any:
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.plugins.hparams import metadata
 
-    def _write(self, event: Any, at: float) -> None:
-        event.wall_time = at
-        self._records.write(event.SerializeToString())
-
-    def _flush(self) -> None:
-        self._records.flush()
+    about = metadata.create_summary_metadata(data)
+    value = Summary.Value(tag=tag, metadata=about, tensor=metadata.NULL_TENSOR)
+    return Event(wall_time=time.time(), summary=Summary(value=[value]))
 
 
 def _is_judgement(name: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ class Tracking:
         self._trackers: dict[str, Tracker] = {}
         self._began = time.time()
         for name in names:
-            self._guarded(name, lambda name=name: self._trackers.update({name: make_tracker(name)}))
+            self._guarded(name, partial(self._make, name))
 
     def begin(
         self,
@@ -61,28 +62,31 @@ class Tracking:
             name: {key: value for key, value in found.items() if key != "state"}
             for name, found in kept.items()
         }
+
+        def go_on(name: str, tracker: Tracker) -> None:
+            keep[name] = tracker.begin(run, keep.get(name, {}))
+            for line in lines:
+                self._tell(tracker, line)
+
         for name, tracker in list(self._trackers.items()):
-
-            def go_on(name: str = name, tracker: Tracker = tracker) -> None:
-                keep[name] = tracker.begin(run, keep.get(name, {}))
-                for line in lines:
-                    self._tell(tracker, line)
-
-            self._guarded(name, go_on)
+            self._guarded(name, partial(go_on, name, tracker))
         return keep
 
     def log(self, line: Mapping[str, Any]) -> None:
         """An evaluation was made."""
         for name, tracker in list(self._trackers.items()):
-            self._guarded(name, lambda tracker=tracker: self._tell(tracker, line))
+            self._guarded(name, partial(self._tell, tracker, line))
 
     def end(self, state: State) -> list[str]:
         """The run ended; gives the names of those that know it."""
         for name, tracker in list(self._trackers.items()):
-            self._guarded(name, lambda tracker=tracker: tracker.end(state))
+            self._guarded(name, partial(tracker.end, state))
         told = list(self._trackers)
         self._trackers.clear()
         return told
+
+    def _make(self, name: str) -> None:
+        self._trackers[name] = make_tracker(name)
 
     def _tell(self, tracker: Tracker, line: Mapping[str, Any]) -> None:
         # As if the run had never been stopped: then relative time is the time it took.

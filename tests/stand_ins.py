@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -67,6 +68,10 @@ class Mlflow:
 class Client:
     def __init__(self, mlflow: Mlflow, uri: str) -> None:
         self.mlflow = mlflow
+        if uri.startswith("sqlite:///"):
+            Path(uri.removeprefix("sqlite:///")).touch()
+        if uri.endswith(".tmp"):
+            return  # It is renamed before anything is in it.
         self.runs = mlflow.stores.setdefault(uri, {})
         self.experiments = mlflow.experiments.setdefault(uri, [])
 
@@ -74,9 +79,9 @@ class Client:
         if self.mlflow.gone:
             raise MlflowException("API request failed:\nthe server has gone")
 
-    def search_experiments(self, max_results: int) -> list[str]:
+    def search_experiments(self, max_results: int = 9) -> list[str]:
         self._ask()
-        return self.experiments[:max_results]
+        return getattr(self, "experiments", [])[:max_results]
 
     def get_experiment_by_name(self, name: str) -> Any:
         self._ask()

@@ -180,7 +180,7 @@ def test_in_a_database_of_its_own(real, tmp_path):
         assert history[-1].value == value
     # Only what is said in the documentation is there.
     assert {place.name for place in tmp_path.iterdir()} == {"runs"}
-    assert {place.name for place in (tmp_path / "runs").iterdir()} == {"a", "mlflow.db"}
+    assert {p.name for p in (tmp_path / "runs").iterdir()} == {"a", "mlflow.db", ".mlflow.lock"}
     # It goes on after its last rounds were lost; what is there already is not there twice.
     (run / "summary.json").unlink()
     for checkpoint in run.glob("checkpoint-000000[67]*"):
@@ -191,6 +191,17 @@ def test_in_a_database_of_its_own(real, tmp_path):
     assert again.info.run_id == found.info.run_id
     assert again.info.status == "FINISHED"
     assert [m.step for m in client.get_metric_history(again.info.run_id, "active")] == [2, 4, 6, 8]
+
+
+@pytest.mark.filterwarnings("default")
+def test_runs_side_by_side_share_a_database(real, tmp_path):
+    options = ("--algorithms", "fedavg,fedpbc", "--seeds", "0", "--jobs", 2)
+    ended = fedpbc("compare", *TRACKED, *options, "--out", tmp_path / "runs" / "cmp")
+    assert (ended.code, ended.err) == (0, "")
+    client = real.MlflowClient(tracking_uri=f"sqlite:///{tmp_path}/runs/mlflow.db")
+    found = client.search_runs([client.get_experiment_by_name("cmp").experiment_id])
+    assert {r.info.run_name for r in found} == {"fedavg/seed-0", "fedpbc/seed-0"}
+    assert {r.info.status for r in found} == {"FINISHED"}
 
 
 @pytest.mark.filterwarnings("default")

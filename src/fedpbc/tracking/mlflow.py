@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from fedpbc.errors import FedpbcError, MissingExtraError, one_line
 from fedpbc.tracking.tracker import State, TrackedRun
 
+try:
+    import fcntl
+except ImportError:  # Windows has no such locks.
+    fcntl = None  # type: ignore[assignment]
+
 __all__ = ["DATABASE", "MLflowTracker", "check", "make"]
 
 DATABASE = "mlflow.db"
+LOCK = ".mlflow.lock"
 EXPERIMENT = "fedpbc"
 """Of runs that belong to no group; otherwise the group's folder gives the name."""
 STATUS = {"finished": "FINISHED", "failed": "FAILED", "killed": "KILLED"}
@@ -68,7 +76,7 @@ class MLflowTracker:
 
     def begin(self, run: TrackedRun, kept: Mapping[str, str]) -> dict[str, str]:
         """The run that was begun, if the server still has it."""
-        uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{run.beside / DATABASE}"
+        uri = os.environ.get("MLFLOW_TRACKING_URI") or self._database(run.beside)
         self._client = self._mlflow.MlflowClient(tracking_uri=uri)
         if "run_id" in kept and self._is_there(kept["run_id"]):
             self._id = kept["run_id"]
@@ -100,6 +108,18 @@ class MLflowTracker:
         """As MLflow calls it."""
         self._client.set_terminated(self._id, status=STATUS[state])
 
+    def _database(self, place: Path) -> str:
+        """A database in a folder. MLflow makes one in many steps: two at once would spoil it."""
+        from fedpbc.runs.atomic import write_atomically
+
+        def fill(path: Path) -> None:
+            self._mlflow.MlflowClient(tracking_uri=f"sqlite:///{path}").search_experiments()
+
+        with _alone(place / LOCK):
+            if not (place / DATABASE).exists():
+                write_atomically(place / DATABASE, fill)
+        return f"sqlite:///{place / DATABASE}"
+
     def _is_there(self, run_id: str) -> bool:
         try:
             found = self._client.get_run(run_id)
@@ -119,3 +139,12 @@ class MLflowTracker:
                 if (found := self._client.get_experiment_by_name(name)) is None:
                     raise
         return str(found.experiment_id)
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Wait until no other run of ours does the same."""
+    with path.open("w") as file:
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

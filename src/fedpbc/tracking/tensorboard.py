@@ -51,7 +51,7 @@ def clear_events(folder: Path) -> None:
 
 
 class TensorBoardTracker:
-    """Scalars with every digit that metrics.jsonl has, the configuration, and how it ended."""
+    """Scalars in single precision, the configuration, and how it ended."""
 
     _path: Path
     _older: list[Path]
@@ -124,19 +124,11 @@ class TensorBoardTracker:
 
 def _scalars(step: int, values: Mapping[str, float], at: float) -> Any:
     from tensorboard.compat.proto.event_pb2 import Event
-    from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
-    from tensorboard.compat.proto.tensor_pb2 import TensorProto
+    from tensorboard.compat.proto.summary_pb2 import Summary
 
-    plugin = SummaryMetadata.PluginData(plugin_name="scalars")
-    found = [
-        Summary.Value(
-            tag=tag,
-            # In double precision: counts go beyond what a float can hold.
-            tensor=TensorProto(dtype="DT_DOUBLE", double_val=[value]),
-            metadata=SummaryMetadata(plugin_data=plugin),
-        )
-        for tag, value in values.items()
-    ]
+    # In single precision: there is a format for double, but TensorBoard's fast reader shows nothing
+    # of it (2.21).
+    found = [Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
     return Event(step=step, wall_time=at, summary=Summary(value=found))
 
 

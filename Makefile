@@ -10,7 +10,7 @@ install: $(READY)
 # The stamp is written last, so that an installation that was interrupted is done again.
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[hub,ray,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[hub,ray,tensorboard,dev]'
 	touch $@
 
 demo: $(READY)

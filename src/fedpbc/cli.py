@@ -62,6 +62,10 @@ Plugin = Annotated[
     list[Path] | None,
     typer.Option(help="Python file with algorithms or link schemes of your own; repeatable."),
 ]
+Track = Annotated[
+    str | None,
+    default("Follow it in tensorboard, mlflow, wandb; names, separated by commas", "none"),
+]
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Set anything: links.gamma=0.2; repeatable."),
@@ -127,6 +131,7 @@ def run(
     reported: Reported = None,
     evaluate_every: EvaluateEvery = None,
     plugin: Plugin = None,
+    track: Track = None,
     set_: Set = None,
     out: Annotated[Path | None, default("Folder", "runs/ALGORITHM-LINKS-seedK")] = None,
     overwrite: Overwrite = False,
@@ -174,6 +179,7 @@ def compare(
     reported: Reported = None,
     evaluate_every: EvaluateEvery = None,
     plugin: Plugin = None,
+    track: Track = None,
     set_: Set = None,
     out: Annotated[Path | None, default("Folder", "runs/compare")] = None,
     jobs: Jobs = None,
@@ -192,10 +198,12 @@ def compare(
 @app.command()
 def resume(
     folder: Annotated[Path, typer.Argument(help="A run's or a comparison's folder.")],
+    track: Annotated[str | None, default("As for 'run'; from now on", "as before")] = None,
     jobs: Jobs = None,
     as_json: Json = False,
 ) -> None:
     """Go on with a run or a comparison that was stopped, to the same bits."""
+    from fedpbc.given import separated
     from fedpbc.report.terminal import RunDisplay
     from fedpbc.runs import RunFolder, resume_run
     from fedpbc.runs.compare import CompareFolder
@@ -205,14 +213,15 @@ def resume(
 
         if (plan := read_plan(folder)) is not None:
             raise InputError("folder", str(folder), f"left to its own command: {plan['command']}")
+    trackers = None if track is None else separated("track", track, str)
     comparison = CompareFolder(folder)
     if comparison.holds_comparison:
-        run_comparison(comparison, comparison.load_plan(), jobs, as_json)
+        run_comparison(comparison, comparison.load_plan(trackers), jobs, as_json)
         return
     working_in(folder)
     was_finished = RunFolder(folder).finished
     with RunDisplay(folder, quiet=as_json) as display:
-        summary = resume_run(folder, watcher=display.watcher)
+        summary = resume_run(folder, watcher=display.watcher, track=trackers)
     if was_finished and not as_json:
         print(f"{folder} was finished already: nothing was left to do")
     show_run(summary, folder, as_json)
@@ -238,6 +247,7 @@ def paper(
     ray_address: RayAddress = None,
     device: Device = None,
     plugin: Plugin = None,
+    track: Track = None,
     set_: Set = None,
     tuned: Annotated[
         str | None, default("File of 'tune', or no", "paper/tune/chosen.toml if it is there")
@@ -249,14 +259,16 @@ def paper(
 ) -> None:
     """Make one of the paper's figures or tables; goes on where it was when it was stopped."""
     general = {"engine": engine, "workers": workers, "ray_address": ray_address, "device": device}
-    settings = gathered(None, set_, {**general, "plugin": plugin})
+    settings = gathered(None, set_, {**general, "plugin": plugin, "track": track})
     from fedpbc.given import separated
     from fedpbc.paper import Wanted, default_folder, make
+    from fedpbc.tracking import check_trackers, checked_names
 
     if experiment not in PAPER_IDS:
         from fedpbc.options import nearest
 
         raise InputError("ID", experiment, nearest(experiment, PAPER_IDS))
+    check_trackers(checked_names(settings.get("track")))
     folder = out or default_folder(experiment, quick)
     wanted = Wanted(
         out=folder,

@@ -293,7 +293,10 @@ def compare(
         6
     """
     from fedpbc.experiment import simulate
+    from fedpbc.tracking import check_trackers, checked_names
 
+    # Once, before anything begins: a server that goes away later must not stop the comparison.
+    check_trackers(checked_names(options.get("track")))
     cells: list[Cell] = []
     for algorithm in algorithms:
         name = _name_of(algorithm)
@@ -303,7 +306,9 @@ def compare(
             task = make_task(seed)
             folder = None if out is None else Path(out) / name / f"seed-{seed}"
             try:
-                result = simulate(task, algorithm, seed=seed, out=folder, **options)
+                result = simulate(
+                    task, algorithm, seed=seed, out=folder, **{"group": out, **options}
+                )
             except DivergedError as error:
                 cells.append(Cell(name, seed, task.clients, failure=str(error)))
                 continue

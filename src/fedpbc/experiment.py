@@ -24,6 +24,7 @@ from fedpbc.reports import FILE as REPORTS_FILE
 from fedpbc.reports import Reports, choose_reports
 from fedpbc.simulation import Metrics, Simulation
 from fedpbc.tasks import Task
+from fedpbc.tracking import check_trackers, checked_names
 from fedpbc.views import paper_view
 
 __all__ = ["Result", "base_probabilities", "draw_timetable", "make_algorithm", "simulate"]
@@ -201,6 +202,8 @@ def simulate(
     ray_address: str = "",
     out: Path | str | None = None,
     on_round: Callable[[int, Metrics | None], None] | None = None,
+    track: Sequence[str] | str = (),
+    group: Path | str | None = None,
 ) -> Result:
     """Train a task with an algorithm over unreliable links.
 
@@ -222,6 +225,8 @@ def simulate(
         ray_address: an existing Ray cluster.
         out: a folder for the run; a run that was interrupted there goes on.
         on_round: called after every round with its number and its metrics, if it was evaluated.
+        track: where else the numbers go: «tensorboard», «mlflow», «wandb», or several of them.
+        group: a folder above ``out`` whose runs belong together there.
 
     Example:
         >>> from fedpbc.tasks import Quadratic
@@ -233,6 +238,11 @@ def simulate(
     own_seed = task.seed if seed is None else seed
     if type(own_seed) is not int or own_seed < 0:
         raise InputError("seed", own_seed, "a whole number from 0")
+    trackers = checked_names(track)
+    if trackers and out is None:
+        raise InputError("track", track, "given together with out, the run's folder")
+    if group is None:
+        check_trackers(trackers)
     reports = choose_reports(reported, None if out is None else Path(out) / REPORTS_FILE)
     uplink = draw_timetable(links, task, rounds, own_seed)
     simulation, chosen = make_simulation(
@@ -271,7 +281,8 @@ def simulate(
         "train": {**asdict(task.training), "global_learning_rate": global_lr},
         "task": {"name": "python"},
     }
-    metrics = run_in_folder(simulation, chosen, Path(out), described, on_round)
+    above = None if group is None else Path(group)
+    metrics = run_in_folder(simulation, chosen, Path(out), described, on_round, trackers, above)
     return Result(metrics, simulation.view_models(), task.layout, chosen)
 
 

@@ -58,7 +58,7 @@ def gathered(
     for name in TOP:
         if options.get(name) is not None:
             given[name] = options[name]
-    for name, convert in (("views", str), ("algorithms", str), ("seeds", int)):
+    for name, convert in (("views", str), ("algorithms", str), ("seeds", int), ("track", str)):
         if options.get(name) is not None:
             given[name] = separated(name, options[name], convert)
     if options.get("plugin"):

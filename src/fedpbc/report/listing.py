@@ -8,6 +8,7 @@ from fedpbc.algorithms import ALGORITHMS
 from fedpbc.data.sources import SOURCES
 from fedpbc.links import SCHEMES
 from fedpbc.options import options_of
+from fedpbc.tracking.choose import TRACKERS
 
 __all__ = ["everything", "show_listing"]
 
@@ -68,6 +69,7 @@ def everything() -> dict[str, list[dict[str, Any]]]:
         "tasks": _plain(TASKS),
         "engines": _plain(ENGINES),
         "views": _plain(VIEWS),
+        "trackers": _plain(TRACKERS),
         "options": [
             {"name": "(top)", "summary": "What stands outside of sections.", "options": list(TOP)},
             {"name": "data", "summary": "Which pictures, and how.", "options": list(DATA)},
@@ -94,6 +96,7 @@ TOP = (
     "reported=memory",
     "checkpoint_every=0",
     "plugins=…",
+    "track=…",
 )
 DATA = ("name=fashion", "dir=…", "alpha=0.1", "train_samples=5000")
 TRAIN = (

@@ -150,10 +150,12 @@ class GridDisplay(Display):
         return sum(row.weight * done for row, done in zip(self.rows, self.done, strict=True))
 
     def on_progress(self, progress: GridProgress) -> None:
-        """Some run has come further, or has failed."""
+        """Some run has come further, or has failed, or a person should see something about it."""
         if progress.failure is not None:
             self.failed += 1
             self.say(f"failed: {self.rows[progress.cell].label}: {progress.failure}")
+        if progress.note:
+            self.note(f"{self.rows[progress.cell].label}: {progress.note}")
         # Of one that has failed nothing is left to do.
         rounds = self.rows[progress.cell].rounds
         self.done[progress.cell] = progress.done if progress.failure is None else rounds

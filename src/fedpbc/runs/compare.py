@@ -27,6 +27,7 @@ from fedpbc.runs.config import Config, read_toml
 from fedpbc.runs.folder import RunFolder, locked_folder, make_folder
 from fedpbc.runs.grid import GridCell, GridProgress, run_grid
 from fedpbc.runs.start import self_contained, write_inputs
+from fedpbc.tracking import check_trackers
 
 __all__ = ["CompareFolder", "ComparePlan", "plan_comparison"]
 
@@ -99,7 +100,9 @@ def plan_comparison(given: Mapping[str, Any]) -> ComparePlan:
     for name in algorithms:
         Config.from_dict(plan.config(name, seeds[0]))
     # Data, links and model are the same for all: one of them is built to find what is wrong there.
-    build_simulation(plan.first())
+    first = plan.first()
+    check_trackers(first.general.track or ())
+    build_simulation(first)
     return plan
 
 
@@ -162,7 +165,12 @@ class CompareFolder:
     def _is_same(self, text: str, inputs: Mapping[str, bytes]) -> bool:
         places = {self.path / "inputs" / name: content for name, content in inputs.items()}
         same = all(p.is_file() and p.read_bytes() == content for p, content in places.items())
-        return same and self.plan_path.read_text(encoding="utf-8") == text
+        begun = tomllib.loads(self.plan_path.read_text(encoding="utf-8"))
+        wanted = tomllib.loads(text)
+        # Who looks on may change.
+        for plan in (begun, wanted):
+            plan.pop("track", None)
+        return same and begun == wanted
 
     def _clear(self) -> None:
         """Remove what an earlier comparison wrote, and nothing else; its plan last."""
@@ -179,18 +187,22 @@ class CompareFolder:
         for place in (*shown, self.plan_path):
             place.unlink(missing_ok=True)
 
-    def load_plan(self) -> ComparePlan:
-        """What was begun here."""
-        return plan_comparison(read_toml(self.plan_path))
+    def load_plan(self, track: Sequence[str] | None = None) -> ComparePlan:
+        """What was begun here; with other trackers if there are any."""
+        given = read_toml(self.plan_path)
+        return plan_comparison(given if track is None else {**given, "track": list(track)})
 
     def cells(self, plan: ComparePlan) -> list[tuple[str, int, GridCell]]:
         """All runs, the long ones first: then the cores are busy to the end."""
         found = [
-            (name, seed, GridCell(self.path / name / f"seed-{seed}", plan.config(name, seed)))
+            (name, seed, self._cell(plan, name, seed))
             for name in plan.algorithms
             for seed in plan.seeds
         ]
         return sorted(found, key=lambda c: not find_algorithm(c[0]).everyone_trains)
+
+    def _cell(self, plan: ComparePlan, name: str, seed: int) -> GridCell:
+        return GridCell(self.path / name / f"seed-{seed}", plan.config(name, seed), self.path)
 
     def run(
         self, plan: ComparePlan, jobs: int, on_progress: Callable[[GridProgress], None]

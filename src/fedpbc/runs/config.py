@@ -24,6 +24,7 @@ from fedpbc.experiment import ProbabilityOptions, take_probability_options
 from fedpbc.links import find_scheme
 from fedpbc.options import checked, nearest
 from fedpbc.tasks.local import LocalTraining
+from fedpbc.tracking import checked_names
 from fedpbc.views import views_of
 
 __all__ = ["Config", "read_toml"]
@@ -46,6 +47,7 @@ class General:
         reported: where the view «reported» keeps each client's last report.
         checkpoint_every: rounds between checkpoints; 0: about every half minute.
         plugins: Python files to import first, with one's own algorithms and link schemes.
+        track: where else the run's numbers go: tensorboard, mlflow, wandb.
     """
 
     rounds: Annotated[int, Ge(1)] = 500
@@ -60,6 +62,7 @@ class General:
     reported: Literal["memory", "disk"] = "memory"
     checkpoint_every: Annotated[int, Ge(0)] = 0
     plugins: list[str] | None = None
+    track: list[str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,6 +134,7 @@ class Config:
         """Check everything that was given and fill in the rest."""
         top, sections = split_sections(given)
         general = General(**checked(General, top))
+        general = replace(general, track=checked_names(general.track) or None)
         for plugin in general.plugins or ():
             load_plugin(plugin)
         if "targets" in sections["task"]:

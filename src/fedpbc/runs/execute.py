@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -15,15 +15,20 @@ from fedpbc.runs.fleet import save_fleet
 from fedpbc.runs.folder import RunFolder, rounds_of
 from fedpbc.runs.peak import begin_peak, peak_memory
 from fedpbc.simulation import Metrics, Simulation
+from fedpbc.tracking import State, TrackedRun, Tracking, TrackingPlan
 from fedpbc.views import cost_of
 
-__all__ = ["Watcher", "execute"]
+__all__ = ["StoppedError", "Watcher", "execute", "tracked"]
 
 OnRound = Callable[[int, Metrics | None], None]
 
 CHECKPOINT_SECONDS = 30.0
 CHECKPOINT_SHARE = 0.05
 """At most this share of the time goes into writing checkpoints."""
+
+
+class StoppedError(FedpbcError):
+    """What a watcher raises to stop a run: it can go on later."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,7 @@ def execute(
     checkpoint_every: int = 0,
     watcher: Watcher | None = None,
     task: str = "",
+    plan: TrackingPlan | None = None,
 ) -> dict[str, Any]:
     """Run what is left of a run and write down how it ended.
 
@@ -64,6 +70,7 @@ def execute(
         checkpoint_every: rounds; 0: about every half minute.
         watcher: told how it goes.
         task: tells a task made in Python from others; a report must not mix them.
+        plan: how the run is tracked, if it is.
     """
     watcher = watcher or Watcher()
     begin_peak()
@@ -74,16 +81,48 @@ def execute(
         if watcher.on_start is not None:
             watcher.on_start(simulation.progress.round, simulation.rounds, engine)
         folder.failure_path.unlink(missing_ok=True)
-        try:
-            run_rounds(simulation, folder, about, begun, checkpoint_every, watcher, task)
-        except (DivergedError, WorkerError) as error:
-            folder.save_failure(str(error))
-            raise
-        summary = summarise(simulation, folder, engine, about)
-        folder.save_final(simulation.view_models(), simulation.task.layout)
-        folder.save_summary(summary)
+        with tracked(plan or TrackingPlan(), folder, about, watcher) as tracking:
+            try:
+                run_rounds(
+                    simulation, folder, about, begun, checkpoint_every, watcher, tracking, task
+                )
+            except (DivergedError, WorkerError) as error:
+                folder.save_failure(str(error))
+                raise
+            summary = summarise(simulation, folder, engine, about)
+            folder.save_final(simulation.view_models(), simulation.task.layout)
+            folder.save_summary(summary)
     folder.remove_reports()
     return summary
+
+
+@contextmanager
+def tracked(
+    plan: TrackingPlan, folder: RunFolder, about: Mapping[str, Any], watcher: Watcher
+) -> Iterator[Tracking]:
+    """Trackers that know what was evaluated already, and are told how the run ended."""
+    tracking = Tracking(plan.names, watcher.on_note)
+    if not plan.names:
+        yield tracking
+        return
+    group, kept = folder.load_tracking()
+    group = plan.group or group
+    run = TrackedRun(folder.path, about, plan.options, group)
+    kept = tracking.begin(run, kept, folder.metrics())
+    folder.save_tracking(group, kept)
+
+    def end(state: State) -> None:
+        for name in tracking.end(state):
+            kept[name]["state"] = state
+        folder.save_tracking(group, kept)
+
+    try:
+        yield tracking
+    except BaseException as error:
+        failed = isinstance(error, Exception) and not isinstance(error, StoppedError)
+        end("failed" if failed else "killed")
+        raise
+    end("finished")
 
 
 def take_up(
@@ -121,6 +160,7 @@ def run_rounds(
     begun: bool,
     checkpoint_every: int,
     watcher: Watcher,
+    tracking: Tracking,
     task: str = "",
 ) -> None:
     """Run the rounds that are left, and write down metrics and checkpoints."""
@@ -146,6 +186,7 @@ def run_rounds(
             done = simulation.progress.round
             if metrics is not None:
                 folder.append_metrics(metrics.as_dict())
+                tracking.log(metrics.as_dict())
             if checkpoint_every:
                 due = done % checkpoint_every == 0
             else:

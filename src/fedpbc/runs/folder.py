@@ -10,6 +10,8 @@ final.safetensors       one flat vector a view, with the parameters' names and s
 summary.json            how it ended; there only when the run is finished
 failure.txt             one line: why it could not go on; gone when it is resumed
 report.html             what 'fedpbc report' made of it
+tracking.json           where trackers have the run, if there are any
+tensorboard/            TensorBoard's files, if that is one of them
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ from fedpbc.runs.checkpoint import (
     save_state,
     save_tensors,
 )
+from fedpbc.tracking.tensorboard import clear_events
 
 try:
     import fcntl
@@ -56,6 +59,7 @@ TEMPORARY = (
     ".summary.",
     ".failure.",
     ".report.",
+    ".tracking.",
     ".tmp",
 )
 """How files begin that are being written; the last is what safetensors calls its own."""
@@ -115,6 +119,11 @@ class RunFolder:
         return self.path / "report.html"
 
     @property
+    def tracking_path(self) -> Path:
+        """Where trackers have the run."""
+        return self.path / "tracking.json"
+
+    @property
     def holds_run(self) -> bool:
         """Whether a run was begun here: a configuration of ours, not just any file of that name."""
         try:
@@ -151,13 +160,14 @@ class RunFolder:
 
     def _own_files(self) -> list[Path]:
         results = (self.metrics_path, self.final_path, self.summary_path, self.failure_path)
-        shown = (self.fleet_path, self.report_path)
-        own = (*self.checkpoints(), self.reports_path, *results, *shown, self.config_path)
+        others = (self.reports_path, self.fleet_path, self.report_path, self.tracking_path)
+        own = (*self.checkpoints(), *others, *results, self.config_path)
         return [place for place in own if place.is_file()]
 
     def clear(self) -> None:
         """Remove what a run wrote, and nothing else; its configuration last."""
         shutil.rmtree(self.path / "inputs", ignore_errors=True)
+        clear_events(self.path)
         self.sweep()
         for place in self._own_files():
             place.unlink()
@@ -256,6 +266,27 @@ class RunFolder:
             except DamagedCheckpointError:
                 continue  # Nobody can go on from it.
             yield state
+
+    # ---- trackers
+
+    def load_tracking(self) -> tuple[Path | None, dict[str, dict[str, str]]]:
+        """The group that the run belongs to, and what each tracker has to keep of it.
+
+        Nothing if the file is damaged: then a tracker begins anew.
+        """
+        try:
+            found = json.loads(self.tracking_path.read_text(encoding="utf-8"))
+            group = self.path / found["group"] if found["group"] else None
+            return group, {name: dict(kept) for name, kept in found["trackers"].items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None, {}
+
+    def save_tracking(self, group: Path | None, kept: Mapping[str, Mapping[str, str]]) -> None:
+        """Write what a run that goes on must know to stay the same for its trackers."""
+        # As seen from here: the folders may be moved together.
+        above = None if group is None else Path(os.path.relpath(group, self.path)).as_posix()
+        text = json.dumps({"group": above, "trackers": kept}, indent=2)
+        write_atomically(self.tracking_path, text + "\n")
 
     # ---- the end
 

@@ -27,9 +27,11 @@ from fedpbc.cores import leave_cores_to_others
 from fedpbc.engine.memory import keep_freed_memory
 from fedpbc.errors import DivergedError, FedpbcError, one_line
 from fedpbc.runs.config import Config
+from fedpbc.runs.execute import StoppedError
 from fedpbc.runs.folder import RunFolder
 from fedpbc.runs.start import Watcher, resume_run, start_run
 from fedpbc.simulation import Metrics
+from fedpbc.tracking import check_trackers, checked_names
 from fedpbc.views import paper_view
 
 __all__ = ["Diverged", "GridCell", "GridProgress", "long_ones_alone", "run_grid"]
@@ -39,30 +41,31 @@ REPORT_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class GridCell:
-    """One run of a grid: where it goes and what it is."""
+    """One run of a grid: where it goes, what it is, and the folder of the grid, for trackers."""
 
     path: Path
     config: Mapping[str, Any]
+    group: Path | None = None
 
 
 @dataclass(frozen=True)
 class GridProgress:
-    """How far one run has come: rounds done, the last test accuracy found, or why it failed."""
+    """How far one run has come: rounds done, the last test accuracy found, or why it failed.
+
+    A note is something that a person should see.
+    """
 
     cell: int
     done: int
     accuracy: float | None = None
     failure: str | None = None
+    note: str = ""
 
 
 class Diverged(str):
     """What went wrong with a run that diverged: a grid search expects some that do."""
 
     __slots__ = ()
-
-
-class StoppedError(FedpbcError):
-    """The grid was told to stop."""
 
 
 def run_grid(
@@ -77,6 +80,8 @@ def run_grid(
     Cells are begun in the order given: put long ones first. The first ``alone`` of them run one
     after another, each with the whole machine, before the others begin.
     """
+    # Here and not in each of them: a server that goes away later must not make any of them fail.
+    check_trackers(sorted({n for cell in cells for n in checked_names(cell.config.get("track"))}))
     if jobs == 1 or len(cells) == 1:
         alone = len(cells)
     failures: list[str | None] = [None] * len(cells)
@@ -207,10 +212,11 @@ def _work(k: int, cell: GridCell) -> str | None:
 
 
 def _run_cell(k: int, cell: GridCell, tell: Callable[[GridProgress], None]) -> str | None:
-    last, accuracy, stopped = 0.0, None, False
+    last, reached, accuracy, stopped = 0.0, 0, None, False
 
     def on_round(done: int, metrics: Metrics | None) -> None:
-        nonlocal last, accuracy, stopped
+        nonlocal last, reached, accuracy, stopped
+        reached = done
         if metrics is not None:
             accuracy = metrics.views[paper_view(tuple(metrics.views))].test_accuracy
         if time.monotonic() - last > REPORT_SECONDS:
@@ -219,12 +225,18 @@ def _run_cell(k: int, cell: GridCell, tell: Callable[[GridProgress], None]) -> s
             tell(GridProgress(k, done, accuracy))
             stopped = False
 
-    folder, watcher = RunFolder(cell.path), Watcher(on_round=on_round)
+    def on_note(line: str) -> None:
+        tell(GridProgress(k, reached, accuracy, note=line))
+
+    folder, watcher = RunFolder(cell.path), Watcher(on_round=on_round, on_note=on_note)
+    group = cell.group or cell.path.parent
     try:
         if folder.holds_run:
-            summary = resume_run(cell.path, watcher=watcher)
+            track = checked_names(cell.config.get("track"))
+            summary = resume_run(cell.path, watcher=watcher, track=track, group=group)
         else:
-            summary = start_run(Config.from_dict(cell.config), cell.path, watcher=watcher)
+            config = Config.from_dict(cell.config)
+            summary = start_run(config, cell.path, watcher=watcher, group=group)
     except StoppedError:
         return "stopped"
     except DivergedError as error:

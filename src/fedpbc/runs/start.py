@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import tomllib
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -17,18 +19,27 @@ from fedpbc.runs.atomic import write_atomically
 from fedpbc.runs.build import build_simulation, data_fingerprint
 from fedpbc.runs.checkpoint import checksum
 from fedpbc.runs.config import FILES, Config, read_toml
-from fedpbc.runs.execute import OnRound, Watcher, execute
+from fedpbc.runs.execute import OnRound, Watcher, execute, tracked
 from fedpbc.runs.folder import RunFolder
 from fedpbc.simulation import Metrics, Simulation
 from fedpbc.tasks import Task
+from fedpbc.tracking import TrackingPlan, check_trackers, checked_names
 
 __all__ = ["Watcher", "resume_run", "run_in_folder", "start_run"]
 
 
 def start_run(
-    config: Config, path: Path, *, overwrite: bool = False, watcher: Watcher | None = None
+    config: Config,
+    path: Path,
+    *,
+    overwrite: bool = False,
+    watcher: Watcher | None = None,
+    group: Path | None = None,
 ) -> dict[str, Any]:
     """Run a configuration in a new folder; gives the summary.
+
+    ``group`` is the folder of the runs that this one belongs to, for trackers; whoever makes a
+    group has checked them.
 
     Example:
         >>> import tempfile
@@ -38,6 +49,8 @@ def start_run(
     """
     folder = RunFolder(path)
     # Everything that can be wrong is found before anything is written.
+    if group is None:
+        check_trackers(config.general.track or ())
     simulation, engine = build_simulation(
         config, choose_reports(config.general.reported, folder.reports_path)
     )
@@ -49,11 +62,20 @@ def start_run(
         # The configuration goes last: from then on the folder holds a run.
         write_inputs(folder.path, inputs)
         write_atomically(folder.config_path, text)
-        return _execute(config, simulation, engine, folder, watcher)
+        return _execute(config, simulation, engine, folder, watcher, group)
 
 
-def resume_run(path: Path, *, watcher: Watcher | None = None) -> dict[str, Any]:
+def resume_run(
+    path: Path,
+    *,
+    watcher: Watcher | None = None,
+    track: Sequence[str] | None = None,
+    group: Path | None = None,
+) -> dict[str, Any]:
     """Go on with a run that was stopped; gives the summary, at once if it is finished.
+
+    ``track`` names the trackers from now on, those that it had unless given. A finished run is told
+    to those that do not have it yet. ``group`` is as for :func:`start_run`.
 
     Example:
         >>> import tempfile
@@ -65,28 +87,67 @@ def resume_run(path: Path, *, watcher: Watcher | None = None) -> dict[str, Any]:
     folder = RunFolder(path)
     if not folder.holds_run:
         raise InputError("folder", str(path), "one that holds a run (there is no config.toml)")
+    given = read_toml(folder.config_path)
+    names = checked_names(given.get("track") if track is None else track)
     if folder.finished:
         if folder.reports_path.is_file():
             # It was killed between its last two steps.
             with folder.locked():
                 folder.remove_reports()
-        return folder.summary()
-    given = read_toml(folder.config_path)
+        return _told(folder, TrackingPlan(names, given, group), watcher)
     if isinstance(given.get("task"), dict) and given["task"].get("name") == "python":
         raise FedpbcError(
             f"{path} was started from Python with a task of its own: call simulate(…, "
             f"out={str(path)!r}) there again, and it goes on"
         )
-    config = Config.from_dict(given)
+    config = Config.from_dict({**given, "track": names})
+    if group is None:
+        check_trackers(names)
     with folder.locked():
         simulation, engine = build_simulation(
             config, choose_reports(config.general.reported, folder.reports_path)
         )
-        return _execute(config, simulation, engine, folder, watcher)
+        if track is not None:
+            _keep_track(folder, names)
+        return _execute(config, simulation, engine, folder, watcher, group)
+
+
+def _keep_track(folder: RunFolder, names: Sequence[str]) -> None:
+    """Write down which trackers a run has from now on."""
+    given = tomllib.loads(folder.config_path.read_text(encoding="utf-8"))
+    if given.get("track", []) != names:
+        kept = {key: value for key, value in given.items() if key != "track"}
+        write_atomically(
+            folder.config_path, tomli_w.dumps({"track": names, **kept} if names else kept)
+        )
+
+
+def _told(folder: RunFolder, plan: TrackingPlan, watcher: Watcher | None) -> dict[str, Any]:
+    """A finished run's summary; trackers that do not have it whole are told of it first."""
+    summary, (_, kept) = folder.summary(), folder.load_tracking()
+    late = [name for name in plan.names if kept.get(name, {}).get("state") != "finished"]
+    if late:
+        if plan.group is None:
+            check_trackers(late)
+        about = {key: summary[key] for key in ABOUT}
+        with (
+            folder.locked(),
+            tracked(replace(plan, names=late), folder, about, watcher or Watcher()),
+        ):
+            pass
+    return summary
+
+
+ABOUT = ("algorithm", "links", "data", "seed", "fingerprint")
 
 
 def _execute(
-    config: Config, simulation: Simulation, engine: str, folder: RunFolder, watcher: Watcher | None
+    config: Config,
+    simulation: Simulation,
+    engine: str,
+    folder: RunFolder,
+    watcher: Watcher | None,
+    group: Path | None,
 ) -> dict[str, Any]:
     about = {
         "algorithm": config.algorithm["name"],
@@ -104,6 +165,7 @@ def _execute(
         about=about,
         checkpoint_every=config.general.checkpoint_every,
         watcher=watcher,
+        plan=TrackingPlan(config.general.track or (), config.to_dict(), group),
     )
 
 
@@ -113,6 +175,8 @@ def run_in_folder(
     path: Path,
     described: Mapping[str, Any],
     on_round: OnRound | None,
+    track: Sequence[str] = (),
+    group: Path | None = None,
 ) -> list[Metrics]:
     """Run a simulation that was made in Python; one that was interrupted there goes on."""
     folder, text = RunFolder(path), tomli_w.dumps(dict(described))
@@ -133,9 +197,21 @@ def run_in_folder(
     elif folder.config_path.read_text(encoding="utf-8") != text:
         raise FedpbcError(f"{path} belongs to another run: its options are not these")
     with folder.locked():
-        watcher = Watcher(on_round=on_round)
-        execute(simulation, folder, engine=engine, about=about, watcher=watcher, task=task)
+        execute(
+            simulation,
+            folder,
+            engine=engine,
+            about=about,
+            watcher=Watcher(on_round=on_round, on_note=warn_of),
+            task=task,
+            plan=TrackingPlan(track, described, group),
+        )
     return [Metrics.from_dict(line) for line in folder.metrics()]
+
+
+def warn_of(line: str) -> None:
+    """A note, where there is no display for it."""
+    warnings.warn(line, RuntimeWarning, stacklevel=2)
 
 
 def fingerprint(simulation: Simulation, data: str, options: Mapping[str, Any]) -> str:
@@ -144,7 +220,7 @@ def fingerprint(simulation: Simulation, data: str, options: Mapping[str, Any]) -
     return sha256(json.dumps([data, links, options], sort_keys=True).encode()).hexdigest()
 
 
-PLACES = ("checkpoint_every", "plugins", "workers", "ray_address", "reported")
+PLACES = ("checkpoint_every", "plugins", "workers", "ray_address", "reported", "track")
 
 
 def without_places(options: dict[str, Any]) -> dict[str, Any]:

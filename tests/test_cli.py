@@ -20,7 +20,15 @@ SMALL = ("run", *DIGITS, "--rounds", 4)
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["run", "--help"], ["compare", "-h"], ["resume", "-h"], ["list"]]
+    "arguments",
+    [
+        ["--help"],
+        ["run", "--help"],
+        ["compare", "-h"],
+        ["resume", "-h"],
+        ["theory", "-h"],
+        ["list"],
+    ],
 )
 def test_help_and_list_do_not_wait_for_torch(arguments):
     code = (
@@ -36,7 +44,7 @@ def test_help_and_list_do_not_wait_for_torch(arguments):
     assert ended.stderr == ""
 
 
-@pytest.mark.parametrize("command", ["run", "compare", "resume", "list"])
+@pytest.mark.parametrize("command", ["run", "compare", "resume", "theory", "list"])
 def test_every_option_is_explained(command):
     ended = ran(command, "--help")
     assert f"fedpbc {command}" in ended.out

@@ -104,9 +104,9 @@ def test_the_views_that_matter_are_marked(made):
         tuple(page.tables[0][row][:2]): tags for (t, row), tags in page.tags.items() if t == 0
     }
     assert marked == {
-        ("fedpbc", "mean"): ["paper’s view"],
+        ("fedpbc", "mean"): ["paper"],
         ("fedpbc", "reported"): ["best deployable"],
-        ("fedavg", "server"): ["paper’s view"],
+        ("fedavg", "server"): ["paper"],
         ("fedavg", "averaged"): ["best deployable"],
     }
     [group] = data["groups"]

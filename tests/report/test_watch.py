@@ -77,7 +77,7 @@ def test_a_tree_of_runs_is_over_when_it_has_been_quiet(tmp_path):
 def test_watching_a_process_that_runs_and_being_interrupted(tmp_path):
     run, page = tmp_path / "run", tmp_path / "run" / "report.html"
     given = [*DIGITS, "--evaluate-every", 5, "--engine", "serial", "--set", "links.p=0.5"]
-    work = started("run", *given, "--rounds", 100_000, "--out", run)
+    work = started("run", *given, "--rounds", 5_000, "--out", run)
     try:
         wait_for(lambda: (run / "metrics.jsonl").is_file() and RunFolder(run).metrics(), work)
         watching = started("report", run, "--watch")

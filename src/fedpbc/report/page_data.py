@@ -169,12 +169,14 @@ def _per_class(comparison: Comparison) -> dict[str, dict[str, list[float | None]
 
 def _classes(comparison: Comparison, algorithm: str, view: str) -> list[float | None]:
     cells = comparison.of(algorithm)
+
+    def of_class(c: int) -> Callable[[Mapping[str, Any]], Any]:
+        return lambda evaluation: evaluation["per_class"][c]
+
     count = len(cells[0].metrics[-1]["views"][view]["per_class"])
-    means = []
-    for c in range(count):
-        tails = [comparison.tail(cell, view, lambda e, c=c: e["per_class"][c]) for cell in cells]
-        means.append(_mean(tails))
-    return means
+    return [
+        _mean([comparison.tail(cell, view, of_class(c)) for cell in cells]) for c in range(count)
+    ]
 
 
 def _class_names(group: Group) -> list[str]:

@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from fedpbc.comparison import Comparison
+from fedpbc.comparison import Comparison, Row
 from fedpbc.report.found import ShownRun
 from fedpbc.report.groups import RATES, Group, flattened, made_in_python
 from fedpbc.report.page_tables import comparison_table, footnote_list, runs_table
@@ -55,12 +55,11 @@ def group_section(
     number: int,
     group: Group,
     comparison: Comparison,
+    rows: Sequence[Row],
     so_far: int | None,
     charts: Mapping[str, Any],
-    alone: bool,
 ) -> str:
     """Everything about one group."""
-    rows = comparison.rows()
     notes = [*group.notes]
     if so_far is not None:
         notes.insert(0, f"No run is finished: this is what they had after {so_far:,} rounds.")

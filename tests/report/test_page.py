@@ -223,6 +223,7 @@ def test_what_a_comparison_has_not_begun_is_shown(tmp_path):
     page, _ = read(folder / "report.html")
     states = {row[0]: row[2] for row in page.tables[1][1:]}
     assert states == {"fedpbc": "finished", "fedavg": "not begun"}
+    assert "learning rates differ" not in page.text
     assert f"fedpbc resume {folder}" in page.text
 
 

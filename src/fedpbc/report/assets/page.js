@@ -287,11 +287,14 @@
     let chart = charts.get(place);
     place.classList.toggle("none", !option);
     if (!option) {
+      place.style.height = "";
       if (chart) { chart.dispose(); charts.delete(place); }
       const any = Object.keys(group.curves).length;
       place.textContent = !any ? "Nothing has been evaluated yet." : visible(group).length ? WHY[kind] || "No algorithm has this view." : "All algorithms are hidden.";
       return;
     }
+    // A row of a heatmap need not be taller than its text asks for.
+    if (kind === "classes") place.style.height = Math.min(400, 84 + 40 * option.yAxis.data.length) + "px";
     if (!chart) {
       place.textContent = "";
       chart = echarts.init(place, null, { renderer: "svg" });

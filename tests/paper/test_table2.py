@@ -77,7 +77,7 @@ def test_a_small_grid_end_to_end(tmp_path):
     few = (*SMALL[:-1], 300, "--algorithms", "fedavg,mifa", "--seeds", "0", "--out", out)
     ended = ran("paper", "table2", *few, "--jobs", 1)
     assert "digits · bernoulli_varying: first round to reach an accuracy" in ended.out
-    assert "Step sizes: the default step sizes, η_0 = 0.05 and η_g = 1" in ended.out
+    assert "Trained with the default step sizes, η_0 = 0.05 and η_g = 1" in ended.out
     assert "One seed." in ended.out
     assert ended.out.splitlines()[-1].startswith("next: ")
     found = numbers(out, "table2")

@@ -45,7 +45,7 @@ class Axis:
 # The paper shows them in a picture. Its text names α = 1, δ = 0.001, and σ₀ = 1 and 20; the others
 # are chosen here, on both sides of what the tables have where that is possible.
 AXES = (
-    Axis("α", "data", "alpha", 0.1, (0.05, 0.1, 0.5, 1.0), (0.1, 1.0)),
+    Axis("α", "data", "alpha", 0.1, (0.05, 0.1, 0.5, 1.0), (0.05, 0.1, 1.0)),
     Axis("γ", "links", "gamma", 0.4, (0.1, 0.2, 0.4, 0.5), (0.1, 0.4, 0.5)),
     Axis("δ", "links", "delta", 0.02, (0.001, 0.01, 0.02, 0.1), (0.001, 0.02, 0.1)),
     Axis("σ₀", "links", "sigma", 10.0, (1.0, 5.0, 10.0, 20.0), (1.0, 10.0, 20.0)),
@@ -78,7 +78,7 @@ def run(wanted: Wanted) -> Made:
         sizes.note(runs),
         "One parameter is changed at a time; the others are as in table 1: "
         + ", ".join(f"{axis.symbol} = {axis.base:g}" for axis in AXES)
-        + " (marked =, the same runs in every panel).",
+        + " (the same runs in every panel).",
         f"Each the mean of the evaluations in the last {' or '.join(map(str, windows))} rounds. "
         + seeds_note(runs),
         "The paper shows its values as a picture only; its text names α = 1, δ = 0.001, and σ₀ = 1 "
@@ -135,7 +135,7 @@ def changed(base: Group, quick: bool) -> list[Group]:
 
 
 def _label(axis: Axis, value: float) -> str:
-    return f"{axis.symbol} = {value:g}" + (" (=)" if value == axis.base else "")
+    return f"{axis.symbol} = {value:g}" + (" (table 1's)" if value == axis.base else "")
 
 
 def sheet(base: Group, own: Found, quick: bool) -> Sheet:

@@ -69,11 +69,13 @@ def draw_panel(axes: Axes, panel: Panel, algorithms: Sequence[str]) -> None:
             for place, cluster in enumerate(panel.clusters)
             if (row := row_of(cluster.comparison, name, panel.deployable)) is not None
         ]
+        deviations = [100 * row.test.deviation for _, row in shown if row.test]
         axes.bar(
             [x for x, _ in shown],
             [100 * row.test.mean for _, row in shown if row.test],
             width,
-            yerr=[100 * row.test.deviation for _, row in shown if row.test],
+            # One seed has none, and a bar of no length would look like a small one.
+            yerr=deviations if any(deviations) else None,
             color=COLOURS[list(ALGORITHMS).index(name) % len(COLOURS)],
             edgecolor="white" if name == "fedpbc" else "black",
             linewidth=0.6,

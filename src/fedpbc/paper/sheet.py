@@ -31,7 +31,8 @@ VIEWS_NOTE = (
     "* the algorithm's best view that a server could deploy, by its last rounds."
 )
 MARKS = {1: "¹", 2: "²"}
-WIDTH = 120
+WIDTH = 1000
+"""More than any table needs: numbers are never cut off; a narrow terminal wraps the lines."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ class Sheet:
         for k, head in enumerate(self.head):
             # Heads of several words go one above the other: numbers decide how wide a column is.
             left = _is_name(head)
-            shown = head if k == 0 else head.replace(" ", "\n")
+            shown = head if k == 0 else head.replace(" %", "\u00a0%").replace(" ", "\n")
             table.add_column(shown, justify="left" if left else "right", no_wrap=True)
         last = None
         for row in self.rows:
@@ -109,7 +110,7 @@ class Sheet:
                 table.add_section()
             last = entries[: self.sections]
             table.add_row(*entries)
-        console = Console(file=io.StringIO(), width=max(WIDTH, Console().width), no_color=True)
+        console = Console(file=io.StringIO(), width=WIDTH, no_color=True)
         console.print(table)
         drawn: str = console.file.getvalue()  # type: ignore[attr-defined]
         text = "\n".join(line.rstrip() for line in drawn.splitlines())

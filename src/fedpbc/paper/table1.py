@@ -102,7 +102,7 @@ def sheet(data: str, measured: Measured) -> Sheet:
     has_paper = any(
         published(group, name, "test") for group, found in measured for name in found.algorithms
     )
-    beside = ["paper", "difference"] if has_paper else []
+    beside = ["paper", "differs by"] if has_paper else []
     head = ["links", "algorithm", "view", "test %", *beside, "train %", *beside]
     head += ["deployable view", "its test %"]
     lines: list[list[Entry | str]] = []

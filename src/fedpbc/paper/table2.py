@@ -67,7 +67,7 @@ def run(wanted: Wanted) -> Made:
         numbers.append(found)
         sheets += [reached_sheet(group, found), accuracy_sheet(group, comparison, every)]
         name = "table2-" + "-".join(group.key)
-        pictures += draw(group, comparison, found["thresholds"], outcome.path / name, quick)
+        pictures += draw(group, comparison, reached(found), outcome.path / name, quick)
     return finish(
         "table2",
         wanted,
@@ -160,7 +160,7 @@ def reached_sheet(group: Group, found: dict[str, Any]) -> Sheet:
     has_paper = any(row["paper"] for row in found["rows"])
     head = ["algorithm", "view"]
     for percent in found["thresholds"]:
-        head += [f"{percent:g} %", "paper", "difference"] if has_paper else [f"{percent:g} %"]
+        head += [f"{percent:g} %", "paper", "differs by"] if has_paper else [f"{percent:g} %"]
     rows = []
     for row in found["rows"]:
         line = [name_of(row["algorithm"]), view_of(row["view"], row["best_deployable"])]
@@ -214,11 +214,18 @@ def _percent(mean: float, deviation: float, several: bool) -> str:
     return f"{100 * mean:.1f}" + (f" ± {100 * deviation:.1f}" if several else "")
 
 
+def reached(found: dict[str, Any]) -> list[float]:
+    """The accuracies that somebody reached."""
+    rounds = zip(*(row["first_rounds"] for row in found["rows"]), strict=True)
+    levels = zip(found["thresholds"], rounds, strict=True)
+    return [percent for percent, firsts in levels if any(first is not None for first in firsts)]
+
+
 def draw(
-    group: Group, comparison: Comparison, thresholds: Sequence[float], place: Path, quick: bool
+    group: Group, comparison: Comparison, levels: Sequence[float], place: Path, quick: bool
 ) -> list[Path]:
-    """The curves, with the accuracies to be reached as thin lines."""
+    """The curves, with the accuracies that were reached as thin lines."""
     from fedpbc.report.plot import comparison_figure, save_figure
 
     title = group.title + (" · quick, not the paper's scale" if quick else "")
-    return save_figure(comparison_figure(comparison, title, levels=thresholds), place)
+    return save_figure(comparison_figure(comparison, title, levels=levels), place)

@@ -211,7 +211,9 @@ def sheet(base: Group, found: dict[str, list[Tried]]) -> Sheet:
     head = ["algorithm", "η_0", "η_g", "test %", "default's test %", "pairs diverged"]
     pairs = len(next(iter(found.values())))
     notes = [f"The best of {pairs} pairs each; the default is η_0 = 0.05, η_g = 1."]
-    return Sheet(f"{base.data}: the step sizes chosen on {base.links}", head, lines, notes)
+    return Sheet(
+        f"{base.data}: the step sizes chosen on {base.links}", head, lines, notes, sections=0
+    )
 
 
 def as_dicts(found: dict[tuple[str, str], list[Tried]]) -> list[dict[str, Any]]:

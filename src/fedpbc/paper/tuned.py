@@ -35,7 +35,7 @@ class StepSizes:
         used = list(dict.fromkeys((run.group.data, run.algorithm) for run in runs))
         missing = [f"{name} on {data}" for data, name in used if (data, name) not in self.chosen]
         default = f"; the default ones for {', '.join(missing)}" if self.chosen and missing else ""
-        return f"Step sizes: {self.origin}{default}."
+        return f"Trained with {self.origin}{default}."
 
 
 def find_step_sizes(wanted: Wanted) -> StepSizes:

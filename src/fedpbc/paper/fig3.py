@@ -38,8 +38,10 @@ from fedpbc.theory import fedavg_limit
 __all__ = ["OPTIONS", "TRIAL", "Found", "run"]
 
 OPTIONS = ("algorithms", "seeds", "rounds", "jobs")
-SETTINGS = ("train", "engine", "workers", "ray_address", "device", "evaluate_every", "reported")
-SETTINGS += ("checkpoint_every", "plugins", "algorithms")
+SETTINGS = (
+    *("train", "engine", "workers", "ray_address", "device", "evaluate_every", "reported"),
+    *("checkpoint_every", "plugins", "algorithms"),
+)
 ROUNDS, SEEDS = 2500, (0, 1, 2)
 QUICK_ROUNDS, QUICK_SEEDS = 1000, (0,)
 SHOWN_FROM = 50

@@ -195,9 +195,8 @@ def table(
         notes.append(f"fedavg is at most {worst:.1f} standard errors from Proposition 1.")
     if "fedpbc" in algorithms:
         notes.append(
-            "fedpbc (mean), the mean of both clients' models, is at the optimum 50 whatever p₂; "
-            "its server's own model is not where a round takes clients all the way to their "
-            "targets, as here."
+            "fedpbc (mean), the mean of both clients' models, is at the optimum 50 whatever p₂. "
+            "fedpbc (server) is not: a round here takes clients all the way to their own targets."
         )
     return "\n".join([columns(rows), *notes])
 

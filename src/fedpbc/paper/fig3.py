@@ -38,8 +38,10 @@ from fedpbc.theory import fedavg_limit
 __all__ = ["OPTIONS", "TRIAL", "Found", "run"]
 
 OPTIONS = ("algorithms", "seeds", "rounds", "jobs")
-SETTINGS = ("train", "engine", "workers", "ray_address", "device", "evaluate_every", "reported")
-SETTINGS += ("checkpoint_every", "plugins", "algorithms")
+SETTINGS = (
+    *("train", "engine", "workers", "ray_address", "device", "evaluate_every", "reported"),
+    *("checkpoint_every", "plugins", "algorithms"),
+)
 ROUNDS, SEEDS = 2500, (0, 1, 2)
 QUICK_ROUNDS, QUICK_SEEDS = 1000, (0,)
 SHOWN_FROM = 50
@@ -199,7 +201,7 @@ def table(found: Found, algorithms: Sequence[str]) -> str:
                 f"{spread['mean']:.3g}{deviation}",
                 "" if trial is None else f"{trial:g}",
                 "" if trial is None else f"{100 * (spread['mean'] / trial - 1):+.0f} %",
-                "" if row["proposition_1"] is None else f"{row['proposition_1']:.3g}",
+                "" if row["proposition_1"] is None else f"{_rounded(row['proposition_1']):.3g}",
             ]
         )
     seeds = len(found.seeds)
@@ -210,6 +212,11 @@ def table(found: Found, algorithms: Sequence[str]) -> str:
         "trial: an independent program's figures; Prop. 1: how far FedAvg is expected to end up.",
     ]
     return "\n".join([columns(rows), *notes])
+
+
+def _rounded(distance: float) -> float:
+    """Without what is left of a sum of numbers that cancel."""
+    return 0.0 if distance < 1e-12 else distance
 
 
 # ---- the picture
@@ -275,7 +282,7 @@ def draw_panel(axes: Axes, found: Found, pair: Pair, algorithms: Sequence[str]) 
             )
             axes.text(
                 0.98,
-                0.03 + 0.075 * _others_with_means(found, pair, algorithms, name),
+                0.93 - 0.075 * _others_with_means(found, pair, algorithms, name),
                 f"{name}, mean of all clients: {mean[-1]:.0e} in the end",
                 transform=axes.transAxes,
                 ha="right",

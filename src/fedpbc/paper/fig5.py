@@ -29,9 +29,11 @@ __all__ = ["OPTIONS", "Drawn", "draw_probabilities", "run"]
 OPTIONS = ("data", "data_dir", "seeds")
 SETTINGS = ("clients", "data.alpha", "links.sigma", "links.delta", "plugins")
 SEEDS = (0, 1, 2)
-BINS = np.linspace(0, 1, 21)
-COLOURS = ("#8dd3c7", "#ffffb3", "#bebada", "#fb8072", "#80b1d3")
-COLOURS += ("#fdb462", "#b3de69", "#fccde5", "#d9d9d9", "#bc80bd")
+BINS = [k / 20 for k in range(21)]
+COLOURS = (
+    *("#8dd3c7", "#ffffb3", "#bebada", "#fb8072", "#80b1d3"),
+    *("#fdb462", "#b3de69", "#fccde5", "#d9d9d9", "#bc80bd"),
+)
 """The paper's for its classes; their numbers say which they are where there are no colours."""
 
 

@@ -189,7 +189,7 @@ def draw_panel(axes: Axes, one: Activity) -> None:
         for k in range(seeds):
             starts = np.flatnonzero(one.up[:, k, i])
             axes.broken_barh(
-                [(t, 1) for t in starts],
+                [(float(t), 1.0) for t in starts],
                 (floor + k * thick, thick * (0.9 if seeds > 1 else 1)),
                 facecolor=colour,
                 # A thin white edge, so that neighbouring rounds can be counted while there are few.

@@ -18,7 +18,7 @@ from fedpbc.runs.folder import make_folder
 
 __all__ = ["columns", "look_of", "write_experiment"]
 
-STYLE = {
+STYLE: Any = {
     "font.size": 9,
     "axes.titlesize": 9.5,
     "axes.spines.top": False,

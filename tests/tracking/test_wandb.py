@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -140,13 +143,42 @@ def test_a_comparison_is_a_group(wandb, tmp_path):
 @pytest.mark.filterwarnings("default")
 def test_itself_offline(tmp_path, monkeypatch):
     pytest.importorskip("wandb", reason="needs the extra: pip install 'fedpbc[wandb]'")
+    from wandb.proto.wandb_internal_pb2 import Record
+
     monkeypatch.setenv("WANDB_MODE", "offline")
     run = tmp_path / "runs" / "a"
     ended = fedpbc("run", *TRACKED, "--out", run)
     assert (ended.code, ended.err) == (0, "")
     kept = json.loads((run / "tracking.json").read_text())["trackers"]["wandb"]
     assert kept["state"] == "finished"
-    [place] = (tmp_path / "runs" / "wandb").glob(f"offline-run-*-{kept['id']}")
-    written = b"".join(file.read_bytes() for file in place.rglob("*.wandb"))
-    assert b"mean/test_accuracy" in written
-    assert b"bernoulli_varying" in written
+    [file] = (tmp_path / "runs" / "wandb").glob(f"offline-run-*-{kept['id']}/*.wandb")
+    found = [Record.FromString(content) for content in records(file)]
+    [begun] = [record.run for record in found if record.WhichOneof("record_type") == "run"]
+    assert (begun.display_name, begun.project) == ("a", "fedpbc")
+    assert not begun.git.remote_url
+    [ended] = [record.exit for record in found if record.WhichOneof("record_type") == "exit"]
+    assert ended.exit_code == 0
+    history = [
+        {item.nested_key[0]: json.loads(item.value_json) for item in record.history.item}
+        for record in found
+        if record.WhichOneof("record_type") == "history"
+    ]
+    for line, logged in zip(metrics(run), history, strict=True):
+        expected = {"round": line["round"], "_step": line["round"], **values_of(line)}
+        assert {key: logged[key] for key in expected} == expected
+
+
+def records(file: Path) -> Iterator[bytes]:
+    """Those of a .wandb file: LevelDB's log, in blocks of 32 KiB, behind a header of 7 bytes."""
+    content, at, whole = file.read_bytes(), 7, b""
+    while at < len(content):
+        left = 32768 - at % 32768
+        if left < 7:
+            at += left
+            continue
+        _, length, kind = struct.unpack("<IHB", content[at : at + 7])
+        whole += content[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in (1, 4):  # Whole, or the last part of one.
+            yield whole
+            whole = b""

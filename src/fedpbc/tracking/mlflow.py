@@ -41,7 +41,8 @@ def check() -> None:
         try:
             mlflow.MlflowClient(tracking_uri=uri).search_experiments(max_results=1)
         except Exception as error:
-            raise FedpbcError(f"MLFLOW_TRACKING_URI is {uri!r}: {one_line(error)}") from error
+            # Not shown: there may be a password in it.
+            raise FedpbcError(f"MLFLOW_TRACKING_URI is of no use: {one_line(error)}") from error
 
 
 def make() -> MLflowTracker:
@@ -93,7 +94,7 @@ class MLflowTracker:
             self._mlflow.entities.Param(key, str(value)) for key, value in run.settings().items()
         ]
         self._client.log_batch(self._id, params=params)
-        return {"run_id": self._id, "uri": uri}
+        return {"run_id": self._id}
 
     def log(self, round: int, values: Mapping[str, float], at: float) -> None:
         """The same evaluation made again has the same values: it is there once."""

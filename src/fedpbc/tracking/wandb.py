@@ -16,12 +16,13 @@ __all__ = ["WandbTracker", "check", "make"]
 PROJECT = "fedpbc"
 MODES = ("online", "offline", "disabled", "shared", "dryrun", "run")
 UNLESS_SET = {
-    # What is on the screen, the source code, the repository and the machine are nobody's business
-    # unless the user wants it so.
+    # What is on the screen, the source code, the repository, the hardware and the packages are
+    # nobody's business unless the user wants it so.
     "console": "off",
     "disable_code": True,
     "disable_git": True,
     "x_disable_machine_info": True,
+    "x_save_requirements": False,
     # The terminal is ours.
     "silent": True,
     # A server that has gone must not hold up the end; what is on disk can be sent later.

@@ -33,7 +33,7 @@ from fedpbc.runs.start import write_inputs
 
 __all__ = ["PaperFolder", "Pending"]
 
-PLACES = ("checkpoint_every", "workers", "ray_address", "reported")
+PLACES = ("checkpoint_every", "workers", "ray_address", "reported", "track")
 """Options that may change while a run stays the same."""
 
 
@@ -176,7 +176,7 @@ class PaperFolder:
         """Run what is left, the long ones first; gives what went wrong, by place."""
         order = sorted(range(len(pending)), key=lambda k: -pending[k].run.length)
         runs = [pending[k].run for k in order]
-        cells = [GridCell(self.path / run.place, run.config) for run in runs]
+        cells = [GridCell(self.path / run.place, run.config, self.path) for run in runs]
         count = min(jobs or usable_cores(), len(cells))
 
         def tell(progress: GridProgress) -> None:

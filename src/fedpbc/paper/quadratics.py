@@ -23,7 +23,7 @@ from fedpbc.options import nearest
 from fedpbc.paper.asked import merged, options_of_algorithm
 from fedpbc.paper.experiment import Wanted
 from fedpbc.randomness import generator
-from fedpbc.report.terminal import GridDisplay
+from fedpbc.report.terminal import GridDisplay, GridRow
 from fedpbc.runs import Config, RunFolder, read_toml
 from fedpbc.runs.atomic import write_atomically
 from fedpbc.runs.folder import locked_folder, make_folder
@@ -174,6 +174,8 @@ def run_all(grid: Sequence[Run], wanted: Wanted) -> list[str | None]:
             clear(grid)
         write_targets(wanted.out, sorted({one.seed for one in grid}))
         jobs = min(wanted.jobs or usable_cores(), len(grid))
-        shown = [(one.algorithm, one.seed, one.cell) for one in grid]
-        with GridDisplay(shown, wanted.out, quiet=wanted.quiet) as display:
+        rows = [
+            GridRow(f"{one.algorithm} seed {one.seed}", one.cell.config["rounds"]) for one in grid
+        ]
+        with GridDisplay(rows, wanted.out, quiet=wanted.quiet) as display:
             return run_grid([one.cell for one in grid], jobs, display.on_progress)

@@ -114,6 +114,7 @@ def test_a_finished_run_leaves_nothing_behind_however_often_it_was_killed(server
     kills = [{"at": place, "n": n} for n in (1, 3) for place in PLACES]
     assert until_done(server, start, broken, kills) == len(kills)
     expected = {".lock", "config.toml", "metrics.jsonl", "final.safetensors", "summary.json"}
+    expected.add("fleet.safetensors")
     found = {p.name for p in broken.iterdir() if not p.name.startswith("checkpoint-")}
     assert found == expected
 

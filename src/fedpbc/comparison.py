@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -168,9 +169,10 @@ class Comparison:
 
     def tail(self, cell: Cell, view: str, value: Value) -> float | None:
         """The mean of a value over the evaluations of a cell's last rounds."""
-        last = cell.metrics[-1]["round"]
-        lines = [line for line in cell.metrics if line["round"] > last - self.window]
-        values = [value(line["views"][view]) for line in lines]
+        first = cell.metrics[-1]["round"] - self.window
+        # From the end: a run may have thousands of evaluations before.
+        lines = list(takewhile(lambda line: line["round"] > first, reversed(cell.metrics)))
+        values = [value(line["views"][view]) for line in reversed(lines)]
         return None if None in values else statistics.fmean(values)
 
     def rows(self) -> list[Row]:

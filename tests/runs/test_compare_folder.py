@@ -240,6 +240,16 @@ def test_overwriting_replaces_the_whole_comparison(compared, tmp_path):
     assert json.loads((folder / "comparison.json").read_text())["seeds"] == [1]
 
 
+def test_a_report_of_ones_own_is_not_lost(compared, tmp_path):
+    folder = tmp_path / "old"
+    shutil.copytree(compared[0], folder)
+    (folder / "report.html").write_text("<p>mine</p>")
+    before = content(folder)
+    line = refused(fedpbc(*TWO, "--out", folder, "--overwrite"))
+    assert "report.html, which is not a report" in line
+    assert content(folder) == before
+
+
 def test_overwriting_with_something_wrong_leaves_the_old_one(compared):
     folder, _ = compared
     before = content(folder)

@@ -55,7 +55,7 @@ def histogram(p: NDArray[np.float64]) -> list[int]:
     """
     # Rounded first: 0.15 / 0.05 is a little less than 3.
     places = np.minimum(np.floor(np.round(p * BINS, 9)), BINS - 1).astype(int)
-    return np.bincount(places, minlength=BINS).tolist()
+    return [int(count) for count in np.bincount(places, minlength=BINS)]
 
 
 def timetable_picture(up: NDArray[np.bool_]) -> str:

@@ -133,9 +133,9 @@ def read_run(path: Path) -> ShownRun:
     """Read what a run's folder holds; what is damaged is said, not raised."""
     folder = RunFolder(path)
     if not folder.config_path.is_file():
-        config = {"algorithm": {"name": path.parent.name}, **_seed_of(path)}
-        return ShownRun(path, config, "not begun", "not begun")
-    config = {}
+        known = {"algorithm": {"name": path.parent.name}, **_seed_of(path)}
+        return ShownRun(path, known, "not begun", "not begun")
+    config: dict[str, Any] = {}
     try:
         config = tomllib.loads(folder.config_path.read_text(encoding="utf-8"))
         lines = folder.metrics()

@@ -250,8 +250,8 @@ def _notes(runs: Sequence[ShownRun]) -> list[str]:
     copies = len(runs) - len(_once(runs))
     if copies:
         notes.append(f"{copies} of the runs are there more than once; each is counted once.")
-    if len({rates(run) for run in runs}) > 1:
-        own = {run.algorithm: rates(run) for run in runs}
-        each = "; ".join(f"{name} η_0 = {r[0]}, η_g = {r[-1]}" for name, r in own.items() if r)
+    own = {run.algorithm: rates(run) for run in runs if rates(run)}
+    if len(set(own.values())) > 1:
+        each = "; ".join(f"{name} η_0 = {r[0]}, η_g = {r[-1]}" for name, r in own.items())
         notes.append(f"learning rates differ between algorithms: {each}.")
     return notes

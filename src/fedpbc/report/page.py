@@ -24,10 +24,10 @@ from fedpbc.report.page_data import chart_data, comparison_of
 from fedpbc.report.page_sections import group_section, toolbar
 from fedpbc.report.page_tables import TableCell, sortable_table
 from fedpbc.runs.atomic import write_atomically
+from fedpbc.runs.folder import REPORT_MARK, is_report
 
 __all__ = ["PageTable", "check_place", "page_of", "write_page"]
 
-GENERATOR = "fedpbc report"
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 """The page may use what is in it, and nothing else."""
 
@@ -101,11 +101,9 @@ def check_place(path: Path) -> None:
         raise InputError("out", str(path), "a file, such as report.html; this is a folder")
     if not path.parent.is_dir():
         raise InputError("out", str(path), "a file in a folder that exists")
-    if path.exists():
-        with path.open("rb") as file:
-            if GENERATOR.encode() not in file.read(1000):
-                given = Words(f"{path}, which is not a report")
-                raise InputError("out", given, "a new file, or an older report")
+    if path.exists() and not is_report(path):
+        given = Words(f"{path}, which is not a report")
+        raise InputError("out", given, "a new file, or an older report")
 
 
 def page_of(
@@ -123,12 +121,13 @@ def page_of(
     sections, data = [], []
     for number, group in enumerate(groups):
         comparison, so_far = comparison_of(group)
-        charts = chart_data(group, comparison, len(groups))
+        rows = comparison.rows()
+        charts = chart_data(group, comparison, rows, len(groups))
         charts["aided"] = [
             a for a in comparison.algorithms if comparison.cost_of(a)["memory_aided"]
         ]
         data.append(charts)
-        sections.append(group_section(number, group, comparison, so_far, charts, len(groups) == 1))
+        sections.append(group_section(number, group, comparison, rows, so_far, charts))
     names = {run.algorithm for group in groups for run in group.runs}
     content = {"live": live, "groups": data, "looks": looks_of(names)}
     body = [
@@ -149,7 +148,7 @@ def page_of(
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="generator" content="{GENERATOR}">
+<meta name="generator" content="{REPORT_MARK}">
 <meta http-equiv="Content-Security-Policy" content="{POLICY}">
 <title>{escape(title)}</title>
 <link rel="icon" href="data:,">

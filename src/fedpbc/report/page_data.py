@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpbc.comparison import Cell, Comparison
+from fedpbc.comparison import Cell, Comparison, Row
 from fedpbc.data.sources import SOURCES
 from fedpbc.report.fleet_data import fleet_data
 from fedpbc.report.found import ShownRun
@@ -55,8 +55,10 @@ def comparison_of(group: Group) -> tuple[Comparison, int | None]:
     return Comparison(cells), so_far
 
 
-def chart_data(group: Group, comparison: Comparison, groups: int = 1) -> dict[str, Any]:
-    """Everything that the charts of a group show."""
+def chart_data(
+    group: Group, comparison: Comparison, rows: Sequence[Row], groups: int = 1
+) -> dict[str, Any]:
+    """Everything that the charts of a group show; ``rows`` are the comparison's."""
     limit = max(60, min(POINTS, MANY_POINTS // max(groups, 1)))
     # A curve may also be of runs that are not finished, if an algorithm has no others.
     curves = {name: _curves(runs, limit) for name, runs in _curve_runs(group).items()}
@@ -67,7 +69,7 @@ def chart_data(group: Group, comparison: Comparison, groups: int = 1) -> dict[st
         "paper_view": {
             a: comparison.paper_view(a) for a in comparison.algorithms if comparison.of(a)
         },
-        "best_view": {a: comparison.best_deployable(a) for a in comparison.algorithms},
+        "best_view": {row.algorithm: row.view for row in rows if row.best_deployable},
         "per_class": _per_class(comparison),
         "classes": _class_names(group),
         "staleness": _staleness(group, limit),
@@ -169,12 +171,14 @@ def _per_class(comparison: Comparison) -> dict[str, dict[str, list[float | None]
 
 def _classes(comparison: Comparison, algorithm: str, view: str) -> list[float | None]:
     cells = comparison.of(algorithm)
+
+    def of_class(c: int) -> Callable[[Mapping[str, Any]], Any]:
+        return lambda evaluation: evaluation["per_class"][c]
+
     count = len(cells[0].metrics[-1]["views"][view]["per_class"])
-    means = []
-    for c in range(count):
-        tails = [comparison.tail(cell, view, lambda e, c=c: e["per_class"][c]) for cell in cells]
-        means.append(_mean(tails))
-    return means
+    return [
+        _mean([comparison.tail(cell, view, of_class(c)) for cell in cells]) for c in range(count)
+    ]
 
 
 def _class_names(group: Group) -> list[str]:

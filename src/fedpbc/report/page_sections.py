@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from fedpbc.comparison import Comparison
+from fedpbc.comparison import Comparison, Row
 from fedpbc.report.found import ShownRun
 from fedpbc.report.groups import RATES, Group, flattened, made_in_python
 from fedpbc.report.page_tables import comparison_table, footnote_list, runs_table
@@ -55,12 +55,11 @@ def group_section(
     number: int,
     group: Group,
     comparison: Comparison,
+    rows: Sequence[Row],
     so_far: int | None,
     charts: Mapping[str, Any],
-    alone: bool,
 ) -> str:
     """Everything about one group."""
-    rows = comparison.rows()
     notes = [*group.notes]
     if so_far is not None:
         notes.insert(0, f"No run is finished: this is what they had after {so_far:,} rounds.")
@@ -136,7 +135,7 @@ def chart_places(number: int, charts: Mapping[str, Any], comparison: Comparison)
     has_classes = bool(charts["per_class"])
     seeds = max((c["seeds"] for c in charts["curves"].values()), default=0)
     bands = "Bands: ± one deviation over seeds." if seeds > 1 else "One seed."
-    first = "Test accuracy" if "test_accuracy" in charts["values"] else "How good"
+    first = "Test accuracy" if "test_accuracy" in charts["values"] else "How good it is"
     parts = [
         place(
             number,
@@ -163,8 +162,8 @@ def chart_places(number: int, charts: Mapping[str, Any], comparison: Comparison)
             number,
             "staleness",
             "Staleness",
-            "Rounds since each client's last contact, over all clients; the same for all "
-            "algorithms. Mean over seeds.",
+            "Rounds since each client's last contact: the largest of all clients (dashed) and "
+            "their mean. The same for all algorithms; mean over seeds.",
         ),
         place(
             number,
@@ -227,7 +226,8 @@ def fleet_places(number: int, fleet: Mapping[str, Any] | None) -> list[str]:
         count = len(fleet["class_counts"])
         first = f"The first {count:,} clients." if count < fleet["clients"] else ""
         caption = f"How many samples of each class. {seed} {first}"
-        parts.append(place(number, "clients", "Data of each client", caption))
+        # As wide as the timetable above it, client by client.
+        parts.insert(1, place(number, "clients", "Data of each client", caption, wide=True))
     return parts
 
 
@@ -283,11 +283,11 @@ def commands_for(runs: Sequence[ShownRun]) -> list[str]:
             lines.append(f"fedpbc resume {shlex.quote(str(root))}")
         plan = shlex.quote(str(root / "compare.toml"))
         lines.append(f"fedpbc compare {plan} --out NEW-FOLDER")
+    if alone and made_in_python(alone[0]):
+        where = str(alone[0].path)
+        return [*lines, f"# made from Python: simulate(…, out={where!r}) there, and so on"]
     for run in alone[:SHOWN_COMMANDS]:
         place = shlex.quote(str(run.path))
-        if made_in_python(run):
-            lines.append(f"# made from Python: simulate(…, out={str(run.path)!r}) there")
-            continue
         if run.state == "unfinished":
             lines.append(f"fedpbc resume {place}")
         plan = shlex.quote(str(run.path / "config.toml"))

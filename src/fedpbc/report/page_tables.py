@@ -92,7 +92,7 @@ def _comparison_row(group: Group, comparison: Comparison, row: Row) -> list[Tabl
     name, _, *texts = cells_of(row, comparison.cost_of(row.algorithm)["memory_aided"])
     tags = [("best", "best deployable")] if row.best_deployable else []
     if row.view == comparison.paper_view(row.algorithm):
-        tags.append(("", "paper’s view"))
+        tags.append(("", "paper"))
     judged = [row.loss] if row.test is None else [row.test, row.train, row.worst_class]
     by: list[float | None] = [
         *(None if spread is None else spread.mean for spread in judged),
@@ -130,6 +130,7 @@ def footnote_list(group: Group, comparison: Comparison) -> str:
     # What went wrong with a run is said in the table of runs.
     told = footnotes(Comparison(comparison.finished))
     notes = [note.replace("* the algorithm's", "best deployable: the algorithm's") for note in told]
+    notes.insert(2, "paper: the view that the paper's tables show.")
     notes.append(
         "seconds: of training and judging, the mean over runs; peak memory: of a run's process and "
         "its workers, with everything that was in it."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -27,13 +26,9 @@ def report(folders: Sequence[Path], out: Path, title: str, *, live: bool = False
     """Write the page about all runs below some folders; gives the runs."""
     check_place(out)
     runs = read_runs(find_runs(folders))
-    text = page_of(runs, title=title, commands=[_command(folders)], live=RELOAD if live else 0)
+    text = page_of(runs, title=title, live=RELOAD if live else 0)
     write_atomically(out, text)
     return runs
-
-
-def _command(folders: Sequence[Path]) -> str:
-    return " ".join(["fedpbc report", *(shlex.quote(str(folder)) for folder in folders)])
 
 
 def watch(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 
 from fedpbc.comparison import Comparison
 from fedpbc.report.page import write_page
@@ -26,5 +25,4 @@ def write_comparison(comparison: Comparison, folder: CompareFolder, plan: Compar
         folder.report_path,
         [cell.path for *_, cell in folder.cells(plan)],
         title=f"Comparison: {what} · {config.links['name']}",
-        commands=[f"fedpbc compare {shlex.quote(str(folder.plan_path))} --out NEW-FOLDER"],
     )

@@ -24,7 +24,7 @@ from fedpbc.errors import FedpbcError, InputError, Words
 from fedpbc.runs.atomic import write_atomically
 from fedpbc.runs.build import build_simulation
 from fedpbc.runs.config import Config, read_toml
-from fedpbc.runs.folder import RunFolder, locked_folder, make_folder
+from fedpbc.runs.folder import RunFolder, is_report, locked_folder, make_folder
 from fedpbc.runs.grid import GridCell, GridProgress, run_grid
 from fedpbc.runs.start import self_contained, write_inputs
 
@@ -175,8 +175,9 @@ class CompareFolder:
                     if not any(folder.iterdir()):
                         folder.rmdir()
         shutil.rmtree(self.path / "inputs", ignore_errors=True)
-        shown = (self.json_path, self.table_path, self.plot_path, self.report_path)
-        for place in (*shown, self.plan_path):
+        if is_report(self.report_path):
+            self.report_path.unlink()
+        for place in (self.json_path, self.table_path, self.plot_path, self.plan_path):
             place.unlink(missing_ok=True)
 
     def load_plan(self) -> ComparePlan:

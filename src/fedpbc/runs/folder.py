@@ -44,7 +44,7 @@ try:
 except ImportError:  # Windows has no such locks.
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["RunFolder", "load_view", "locked_folder", "make_folder", "rounds_of"]
+__all__ = ["RunFolder", "is_report", "load_view", "locked_folder", "make_folder", "rounds_of"]
 
 KEPT_CHECKPOINTS = 2
 TEMPORARY = (
@@ -151,7 +151,7 @@ class RunFolder:
 
     def _own_files(self) -> list[Path]:
         results = (self.metrics_path, self.final_path, self.summary_path, self.failure_path)
-        shown = (self.fleet_path, self.report_path)
+        shown = (self.fleet_path, *([self.report_path] if is_report(self.report_path) else ()))
         own = (*self.checkpoints(), self.reports_path, *results, *shown, self.config_path)
         return [place for place in own if place.is_file()]
 
@@ -306,6 +306,19 @@ class RunFolder:
                 str(self.summary_path), Words(f"unreadable ({error})"), "JSON"
             ) from None
         return found
+
+
+REPORT_MARK = "fedpbc report"
+"""Stands near the beginning of every page that we write."""
+
+
+def is_report(path: Path) -> bool:
+    """Whether a file is a page of ours, and not somebody's own of the same name."""
+    try:
+        with path.open("rb") as file:
+            return REPORT_MARK.encode() in file.read(1000)
+    except OSError:
+        return False
 
 
 def rounds_of(checkpoint: Path) -> int:

@@ -52,7 +52,6 @@
   const isDark = () => root.hasAttribute("data-dark");
   const colourOf = (name) => { const look = data.looks[name]; return look ? look[isDark() ? "dark" : "colour"] : css("--ink"); };
   const CLASSES = ["#332288", "#88CCEE", "#44AA99", "#117733", "#999933", "#DDCC77", "#CC6677", "#882255", "#AA4499", "#BBBBBB", "#6699CC", "#661100"];
-  const DECALS = [null, { symbol: "rect", dashArrayX: [1, 0], dashArrayY: [3, 4], rotation: 0.78 }, { symbol: "circle", dashArrayX: [[6, 6], [0, 6, 6, 0]], dashArrayY: [5, 0], symbolSize: 0.7 }];
   const HATCH = { symbol: "rect", dashArrayX: [1, 0], dashArrayY: [2, 5], rotation: -0.78 };
 
   function base() {
@@ -75,7 +74,7 @@
     }, more);
   }
   const xAxis = (name, more) => axis(Object.assign({ type: "value", name, nameLocation: "middle", nameGap: 24, splitLine: { show: false } }, more));
-  const yAxis = (name, more) => axis(Object.assign({ type: "value", name, nameLocation: "end", nameTextStyle: { color: css("--dim"), fontSize: 11, align: "left", padding: [0, 0, 0, -30] } }, more));
+  const yAxis = (name, more) => axis(Object.assign({ type: "value", name, nameLocation: "end", nameTextStyle: { color: css("--dim"), fontSize: 11, align: "left", padding: [0, 0, 0, -6] } }, more));
 
   // ---- charts of lines: [{name, x, mean, deviation, colour, dash, marker, place}]
 
@@ -88,6 +87,11 @@
     option.xAxis = xAxis(x, { min: 0, max: "dataMax", axisLabel: { color: css("--dim"), fontSize: 11, hideOverlap: true, formatter: tick } });
     option.yAxis = yAxis(y, { type: log ? "log" : "value", scale: !!log, axisLabel: { color: css("--dim"), fontSize: 11, formatter: tick } });
     if (!log) option.yAxis.min = (e) => (e.min >= 0 ? 0 : null);
+    else if (positive.length) {
+      // Whole powers of ten, and no more of them than there is something in.
+      option.yAxis.min = 10 ** Math.floor(Math.log10(least));
+      option.yAxis.max = 10 ** Math.ceil(Math.log10(Math.max(...positive)) + 1e-9);
+    }
     option.series = [];
     for (const s of shown) {
       const points = s.x.map((v, k) => [v, s.mean[k]]).filter((p) => ok(p[0]) || p[0] === 0).filter((p) => ok(p[1]));
@@ -238,9 +242,8 @@
       option.yAxis = yAxis("samples");
       option.series = counts[0].map((_, c) => ({
         type: "bar", stack: "all", name: name(c), data: counts.map((row) => row[c]), barCategoryGap: "12%", emphasis: { disabled: true },
-        itemStyle: { color: CLASSES[c % CLASSES.length], decal: DECALS[c % DECALS.length] || { symbol: "none" } },
+        itemStyle: { color: CLASSES[c % CLASSES.length] },
       }));
-      option.aria = { enabled: true, label: { enabled: false }, decal: { show: true } };
       option.tooltip.trigger = "axis";
       option.tooltip.axisPointer = { type: "shadow" };
       option.tooltip.formatter = (found) => `client ${found[0].axisValue}` + found.filter((p) => p.value > 0).sort((a, b) => b.value - a.value)
@@ -277,14 +280,21 @@
   function draw(place) {
     const group = data.groups[+place.dataset.group], kind = place.dataset.chart, option = CHARTS[kind](group);
     legend(place, group);
+    if (kind === "curve") {
+      const title = `${words(valueOf(group) || "test_accuracy")} over ${words(state.x).replace(/^round$/, "rounds")}`;
+      place.parentElement.querySelector("figcaption b").textContent = title[0].toUpperCase() + title.slice(1);
+    }
     let chart = charts.get(place);
     place.classList.toggle("none", !option);
     if (!option) {
+      place.style.height = "";
       if (chart) { chart.dispose(); charts.delete(place); }
       const any = Object.keys(group.curves).length;
       place.textContent = !any ? "Nothing has been evaluated yet." : visible(group).length ? WHY[kind] || "No algorithm has this view." : "All algorithms are hidden.";
       return;
     }
+    // A row of a heatmap need not be taller than its text asks for.
+    if (kind === "classes") place.style.height = Math.min(400, 84 + 40 * option.yAxis.data.length) + "px";
     if (!chart) {
       place.textContent = "";
       chart = echarts.init(place, null, { renderer: "svg" });

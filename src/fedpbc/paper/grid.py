@@ -64,12 +64,16 @@ def run_planned(
     ``last``: only the evaluations of so many last rounds are wanted. ``search``: runs that diverge
     are expected, and not worth a line while others go on.
     """
+    from fedpbc.report.page import check_place
     from fedpbc.report.terminal import GridDisplay, GridRow
 
     if wanted.jobs is not None and wanted.jobs < 1:
         raise InputError("jobs", wanted.jobs, "at least 1")
     keep_freed_memory()
     folder = PaperFolder(wanted.out, experiment)
+    if folder.path.is_dir():
+        # Found out now, and not when everything has been run.
+        check_place(folder.path / "report.html")
     engines = folder.check(runs, fresh=wanted.overwrite)
     command = wanted.command(experiment)
     with folder.opened(runs, command, overwrite=wanted.overwrite) as own:

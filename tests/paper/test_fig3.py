@@ -53,25 +53,19 @@ def test_targets_are_the_papers():
     assert links_of((0.3, 0.9)) == [0.3] * 50 + [0.9] * 50
 
 
-def test_distances_are_the_independent_trials(tmp_path, one_pair):
-    made = make("fig3", small(tmp_path / "out", rounds=1000))
-    rows = by_view(made)
-    # One seed and 1,000 rounds instead of three and 2,500: a wider margin.
+def test_distances_are_the_independent_trials_and_proposition_1s(tmp_path, one_pair):
+    rows = by_view(make("fig3", small(tmp_path / "out", rounds=700)))
+    fedavg = rows["fedavg", "server"]
+    # One seed and 700 rounds instead of three and 2,500: a wider margin.
     assert rows["fedpbc", "server"]["distance"]["mean"] == pytest.approx(0.0155, rel=0.25)
-    assert rows["fedavg", "server"]["distance"]["mean"] == pytest.approx(0.185, rel=0.15)
-    # What is left of the way from 0 after 1,000 rounds.
-    start = np.linalg.norm(targets(0).mean(axis=0))
-    left = start * (1 - 1e-4) ** 100_000
-    assert rows["fedpbc", "mean"]["largest_at_the_end"] == pytest.approx(left, rel=1e-6)
-
-
-def test_proposition_1_predicts_where_fedavg_stays(tmp_path, one_pair):
-    made = make("fig3", small(tmp_path / "out", rounds=600, algorithms=["fedavg"]))
-    [row] = [row for row in made.numbers["rows"] if row["view"] == "server"]
+    assert fedavg["distance"]["mean"] == pytest.approx(0.185, rel=0.15)
     weights = fedavg_weights([0.1] * 50 + [0.5] * 50)
     expected = np.linalg.norm((weights - 0.01) @ targets(0))
-    assert row["proposition_1"] == pytest.approx(expected, rel=1e-12)
-    assert row["distance"]["mean"] == pytest.approx(expected, rel=0.1)
+    assert fedavg["proposition_1"] == pytest.approx(expected, rel=1e-12)
+    assert fedavg["distance"]["mean"] == pytest.approx(expected, rel=0.05)
+    # The mean of all clients is as far on its way from 0 as if every link were up.
+    left = np.linalg.norm(targets(0).mean(axis=0)) * (1 - 1e-4) ** 70_000
+    assert rows["fedpbc", "mean"]["largest_at_the_end"] == pytest.approx(left, rel=1e-6)
 
 
 def test_finished_runs_stay_and_the_grid_can_be_widened(tmp_path, one_pair):

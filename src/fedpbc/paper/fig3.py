@@ -243,7 +243,7 @@ def draw(figure: Figure, found: Found, algorithms: Sequence[str]) -> None:
 def draw_panel(axes: Axes, found: Found, pair: Pair, algorithms: Sequence[str]) -> None:
     """One pair's curves and bands."""
     first = min(SHOWN_FROM, found.rounds // 2)
-    lowest = 2e-4
+    lowest, out_of_sight = 2e-4, list[str]()
     for name in algorithms:
         if not found.views(pair, name):
             continue
@@ -280,14 +280,10 @@ def draw_panel(axes: Axes, found: Found, pair: Pair, algorithms: Sequence[str]) 
                 linewidth=1.3,
                 label=f"{name}, mean of all clients",
             )
-            axes.text(
-                0.98,
-                0.93 - 0.075 * _others_with_means(found, pair, algorithms, name),
-                f"{name}, mean of all clients: {mean[-1]:.0e} in the end",
-                transform=axes.transAxes,
-                ha="right",
-                size=7.5,
-            )
+            if mean[-1] < lowest:
+                out_of_sight.append(f"{name}, mean of all clients: {mean[-1]:.0e} in the end")
+    note = "\n".join(out_of_sight)
+    axes.text(0.98, 0.97, note, transform=axes.transAxes, ha="right", va="top", size=7.5)
     if "fedavg" in algorithms and (predicted := found.predicted(pair)) > lowest:
         axes.axhline(
             predicted,
@@ -302,9 +298,3 @@ def draw_panel(axes: Axes, found: Found, pair: Pair, algorithms: Sequence[str]) 
     sign = "=" if pair[0] == pair[1] else r"\neq"
     axes.set_title(f"$p_0 {sign} p_1$: {pair[0]:g}, {pair[1]:g}")
     axes.grid(True, which="major")
-
-
-def _others_with_means(found: Found, pair: Pair, algorithms: Sequence[str], name: str) -> int:
-    """How many algorithms before this one have the view mean too: each gets a line of text."""
-    before = algorithms[: list(algorithms).index(name)]
-    return sum("mean" in found.views(pair, other) for other in before)

@@ -18,6 +18,6 @@ KEYS = {field.name for field in fields(General)}
 def test_every_option_that_is_a_key_is_passed_on(command):
     options = KEYS & inspect.signature(command).parameters.keys()
     assert {"rounds", "engine", "workers", "ray_address", "device", "reported"} <= options
-    for name in options - {"views"}:
+    for name in options - {"views", "track"}:
         assert gathered(None, None, {name: "given"}) == {name: "given"}
     assert gathered(None, None, {"views": "server,mean"}) == {"views": ["server", "mean"]}

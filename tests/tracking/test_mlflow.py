@@ -14,6 +14,7 @@ from fedpbc import Config, DivergedError, resume_run, start_run
 from fedpbc.runs import Watcher
 from fedpbc.tracking import mlflow as own
 from fedpbc.tracking.tracker import values_of
+from small_runs import compared
 from stand_ins import Mlflow
 
 TRACKED = (*DIGITS, "--rounds", 8, "--evaluate-every", 2, "--track", "mlflow")
@@ -126,11 +127,10 @@ def test_a_failed_run_has_failed(mlflow, tmp_path):
 
 
 def test_a_comparison_is_an_experiment(mlflow, tmp_path):
-    options = ("--algorithms", "fedavg,fedpbc", "--seeds", "0", "--jobs", 1)
-    ran("compare", *TRACKED, *options, "--out", tmp_path / "cmp")
+    compared(tmp_path / "cmp", "fedavg,fedpbc", track=["mlflow"])
     [runs] = mlflow.stores.values()
     assert list(mlflow.stores) == [f"sqlite:///{tmp_path.resolve()}/mlflow.db"]
-    assert {run.name for run in runs.values()} == {"fedavg/seed-0", "fedpbc/seed-0"}
+    assert {run.name for run in runs.values()} == {"fedavg/seed-1", "fedpbc/seed-1"}
     assert {(run.experiment, run.tags["group"]) for run in runs.values()} == {("cmp", "cmp")}
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from commandline import DIGITS, assert_same_run, content, fedpbc, metrics, ran
+from fedpbc.runs.compare import CompareFolder
 from fedpbc.tracking.tensorboard import TensorBoardTracker
 from fedpbc.tracking.tracker import TrackedRun, values_of
 from killed import Server
@@ -138,7 +139,9 @@ def test_each_run_of_a_comparison_has_its_own(tmp_path):
     cells = [folder / name / "seed-1" for name in ("fedpbc", "fedavg")]
     for cell in cells:
         assert scalars(cell) == expected(cell)
-    ran("compare", *TRACKED[:-2], *options, "--jobs", 1, "--out", folder, "--overwrite")
+    plan = CompareFolder(folder).load_plan(["none"])
+    with CompareFolder(folder).opened(plan, overwrite=True):
+        pass
     for cell in cells:
         assert not (cell / "tensorboard").exists()
         assert not (cell / "tracking.json").exists()

@@ -10,10 +10,11 @@ import pytest
 from commandline import DIGITS, assert_same_run, content, fedpbc, final, metrics, ran, timeless
 from fedpbc import Config, DivergedError, compare, resume_run, simulate, start_run
 from fedpbc.runs import RunFolder, Watcher
+from fedpbc.runs.compare import CompareFolder
 from fedpbc.runs.grid import GridCell, run_grid
 from fedpbc.tracking import choose
 from fedpbc.tracking.tracker import values_of
-from small_runs import quadratic
+from small_runs import compared, quadratic
 
 GIVEN = {"data": "digits", "clients": 8, "rounds": 10, "evaluate_every": 2, "track": ["wandb"]}
 
@@ -196,8 +197,7 @@ def test_a_run_that_fails_is_said_to_have_failed(recorder, tmp_path):
 
 def test_every_run_of_a_comparison_is_tracked_in_its_group(recorder, tmp_path):
     folder = tmp_path / "cmp"
-    options = (*DIGITS, "--rounds", 4, "--algorithms", "fedpbc,fedavg", "--seeds", "1")
-    ran("compare", *options, "--track", "wandb", "--jobs", 1, "--out", folder)
+    compared(folder, "fedpbc,fedavg", track=["wandb"])
     assert {run.name for run, _ in recorder.begun} == {"fedpbc/seed-1", "fedavg/seed-1"}
     assert {run.group_name for run, _ in recorder.begun} == {"cmp"}
     assert {run.beside for run, _ in recorder.begun} == {tmp_path.resolve()}
@@ -205,10 +205,10 @@ def test_every_run_of_a_comparison_is_tracked_in_its_group(recorder, tmp_path):
     ran("resume", folder / "fedavg" / "seed-1", "--track", "mlflow")
     assert recorder.begun[-1][0].name == "fedavg/seed-1"
     # Who looks on may change; a finished comparison is told to another tracker.
-    ran("compare", *options, "--track", "tensorboard", "--jobs", 1, "--out", folder)
+    compared(folder, "fedpbc,fedavg", track=["tensorboard"])
     assert len(recorder.begun) == 5
-    ran("resume", folder)
-    assert len(recorder.begun) == 5
+    assert CompareFolder(folder).load_plan().first().general.track == ["tensorboard"]
+    assert CompareFolder(folder).load_plan(["none"]).first().general.track is None
 
 
 def test_a_server_that_goes_away_does_not_make_runs_of_a_grid_fail(recorder, tmp_path):

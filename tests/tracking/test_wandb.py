@@ -16,6 +16,7 @@ from fedpbc import Config, DivergedError, MissingExtraError, resume_run, start_r
 from fedpbc.runs import Watcher
 from fedpbc.tracking import wandb as own
 from fedpbc.tracking.tracker import values_of
+from small_runs import compared
 from stand_ins import Wandb
 
 TRACKED = (*DIGITS, "--rounds", 8, "--evaluate-every", 2, "--track", "wandb")
@@ -133,9 +134,8 @@ def test_a_failed_run_has_failed(wandb, tmp_path):
 
 
 def test_a_comparison_is_a_group(wandb, tmp_path):
-    options = ("--algorithms", "fedavg,fedpbc", "--seeds", "0", "--jobs", 1)
-    ran("compare", *TRACKED, *options, "--out", tmp_path / "cmp")
-    assert {run.given["name"] for run in wandb.runs} == {"fedavg/seed-0", "fedpbc/seed-0"}
+    compared(tmp_path / "cmp", "fedavg,fedpbc", track=["wandb"])
+    assert {run.given["name"] for run in wandb.runs} == {"fedavg/seed-1", "fedpbc/seed-1"}
     assert {run.given["group"] for run in wandb.runs} == {"cmp"}
     assert {run.given["dir"] for run in wandb.runs} == {str(tmp_path.resolve())}
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from fedpbc.errors import InputError, Words
-from fedpbc.options import nearest
 
 __all__ = ["EXPERIMENTS", "Made", "Wanted", "default_folder", "make"]
 
@@ -149,6 +148,8 @@ def make(name: str, wanted: Wanted) -> Made:
             ...
         fedpbc.errors.InputError: experiment is 'fig7', but should be one of fig2, fig3, ...
     """
+    from fedpbc.options import nearest
+
     if name not in EXPERIMENTS:
         raise InputError("experiment", name, nearest(name, EXPERIMENTS))
     module = import_module(f"fedpbc.paper.{name}")

@@ -86,11 +86,13 @@ def test_the_standard_error_knows_that_rounds_are_not_independent():
 
 
 def test_what_is_written_says_how_it_was_made(made):
-    png, pdf, numbers = made.written
+    page, png, pdf, numbers = made.written
+    assert "data:image/png" in page.read_text()
     assert png.read_bytes().startswith(b"\x89PNG")
     assert pdf.read_bytes().startswith(b"%PDF")
     assert json.loads(numbers.read_text()) == made.numbers
-    assert made.numbers["command"] == "fedpbc paper fig2 --algorithms fedavg --seeds 0 --rounds 600"
+    command = "fedpbc paper fig2 --algorithms fedavg --seeds 0 --rounds 600"
+    assert made.numbers["command"] == f"{command} --out {page.parent}"
     assert made.numbers["quick"] is None
     assert not list(numbers.parent.glob(".*"))
 

@@ -6,27 +6,32 @@ from pathlib import Path
 import pytest
 
 from fedpbc.paper import Wanted
-from fedpbc.paper.asked import command_of
 from fedpbc.paper.style import write_experiment
+from fedpbc.report.page import PageTable
 
 
 @pytest.mark.parametrize(("quick", "title"), [(True, "quick: one seed"), (False, "")])
 def test_quick_is_said_on_the_picture_in_the_text_and_in_the_numbers(tmp_path, quick, title):
     figures = []
     made = write_experiment(
-        "fig0",
+        "fig2",
         Wanted(out=tmp_path / "new" / "folder", quick=quick),
         size=(2, 2),
         draw=figures.append,
-        text="found: 7",
+        table=PageTable("", ["found", "how"], [["7", "counted"]]),
         numbers={"found": 7},
         quick="one seed",
     )
     [figure] = figures
     assert figure.get_suptitle() == title
-    assert made.text.startswith(title if quick else "found: 7")
-    assert [path.name for path in made.written] == ["fig0.png", "fig0.pdf", "fig0.json"]
-    numbers = json.loads(made.written[2].read_text())
+    assert made.text.startswith(title if quick else "found      how\n7      counted\n")
+    assert [path.name for path in made.written] == [
+        "report.html",
+        "fig2.png",
+        "fig2.pdf",
+        "fig2.json",
+    ]
+    numbers = json.loads(made.written[3].read_text())
     assert numbers == made.numbers
     assert numbers["quick"] == ("one seed" if quick else None)
     assert numbers["found"] == 7
@@ -37,7 +42,7 @@ def test_the_command_makes_the_same_again():
     wanted = Wanted(
         out=Path("x"), quick=True, links=["markov", "mine"], rounds=9, jobs=3, settings=settings
     )
-    assert command_of("fig6", wanted) == (
+    assert wanted.command("fig6") == (
         "fedpbc paper fig6 --quick --links markov,mine --rounds 9 --plugin 'my file.py' "
-        "--set 'engine=\"serial\"' --set links.gamma=0.25"
+        "--set engine=serial --set links.gamma=0.25 --out x"
     )

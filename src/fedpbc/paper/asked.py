@@ -2,59 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedpbc.algorithms import find_algorithm
 from fedpbc.errors import InputError, Words
-from fedpbc.paper.experiment import Wanted
+from fedpbc.paper.experiment import Wanted, flat
 from fedpbc.runs.config import load_plugin
 
 __all__ = [
     "algorithms_of",
     "check_settings",
-    "command_of",
     "merged",
     "options_of_algorithm",
     "rounds_of",
     "seeds_of",
 ]
-
-
-def command_of(name: str, wanted: Wanted) -> str:
-    """The command that makes the same numbers again.
-
-    Example:
-        >>> from pathlib import Path
-        >>> settings = {"train": {"learning_rate": 0.5}}
-        >>> command_of("fig3", Wanted(out=Path("x"), seeds=[0, 1], settings=settings))
-        'fedpbc paper fig3 --seeds 0,1 --set train.learning_rate=0.5'
-    """
-    words = ["fedpbc", "paper", name]
-    if wanted.quick:
-        words.append("--quick")
-    for option in ("data", "data_dir", "algorithms", "links", "seeds", "rounds"):
-        given = getattr(wanted, option)
-        if given is not None:
-            listed = isinstance(given, Sequence) and not isinstance(given, str)
-            shown = ",".join(map(str, given)) if listed else str(given)
-            words += [f"--{option.replace('_', '-')}", shown]
-    for file in wanted.settings.get("plugins", ()):
-        words += ["--plugin", str(file)]
-    others = {k: v for k, v in wanted.settings.items() if k != "plugins"}
-    for key, value in _flat(others):
-        words += ["--set", f"{key}={json.dumps(value, ensure_ascii=False)}"]
-    return shlex.join(words)
-
-
-def _flat(nested: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in nested.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{above}{key}.")
-        else:
-            yield f"{above}{key}", value
 
 
 def seeds_of(wanted: Wanted, default: Sequence[int]) -> list[int]:
@@ -127,7 +90,7 @@ def check_settings(name: str, wanted: Wanted, known: Sequence[str]) -> None:
         Traceback (most recent call last):
         fedpbc.errors.InputError: seed is given, but should be left out: fig2 takes only engine here
     """
-    for key, _ in _flat(wanted.settings):
+    for key, _ in flat(wanted.settings):
         if not any(key == k or key.startswith(f"{k}.") for k in known):
             right = f"left out: {name} takes only {', '.join(known)} here"
             raise InputError(key, Words("given"), right)

@@ -31,7 +31,8 @@ from fedpbc.paper.asked import (
     seeds_of,
 )
 from fedpbc.paper.experiment import Made, Wanted
-from fedpbc.paper.style import columns, look_of, write_experiment
+from fedpbc.paper.style import look_of, write_experiment
+from fedpbc.report.page import PageTable
 from fedpbc.report.terminal import Display
 from fedpbc.tasks import LocalTraining, Quadratic
 from fedpbc.theory import fedavg_limit
@@ -152,7 +153,7 @@ def run(wanted: Wanted) -> Made:
         wanted,
         size=(5.2, 3.6),
         draw=lambda figure: draw(figure, algorithms, found),
-        text=table(algorithms, found, rounds, len(seeds)),
+        table=table(algorithms, found, rounds, len(seeds)),
         numbers={
             "settings": {
                 "targets": list(TARGETS),
@@ -174,7 +175,7 @@ def run(wanted: Wanted) -> Made:
 
 def table(
     algorithms: Sequence[str], found: dict[tuple[str, float], dict[str, Point]], rounds: int, s: int
-) -> str:
+) -> PageTable:
     """Formula and simulation side by side."""
     shown = [(name, view) for name in algorithms for view in found[name, P2[0]]]
     heads = ["p₂", "150p₂/(p₂+1)", *(f"{name} ({view})" for name, view in shown)]
@@ -198,7 +199,7 @@ def table(
             "fedpbc (mean), the mean of both clients' models, is at the optimum 50 whatever p₂. "
             "fedpbc (server) is not: a round here takes clients all the way to their own targets."
         )
-    return "\n".join([columns(rows), *notes])
+    return PageTable("The numbers", rows[0], rows[1:], notes)
 
 
 def draw(

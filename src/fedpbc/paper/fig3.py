@@ -31,7 +31,8 @@ from fedpbc.paper.quadratics import (
     run_all,
     targets,
 )
-from fedpbc.paper.style import columns, look_of, write_experiment
+from fedpbc.paper.style import look_of, write_experiment
+from fedpbc.report.page import PageTable
 from fedpbc.runs import Config, RunFolder
 from fedpbc.theory import fedavg_limit
 
@@ -64,7 +65,7 @@ def run(wanted: Wanted) -> Made:
         ...                 rounds=5, jobs=1, settings={"train": {"local_steps": 1}})
         >>> made = run(wanted)
         >>> [path.name for path in made.written]
-        ['fig3.png', 'fig3.pdf', 'fig3.json']
+        ['report.html', 'fig3.png', 'fig3.pdf', 'fig3.json']
     """
     check_settings("fig3", wanted, SETTINGS)
     algorithms = algorithms_of(wanted, ("fedavg", "fedpbc"))
@@ -87,7 +88,8 @@ def run(wanted: Wanted) -> Made:
         wanted,
         size=(7.2, 5.6),
         draw=lambda figure: draw(figure, found, algorithms),
-        text="\n".join([table(found, algorithms), *(f"failed: {line}" for line in failed)]),
+        table=table(found, algorithms),
+        runs=[one.cell.path for one in done],
         numbers={
             "settings": {
                 "clients": CLIENTS,
@@ -185,7 +187,7 @@ def _curve(lines: Sequence[Mapping[str, Any]], view: str) -> tuple[list[int], li
     return [line["round"] for line in lines], [line["views"][view]["distance"] for line in lines]
 
 
-def table(found: Found, algorithms: Sequence[str]) -> str:
+def table(found: Found, algorithms: Sequence[str]) -> PageTable:
     """The server's model beside the independent trial, and the mean of all clients."""
     rows = [["p₀, p₁", "algorithm", "view", "‖x − x*‖", "trial", "difference", "Prop. 1"]]
     for row in found.rows(algorithms):
@@ -211,7 +213,7 @@ def table(found: Found, algorithms: Sequence[str]) -> str:
         "server is the model that the server holds; mean, of all clients' models, is no server's.",
         "trial: an independent program's figures; Prop. 1: how far FedAvg is expected to end up.",
     ]
-    return "\n".join([columns(rows), *notes])
+    return PageTable("The numbers", rows[0], rows[1:], notes)
 
 
 def _rounded(distance: float) -> float:

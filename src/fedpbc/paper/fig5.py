@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from fedpbc.links import class_rates, from_data
 from fedpbc.paper.asked import check_settings, merged, seeds_of
 from fedpbc.paper.experiment import Made, Wanted
-from fedpbc.paper.style import columns, write_experiment
+from fedpbc.paper.style import write_experiment
+from fedpbc.report.page import PageTable
 from fedpbc.runs import Config
 from fedpbc.runs.build import build_task
 
@@ -105,7 +106,7 @@ def run(wanted: Wanted) -> Made:
         wanted,
         size=(max(4.2, 2.9 * len(drawn)), 5.2),
         draw=lambda figure: draw(figure, drawn),
-        text=table(drawn),
+        table=table(drawn),
         numbers={
             "settings": {"links": {"delta": drawn[0].delta}, **wanted.settings},
             "drawn": [as_dict(one) for one in drawn],
@@ -132,7 +133,7 @@ def as_dict(one: Drawn) -> dict[str, Any]:
     }
 
 
-def table(drawn: Sequence[Drawn]) -> str:
+def table(drawn: Sequence[Drawn]) -> PageTable:
     """The exact numbers of r, and the histogram in figures."""
     titles = [f"{one.data}, seed {one.seed}" for one in drawn]
     rows = [["class", *titles]]
@@ -149,7 +150,7 @@ def table(drawn: Sequence[Drawn]) -> str:
         "r by class, and p = ⟨r, ν_i⟩ over the clients before it is lifted to δ = "
         f"{drawn[0].delta:g}; the last line is the mean after that."
     ]
-    return "\n".join([columns(rows), *notes])
+    return PageTable("The numbers", rows[0], rows[1:], notes)
 
 
 def draw(figure: Figure, drawn: Sequence[Drawn]) -> None:

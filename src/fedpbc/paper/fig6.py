@@ -21,7 +21,8 @@ from fedpbc.links import Setting, Timetable, find_scheme
 from fedpbc.options import nearest
 from fedpbc.paper.asked import check_settings, rounds_of, seeds_of
 from fedpbc.paper.experiment import Made, Wanted
-from fedpbc.paper.style import columns, write_experiment
+from fedpbc.paper.style import write_experiment
+from fedpbc.report.page import PageTable
 from fedpbc.runs.config import load_plugin
 
 __all__ = ["OPTIONS", "PROBABILITIES", "Activity", "run"]
@@ -114,7 +115,7 @@ def run(wanted: Wanted) -> Made:
         wanted,
         size=(9.0, 0.45 + 1.75 * -(-len(found) // 2)),
         draw=lambda figure: draw(figure, found),
-        text=table(found, seeds),
+        table=table(found, seeds),
         numbers={
             "settings": {"p": list(PROBABILITIES), "seeds": seeds, "links": given},
             "schemes": [as_dict(one) for one in found],
@@ -148,7 +149,7 @@ def longest(up: NDArray[np.bool_], state: bool) -> int:
     return max(stretches, default=0)
 
 
-def table(found: Sequence[Activity], seeds: Sequence[int]) -> str:
+def table(found: Sequence[Activity], seeds: Sequence[int]) -> PageTable:
     """How often each link is up, and for how long at a time."""
     rows = [["scheme", "rounds", *(f"p = {p:g}" for p in PROBABILITIES)]]
     for one in found:
@@ -163,7 +164,7 @@ def table(found: Sequence[Activity], seeds: Sequence[int]) -> str:
         "share of rounds in which the uplink is up, and its longest time up and down; "
         f"seed{'s' * (len(seeds) > 1)} {shown}."
     )
-    return f"{columns(rows)}\n{note}"
+    return PageTable("The numbers", rows[0], rows[1:], [note])
 
 
 def draw(figure: Figure, found: Sequence[Activity]) -> None:

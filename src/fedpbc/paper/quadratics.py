@@ -174,8 +174,6 @@ def run_all(grid: Sequence[Run], wanted: Wanted) -> list[str | None]:
             clear(grid)
         write_targets(wanted.out, sorted({one.seed for one in grid}))
         jobs = min(wanted.jobs or usable_cores(), len(grid))
-        rows = [
-            GridRow(f"{one.algorithm} seed {one.seed}", one.cell.config["rounds"]) for one in grid
-        ]
+        rows = [GridRow(one.name, one.cell.config["rounds"]) for one in grid]
         with GridDisplay(rows, wanted.out, quiet=wanted.quiet) as display:
             return run_grid([one.cell for one in grid], jobs, display.on_progress)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from fedpbc.algorithms import ALGORITHMS
-from fedpbc.paper.asked import command_of
-from fedpbc.paper.experiment import Made, Wanted
+from fedpbc.paper.experiment import EXPERIMENTS, Made, Wanted
+from fedpbc.report.page import PageTable, write_page
 from fedpbc.report.plot import COLOURS, DASHES, MARKERS, save_figure
 from fedpbc.runs.atomic import write_atomically
 from fedpbc.runs.folder import make_folder
@@ -55,21 +56,23 @@ def write_experiment(
     *,
     size: tuple[float, float],
     draw: Callable[[Figure], None],
-    text: str,
+    table: PageTable,
     numbers: dict[str, Any],
     quick: str,
+    runs: Sequence[Path] = (),
     failed: Sequence[str] = (),
 ) -> Made:
-    """Write NAME.png, NAME.pdf and NAME.json.
+    """Write NAME.png, NAME.pdf, NAME.json and the page.
 
     Args:
         name: the experiment's.
         wanted: where to, and what was asked for.
         size: of the figure, in inches.
         draw: fills it.
-        text: for people.
+        table: the figure's numbers, for people.
         numbers: for machines; what was asked for is added.
         quick: what ``--quick`` left out; said on the figure and in the text.
+        runs: the run folders behind it, if there are any; the page shows them too.
         failed: what went wrong while the rest went on.
     """
     make_folder(wanted.out)
@@ -79,18 +82,28 @@ def write_experiment(
         if wanted.quick:
             figure.suptitle(f"quick: {quick}", fontsize=9, style="italic", color="#444444")
         written = save_figure(figure, wanted.out / name)
-    if wanted.quick:
-        text = f"quick: {quick}\n{text}"
-    command = command_of(name, wanted)
+    command = wanted.command(name)
     full = {
         "experiment": name,
         "command": command,
         "quick": quick if wanted.quick else None,
         **numbers,
     }
-    place = wanted.out / f"{name}.json"
+    place, page = wanted.out / f"{name}.json", wanted.out / "report.html"
     write_atomically(place, json.dumps(full, indent=2, ensure_ascii=False) + "\n")
-    return Made(f"{text}\nmade by: {command}", full, [*written, place], failed)
+    said = [*([f"quick: {quick}"] if wanted.quick else []), *(f"failed: {line}" for line in failed)]
+    write_page(
+        page,
+        runs,
+        title=f"{name}: {EXPERIMENTS[name]}",
+        commands=[command],
+        notes=said,
+        tables=[table],
+        pictures=[picture for picture in written if picture.suffix == ".png"],
+    )
+    shown = columns([table.head, *([str(cell) for cell in row] for row in table.rows)])
+    text = "\n".join([*said, shown, *table.notes, f"made by: {command}"])
+    return Made(text, full, [page, *written, place], failed, f"open {page} in a browser")
 
 
 def columns(rows: Sequence[Sequence[str]]) -> str:

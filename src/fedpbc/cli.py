@@ -19,6 +19,7 @@ from fedpbc.commands.report import report
 from fedpbc.commands.resume import resume
 from fedpbc.commands.run import run
 from fedpbc.commands.theory import theory
+from fedpbc.commands.trainer import trainer
 from fedpbc.commands.work import working
 from fedpbc.errors import FedpbcError
 from fedpbc.paper.experiment import EXPERIMENTS
@@ -62,6 +63,7 @@ app.command(
 )(paper)
 app.command()(report)
 app.command()(theory)
+app.command(no_args_is_help=True)(trainer)
 app.command(name="list")(list_)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any, Literal
 
 import tomli_w
@@ -262,16 +263,16 @@ def _beside(config: Path, named: str) -> Path:
     return (beside if beside.exists() or not here.exists() else here).resolve()
 
 
-def load_plugin(path: str) -> None:
+def load_plugin(path: str, option: str = "plugins") -> ModuleType:
     """Import a Python file, so that the algorithms and link schemes in it become known."""
     place = Path(path)
     if not place.is_file():
-        raise InputError("plugins", path, "a Python file that exists")
+        raise InputError(option, path, "a Python file that exists")
     # Named by its content: a run's copy of a plugin is the same plugin.
     name = f"fedpbc_plugin_{sha256(place.read_bytes()).hexdigest()[:16]}"
     specification = importlib.util.spec_from_file_location(name, place)
     if specification is None or specification.loader is None:
-        raise InputError("plugins", path, "a Python file, ending in .py")
+        raise InputError(option, path, "a Python file, ending in .py")
     module = importlib.util.module_from_spec(specification)
     sys.modules[name] = module
     try:
@@ -281,4 +282,5 @@ def load_plugin(path: str) -> None:
         if isinstance(error, InputError):
             raise
         reason = f"{type(error).__name__}: {error}"
-        raise InputError("plugins", path, f"importable ({' '.join(reason.split())})") from error
+        raise InputError(option, path, f"importable ({' '.join(reason.split())})") from error
+    return module

@@ -1,0 +1,183 @@
+"""The server's folder: checkpoints, the log of rounds, who was reachable when, and the models.
+
+fleet.toml                   what is trained and how
+checkpoint-0, -1.safetensors the last two rounds' states
+reports.bin                  each client's last report
+rounds.jsonl                 a line a round: when it was, who got through, whose answer had
+                             which checksum
+timetable.csv                the same as a table of 0 and 1, for ``--links table``
+links.csv                    the same in seconds, for ``--links trace``
+models/VIEW.safetensors      the models, by the names of their parameters
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from fedpbc.errors import FedpbcError
+from fedpbc.flower.ledger import Ledger
+from fedpbc.models import Layout
+from fedpbc.reports import DamagedReportsError, ReportsOnDisk
+from fedpbc.runs.atomic import write_atomically
+from fedpbc.runs.checkpoint import (
+    DamagedCheckpointError,
+    load_state,
+    peek_state,
+    save_state,
+    save_tensors,
+)
+from fedpbc.runs.folder import locked_folder
+
+__all__ = ["ServerFolder", "link_intervals"]
+
+LOG = logging.getLogger("fedpbc.flower")
+
+
+class ServerFolder:
+    """One job on disk. Locked while it is open: two servers would spoil each other's rounds.
+
+    Example:
+        >>> import tempfile
+        >>> with ServerFolder(Path(tempfile.mkdtemp())) as folder:
+        ...     folder.load(ledger=None) is None
+        True
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self.reports = ReportsOnDisk(path / "reports.bin")
+        self.lines: list[dict[str, Any]] = []
+        # What the two checkpoints hold of the reports: what they refer to is left alone.
+        self._referred: dict[int, Any] = {}
+        self._open = ExitStack()
+
+    def __enter__(self) -> ServerFolder:
+        self._open.enter_context(locked_folder(self.path))
+        self._open.callback(self.reports.close)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def _checkpoints(self) -> list[Path]:
+        return [self.path / f"checkpoint-{k}.safetensors" for k in (0, 1)]
+
+    def save(self, ledger: Ledger, rest: Mapping[str, Any]) -> None:
+        """Write a checkpoint over the older of the two."""
+        state = {**rest, "ledger": ledger.state()}
+        turn = ledger.round % 2
+        save_state(self._checkpoints()[turn], state)
+        self._referred[turn] = state["ledger"]["reported"]
+        self.reports.spare(self._referred.values())
+
+    def load(self, ledger: Ledger | None) -> dict[str, Any] | None:
+        """Put a ledger where the newest whole checkpoint was taken; gives the rest of its state.
+
+        None if there is no checkpoint; a FedpbcError if there are some, and none is whole.
+        """
+        found = {}
+        for turn, path in enumerate(self._checkpoints()):
+            if path.exists():
+                try:
+                    peeked = peek_state(path)["ledger"]
+                    self._referred[turn] = peeked["reported"]
+                    found[int(peeked["round"])] = path
+                except (DamagedCheckpointError, KeyError, TypeError) as error:
+                    LOG.warning("%s is left out: %s", path.name, error)
+                    found.setdefault(-1, path)
+        self.reports.spare(self._referred.values())
+        for _, path in sorted(found.items(), reverse=True):
+            try:
+                state: dict[str, Any] = load_state(path)
+                own = state.pop("ledger")
+                if ledger is not None:
+                    ledger.restore(own)
+                self._keep_lines(own["round"])
+                return state
+            except (DamagedCheckpointError, DamagedReportsError, KeyError) as error:
+                LOG.warning("%s is left out: %s", path.name, error)
+        if found:
+            raise FedpbcError(f"{self.path} holds no whole checkpoint: put one back, or begin anew")
+        return None
+
+    def add_line(self, line: Mapping[str, Any]) -> None:
+        """Log a round, before its checkpoint: a round that is done again is logged again."""
+        self.lines.append(dict(line))
+        with (self.path / "rounds.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _keep_lines(self, rounds: int) -> None:
+        """Forget rounds that no checkpoint knows of."""
+        place = self.path / "rounds.jsonl"
+        self.lines = [line for line in read_lines(place) if line["round"] < rounds]
+        write_atomically(place, "".join(json.dumps(line) + "\n" for line in self.lines))
+
+    def save_models(self, models: Mapping[str, Tensor], layout: Layout, rounds: int) -> None:
+        """The models of the views, each as plain PyTorch loads it."""
+        place = self.path / "models"
+        place.mkdir(exist_ok=True)
+        for view, model in models.items():
+            named = {name: part.clone() for name, part in layout.named(model).items()}
+            about = {"view": view, "rounds": str(rounds)}
+            save_tensors(place / f"{view}.safetensors", named, about)
+
+    def save_links(self, clients: int) -> None:
+        """Who was reachable when: as a timetable, and in seconds."""
+        rows = []
+        for line in self.lines:
+            active = set(line["active"])
+            rows.append(",".join("1" if i in active else "0" for i in range(clients)) + "\n")
+        write_atomically(self.path / "timetable.csv", "".join(rows))
+        listed = (f"{i},{a:.3f},{b:.3f}\n" for i, a, b in link_intervals(self.lines))
+        head = "client,online_from_s,online_until_s\n"
+        write_atomically(self.path / "links.csv", head + "".join(listed))
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a log; a last one that was not finished is left out."""
+    if path.exists():
+        for text in path.read_text(encoding="utf-8").splitlines():
+            try:
+                line = json.loads(text)
+            except ValueError:
+                return
+            yield line
+
+
+def link_intervals(lines: Sequence[Mapping[str, Any]]) -> list[tuple[int, float, float]]:
+    """When each client was reachable: client, from, until, in seconds since the job began.
+
+    All that is known is who answered in which round. A link is taken to be up from the middle of
+    a round with an answer to the middle of the next: with rounds of equal length, the scheme
+    ``trace`` then finds again exactly those rounds.
+
+    Example:
+        >>> lines = [{"began_s": 0.0, "ended_s": 10.0, "active": [0]},
+        ...          {"began_s": 10.0, "ended_s": 20.0, "active": [0]},
+        ...          {"began_s": 20.0, "ended_s": 30.0, "active": []}]
+        >>> link_intervals(lines)
+        [(0, 5.0, 25.0)]
+    """
+    middles = [(line["began_s"] + line["ended_s"]) / 2 for line in lines]
+    if lines:
+        middles.append(2 * lines[-1]["ended_s"] - middles[-1])
+    found: dict[int, list[list[float]]] = {}
+    for t, line in enumerate(lines):
+        for client in line["active"]:
+            own = found.setdefault(client, [])
+            if own and own[-1][1] == middles[t]:
+                own[-1][1] = middles[t + 1]
+            else:
+                own.append([middles[t], middles[t + 1]])
+    return [(client, a, b) for client in sorted(found) for a, b in found[client]]

@@ -58,8 +58,8 @@ class Vector:
             raise ParcelError(f"its vector is of type {self.dtype}, not {dtype or DTYPES[0]}")
         kind = np.dtype(self.dtype)
         if len(self.data) % kind.itemsize or size not in (None, len(self.data) // kind.itemsize):
-            count = len(self.data) / kind.itemsize
-            raise ParcelError(f"its vector has {count:,g} values, not {size or 'whole ones':,}")
+            count = f"{len(self.data) / kind.itemsize:,.15g}"
+            raise ParcelError(f"its vector has {count} values, not {size or 'whole ones'}")
         native = np.frombuffer(self.data, dtype=kind.newbyteorder("<"))
         return native.astype(kind, copy=True)
 

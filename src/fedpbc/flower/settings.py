@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -166,10 +166,12 @@ def task_of_client(
         if data_dir is not None:
             given["data"]["dir"] = data_dir
     config = Config.from_dict(given)
+    if clients is None:
+        raise ParcelError("its settings do not say how many clients there are")
     if not 0 <= client < clients:
         raise InputError("client", client, f"from 0 to {clients - 1}")
     if own is None:
-        return build_task(replace(config, general=replace(config.general, clients=clients)))
+        return build_task(config)
     training = LocalTraining(**_training(config))
     return own.task(client, clients=clients, seed=seed, training=training, device=device)
 

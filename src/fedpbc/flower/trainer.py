@@ -88,7 +88,7 @@ class Progress:
 
 
 def same(a: Tensor | None, b: Tensor | None) -> bool:
-    """Whether two models are the same to the bit."""
+    """Whether two models have the same values."""
     if a is None or b is None:
         return a is b
     return a.dtype == b.dtype and a.shape == b.shape and bool((a == b).all())

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from fedpbc.errors import FedpbcError, InputError
+from fedpbc.flower.local import Desk, ask
+from fedpbc.flower.parcel import Parcel, Vector
+
+
+def echo(parcel):
+    if parcel.kind == "bad":
+        raise FedpbcError("no such thing")
+    if parcel.kind == "worse":
+        raise ZeroDivisionError("oh")
+    return parcel
+
+
+def test_a_parcel_goes_there_and_back(tmp_path):
+    with Desk(tmp_path / "s", echo):
+        found = ask(tmp_path / "s", Parcel({"kind": "x"}, {"v": Vector("float32", b"abcd")}))
+        assert found.vectors["v"].data == b"abcd"
+        assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o600
+        assert ask(tmp_path / "s", Parcel({"kind": "bad"})).header["reason"] == "no such thing"
+        assert "oh" in ask(tmp_path / "s", Parcel({"kind": "worse"})).header["reason"]
+    assert not (tmp_path / "s").exists()
+
+
+def test_noise_does_not_stop_the_desk(tmp_path):
+    with Desk(tmp_path / "s", echo):
+        with socket.socket(socket.AF_UNIX) as noise:
+            noise.connect(str(tmp_path / "s"))
+            noise.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        assert ask(tmp_path / "s", Parcel({"kind": "x"})).kind == "x"
+
+
+def test_a_trainer_that_comes_back_is_found_again(tmp_path):
+    # What a killed one left behind is in the way of nobody.
+    (tmp_path / "s").touch()
+    answers = []
+
+    def patient():
+        answers.append(ask(tmp_path / "s", Parcel({"kind": "x"}), patience=20))
+
+    waiting = threading.Thread(target=patient)
+    waiting.start()
+    time.sleep(0.3)
+    with Desk(tmp_path / "s", echo):
+        waiting.join()
+    assert answers[0].kind == "x"
+
+
+def test_no_trainer_is_a_refusal(tmp_path):
+    assert "no trainer answers" in str(ask(tmp_path / "s", Parcel({"kind": "x"})).header["reason"])
+    with pytest.raises(InputError, match="bytes long"):
+        Desk(tmp_path / ("s" * 120), echo)
+
+
+def test_the_clients_side_imports_no_torch():
+    code = "import fedpbc.flower.local, sys; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -21,8 +21,6 @@ __all__ = ["app"]
 app = ClientApp()
 
 
-@app.query()
-@app.train()
 def answer(message: Message, context: Context) -> Message:
     """Ask the trainer; while it is being started again, for as long as the message lives."""
     socket = context.node_config.get("trainer")
@@ -36,3 +34,7 @@ def answer(message: Message, context: Context) -> Message:
     except ParcelError as error:
         reply = refusal(str(error))
     return Message(to_records(reply), reply_to=message)
+
+
+app.query()(answer)
+app.train()(answer)

@@ -14,7 +14,7 @@ from pathlib import Path
 from fedpbc.errors import FedpbcError, InputError, one_line
 from fedpbc.flower.parcel import Parcel, ParcelError, read_parcel, refusal, write_parcel
 
-__all__ = ["Desk", "ask"]
+__all__ = ["Desk", "ask", "check_socket"]
 
 LOG = logging.getLogger("fedpbc.flower")
 LONGEST_PATH = 100
@@ -36,8 +36,7 @@ class Desk:
     """
 
     def __init__(self, path: Path, handle: Callable[[Parcel], Parcel]) -> None:
-        if len(os.fsencode(path)) > LONGEST_PATH:
-            raise InputError("socket", str(path), f"at most {LONGEST_PATH} bytes long")
+        check_socket(path)
         self._path, self._handle = path, handle
         self._one_at_a_time = threading.Lock()
         self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -100,6 +99,16 @@ class Desk:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def check_socket(path: Path) -> None:
+    """An InputError unless a socket can have this name.
+
+    Example:
+        >>> check_socket(Path("trainer"))
+    """
+    if len(os.fsencode(path)) > LONGEST_PATH:
+        raise InputError("socket", str(path), f"at most {LONGEST_PATH} bytes long")
 
 
 def ask(path: Path, parcel: Parcel, patience: float = 0.0) -> Parcel:

@@ -12,7 +12,7 @@ import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,23 @@ MARK = b"fpbc1\n"
 LARGEST_HEADER = 2**20
 LARGEST = 2**32
 """Bytes of all vectors together that a reader takes, unless told otherwise."""
+
+
+class Source(Protocol):
+    """What a parcel is read from."""
+
+    def read(self, size: int, /) -> bytes | None:
+        """At most so many bytes; none at the end."""
+
+
+class Sink(Protocol):
+    """What a parcel is written to."""
+
+    def write(self, data: bytes, /) -> int | None:
+        """All of it, sooner or later."""
+
+    def flush(self) -> None:
+        """Now."""
 
 
 class ParcelError(FedpbcError):
@@ -203,8 +220,8 @@ class Answer:
 
     def pack(self) -> Parcel:
         """As a parcel."""
-        header = {"kind": "answer", "job": self.job, "round": self.round, "client": self.client}
-        return Parcel(header, {"end": self.end})
+        own = {"job": self.job, "round": self.round, "client": self.client}
+        return Parcel({"kind": "answer", **own}, {"end": self.end})
 
     @classmethod
     def unpack(cls, parcel: Parcel) -> Answer:
@@ -227,7 +244,7 @@ def refusal(reason: str) -> Parcel:
     return Parcel({"kind": "refusal", "reason": reason})
 
 
-def write_parcel(stream: BinaryIO, parcel: Parcel) -> None:
+def write_parcel(stream: Sink, parcel: Parcel) -> None:
     """Onto a local socket or a file.
 
     Example:
@@ -245,7 +262,7 @@ def write_parcel(stream: BinaryIO, parcel: Parcel) -> None:
     stream.flush()
 
 
-def read_parcel(stream: BinaryIO, largest: int = LARGEST) -> Parcel:
+def read_parcel(stream: Source, largest: int = LARGEST) -> Parcel:
     """From a local socket or a file; a ParcelError if it ends early or is none."""
     if _exactly(stream, len(MARK)) != MARK:
         raise ParcelError("what came is not a parcel")
@@ -264,7 +281,7 @@ def read_parcel(stream: BinaryIO, largest: int = LARGEST) -> Parcel:
     return Parcel(header, {name: Vector(d, _exactly(stream, size)) for name, d, size in listed})
 
 
-def _exactly(stream: BinaryIO, size: int) -> bytes:
+def _exactly(stream: Source, size: int) -> bytes:
     """So many bytes; grows with what really comes, not with what was announced."""
     pieces = bytearray()
     while len(pieces) < size:

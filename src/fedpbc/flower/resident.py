@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from fedpbc.errors import FedpbcError, one_line
-from fedpbc.flower.local import Desk
+from fedpbc.flower.local import Desk, check_socket
 from fedpbc.flower.own import load_own
 from fedpbc.flower.settings import task_of_client
 from fedpbc.flower.trainer import Trainer
@@ -34,10 +34,11 @@ def run_trainer(
     device: str = "cpu",
 ) -> None:
     """Serve until SIGTERM or Ctrl-C."""
+    check_socket(socket)
+    find_device(device)
+    own = None if app is None else load_own(app)
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(message)s")
     LOG.setLevel(logging.INFO)
-    own = None if app is None else load_own(app)
-    find_device(device)
     make_task = partial(
         task_of_client,
         client=client,

@@ -69,7 +69,6 @@ def _reply(message: Message) -> Reply:
     return Reply(about.reply_to_message_id, about.src_node_id, parcel)
 
 
-@app.main()
 def main(grid: Grid, context: Context) -> None:
     """Run the job in the folder that the run's configuration names, to its end."""
     logging.basicConfig(stream=sys.stdout, format="%(message)s")
@@ -98,3 +97,6 @@ def serve_job(grid: Grid, path: Path) -> None:
             fleet=settings.fleet,
         )
         server.run()
+
+
+app.main()(main)

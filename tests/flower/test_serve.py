@@ -197,3 +197,25 @@ def test_a_folder_is_one_servers_and_one_jobs(tmp_path):
         pytest.raises(InputError, match="algorithm is fedavg"),
     ):
         make_server(task, "fedavg", folder, streets, rounds=1)
+
+
+def test_a_node_that_does_not_say_who_it_is_is_asked_again(tmp_path):
+    task = small_task()
+
+    class Shy(Streets):
+        hellos = 0
+
+        def answer(self, client, parcel):
+            if parcel.kind == "hello" and client == 2:
+                self.hellos += 1
+                if self.hellos < 3:
+                    return Parcel({"kind": "refusal", "reason": "no trainer answers"})
+            return super().answer(client, parcel)
+
+    streets = Shy(make_trainers(task, tmp_path), lambda i, t: "ok")
+    with ServerFolder(tmp_path / "server") as folder:
+        server = make_server(task, "fedpbc", folder, streets, rounds=2)
+        server.run()
+        assert [line["active"] for line in folder.lines] == [[0, 1, 2]] * 2
+    assert streets.hellos == 3
+    assert streets.clock == pytest.approx(22, abs=1.5)

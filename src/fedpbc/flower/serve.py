@@ -191,6 +191,8 @@ class Server:
             waited = self._now() - self._greeted_at.get(node, -float("inf"))
             if node in self.nodes.client_of or waited < self.fleet.round_seconds:
                 continue
+            # Its last greeting has expired.
+            self._greeted = {m: n for m, n in self._greeted.items() if n != node}
             hello = Parcel({"kind": "hello", "job": self.job})
             message = self.post.send(node, hello, self.fleet.round_seconds)
             self._greeted_at[node] = self._now()

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from flwr.app import Context, Message
+from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid, ServerApp
 
 from fedpbc.errors import FedpbcError, one_line
@@ -24,6 +25,15 @@ __all__ = ["app"]
 LOG = logging.getLogger("fedpbc.flower")
 LIST_SECONDS = 1.0
 """How often the SuperLink is asked who is there."""
+GUESSES = {
+    ErrorCode.MESSAGE_UNAVAILABLE,
+    ErrorCode.REPLY_MESSAGE_UNAVAILABLE,
+    ErrorCode.NODE_UNAVAILABLE,
+}
+"""What the SuperLink says where nothing came: it has expired, or a node seems to be offline.
+
+That is no answer: a node may be back before the round is over.
+"""
 
 app = ServerApp()
 
@@ -54,7 +64,8 @@ class FlowerPost:
         """Pull what is there."""
         if not messages:
             return []
-        return [_reply(message) for message in self._grid.pull_messages(messages)]
+        pulled = self._grid.pull_messages(messages)
+        return [_reply(m) for m in pulled if not (m.has_error() and m.error.code in GUESSES)]
 
 
 def _reply(message: Message) -> Reply:

@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test check format install clean bench bench-peers
+.PHONY: demo test test-fleet check format install clean bench bench-peers
 
 install: $(READY)
 
@@ -24,6 +24,10 @@ check: $(READY)
 
 test: check
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+
+# Fleets of many real processes, with faults; needs the extra [flower].
+test-fleet: $(READY)
+	$(BIN)/python -m pytest -m fleet tests/flower
 
 format: $(READY)
 	$(BIN)/ruff format .

@@ -12,7 +12,7 @@ from flwr.app import Context, Message
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid, ServerApp
 
-from fedpbc.errors import FedpbcError, one_line
+from fedpbc.errors import FedpbcError, InputError, one_line
 from fedpbc.flower.folder import ServerFolder
 from fedpbc.flower.ledger import Ledger
 from fedpbc.flower.parcel import Parcel, ParcelError
@@ -84,9 +84,11 @@ def main(grid: Grid, context: Context) -> None:
     """Run the job in the folder that the run's configuration names, to its end."""
     logging.basicConfig(stream=sys.stdout, format="%(message)s")
     LOG.setLevel(logging.INFO)
-    path = Path(str(context.run_config.get("folder", "")))
+    named = str(context.run_config.get("folder", ""))
     try:
-        serve_job(grid, path)
+        if not named:
+            raise InputError("folder", named, "the job's folder, as -c 'folder=\"/srv/fleet\"'")
+        serve_job(grid, Path(named))
     except FedpbcError as error:
         LOG.error("fedpbc: %s", one_line(error))
         raise

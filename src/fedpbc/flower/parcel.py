@@ -220,8 +220,13 @@ class Answer:
 
     def pack(self) -> Parcel:
         """As a parcel."""
-        own = {"job": self.job, "round": self.round, "client": self.client}
-        return Parcel({"kind": "answer", **own}, {"end": self.end})
+        header: dict[str, Value] = {
+            "kind": "answer",
+            "job": self.job,
+            "round": self.round,
+            "client": self.client,
+        }
+        return Parcel(header, {"end": self.end})
 
     @classmethod
     def unpack(cls, parcel: Parcel) -> Answer:

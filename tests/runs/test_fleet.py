@@ -147,7 +147,8 @@ def test_peak_memory_is_this_runs_own():
     high = peak_memory()["process"]
     assert high - low > 2**25
     del block
-    assert peak_memory()["process"] == high
+    # It stays; the system counts pages in batches, so a few may still be added.
+    assert 0 <= peak_memory()["process"] - high < 2**20
     assert peak_memory()["workers"] == 0
 
 

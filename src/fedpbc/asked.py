@@ -207,7 +207,7 @@ def of_timetable(
     notes: tuple[str, ...] = (),
 ) -> Outlook:
     """What is expected, where links are independent, and what was drawn."""
-    independent = timetable.lowest_probabilities is not None
+    independent = timetable.independent
     expected = expect(timetable.probabilities()) if independent else None
     few = timetable.clients <= EXACT_CLIENTS
     measured = measure(map(timetable.up, range(timetable.rounds)), mixing=few)

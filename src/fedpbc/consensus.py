@@ -52,7 +52,7 @@ class ConsensusLemma:
             and algorithm.global_lr == 1
             and task.training.is_plain
             and downlink is None
-            and uplink.lowest_probabilities is not None
+            and uplink.independent
             and isinstance(task, WithGradients)
         )
 
@@ -62,8 +62,7 @@ class ConsensusLemma:
 
         If A ⊆ B, then averaging over B shrinks every disagreement at least as much.
         """
-        lowest = self.uplink.lowest_probabilities
-        assert lowest is not None
+        lowest = self.uplink.lowest_probabilities()
         if len(lowest) > EXACT_CLIENTS:
             return mixing_rate_bound(float(lowest.min()), len(lowest))
         return mixing_rate(lowest)

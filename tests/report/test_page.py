@@ -289,6 +289,11 @@ def test_wrong_folders_are_one_line_and_nothing_is_written(tmp_path):
     assert content(tmp_path) == before
 
 
+def test_a_missing_folder_is_named_itself(tmp_path):
+    line = refused(fedpbc("report", tmp_path / "missing"))
+    assert line.startswith(f"folder is '{tmp_path / 'missing'}'")
+
+
 def test_a_page_takes_nobodys_place(tmp_path):
     run = write_run(tmp_path / "run")
     (run / "report.html").write_text("<p>mine</p>")

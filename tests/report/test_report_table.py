@@ -4,7 +4,7 @@ import pytest
 
 from fedpbc import Comparison
 from fedpbc.comparison import Cell
-from fedpbc.report.plot import plot_comparison
+from fedpbc.report.plot import look, plot_comparison
 from fedpbc.report.table import markdown_table
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -135,12 +135,9 @@ def test_a_plot_where_some_failed(tmp_path):
     assert (tmp_path / "plot.png").read_bytes().startswith(PNG)
 
 
-def test_ten_algorithms_can_be_told_apart():
-    from fedpbc.algorithms import ALGORITHMS
-    from fedpbc.report.plot import COLOURS, DASHES, MARKERS
-
-    looks = {
-        (COLOURS[k % len(COLOURS)], str(DASHES[k % len(DASHES)]), MARKERS[k % len(MARKERS)])
-        for k in range(len(ALGORITHMS))
-    }
-    assert len(looks) == len(ALGORITHMS)
+def test_algorithms_can_be_told_apart_also_ones_own():
+    looks = [look(k) for k in range(40)]
+    assert len(set(looks)) == 40
+    # Each of the ten in the package has a colour of its own, and dashes, and a marker.
+    for kind in zip(*looks[:10], strict=True):
+        assert len(set(map(str, kind))) == 10

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 
 import numpy as np
 import pytest
@@ -143,11 +144,15 @@ def test_peak_memory_is_this_runs_own():
         pytest.skip("this system does not tell")
     begin_peak()
     low = peak_memory()["process"]
-    block = np.ones(2**26, dtype=np.uint8)
+    # Straight from the system: what an earlier test gave back could serve again, and add nothing.
+    block = mmap.mmap(-1, 2**26, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    for page in range(0, len(block), mmap.PAGESIZE):
+        block[page] = 1
     high = peak_memory()["process"]
     assert high - low > 2**25
-    del block
-    assert peak_memory()["process"] == high
+    block.close()
+    # It stays, though the system counts pages in batches and may be a few off.
+    assert abs(peak_memory()["process"] - high) < 2**22
     assert peak_memory()["workers"] == 0
 
 

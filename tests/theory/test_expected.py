@@ -79,7 +79,7 @@ def test_the_rate_is_the_largest_of_any_round() -> None:
     rates = [theory.mixing_rate(p) for p in timetable.probabilities()]
     assert found.mixing_rate_attained
     assert found.mixing_rate == pytest.approx(max(rates), rel=1e-12)
-    np.testing.assert_allclose(timetable.lowest_probabilities, found.lowest)
+    np.testing.assert_allclose(timetable.lowest_probabilities(), found.lowest)
 
 
 def test_where_no_round_is_the_lowest_the_rate_is_above_all() -> None:

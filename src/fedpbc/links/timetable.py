@@ -27,8 +27,7 @@ class Timetable:
     Attributes:
         clients: m.
         rounds: T.
-        lowest_probabilities: the smallest p_i^t of each client, where links are independent of each
-            other and from round to round; None where they are not, or nobody can tell.
+        independent: whether links are known to be so, of each other and from round to round.
 
     Example:
         >>> from fedpbc.links import Setting
@@ -43,12 +42,12 @@ class Timetable:
         clients: int,
         rerun: Callable[[], Rows] | None = None,
         base: NDArray[np.float64] | None = None,
-        lowest: NDArray[np.float64] | None = None,
+        independent: bool = False,
     ) -> None:
         self.clients, self.rounds = clients, len(packed)
         # p_i, where the scheme goes by it; only for showing.
         self.base_probabilities = base
-        self.lowest_probabilities = lowest
+        self.independent = independent
         self._packed = packed
         # Yields (row, p) once more; none for schemes that say nothing of probabilities.
         self._rerun = rerun
@@ -78,7 +77,6 @@ class Timetable:
             right = f"fewer: a timetable of {setting.clients} clients would not fit into memory"
             raise InputError("rounds", setting.rounds, right) from None
         drawn, told = 0, set[bool]()
-        lowest, last = np.ones(setting.clients), None
         for t, item in enumerate(islice(run(), setting.rounds)):
             row, p = item if isinstance(item, tuple) else (item, None)
             _check(f"{name}: row {t}", row, setting.clients, np.bool_)
@@ -87,9 +85,6 @@ class Timetable:
                 # Written so that a NaN is wrong too.
                 if not (p.min() >= 0 and p.max() <= 1):
                     raise InputError(f"{name}: p of round {t}", Words("out of range"), "0 to 1")
-                if scheme.independent and (p is not last or p.flags.writeable):
-                    np.minimum(lowest, p, out=lowest)
-                    last = p
             packed[t] = np.packbits(row)
             told.add(p is not None)
             drawn = t + 1
@@ -101,8 +96,7 @@ class Timetable:
         base = setting.base_probabilities if setting.asked else None
         if True not in told:
             return cls(packed, setting.clients, base=base)
-        independent = lowest if scheme.independent else None
-        return cls(packed, setting.clients, run, base, independent)
+        return cls(packed, setting.clients, run, base, scheme.independent)
 
     def up(self, t: int) -> Row:
         """Whether each client's link is up in round ``t``.
@@ -194,6 +188,18 @@ class Timetable:
         else:
             for item in islice(self._rerun(), start, self.rounds):
                 yield item[1]
+
+    def lowest_probabilities(self) -> NDArray[np.float64]:
+        """The smallest p_i^t of each client. Not stored, either: few ask, and once.
+
+        Example:
+            >>> from_table([[1, 0], [1, 1]]).lowest_probabilities().tolist()
+            [1.0, 0.5]
+        """
+        lowest = np.ones(self.clients)
+        for p in self.probabilities():
+            np.minimum(lowest, p, out=lowest)
+        return lowest
 
 
 def from_table(table: ArrayLike) -> Timetable:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fedpbc.algorithms import ALGORITHMS, find_algorithm
 from fedpbc.comparison import Comparison, Row
-from fedpbc.report.plot import COLOURS
+from fedpbc.report.plot import look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -76,7 +76,7 @@ def draw_panel(axes: Axes, panel: Panel, algorithms: Sequence[str]) -> None:
             width,
             # One seed has none, and a bar of no length would look like a small one.
             yerr=deviations if any(deviations) else None,
-            color=COLOURS[list(ALGORITHMS).index(name) % len(COLOURS)],
+            color=look(list(ALGORITHMS).index(name)).colour,
             edgecolor="white" if name == "fedpbc" else "black",
             linewidth=0.6,
             hatch="\\\\\\" if find_algorithm(name).memory_aided else None,

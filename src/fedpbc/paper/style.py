@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from fedpbc.algorithms import ALGORITHMS
 from fedpbc.paper.experiment import EXPERIMENTS, Made, Wanted
 from fedpbc.report.page import PageTable, write_page
-from fedpbc.report.plot import COLOURS, DASHES, MARKERS, save_figure
+from fedpbc.report.plot import look, save_figure
 from fedpbc.runs.atomic import write_atomically
 from fedpbc.runs.folder import make_folder
 
@@ -42,12 +42,8 @@ def look_of(algorithm: str) -> dict[str, Any]:
         >>> look_of("fedavg")["marker"]
         's'
     """
-    k = list(ALGORITHMS).index(algorithm)
-    return {
-        "color": COLOURS[k % len(COLOURS)],
-        "linestyle": DASHES[k % len(DASHES)],
-        "marker": MARKERS[k % len(MARKERS)],
-    }
+    colour, dash, marker = look(list(ALGORITHMS).index(algorithm))
+    return {"color": colour, "linestyle": dash, "marker": marker}
 
 
 def write_experiment(

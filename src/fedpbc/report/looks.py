@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from fedpbc.algorithms import ALGORITHMS
-from fedpbc.report.plot import COLOURS, DASHES, MARKERS
+from fedpbc.report.plot import look
 
 __all__ = ["in_order", "looks_of"]
 
@@ -58,13 +58,13 @@ def looks_of(algorithms: Iterable[str]) -> dict[str, dict[str, Any]]:
     looks = {}
     for name in in_order(algorithms):
         k = names.index(name)
-        colour, dash = COLOURS[k % len(COLOURS)], DASHES[k % len(DASHES)]
+        colour, dash, marker = look(k)
         lengths = DASHED[dash] if isinstance(dash, str) else dash[1]
         looks[name] = {
             "colour": colour,
             "dark": ON_DARK.get(colour, colour),
             "dash": None if lengths is None else [2 * length for length in lengths],
-            "marker": SYMBOLS[MARKERS[k % len(MARKERS)]],
+            "marker": SYMBOLS[marker],
             "place": k,
         }
     return looks

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fedpbc.algorithms import ALGORITHMS, find_algorithm
 from fedpbc.comparison import Comparison
@@ -44,6 +44,30 @@ DASHES: Sequence[str | tuple[int, tuple[int, ...]]] = (
     (0, (6, 2, 1, 2, 1, 2)),
 )
 MARKERS = "osD^vPX*<>"
+
+
+class Look(NamedTuple):
+    """A colour, dashes and a marker."""
+
+    colour: str
+    dash: str | tuple[int, tuple[int, ...]]
+    marker: str
+
+
+def look(place: int) -> Look:
+    """How the algorithm at this place of the registry is drawn; alike for none of a hundred.
+
+    Example:
+        >>> look(0) == look(10)
+        False
+    """
+    # After one's own have used up the ten, each goes on in steps of its own.
+    rest, turn = place % len(COLOURS), place // len(COLOURS)
+    return Look(
+        COLOURS[(rest + 4 * turn) % len(COLOURS)],
+        DASHES[(rest + 3 * turn) % len(DASHES)],
+        MARKERS[(rest + 7 * turn) % len(MARKERS)],
+    )
 
 
 def plot_comparison(comparison: Comparison, path: Path, title: str) -> None:
@@ -113,7 +137,7 @@ def draw(
     rounds, means, deviations = comparison.curve(algorithm, view, key)
     # A place in the registry, not in this plot: an algorithm looks the same in every plot.
     k = list(ALGORITHMS).index(algorithm)
-    colour = COLOURS[k % len(COLOURS)]
+    colour, dash, marker = look(k)
     low = [scale * (m - d) for m, d in zip(means, deviations, strict=True)]
     high = [scale * (m + d) for m, d in zip(means, deviations, strict=True)]
     axes.fill_between(rounds, low, high, color=colour, alpha=0.13, linewidth=0)
@@ -122,8 +146,8 @@ def draw(
         rounds,
         [scale * m for m in means],
         color=colour,
-        linestyle=DASHES[k % len(DASHES)],
-        marker=MARKERS[k % len(MARKERS)],
+        linestyle=dash,
+        marker=marker,
         # A marker now and then, each curve at another place.
         markevery=(k * max(1, len(rounds) // 50), max(1, len(rounds) // 6)),
         markersize=5,

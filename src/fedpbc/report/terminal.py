@@ -195,10 +195,8 @@ def show_summary(summary: dict[str, Any], path: Path) -> None:
         f"{cost['uploads']:,} uploads, {summary['seconds']:.1f} s, engine {summary['engine']}"
     )
     print(f"written: {path}/ (config.toml, metrics.jsonl, final.safetensors, summary.json)")
-    print(
-        f"next: 'fedpbc report {path}' makes a page of it with charts; 'fedpbc compare' shows how"
-    )
-    print("      other algorithms do on the same links")
+    print(f"next: 'fedpbc report {path}' makes a page of it with charts")
+    print("next: 'fedpbc compare' shows how other algorithms do on the same links")
 
 
 TABLE_WIDTH = 112

@@ -24,8 +24,9 @@ QUIET = 8.0
 
 def report(folders: Sequence[Path], out: Path, title: str, *, live: bool = False) -> list[ShownRun]:
     """Write the page about all runs below some folders; gives the runs."""
+    found = find_runs(folders)
     check_place(out)
-    runs = read_runs(find_runs(folders))
+    runs = read_runs(found)
     text = page_of(runs, title=title, live=RELOAD if live else 0)
     write_atomically(out, text)
     return runs

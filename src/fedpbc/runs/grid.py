@@ -212,23 +212,28 @@ def _work(k: int, cell: GridCell) -> str | None:
 
 
 def _run_cell(k: int, cell: GridCell, tell: Callable[[GridProgress], None]) -> str | None:
-    last, reached, accuracy, stopped = 0.0, 0, None, False
+    last, reached, rounds, accuracy, stopped = 0.0, 0, 0, None, False
 
     def on_round(done: int, metrics: Metrics | None) -> None:
         nonlocal last, reached, accuracy, stopped
         reached = done
         if metrics is not None:
             accuracy = metrics.views[paper_view(tuple(metrics.views))].test_accuracy
-        if time.monotonic() - last > REPORT_SECONDS:
+        # The last round is told at the very end, when everything is written.
+        if done < rounds and time.monotonic() - last > REPORT_SECONDS:
             last = time.monotonic()
             stopped = True
             tell(GridProgress(k, done, accuracy))
             stopped = False
 
+    def on_start(done: int, total: int, engine: str) -> None:
+        nonlocal rounds
+        rounds = total
+
     def on_note(line: str) -> None:
         tell(GridProgress(k, reached, accuracy, note=line))
 
-    folder, watcher = RunFolder(cell.path), Watcher(on_round=on_round, on_note=on_note)
+    folder, watcher = RunFolder(cell.path), Watcher(on_start, on_round, on_note)
     group = cell.group or cell.path.parent
     try:
         if folder.holds_run:

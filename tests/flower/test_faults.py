@@ -47,8 +47,8 @@ Trainer._keep = deadly
 )
 
 
-def two(tmp_path, **options):
-    return make_fleet(tmp_path, clients=2, rounds=ROUNDS, seconds=SECONDS, **options)
+def two(tmp_path, seconds: float = SECONDS, **options):
+    return make_fleet(tmp_path, clients=2, rounds=ROUNDS, seconds=seconds, **options)
 
 
 def pid(fleet, name: str) -> int:
@@ -75,7 +75,7 @@ def called(fleet, name: str, within: str) -> list[int]:
 @pytest.mark.parametrize("catch_up", ["clock", "lazy"])
 def test_a_trainer_killed_around_persisting(tmp_path, when, catch_up):
     """Between computing and replying: before what it computed is on disk, and after."""
-    with two(tmp_path, app=DEADLY, device={"catch_up": catch_up}) as fleet:
+    with two(tmp_path, 60.0, app=DEADLY, device={"catch_up": catch_up}) as fleet:
         mark = fleet.device_folder(1) / when
         mark.touch()
         fleet.start()

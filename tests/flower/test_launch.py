@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import stat
+import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -55,8 +57,11 @@ def test_an_insecure_fleet_says_so_everywhere(tmp_path):
 
 def test_nothing_goes_out_and_nothing_is_installed(secure):
     found = secure.environment({"FLWR_TELEMETRY_ENABLED": "1", "PATH": "/bin"})
+    own = Path(sys.executable).parent
     assert found == {
-        "PATH": "/bin",
+        # Ours comes first, then Flower's of this installation.
+        "PATH": f"{secure.home}/bin:{own}:/bin",
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.25",
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",

@@ -64,7 +64,7 @@ class DeviceSide:
     def start(self) -> None:
         """Start both."""
         self.state.mkdir(parents=True, exist_ok=True)
-        self.launch.home.mkdir(exist_ok=True)
+        self.launch.prepare_device()
         environment = self.launch.environment()
         self.supervisor.start(f"trainer{self.called}", self._trainer(), environment)
         node = self.launch.supernode(self.socket, self._port, self._key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Mapping
@@ -77,7 +78,8 @@ class Launch:
     def environment(self, base: Mapping[str, str] = os.environ) -> dict[str, str]:
         """For every one of the processes."""
         # Flower's processes start each other by name.
-        path = os.pathsep.join([str(Path(sys.executable).parent), base.get("PATH", os.defpath)])
+        places = [self.home / "bin", Path(sys.executable).parent, base.get("PATH", os.defpath)]
+        path = os.pathsep.join(map(str, places))
         own = {"PATH": path, "FLWR_HOME": str(self.home), POLL: POLL_SECONDS}
         return {**base, **QUIETLY, **own}
 
@@ -121,6 +123,15 @@ class Launch:
         """Starts the job of a folder, or goes on with it."""
         run = ["-c", f"folder={json.dumps(str(folder.resolve()))}"]
         return [program("flwr"), "run", str(self.home / "app"), CONNECTION, *run]
+
+    def prepare_device(self) -> None:
+        """Write what a device's Flower wants to find: our command for a message's process."""
+        place = self.home / "bin"
+        place.mkdir(parents=True, exist_ok=True)
+        command = place / "flwr-clientapp"
+        own = shlex.join([sys.executable, "-m", "fedpbc.flower.client_process"])
+        command.write_text(f'#!/bin/sh\nexec {own} "$@"\n')
+        command.chmod(0o755)
 
     def prepare(self) -> None:
         """Write what Flower's own commands want to find: the connection, and our app."""

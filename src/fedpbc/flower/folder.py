@@ -8,6 +8,8 @@ rounds.jsonl                 a line a round: when it was, who got through, whose
 timetable.csv                the same as a table of 0 and 1, for ``--links table``
 links.csv                    the same in seconds, for ``--links trace``
 models/VIEW.safetensors      the models, by the names of their parameters
+nodes.json                   which node is which client, by the launcher that registered its key
+finished.json                after the last round
 """
 
 from __future__ import annotations
@@ -59,6 +61,8 @@ class ServerFolder:
         # What the two checkpoints hold of the reports: what they refer to is left alone.
         self._referred: dict[int, Any] = {}
         self._open = ExitStack()
+        self._nodes = path / "nodes.json"
+        self._pinned: tuple[int, dict[int, int] | None] = 0, None
 
     def __enter__(self) -> ServerFolder:
         self._open.enter_context(locked_folder(self.path))
@@ -131,6 +135,22 @@ class ServerFolder:
             named = {name: part.clone() for name, part in layout.named(model).items()}
             about = {"view": view, "rounds": str(rounds)}
             save_tensors(place / f"{view}.safetensors", named, about)
+
+    def pinned(self) -> dict[int, int] | None:
+        """The client of each node whose key is registered; None where there are no keys."""
+        try:
+            status = self._nodes.stat()
+            if status.st_mtime_ns != self._pinned[0]:
+                told = json.loads(self._nodes.read_text(encoding="utf-8"))["pinned"]
+                pinned = None if told is None else {int(n): int(c) for n, c in told.items()}
+                self._pinned = status.st_mtime_ns, pinned
+        except FileNotFoundError:
+            return None
+        return self._pinned[1]
+
+    def finish(self, about: Mapping[str, Any]) -> None:
+        """Say that all rounds are done and everything is written."""
+        write_atomically(self.path / "finished.json", json.dumps(about) + "\n")
 
     def save_links(self, clients: int) -> None:
         """Who was reachable when: as a timetable, and in seconds."""

@@ -269,6 +269,7 @@ def readme_of(folder: Path, plan: Plan) -> str:
     return rendered(
         "README.md",
         clients=plan.clients,
+        last=plan.clients - 1,
         host=host,
         host_in_url=f"[{host}]" if ":" in host else host,
         port=plan.port,

@@ -55,10 +55,10 @@ def replace_device(folder: Path, client: int) -> None:
 def make_device(folder: Path, plan: Plan, client: int) -> None:
     """A device's folder, whole or not at all, and then its public key."""
     server = folder / "server"
-    app = ""
+    app = b""
     if plan.app_name is not None:
         try:
-            app = (server / plan.app_name).read_text(encoding="utf-8")
+            app = (server / plan.app_name).read_bytes()
         except FileNotFoundError:
             raise FedpbcError(f"{server / plan.app_name} is missing") from None
     trusted = None

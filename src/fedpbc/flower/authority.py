@@ -12,7 +12,7 @@ from typing import Any
 from fedpbc.errors import FedpbcError, InputError, MissingExtraError, one_line
 from fedpbc.flower.secret import write_secret
 
-__all__ = ["Authority", "end_of", "read_server"]
+__all__ = ["Authority", "end_of", "read_certificate", "read_server"]
 
 NAME = "fedpbc fleet authority"
 LOOPBACK = ("127.0.0.1", "localhost")
@@ -44,7 +44,7 @@ class Authority:
         for name in ("ca.crt", "ca.key"):
             if not (folder / name).is_file():
                 raise FedpbcError(f"{folder / name} is missing: bring the authority's folder back")
-        certificate = _read(folder / "ca.crt")
+        certificate = read_certificate(folder / "ca.crt")
         try:
             key = load_pem_private_key((folder / "ca.key").read_bytes(), None)
         except (ValueError, TypeError) as error:
@@ -89,7 +89,7 @@ class Authority:
 def read_server(path: Path) -> tuple[Any, list[str]]:
     """The public key of a server's certificate, and the names and addresses in it."""
     x509, _ = _cryptography()
-    found = _read(path)
+    found = read_certificate(path)
     try:
         named = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
@@ -99,11 +99,12 @@ def read_server(path: Path) -> tuple[Any, list[str]]:
 
 def end_of(path: Path) -> datetime:
     """When a certificate ends."""
-    ends: datetime = _read(path).not_valid_after_utc
+    ends: datetime = read_certificate(path).not_valid_after_utc
     return ends
 
 
-def _read(path: Path) -> Any:
+def read_certificate(path: Path) -> Any:
+    """A certificate, as the library has it."""
     x509, _ = _cryptography()
     try:
         return x509.load_pem_x509_certificate(path.read_bytes())

@@ -21,6 +21,7 @@ import tomli_w
 from annotated_types import Ge, Le, MinLen
 
 import fedpbc
+from fedpbc.algorithms import find_algorithm
 from fedpbc.data import SOURCES
 from fedpbc.errors import InputError, Words
 from fedpbc.flower.address import Address, check_host, is_everywhere
@@ -28,11 +29,12 @@ from fedpbc.flower.authority import Authority, end_of
 from fedpbc.flower.keys import new_node_key, new_server_key
 from fedpbc.flower.own import load_own
 from fedpbc.flower.secret import write_secret
-from fedpbc.flower.settings import FleetSettings
+from fedpbc.flower.settings import FleetSettings, read_fleet
 from fedpbc.flower.written import rendered
 from fedpbc.options import checked
 from fedpbc.runs.atomic import sync_folder
 from fedpbc.toml import parsed_toml
+from fedpbc.views import views_of
 
 __all__ = ["Plan", "read_plan", "readme_of", "write_device", "write_fleet"]
 
@@ -129,11 +131,18 @@ def read_plan(folder: Path) -> Plan:
     if not (folder / "init.toml").is_file():
         raise InputError("folder", str(folder), "what 'fedpbc fleet init' made, with init.toml")
     given = checked(_kept, parsed_toml(folder / "init.toml"))
-    fleet = parsed_toml(folder / "server" / "fleet.toml")
-    own = given.pop("app")
+    fleet = read_fleet(folder / "server" / "fleet.toml")
+    general, own = fleet.config.general, given.pop("app")
     hosts = tuple(check_host(host, "hosts") for host in given.pop("hosts"))
-    clients = checked(_clients, {k: v for k, v in fleet.items() if k == "clients"})["clients"]
-    return Plan(**given, clients=clients, hosts=hosts, app=None if own is None else Path(own))
+    return Plan(
+        **given,
+        hosts=hosts,
+        app=None if own is None else Path(own),
+        clients=fleet.clients,
+        rounds=general.rounds,
+        algorithm=fleet.config.algorithm["name"],
+        round_seconds=fleet.fleet.round_seconds,
+    )
 
 
 def _kept(
@@ -146,10 +155,6 @@ def _kept(
     days: Annotated[int, Ge(1)],
 ) -> None:
     """What stands in ``init.toml``."""
-
-
-def _clients(*, clients: Annotated[int, Ge(1)]) -> None:
-    """What is read of ``fleet.toml``."""
 
 
 def write_fleet(folder: Path, plan: Plan) -> Plan:
@@ -166,7 +171,7 @@ def write_fleet(folder: Path, plan: Plan) -> Plan:
             new_server_key(authority, server / "certificates", plan.hosts, plan.days)
             (server / "keys").mkdir()
             trusted = authority.certificate_pem()
-        app = plan.app.read_text(encoding="utf-8") if plan.app else rendered("app.py")
+        app = plan.app.read_bytes() if plan.app else rendered("app.py").encode()
         write_server(server, plan, app)
         for client in range(plan.clients):
             public = write_device(building / f"device-{client}", plan, client, app, trusted)
@@ -199,7 +204,7 @@ def aside(folder: Path) -> Iterator[Path]:
         shutil.rmtree(building, ignore_errors=True)
 
 
-def write_server(folder: Path, plan: Plan, app: str) -> None:
+def write_server(folder: Path, plan: Plan, app: bytes) -> None:
     """The server's folder, but for its keys and certificates."""
     folder.mkdir(exist_ok=True)
     everywhere = "::" if ":" in plan.hosts[0] else "0.0.0.0"
@@ -207,12 +212,12 @@ def write_server(folder: Path, plan: Plan, app: str) -> None:
     values = {**asdict(plan), "app": plan.app_name, "listen": listen}
     (folder / "fleet.toml").write_text(rendered("fleet.toml", **values), encoding="utf-8")
     if plan.app_name is not None:
-        (folder / plan.app_name).write_text(app, encoding="utf-8")
+        (folder / plan.app_name).write_bytes(app)
     write_services(folder, "server", f"server of {plan.clients} clients", plan)
 
 
 def write_device(
-    folder: Path, plan: Plan, client: int, app: str, trusted: bytes | None
+    folder: Path, plan: Plan, client: int, app: bytes, trusted: bytes | None
 ) -> bytes | None:
     """A device's folder; gives its public key, which is for the server.
 
@@ -220,14 +225,14 @@ def write_device(
         folder: the device's own.
         plan: the fleet's.
         client: which one.
-        app: the text of the file with the model and the data.
+        app: the file with the model and the data.
         trusted: the authority's certificate; None without encryption.
     """
     folder.mkdir(exist_ok=True)
     values = {"client": client, "server": str(plan.server), "app": plan.app_name}
     (folder / "device.toml").write_text(rendered("device.toml", **values), encoding="utf-8")
     if plan.app_name is not None:
-        (folder / plan.app_name).write_text(app, encoding="utf-8")
+        (folder / plan.app_name).write_bytes(app)
     write_services(folder, "device", f"device of client {client}", plan)
     if trusted is None:
         return None
@@ -276,10 +281,12 @@ def readme_of(folder: Path, plan: Plan) -> str:
         server=str(plan.server),
         app=plan.app_name,
         own_app=plan.app is not None,
-        module=Path(plan.app_name or "").stem,
         data=plan.data,
         needs_files=plan.data is not None and plan.data not in EMBEDDED,
         insecure=plan.insecure,
+        view="reported"
+        if "reported" in views_of(find_algorithm(plan.algorithm), None)
+        else "averaged",
         ends=ends["server"],
         authority_ends=ends["ca"],
         version=fedpbc.__version__,

@@ -110,7 +110,8 @@ class Launch:
             if key is None:
                 raise InputError("key", Words("missing"), "the node's own, or --insecure")
             own += ["--auth-supernode-private-key", str(key)]
-        return [program("flower-supernode"), *own, *self._trust(), *config]
+        need_flower()
+        return [sys.executable, "-m", "fedpbc.flower.node", *own, *self._trust(), *config]
 
     def register(self, public_key: Path) -> list[str]:
         """Makes a device's key known to the server."""

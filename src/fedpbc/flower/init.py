@@ -275,6 +275,7 @@ def readme_of(folder: Path, plan: Plan) -> str:
         "README.md",
         clients=plan.clients,
         last=plan.clients - 1,
+        rounds=plan.rounds,
         host=host,
         host_in_url=f"[{host}]" if ":" in host else host,
         port=plan.port,

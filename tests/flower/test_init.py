@@ -155,6 +155,19 @@ def test_a_data_set_needs_no_file(tmp_path):
     assert settings.config.data.name == "digits"
     assert read_device(tmp_path / "fleet/device-1/device.toml").app is None
     assert not list((tmp_path / "fleet").rglob("*.py"))
+    assert "data_dir" not in (tmp_path / "fleet/README.md").read_text()
+
+
+def test_where_the_pictures_are_can_be_said_on_all_machines(tmp_path):
+    ran("fleet", "init", tmp_path / "fleet", *LEAST, "--data", "cifar10")
+    assert "data_dir" in (tmp_path / "fleet/README.md").read_text()
+    for name, key in (("server/fleet.toml", "dir"), ("device-1/device.toml", "data_dir")):
+        place = tmp_path / "fleet" / name
+        line = f'# {key} = "/srv/pictures"'
+        assert line in place.read_text()
+        place.write_text(place.read_text().replace(line, f'{key} = "{tmp_path}"'))
+    assert read_fleet(tmp_path / "fleet/server/fleet.toml").config.data.dir == str(tmp_path)
+    assert read_device(tmp_path / "fleet/device-1/device.toml").data_dir == tmp_path
 
 
 def test_an_insecure_fleet_has_no_keys_and_says_so_everywhere(tmp_path):

@@ -31,7 +31,7 @@ from fedpbc.flower.own import load_own
 from fedpbc.flower.secret import write_secret
 from fedpbc.flower.settings import FleetSettings, read_fleet
 from fedpbc.flower.written import rendered
-from fedpbc.options import checked
+from fedpbc.options import checked, nearest
 from fedpbc.runs.atomic import sync_folder
 from fedpbc.toml import parsed_toml
 from fedpbc.views import views_of
@@ -88,6 +88,11 @@ class Plan:
             return None
         return EXAMPLE if self.app is None else self.app.name
 
+    @property
+    def needs_files(self) -> bool:
+        """Whether its data set does not come with the package."""
+        return self.data is not None and self.data not in EMBEDDED
+
     def checked(self) -> Plan:
         """The same, once everything that can be wrong with it was looked at."""
         hosts = check_hosts(self.hosts)
@@ -100,7 +105,7 @@ class Plan:
                 raise InputError("app", str(self.app), "a file with a plain name")
             load_own(self.app).module(seed=0)
         if self.data is not None and self.data not in SOURCES:
-            raise InputError("data", self.data, f"one of {', '.join(SOURCES)}")
+            raise InputError("data", self.data, nearest(self.data, SOURCES))
         fleet = {"round_seconds": self.round_seconds, "wait_for": self.clients}
         given = {"clients": self.clients, "rounds": self.rounds, "algorithm": self.algorithm}
         FleetSettings.from_dict({**given, "fleet": fleet})
@@ -210,6 +215,7 @@ def write_server(folder: Path, plan: Plan, app: bytes) -> None:
     everywhere = "::" if ":" in plan.hosts[0] else "0.0.0.0"
     listen = str(Address(everywhere, plan.port))
     values = {**asdict(plan), "app": plan.app_name, "listen": listen}
+    values["needs_files"] = plan.needs_files
     (folder / "fleet.toml").write_text(rendered("fleet.toml", **values), encoding="utf-8")
     if plan.app_name is not None:
         (folder / plan.app_name).write_bytes(app)
@@ -230,6 +236,7 @@ def write_device(
     """
     folder.mkdir(exist_ok=True)
     values = {"client": client, "server": str(plan.server), "app": plan.app_name}
+    values["needs_files"] = plan.needs_files
     (folder / "device.toml").write_text(rendered("device.toml", **values), encoding="utf-8")
     if plan.app_name is not None:
         (folder / plan.app_name).write_bytes(app)
@@ -283,7 +290,7 @@ def readme_of(folder: Path, plan: Plan) -> str:
         app=plan.app_name,
         own_app=plan.app is not None,
         data=plan.data,
-        needs_files=plan.data is not None and plan.data not in EMBEDDED,
+        needs_files=plan.needs_files,
         insecure=plan.insecure,
         view="reported"
         if "reported" in views_of(find_algorithm(plan.algorithm), None)

@@ -16,6 +16,7 @@ import ssl
 import sys
 import time
 from base64 import b64encode
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -198,6 +199,9 @@ class Door:
             LOG.debug("%s is gone: %s", peer, error)
         finally:
             writer.close()
+            with suppress(OSError, TimeoutError):
+                async with asyncio.timeout(5):
+                    await writer.wait_closed()
 
     async def _serve(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: str
@@ -234,7 +238,7 @@ class Door:
                     return
         finally:
             if inside is not None:
-                inside[1].close()
+                inside[1].transport.abort()
 
     async def _pass_back(
         self, inside: asyncio.StreamReader, writer: asyncio.StreamWriter, who: str

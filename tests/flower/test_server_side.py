@@ -1,0 +1,100 @@
+"""What a server's launcher checks before it starts anything."""
+
+from __future__ import annotations
+
+import fcntl
+
+import pytest
+
+pytest.importorskip("flwr", reason="needs the extra: pip install 'fedpbc[flower]'")
+
+from fedpbc.errors import InputError
+from fedpbc.flower.control import clients_of_keys
+from fedpbc.flower.keys import make_certificates, make_node_key
+from fedpbc.flower.server_side import ServerSide, is_finished, is_held
+from fedpbc.flower.settings import read_fleet
+
+FLEET = 'rounds = 3\nclients = 2\n[fleet]\nlisten = "127.0.0.1:18443"\nwait_for = 2\n'
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "fleet.toml").write_text(FLEET)
+    make_certificates(tmp_path / "certificates", ["127.0.0.1"])
+    for client in (0, 1):
+        make_node_key(tmp_path / "keys", f"client-{client}")
+    return tmp_path
+
+
+class Never:
+    """A supervisor that must not be asked for anything."""
+
+
+def test_what_is_right_is_taken(folder):
+    side = ServerSide(folder, Never())
+    assert str(side.listen) == "127.0.0.1:18443"
+    # The SuperLink itself is on loopback, whatever the door listens at.
+    assert side.launch.host == "127.0.0.1"
+    assert not (folder / "nodes.json").exists()
+
+
+@pytest.mark.parametrize("name", ["ca.crt", "server.crt", "server.key"])
+def test_it_refuses_to_start_without_tls(folder, name):
+    (folder / "certificates" / name).unlink()
+    with pytest.raises(
+        InputError, match=r"ca\.crt, server\.crt and server\.key, or say --insecure"
+    ):
+        ServerSide(folder, Never())
+    ServerSide(folder, Never(), insecure=True)
+
+
+def test_it_refuses_to_start_without_keys(folder):
+    for path in (folder / "keys").iterdir():
+        path.unlink()
+    with pytest.raises(InputError, match=r"client-0\.pub, …, or say --insecure"):
+        ServerSide(folder, Never())
+
+
+def test_it_refuses_an_expired_certificate(folder):
+    make_certificates(folder / "certificates", ["127.0.0.1"], days=0)
+    with pytest.raises(InputError, match=r"certificates is expired on .*renewed"):
+        ServerSide(folder, Never())
+
+
+def test_a_certificate_that_ends_soon_is_a_line(folder, caplog):
+    make_certificates(folder / "certificates", ["127.0.0.1"], days=10)
+    ServerSide(folder, Never())
+    assert "expires in 9 days" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["client-2", "mine", "client-", "client--1"])
+def test_keys_say_whose_they_are(folder, name):
+    make_node_key(folder / "keys", name)
+    with pytest.raises(
+        InputError, match=rf"keys is {name}\.pub in .*client-0\.pub to client-1\.pub"
+    ):
+        clients_of_keys(folder / "keys", clients=2)
+
+
+def test_a_file_that_is_no_key_is_left_out(folder, caplog):
+    (folder / "keys/client-0.pub").write_text("nonsense")
+    assert list(clients_of_keys(folder / "keys", clients=2).values()) == [1]
+    assert "client-0.pub is left out" in caplog.text
+
+
+def test_a_job_is_finished_when_it_has_all_its_rounds(folder):
+    settings = read_fleet(folder / "fleet.toml")
+    assert not is_finished(folder, settings)
+    (folder / "finished.json").write_text('{"rounds": 2}')
+    assert not is_finished(folder, settings)
+    (folder / "finished.json").write_text('{"rounds": 3}')
+    assert is_finished(folder, settings)
+
+
+def test_whether_a_server_is_at_work_in_a_folder(folder):
+    assert not is_held(folder)
+    with (folder / ".lock").open("w") as file:
+        assert not is_held(folder)
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert is_held(folder)
+    assert not is_held(folder)

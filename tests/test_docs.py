@@ -75,11 +75,12 @@ def commands(page: Path) -> list[list[str]]:
 
 def parsed(words: list[str]) -> click.Context:
     """The command, its options read but not run; a click error if there is no such option."""
-    name, *arguments = words
-    group = typer.main.get_command(app)
-    assert isinstance(group, click.Group)
-    assert name in group.commands, f"there is no command 'fedpbc {name}'"
-    return group.commands[name].make_context(name, arguments)
+    command, arguments = typer.main.get_command(app), list(words)
+    while isinstance(command, click.Group):
+        name = arguments.pop(0)
+        assert name in command.commands, f"there is no command {name!r} in 'fedpbc {words}'"
+        command = command.commands[name]
+    return command.make_context(name, arguments)
 
 
 @pytest.fixture

@@ -90,8 +90,8 @@ def test_certificates_and_keys_are_whole_and_their_secrets_kept(tmp_path):
     )
     server.verify_directly_issued_by(authority)
     names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert names.get_values_for_type(x509.DNSName) == ["fleet.example.org"]
-    assert [str(a) for a in names.get_values_for_type(x509.IPAddress)] == ["10.0.0.1"]
+    assert names.get_values_for_type(x509.DNSName) == ["fleet.example.org", "localhost"]
+    assert [str(a) for a in names.get_values_for_type(x509.IPAddress)] == ["10.0.0.1", "127.0.0.1"]
     key = make_node_key(tmp_path, "node0")
     load_ssh_private_key(key.read_bytes(), None)
     assert (tmp_path / "node0.pub").read_text().startswith("ecdsa-sha2-nistp384 ")

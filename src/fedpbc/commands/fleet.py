@@ -11,6 +11,10 @@ from typing import Annotated
 
 import typer
 
+from fedpbc.commands.fleet_add import add
+from fedpbc.commands.fleet_init import init
+from fedpbc.commands.fleet_renew import renew
+
 __all__ = ["fleet"]
 
 fleet = typer.Typer(
@@ -19,6 +23,9 @@ fleet = typer.Typer(
     help="Train a real fleet of devices, over Flower.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+fleet.command(no_args_is_help=True)(init)
+fleet.command()(add)
+fleet.command()(renew)
 Insecure = Annotated[bool, typer.Option(help="Without encryption and keys. Only for trying out.")]
 
 

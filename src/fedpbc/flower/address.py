@@ -73,7 +73,7 @@ def is_host(text: str) -> bool:
     try:
         ipaddress.ip_address(text)
     except ValueError:
-        labels = text.removesuffix(".").split(".")
+        labels = text.split(".")
         # A last label of digits is an address that was written wrongly.
         named = all(LABEL.fullmatch(label) for label in labels) and not labels[-1].isdigit()
         return named and len(text) <= 253

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from fedpbc.commands.compare import compare
+from fedpbc.commands.fleet import fleet
 from fedpbc.commands.list import list_
 from fedpbc.commands.paper import paper
 from fedpbc.commands.report import report
@@ -64,6 +65,7 @@ app.command(
 app.command()(report)
 app.command()(theory)
 app.command(no_args_is_help=True)(trainer)
+app.add_typer(fleet)
 app.command(name="list")(list_)
 
 

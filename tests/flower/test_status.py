@@ -41,7 +41,7 @@ def write(folder, lines, *, clients=4, rounds=10, heard=(), more=""):
     )
     (folder / "rounds.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
     nodes = {i: {"node": 900 + i, "at": 1000.0} for i in heard}
-    (folder / "nodes.json").write_text(json.dumps(nodes))
+    (folder / "heard.json").write_text(json.dumps(nodes))
     return folder
 
 
@@ -159,7 +159,7 @@ def test_no_number_is_cut_off(tmp_path, width):
         one["round"] = t
     folder = write(tmp_path, lines, heard=[0, 1], rounds=2000)
     big = 18446744073709551615
-    (folder / "nodes.json").write_text(json.dumps({0: {"node": big, "at": 1.0}}))
+    (folder / "heard.json").write_text(json.dumps({0: {"node": big, "at": 1.0}}))
     found = FleetLog(folder).status(now=99999.0)
     for links, words in (
         (None, ["answered", "never heard"]),
@@ -201,10 +201,10 @@ def test_what_a_real_server_writes(tmp_path):
     ]
     assert all(one.seconds_ago < 60 for one in found.clients)
     # Who was first heard when outlasts the server.
-    before = (server / "nodes.json").read_text()
+    before = (server / "heard.json").read_text()
     with ServerFolder(server) as folder:
         make_server(task, "fedpbc", folder, streets, rounds=4).run()
-    assert (server / "nodes.json").read_text() == before
+    assert (server / "heard.json").read_text() == before
 
 
 def test_before_the_first_round(tmp_path):
@@ -212,7 +212,7 @@ def test_before_the_first_round(tmp_path):
     (folder / "rounds.jsonl").unlink()
     found = FleetLog(folder).status()
     assert line_of(found) == "waiting: 1 client heard, the first round begins with 3"
-    (folder / "nodes.json").unlink()
+    (folder / "heard.json").unlink()
     assert FleetLog(folder).status().heard == 0
 
 
@@ -279,8 +279,8 @@ def test_a_wrong_folder_is_one_line(tmp_path, command, text, message):
 
 def test_a_damaged_list_of_nodes_is_one_line(tmp_path):
     folder = write(tmp_path, [line(0, [0])])
-    (folder / "nodes.json").write_text("[1]")
-    assert "with a readable nodes.json" in refused(fedpbc("fleet", "status", folder))
+    (folder / "heard.json").write_text("[1]")
+    assert "with a readable heard.json" in refused(fedpbc("fleet", "status", folder))
 
 
 def test_what_is_left_out_is_what_the_configuration_has(tmp_path):

@@ -5,10 +5,12 @@ checkpoint-0, -1.safetensors the last two rounds' states
 reports.bin                  each client's last report
 rounds.jsonl                 a line a round: when it was, who got through, whose answer had
                              which checksum
-nodes.json                   for each client that was heard its node, and when that was first
+heard.json                   for each client that was heard its node, and when that was first
 timetable.csv                who got through in which round, as 0 and 1, for ``--links table``
 links.csv                    the same in seconds, for ``--trace``
 models/VIEW.safetensors      the models, by the names of their parameters
+nodes.json                   which node is which client, by the launcher that registered its key
+finished.json                after the last round
 """
 
 from __future__ import annotations
@@ -63,6 +65,8 @@ class ServerFolder:
         # What the two checkpoints hold of the reports: what they refer to is left alone.
         self._referred: dict[int, Any] = {}
         self._open = ExitStack()
+        self._nodes = path / "nodes.json"
+        self._pinned: tuple[int, dict[int, int] | None] = 0, None
 
     def __enter__(self) -> ServerFolder:
         self._open.enter_context(locked_folder(self.path))
@@ -106,7 +110,7 @@ class ServerFolder:
                 if ledger is not None:
                     ledger.restore(own)
                 self._keep_lines(own["round"])
-                self._heard = read_heard(self.path / "nodes.json")
+                self._heard = read_heard(self.path / "heard.json")
                 return state
             except (DamagedCheckpointError, DamagedReportsError, KeyError) as error:
                 LOG.warning("%s is left out: %s", path.name, error)
@@ -138,7 +142,7 @@ class ServerFolder:
         """Write down who was heard, for people who watch; the server itself has checkpoints."""
         if self._heard_anew:
             content = json.dumps({i: self._heard[i] for i in sorted(self._heard)}, indent=1)
-            write_atomically(self.path / "nodes.json", content + "\n")
+            write_atomically(self.path / "heard.json", content + "\n")
             self._heard_anew = False
 
     def save_models(self, models: Mapping[str, Tensor], layout: Layout, rounds: int) -> None:
@@ -149,6 +153,22 @@ class ServerFolder:
             named = {name: part.clone() for name, part in layout.named(model).items()}
             about = {"view": view, "rounds": str(rounds)}
             save_tensors(place / f"{view}.safetensors", named, about)
+
+    def pinned(self) -> dict[int, int] | None:
+        """The client of each node whose key is registered; None where there are no keys."""
+        try:
+            status = self._nodes.stat()
+            if status.st_mtime_ns != self._pinned[0]:
+                told = json.loads(self._nodes.read_text(encoding="utf-8"))["pinned"]
+                pinned = None if told is None else {int(n): int(c) for n, c in told.items()}
+                self._pinned = status.st_mtime_ns, pinned
+        except FileNotFoundError:
+            return None
+        return self._pinned[1]
+
+    def finish(self, about: Mapping[str, Any]) -> None:
+        """Say that all rounds are done and everything is written."""
+        write_atomically(self.path / "finished.json", json.dumps(about) + "\n")
 
     def save_links(self, clients: int, round_seconds: float) -> None:
         """Who was reachable when: as a timetable, and in seconds."""

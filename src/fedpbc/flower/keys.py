@@ -69,7 +69,8 @@ def make_certificates(folder: Path, hosts: Sequence[str], days: int = 825) -> No
     ca_key, server_key = ec.generate_private_key(curve), ec.generate_private_key(curve)
     authority = unsigned("fedpbc fleet authority", ca_key, True).sign(ca_key, hashes.SHA384())
     names: list[x509.GeneralName] = []
-    for host in hosts:
+    # The server's own processes come over loopback.
+    for host in dict.fromkeys([*hosts, "127.0.0.1", "localhost"]):
         try:
             names.append(x509.IPAddress(ipaddress.ip_address(host)))
         except ValueError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 
 import torch
 from torch import Tensor
@@ -40,6 +40,16 @@ class Nodes:
             del self.client_of[other]
         self.client_of[node] = client
         return None
+
+    def pin(self, pinned: Mapping[int, int], online: Iterable[int]) -> list[int]:
+        """Which node is which client is settled, by their keys; gives the nodes that are new.
+
+        A node becomes known when it is first online: nobody waits for one that never was.
+        """
+        self.client_of = {n: c for n, c in self.client_of.items() if pinned.get(n) == c}
+        new = [n for n in online if n in pinned and n not in self.client_of]
+        self.client_of |= {node: pinned[node] for node in new}
+        return new
 
     def node_of(self, client: int) -> int | None:
         """The node that a client is, if it was heard."""

@@ -86,7 +86,8 @@ class Server:
         self.ledger, self.folder, self.post = ledger, folder, post
         self.rounds, self.layout, self.sent, self.fleet = rounds, layout, sent, fleet
         self._now, self._sleep = now, sleep
-        self.nodes = Nodes(ledger.algorithm.clients, rebind=fleet.rebind)
+        # Who came without a key may come again under another number.
+        self.nodes = Nodes(ledger.algorithm.clients, rebind=folder.pinned() is None)
         self.job = uuid4().hex
         self._greeted: dict[str, int] = {}
         self._greeted_at: dict[int, float] = {}
@@ -114,6 +115,8 @@ class Server:
             raise InputError("model()", Words(f"of {self.layout.dimension:,} parameters"), right)
         self.job, self._seconds = state["job"], state["seconds"]
         self.nodes.client_of = dict(state["nodes"])
+        for node, client in self.nodes.client_of.items():
+            self.folder.hear(client, node)
         LOG.info("job %s goes on with round %d", self.job[:8], self.ledger.round)
 
     def _save(self) -> None:
@@ -135,6 +138,7 @@ class Server:
         while self.ledger.round < self.rounds:
             self.one_round()
         self._write(final=True)
+        self.folder.finish({"job": self.job, "rounds": self.ledger.round})
         LOG.info("job %s is done: %d rounds", self.job[:8], self.ledger.round)
 
     def _wait_for_clients(self) -> None:
@@ -188,7 +192,13 @@ class Server:
             self.folder.save_links(self.nodes.clients, self.fleet.round_seconds)
 
     def _greet(self) -> None:
-        """Ask nodes that nobody knows who they are; again after a while without an answer."""
+        """Know nodes by their keys. Without keys, ask who they are; again after a while."""
+        pinned = self.folder.pinned()
+        if pinned is not None:
+            for node in self.nodes.pin(pinned, self.post.nodes()):
+                self.folder.hear(pinned[node], node)
+                LOG.info("node %d is client %d", node, pinned[node])
+            return
         for node in self.post.nodes():
             waited = self._now() - self._greeted_at.get(node, -float("inf"))
             if node in self.nodes.client_of or waited < self.fleet.round_seconds:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from fedpbc.algorithms import Algorithm, Fleet, find_algorithm
 from fedpbc.errors import InputError, Words
+from fedpbc.flower.address import Address, parse_address
 from fedpbc.flower.own import Own, load_own
 from fedpbc.flower.parcel import ParcelError
 from fedpbc.models import Layout, layout_of, parameters_of
@@ -37,15 +38,19 @@ class FleetSection:
         wait_for: how many clients must have been heard from before the first round begins.
         app: a Python file with one's own model and data.
         views_every: rounds between writing the views' models; the last round always does.
-        rebind: whether a client may come back under another node's number: needed without node
-            keys, and for a device whose key was lost.
+        listen: where devices reach the server, ``host:port``; 0.0.0.0 is all its addresses.
     """
 
     round_seconds: Annotated[float, Gt(0)] = 60.0
     wait_for: Annotated[int, Ge(0)] = 1
     app: str | None = None
     views_every: Annotated[int, Ge(1)] = 10
-    rebind: bool = False
+    listen: str = "0.0.0.0:8443"
+
+    @property
+    def address(self) -> Address:
+        """Where the server listens."""
+        return parse_address(self.listen, "fleet.listen")
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,7 @@ class FleetSettings:
         if not isinstance(section, Mapping):
             raise InputError("fleet", section, "a table [fleet]")
         fleet = FleetSection(**checked(FleetSection, section, "fleet"))
+        parse_address(fleet.listen, "fleet.listen")
         config = Config.from_dict(rest)
         clients = config.general.clients
         if clients is None:

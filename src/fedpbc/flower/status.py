@@ -151,7 +151,7 @@ class FleetLog:
         now = time.time() if now is None else now
         for line in self._new_lines():
             self._take(line)
-        heard = read_heard(self.folder / "nodes.json")
+        heard = read_heard(self.folder / "heard.json")
         quiet_for = seconds_left = None
         if self._done:
             quiet_for = max(0.0, now - self._at)

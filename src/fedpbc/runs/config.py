@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
@@ -25,6 +24,7 @@ from fedpbc.experiment import ProbabilityOptions, take_probability_options
 from fedpbc.links import find_scheme
 from fedpbc.options import checked, nearest
 from fedpbc.tasks.local import LocalTraining
+from fedpbc.toml import parsed_toml
 from fedpbc.tracking import checked_names
 from fedpbc.views import views_of
 
@@ -240,13 +240,7 @@ def _without_none(nested: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_toml(path: Path) -> dict[str, Any]:
     """A TOML file's content; files that it names are looked for beside it, then here."""
-    try:
-        given = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError("configuration", str(path), "a file that exists") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError("configuration", Words(f"{path}"), f"valid TOML ({reason})") from None
+    given = parsed_toml(path)
     for section, option in (*FILES, ("data", "dir")):
         table = given.get(section)
         if isinstance(table, dict) and isinstance(table.get(option), str):

@@ -1,0 +1,87 @@
+"""A device's processes: the trainer, and the SuperNode that takes messages to it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from hashlib import sha256
+from pathlib import Path
+
+from fedpbc.errors import InputError
+from fedpbc.flower.address import Address
+from fedpbc.flower.device_settings import read_device
+from fedpbc.flower.launch import Launch, need_flower
+from fedpbc.flower.local import LONGEST_PATH
+from fedpbc.flower.server_side import free_port
+from fedpbc.flower.supervise import Supervisor
+
+__all__ = ["DeviceSide"]
+
+
+class DeviceSide:
+    """Keeps one device's part of a fleet running."""
+
+    def __init__(
+        self,
+        folder: Path,
+        supervisor: Supervisor,
+        *,
+        insecure: bool = False,
+        server: Address | None = None,
+        called: str = "",
+    ) -> None:
+        """Check everything, and start nothing yet.
+
+        Args:
+            folder: with ``device.toml``, ``ca.crt`` and ``node.key``.
+            supervisor: keeps the processes.
+            insecure: no encryption, and no key.
+            server: where to reach the server; None: as ``device.toml`` says.
+            called: put behind the processes' names, where one supervisor has several devices.
+        """
+        need_flower()
+        self.folder, self.supervisor, self.called = folder.resolve(), supervisor, called
+        self.settings = read_device(folder / "device.toml")
+        server = self.settings.address if server is None else server
+        self._key = None
+        if not insecure:
+            self._key = self.folder / "node.key"
+            if not self._key.is_file():
+                right = "a folder with ca.crt and node.key, or say --insecure"
+                raise InputError("folder", str(folder), right)
+        certificates = None if insecure else self.folder
+        home = self.folder / "state" / "flower"
+        self.launch = Launch(home, server.host, server.port, certificates, insecure)
+        self.state = self.folder / "state"
+        self.socket = socket_for(self.state)
+        self._port = free_port()
+
+    def start(self) -> None:
+        """Start both."""
+        self.state.mkdir(parents=True, exist_ok=True)
+        self.launch.home.mkdir(exist_ok=True)
+        environment = self.launch.environment()
+        self.supervisor.start(f"trainer{self.called}", self._trainer(), environment)
+        node = self.launch.supernode(self.socket, self._port, self._key)
+        self.supervisor.start(f"supernode{self.called}", node, environment)
+
+    def _trainer(self) -> list[str]:
+        given = self.settings
+        own = ["--client", str(given.client), "--state", str(self.state)]
+        own += ["--socket", str(self.socket), "--catch-up", given.catch_up]
+        own += ["--device", given.device]
+        if given.app is not None:
+            own += ["--app", str(given.app)]
+        if given.data_dir is not None:
+            own += ["--data-dir", str(given.data_dir)]
+        return [sys.executable, "-m", "fedpbc.cli", "trainer", *own]
+
+
+def socket_for(state: Path) -> Path:
+    """Where client app and trainer meet: beside the state, if that has a short enough name."""
+    place = state / "trainer"
+    if len(os.fsencode(place)) <= LONGEST_PATH:
+        return place
+    name = sha256(os.fsencode(place)).hexdigest()[:16]
+    return Path(tempfile.gettempdir(), f"fedpbc-{os.getuid()}-{name}")

@@ -1,0 +1,429 @@
+"""The door: all of a server that the network can reach.
+
+Flower's SuperLink has one port for everything: whoever reaches it may register keys, and submit
+apps that then run on all devices. So it listens on loopback only, and this stands before it: it
+speaks TLS, lets through what devices need and nothing else, knows their keys, bounds what they may
+send, and writes a line for everybody it turns away. No torch and no Flower here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+import ssl
+import sys
+import time
+from base64 import b64encode
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedpbc.errors import one_line
+from fedpbc.flower.address import Address, parse_address
+
+__all__ = ["Door", "Limits", "Turned", "known_keys"]
+
+LOG = logging.getLogger("fedpbc.flower")
+OPEN = "/v1/fleet/"
+"""Where the SuperLink takes messages of devices."""
+LARGEST_HEAD = 2**14
+DRAINED = 2**26
+"""What is still read of a request that is refused, so that its sender reads why."""
+HANDSHAKE_SECONDS = 20.0
+IDLE_SECONDS = 300.0
+AGAIN_SECONDS = 60.0
+"""The same line is not written again before."""
+
+
+class Turned(Exception):
+    """Somebody is turned away, with a status and a reason."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status, self.reason = status, reason
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much a device may send.
+
+    Attributes:
+        answer: bytes of one answer, over all requests that bring it.
+        request: bytes of one request.
+    """
+
+    answer: int
+    request: int = 2**25
+
+
+@dataclass(frozen=True)
+class Head:
+    """The head of a request or an answer: its first line, and fields by small letters."""
+
+    first: list[str]
+    fields: dict[str, str]
+    raw: bytes
+
+    @classmethod
+    def parse(cls, raw: bytes) -> Head:
+        """From bytes up to the empty line; strict, so that nobody reads it in another way.
+
+        Example:
+            >>> Head.parse(b"POST /a HTTP/1.1\\r\\nContent-Length: 3\\r\\n\\r\\n").length()
+            3
+        """
+        try:
+            first, *lines = raw.decode("ascii").removesuffix("\r\n\r\n").split("\r\n")
+        except UnicodeDecodeError:
+            raise Turned(400, "its request is not HTTP") from None
+        fields: dict[str, str] = {}
+        for line in lines:
+            name, colon, value = line.partition(":")
+            key = name.lower()
+            if not colon or not name or name != name.strip() or "\n" in line or "\r" in line:
+                raise Turned(400, "its request is not HTTP")
+            if key in fields and key in ("content-length", "transfer-encoding"):
+                raise Turned(400, "its request says twice how long it is")
+            fields[key] = value.strip()
+        if len(first.split(" ", 2)) < 2:
+            raise Turned(400, "its request is not HTTP")
+        return cls(first.split(" ", 2), fields, raw)
+
+    def length(self) -> int:
+        """The length of the body."""
+        if "transfer-encoding" in self.fields:
+            raise Turned(411, "its request does not say how long it is")
+        text = self.fields.get("content-length", "0")
+        if not (text.isascii() and text.isdigit()):
+            raise Turned(400, f"the length of its request is {text[:20]!r}")
+        return int(text)
+
+
+def known_keys(folder: Path) -> dict[str, str]:
+    """The devices' public keys in a folder, as they come in requests, with their files' names."""
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        PublicFormat,
+        load_ssh_public_key,
+    )
+
+    found = {}
+    for path in sorted(folder.glob("*.pub")):
+        try:
+            key = load_ssh_public_key(path.read_bytes())
+        except (ValueError, OSError) as error:
+            LOG.warning("%s is left out: %s", path.name, one_line(error))
+            continue
+        plain = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+        found[b64encode(plain).decode("ascii")] = path.stem
+    return found
+
+
+class Door:
+    """Takes connections of devices, and passes on what may pass."""
+
+    def __init__(
+        self,
+        superlink: Address,
+        limits: Limits,
+        *,
+        certificates: Path | None,
+        keys: Path | None,
+    ) -> None:
+        """Set up a door.
+
+        Args:
+            superlink: where the SuperLink listens.
+            limits: how much a device may send.
+            certificates: the folder with ``ca.crt``, ``server.crt`` and ``server.key``; None:
+                neither side is encrypted.
+            keys: the folder with devices' public keys; None: anybody may come.
+        """
+        self.superlink, self.limits = superlink, limits
+        self._keys = keys
+        self._known: dict[str, str] = {} if keys is None else known_keys(keys)
+        self._looked = time.monotonic()
+        self._sent: dict[str, int] = {}
+        self._said: dict[tuple[str, str], float] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._inside: ssl.SSLContext | None = None
+        self._outside: ssl.SSLContext | None = None
+        if certificates is not None:
+            self._inside = ssl.create_default_context(cafile=str(certificates / "ca.crt"))
+            self._outside = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self._outside.minimum_version = ssl.TLSVersion.TLSv1_2
+            self._outside.load_cert_chain(certificates / "server.crt", certificates / "server.key")
+
+    async def open(self, listen: Address) -> asyncio.Server:
+        """Listen; connections are served from now on."""
+        loop = asyncio.get_running_loop()
+        return await loop.create_server(lambda: _Arrival(self), listen.host, listen.port)
+
+    def arrived(self, transport: asyncio.Transport) -> None:
+        """Serve a connection, in a task of its own."""
+        task = asyncio.get_running_loop().create_task(self._welcome(transport))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _welcome(self, transport: asyncio.Transport) -> None:
+        peer = (transport.get_extra_info("peername") or ("?",))[0]
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=2 * LARGEST_HEAD, loop=loop)
+        protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+        try:
+            if self._outside is not None:
+                secured = await loop.start_tls(
+                    transport,
+                    protocol,
+                    self._outside,
+                    server_side=True,
+                    ssl_handshake_timeout=HANDSHAKE_SECONDS,
+                )
+                assert secured is not None
+                transport = secured
+            else:
+                transport.set_protocol(protocol)
+        except (OSError, TimeoutError) as error:
+            transport.abort()
+            self.say(peer, handshake_failure(error))
+            return
+        protocol.connection_made(transport)
+        if not transport.is_reading():
+            transport.resume_reading()
+        writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+        try:
+            await self._serve(reader, writer, peer)
+        except (OSError, EOFError, TimeoutError) as error:
+            LOG.debug("%s is gone: %s", peer, error)
+        finally:
+            writer.close()
+
+    async def _serve(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: str
+    ) -> None:
+        """One request after the other, until either side has had enough."""
+        inside: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        try:
+            while True:
+                who, left = peer, 0
+                try:
+                    request = await read_head(reader)
+                    if request is None:
+                        return
+                    left = request.length()
+                    who = self._who(request, peer)
+                    self._check(request, left, who)
+                except Turned as turned:
+                    self.say(who, turned.reason)
+                    await self._refuse(reader, writer, turned, left)
+                    return
+                try:
+                    if inside is None:
+                        where = self.superlink.host, self.superlink.port
+                        inside = await asyncio.open_connection(
+                            *where, ssl=self._inside, limit=2 * LARGEST_HEAD
+                        )
+                    inside[1].write(request.raw)
+                except OSError as error:
+                    self.say("the SuperLink", f"it cannot be reached: {one_line(error)}", "")
+                    await self._refuse(reader, writer, Turned(503, "not now"), left)
+                    return
+                await copy(reader, inside[1], left)
+                if not await self._pass_back(inside[0], writer, who):
+                    return
+        finally:
+            if inside is not None:
+                inside[1].close()
+
+    async def _pass_back(
+        self, inside: asyncio.StreamReader, writer: asyncio.StreamWriter, who: str
+    ) -> bool:
+        """The SuperLink's answer; gives whether the connection goes on."""
+        try:
+            answer = await read_head(inside)
+        except (OSError, EOFError, Turned):
+            answer = None
+        if answer is None:
+            # It was ended in between; Flower's nodes ask again after these.
+            writer.write(answer_of(Turned(502, "the server is being started again")))
+            await writer.drain()
+            return False
+        status = answer.first[1]
+        if status in ("401", "403"):
+            self.say(who, f"its key, or its clock, is not accepted (status {status})")
+        elif status.startswith("4"):
+            self.say(who, f"the SuperLink does not accept it (status {status})")
+        writer.write(answer.raw)
+        if "transfer-encoding" in answer.fields:
+            await copy_chunks(inside, writer)
+        else:
+            await copy(inside, writer, answer.length())
+        return answer.fields.get("connection", "").lower() != "close"
+
+    def _who(self, request: Head, peer: str) -> str:
+        if self._keys is None:
+            return peer
+        key = request.fields.get("flwr-public-key", "")
+        if key not in self._known and time.monotonic() - self._looked > 1:
+            self._known, self._looked = known_keys(self._keys), time.monotonic()
+        name = self._known.get(key)
+        return peer if name is None else f"{name} ({peer})"
+
+    def _check(self, request: Head, length: int, who: str) -> None:
+        method, path = request.first[:2]
+        if method != "POST" or not path.startswith(OPEN) or ".." in path or "%" in path:
+            raise Turned(404, f"it asked for {method[:10]} {path[:60]!r}, which is not for devices")
+        key = request.fields.get("flwr-public-key", "")
+        if self._keys is not None and key not in self._known:
+            raise Turned(401, "its key is not known" if key else "it brings no key")
+        if length > self.limits.request:
+            right = f"at most {self.limits.request:,} are taken"
+            raise Turned(413, f"it sends {length:,} bytes at once; {right}")
+        if path.startswith(OPEN + "push-"):
+            # An answer is announced by push-messages, and brought by any number of push-object.
+            before = 0 if path == OPEN + "push-messages" else self._sent.get(who, 0)
+            self._sent[who] = before + length
+            if self._sent[who] > self.limits.answer:
+                right = f"at most {self.limits.answer:,} are taken"
+                raise Turned(413, f"its answer has {self._sent[who]:,} bytes or more; {right}")
+
+    async def _refuse(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        turned: Turned,
+        left: int,
+    ) -> None:
+        writer.write(answer_of(turned))
+        await writer.drain()
+        async with asyncio.timeout(IDLE_SECONDS / 10):
+            while left > 0 and left <= DRAINED and (piece := await reader.read(2**16)):
+                left -= len(piece)
+
+    def say(self, who: str, reason: str, what: str = " is turned away") -> None:
+        """A line in the log, but not the same again and again."""
+        now = time.monotonic()
+        if now - self._said.get((who, reason), -AGAIN_SECONDS) < AGAIN_SECONDS:
+            return
+        if len(self._said) > 10_000:
+            self._said.clear()
+        self._said[who, reason] = now
+        LOG.warning("%s%s: %s", who, what, reason)
+
+
+class _Arrival(asyncio.Protocol):
+    """A connection before anything is read of it: the first bytes are the handshake's."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.pause_reading()
+        self._door.arrived(transport)
+
+
+def handshake_failure(error: Exception) -> str:
+    """Why there is no encrypted connection, in words.
+
+    Example:
+        >>> handshake_failure(TimeoutError())
+        'it began no encrypted connection in time'
+    """
+    reason = getattr(error, "reason", None) or ""
+    if reason == "HTTP_REQUEST":
+        return "it speaks plain HTTP, without TLS"
+    if "CERTIFICATE_EXPIRED" in reason:
+        return "it says that the server's certificate has expired"
+    if "ALERT" in reason:
+        said = reason.replace("_", " ").lower()
+        return f"it does not trust the server's certificate ({said})"
+    if isinstance(error, TimeoutError):
+        return "it began no encrypted connection in time"
+    return f"it speaks no TLS ({reason or one_line(error) or 'it hung up'})"
+
+
+async def read_head(reader: asyncio.StreamReader) -> Head | None:
+    """The next head; None if the other side has ended."""
+    try:
+        async with asyncio.timeout(IDLE_SECONDS):
+            raw = await reader.readuntil(b"\r\n\r\n")
+    except asyncio.LimitOverrunError:
+        raise Turned(431, "the head of its request is too long") from None
+    except asyncio.IncompleteReadError as error:
+        if error.partial:
+            raise Turned(400, "its request is not HTTP") from None
+        return None
+    if len(raw) > LARGEST_HEAD:
+        raise Turned(431, "the head of its request is too long")
+    return Head.parse(raw)
+
+
+async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, length: int) -> None:
+    """So many bytes, as they come."""
+    while length > 0:
+        async with asyncio.timeout(IDLE_SECONDS):
+            piece = await reader.read(min(length, 2**16))
+        if not piece:
+            raise EOFError("it ended early")
+        length -= len(piece)
+        writer.write(piece)
+        await writer.drain()
+    await writer.drain()
+
+
+async def copy_chunks(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A body whose length shows only at its end."""
+    size = 1
+    while size:
+        line = await reader.readuntil(b"\r\n")
+        writer.write(line)
+        size = int(line.split(b";")[0], 16)
+        await copy(reader, writer, size + 2)
+
+
+def answer_of(turned: Turned) -> bytes:
+    """What somebody is told who is turned away.
+
+    Example:
+        >>> answer_of(Turned(404, "no")).split(b"\\r\\n")[0]
+        b'HTTP/1.1 404 Refused'
+    """
+    body = turned.reason.encode("ascii", "replace")
+    head = f"HTTP/1.1 {turned.status} Refused\r\nContent-Type: text/plain\r\nConnection: close\r\n"
+    return head.encode() + f"Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+async def keep(door: Door, listen: Address) -> None:
+    """Serve until SIGTERM or Ctrl-C."""
+    ended, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ended.set)
+    server = await door.open(listen)
+    LOG.info("the door is open at %s", listen)
+    await ended.wait()
+    server.close()
+
+
+def main() -> None:
+    """As a process of its own; started by the server's launcher."""
+    parser = argparse.ArgumentParser(prog="python -m fedpbc.flower.door")
+    parser.add_argument("--listen", required=True)
+    parser.add_argument("--superlink", required=True)
+    parser.add_argument("--largest-answer", type=int, required=True)
+    parser.add_argument("--certificates", type=Path)
+    parser.add_argument("--keys", type=Path)
+    given = parser.parse_args()
+    logging.basicConfig(stream=sys.stdout, format="%(asctime)s %(message)s", level=logging.INFO)
+    door = Door(
+        parse_address(given.superlink, "superlink"),
+        Limits(given.largest_answer),
+        certificates=given.certificates,
+        keys=given.keys,
+    )
+    asyncio.run(keep(door, parse_address(given.listen, "listen")))
+
+
+if __name__ == "__main__":
+    main()

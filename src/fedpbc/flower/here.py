@@ -1,0 +1,136 @@
+"""A whole fleet on this machine: a server and its devices as real processes, over loopback."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from fedpbc.flower.address import Address
+from fedpbc.flower.device_side import DeviceSide
+from fedpbc.flower.folder import read_lines
+from fedpbc.flower.gate import HERE, Gate
+from fedpbc.flower.keys import make_certificates, make_node_key
+from fedpbc.flower.server_side import ServerSide, free_port
+from fedpbc.flower.supervise import Say, Supervisor, to_files
+
+__all__ = ["FleetHere"]
+
+
+class FleetHere:
+    """Makes keys, folders and processes; every device has a link of its own that can be cut.
+
+    In the folder: ``server``, ``device-0`` and so on, and ``logs``. The processes are called
+    superlink, door, superexec, trainer-0, supernode-0 and so on.
+
+    Attributes:
+        server: the server's folder.
+        gates: the devices' links.
+        supervisor: keeps all processes.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        given: Mapping[str, Any],
+        *,
+        app: Path | None = None,
+        insecure: bool = False,
+        device: Mapping[str, Any] | None = None,
+        say: Say | None = None,
+    ) -> None:
+        """Write all folders, and start nothing yet.
+
+        Args:
+            folder: is made.
+            given: what ``fleet.toml`` says; with ``clients``.
+            app: a file with one's own model and data.
+            insecure: no encryption, and no keys.
+            device: what ``device.toml`` says beside the client's number and the server.
+            say: takes the processes' output; None: into ``logs``.
+        """
+        self.folder, self.server, self.insecure = folder, folder / "server", insecure
+        self.clients = int(given["clients"])
+        listen = Address(HERE, free_port())
+        self.server.mkdir(parents=True)
+        fleet = {**given.get("fleet", {}), "listen": str(listen)}
+        self.gates = [Gate(listen) for _ in range(self.clients)]
+        if not insecure:
+            make_certificates(self.server / "certificates", [HERE])
+        if app is not None:
+            shutil.copy(app, self.server / "app.py")
+            fleet["app"] = "app.py"
+        (self.server / "fleet.toml").write_text(tomli_w.dumps({**given, "fleet": fleet}))
+        for client in range(self.clients):
+            self._write_device(client, {} if device is None else device)
+        self.supervisor = Supervisor(to_files(folder / "logs") if say is None else say)
+        try:
+            self.server_side = ServerSide(self.server, self.supervisor, insecure=insecure)
+            self.device_sides = [self.device_side(client) for client in range(self.clients)]
+        except BaseException:
+            self.close()
+            raise
+
+    def device_folder(self, client: int) -> Path:
+        """A device's folder."""
+        return self.folder / f"device-{client}"
+
+    def _write_device(self, client: int, given: Mapping[str, Any]) -> None:
+        place = self.device_folder(client)
+        place.mkdir()
+        told = {"client": client, "server": str(self.gates[client].address), **given}
+        if (self.server / "app.py").exists():
+            shutil.copy(self.server / "app.py", place / "app.py")
+            told["app"] = "app.py"
+        (place / "device.toml").write_text(tomli_w.dumps(told))
+        if not self.insecure:
+            shutil.copy(self.server / "certificates" / "ca.crt", place / "ca.crt")
+            make_node_key(place, "node.key")
+            (self.server / "keys").mkdir(exist_ok=True)
+            known = self.server / "keys" / f"client-{client}.pub"
+            (place / "node.key.pub").replace(known)
+
+    def device_side(self, client: int) -> DeviceSide:
+        """A device's part."""
+        return DeviceSide(
+            self.device_folder(client),
+            self.supervisor,
+            insecure=self.insecure,
+            called=f"-{client}",
+        )
+
+    def start(self) -> None:
+        """Start all processes, and the job."""
+        self.server_side.start()
+        for device in self.device_sides:
+            device.start()
+
+    def tend(self) -> bool:
+        """To be called every second or so; gives whether the job is done."""
+        return self.server_side.tend()
+
+    def lines(self) -> list[dict[str, Any]]:
+        """The server's log of rounds so far."""
+        return list(read_lines(self.server / "rounds.jsonl"))
+
+    def answers(self, client: int) -> list[dict[str, Any]]:
+        """A trainer's log of answers so far."""
+        place = self.device_folder(client) / "state" / "answers.jsonl"
+        text = place.read_text(encoding="utf-8") if place.exists() else ""
+        return [json.loads(line) for line in text.splitlines(keepends=True) if "\n" in line]
+
+    def close(self) -> None:
+        """End all processes; the folder stays."""
+        self.supervisor.close()
+        for gate in self.gates:
+            gate.close()
+
+    def __enter__(self) -> FleetHere:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,208 @@
+"""A server's processes: SuperLink, door, what starts the server app, and the job itself."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import socket
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+from fedpbc.errors import FedpbcError, InputError, Words, one_line
+from fedpbc.flower.address import Address
+from fedpbc.flower.control import clients_of_keys, register_keys
+from fedpbc.flower.launch import Launch, need_flower
+from fedpbc.flower.settings import FleetSettings, read_fleet
+from fedpbc.flower.supervise import Supervisor
+from fedpbc.runs.atomic import write_atomically
+
+__all__ = ["ServerSide", "free_port"]
+
+LOG = logging.getLogger("fedpbc.flower")
+HERE = "127.0.0.1"
+BEGIN_SECONDS = 60.0
+"""How long a server app may take to begin."""
+MOST_FAILURES = 5
+"""How often it may fail in the same round."""
+ROOM = 2**20
+"""Bytes of an answer beside its model."""
+
+
+class ServerSide:
+    """Runs the job of a folder to its end, whatever dies in between."""
+
+    def __init__(
+        self,
+        folder: Path,
+        supervisor: Supervisor,
+        *,
+        insecure: bool = False,
+        listen: Address | None = None,
+    ) -> None:
+        """Check everything, and start nothing yet.
+
+        Args:
+            folder: with ``fleet.toml``, ``certificates`` and ``keys``.
+            supervisor: keeps the processes.
+            insecure: no encryption, and no keys.
+            listen: where devices come; None: as ``fleet.toml`` says.
+        """
+        need_flower()
+        self.folder, self.supervisor = folder.resolve(), supervisor
+        self.settings = read_fleet(folder / "fleet.toml")
+        self.listen = self.settings.fleet.address if listen is None else listen
+        certificates = None if insecure else self.folder / "certificates"
+        if certificates is not None:
+            check_certificate(certificates)
+            clients_of_keys(self.folder / "keys", self.settings.clients)
+        x0, _ = self.settings.first_model()
+        self._largest = x0.numel() * x0.element_size() + ROOM
+        self.launch = Launch(self.folder / "flower", HERE, free_port(), certificates, insecure)
+        self._keys: dict[bytes, int] = {}
+        self._submitted = 0.0
+        self._was_there = False
+        self._failed_at: list[int] = []
+
+    def start(self) -> None:
+        """Start everything."""
+        self.launch.prepare()
+        environment = self.launch.environment()
+        database = self.launch.home / "superlink.db"
+        self.supervisor.start("superlink", self.launch.superlink(database), environment)
+        self._register()
+        self.supervisor.start("door", self._door(), environment)
+        self.supervisor.start("superexec", self.launch.superexec(), environment)
+        self._submit()
+
+    def _door(self) -> list[str]:
+        own = ["--listen", str(self.listen), "--superlink", self.launch.address]
+        own += ["--largest-answer", str(self._largest)]
+        if not self.launch.insecure:
+            own += ["--certificates", str(self.launch.certificates)]
+            own += ["--keys", str(self.folder / "keys")]
+        return [sys.executable, "-m", "fedpbc.flower.door", *own]
+
+    def _register(self) -> None:
+        """Let in who has a key here; also those that were added, or taken away, meanwhile."""
+        pinned: dict[int, int] | None = None
+        if not self.launch.insecure:
+            keys = clients_of_keys(self.folder / "keys", self.settings.clients)
+            if keys == self._keys:
+                return
+            pinned = register_keys(self.launch, keys)
+            self._keys = keys
+            LOG.info("%d keys are registered", len(keys))
+        write_atomically(self.folder / "nodes.json", json.dumps({"pinned": pinned}))
+
+    def _submit(self) -> None:
+        """Submit the job, or submit it again: it goes on where its folder says it was."""
+        ended = subprocess.run(
+            self.launch.submit(self.folder),
+            env=self.launch.environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        self._submitted, self._was_there = time.monotonic(), False
+        if ended.returncode:
+            # The SuperLink may be on its way up again.
+            LOG.warning("the job cannot be submitted: %s", one_line(ended.stdout + ended.stderr))
+
+    def tend(self) -> bool:
+        """To be called every second or so; gives whether the job is done."""
+        if is_finished(self.folder, self.settings):
+            return True
+        if self.supervisor.deaths("door") >= MOST_FAILURES:
+            said = one_line(" ".join(self.supervisor.last_words("door")[-3:]))
+            raise InputError("listen", str(self.listen), f"an address that is free here ({said})")
+        self._register_again()
+        if is_held(self.folder):
+            self._was_there = True
+        elif self._was_there or time.monotonic() - self._submitted > BEGIN_SECONDS:
+            # It may have ended between the two looks.
+            if is_finished(self.folder, self.settings):
+                return True
+            self._count_failure()
+            LOG.warning("the server app has ended; the job is submitted again")
+            self._submit()
+        return False
+
+    def _register_again(self) -> None:
+        try:
+            self._register()
+        except FedpbcError as error:
+            # A file that is wrong now was right before: those that were let in stay.
+            LOG.warning("keys are left as they were: %s", error)
+
+    def _count_failure(self) -> None:
+        at = rounds_done(self.folder)
+        self._failed_at = [*[t for t in self._failed_at if t == at], at]
+        if len(self._failed_at) >= MOST_FAILURES:
+            said = [line for line in self.supervisor.last_words("superexec") if "fedpbc" in line]
+            reason = one_line(said[-1]) if said else "its output says why"
+            raise FedpbcError(
+                f"the server app fails again and again in round {at}: {reason}; "
+                "when that is mended, the same command goes on"
+            )
+
+
+def free_port() -> int:
+    """A port of this machine that nobody uses."""
+    with socket.socket() as probe:
+        probe.bind((HERE, 0))
+        return int(probe.getsockname()[1])
+
+
+def is_finished(folder: Path, settings: FleetSettings) -> bool:
+    """Whether the job of a folder has had all its rounds."""
+    try:
+        done = json.loads((folder / "finished.json").read_text())
+    except (OSError, ValueError):
+        return False
+    return bool(done["rounds"] >= settings.config.general.rounds)
+
+
+def is_held(folder: Path) -> bool:
+    """Whether a server app is at work in a folder."""
+    try:
+        with (folder / ".lock").open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
+
+
+def rounds_done(folder: Path) -> int:
+    """How many rounds are in the log."""
+    try:
+        return (folder / "rounds.jsonl").read_bytes().count(b"\n")
+    except OSError:
+        return 0
+
+
+def check_certificate(folder: Path) -> None:
+    """An InputError if the server's certificate is missing, or is of no more use."""
+    for name in ("ca.crt", "server.crt", "server.key"):
+        if not (folder / name).is_file():
+            right = "a folder with ca.crt, server.crt and server.key, or say --insecure"
+            raise InputError("certificates", str(folder), right)
+    from cryptography import x509
+
+    try:
+        certificate = x509.load_pem_x509_certificate((folder / "server.crt").read_bytes())
+    except ValueError as error:
+        raise InputError("certificates", str(folder), f"readable ({one_line(error)})") from None
+    left = certificate.not_valid_after_utc - datetime.now(UTC)
+    if left.total_seconds() < 0:
+        ended = f"expired on {certificate.not_valid_after_utc:%Y-%m-%d}"
+        raise InputError("certificates", Words(ended), "renewed: 'fedpbc fleet renew' does it")
+    if left.days < 30:
+        LOG.warning("the server's certificate expires in %d days", left.days)

@@ -11,6 +11,9 @@ from typing import Annotated
 
 import typer
 
+from fedpbc.commands.fleet_check import check
+from fedpbc.commands.fleet_status import status
+
 __all__ = ["fleet"]
 
 fleet = typer.Typer(
@@ -73,3 +76,7 @@ def begin(folder: Path) -> threading.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
     return ended
+
+
+fleet.command()(status)
+fleet.command()(check)

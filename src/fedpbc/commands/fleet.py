@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from fedpbc.commands.fleet_check import check
+from fedpbc.commands.fleet_demo import demo
 from fedpbc.commands.fleet_status import status
 
 __all__ = ["fleet"]
@@ -78,5 +79,6 @@ def begin(folder: Path) -> threading.Event:
     return ended
 
 
+fleet.command()(demo)
 fleet.command()(status)
 fleet.command()(check)

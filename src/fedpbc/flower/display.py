@@ -142,6 +142,18 @@ def in_words(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h" if seconds < 172800 else f"{seconds / 86400:.1f} d"
 
 
+def told_cut(links: Links | None) -> str:
+    """Whose links are cut, for a line.
+
+    Example:
+        >>> told_cut({0: True, 1: False, 2: False})
+        '; cut now: 1, 2'
+    """
+    cut = [str(i) for i, up in (links or {}).items() if not up]
+    shown = ", ".join(cut[:10]) + (f" and {len(cut) - 10} more" if len(cut) > 10 else "")
+    return f"; cut now: {shown}" if cut else ""
+
+
 def watch(
     folder: Path,
     *,
@@ -162,7 +174,7 @@ def watch(
             line = line_of(status)
             mark = line.partition(";")[0]
             if mark != told:
-                print(line, flush=True)
+                print(line + told_cut(links()), flush=True)
                 told = mark
             if is_over(status):
                 return status

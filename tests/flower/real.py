@@ -38,7 +38,7 @@ def make_fleet(
     seconds: float,
     algorithm: str = "fedpbc",
     app: str = APP,
-    device: dict[str, Any] | None = None,
+    fleet: dict[str, Any] | None = None,
     **options: Any,
 ) -> FleetHere:
     (folder / "mine.py").write_text(app)
@@ -47,9 +47,9 @@ def make_fleet(
         "seed": 5,
         "clients": clients,
         "algorithm": algorithm,
-        "fleet": {"round_seconds": seconds, "wait_for": clients, **options},
+        "fleet": {"round_seconds": seconds, "wait_for": clients, **(fleet or {})},
     }
-    return FleetHere(folder / "f", given, app=folder / "mine.py", device=device)
+    return FleetHere(folder / "f", given, app=folder / "mine.py", **options)
 
 
 def until(fleet: FleetHere, condition: Callable[[], object], seconds: float) -> None:

@@ -56,7 +56,7 @@ def _register(launch: Launch, keys: dict[bytes, int]) -> dict[int, int]:
     from flwr.supercore.control import ControlHttpClient
     from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
 
-    trusted = None if launch.certificates is None else str(launch.certificates / "ca.crt")
+    trusted = None if launch.certificates is None else (launch.certificates / "ca.crt").read_bytes()
     client: Any = ControlHttpClient.from_server_address(
         launch.address,
         launch.insecure,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -30,6 +31,7 @@ class DeviceSide:
         insecure: bool = False,
         server: Address | None = None,
         called: str = "",
+        within: Sequence[str] = (),
     ) -> None:
         """Check everything, and start nothing yet.
 
@@ -39,9 +41,11 @@ class DeviceSide:
             insecure: no encryption, and no key.
             server: where to reach the server; None: as ``device.toml`` says.
             called: put behind the processes' names, where one supervisor has several devices.
+            within: put before the SuperNode's command, as ``ip netns exec NAME``.
         """
         need_flower()
         self.folder, self.supervisor, self.called = folder.resolve(), supervisor, called
+        self._within = list(within)
         self.settings = read_device(folder / "device.toml")
         server = self.settings.address if server is None else server
         self._key = None
@@ -64,7 +68,8 @@ class DeviceSide:
         environment = self.launch.environment()
         self.supervisor.start(f"trainer{self.called}", self._trainer(), environment)
         node = self.launch.supernode(self.socket, self._port, self._key)
-        self.supervisor.start(f"supernode{self.called}", node, environment)
+        name = f"supernode{self.called}"
+        self.supervisor.start(name, [*self._within, *node], environment)
 
     def _trainer(self) -> list[str]:
         given = self.settings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,8 @@ class FleetHere:
         *,
         app: Path | None = None,
         insecure: bool = False,
+        host: str = HERE,
+        within: Callable[[int], Sequence[str]] = lambda client: (),
         device: Mapping[str, Any] | None = None,
         say: Say | None = None,
     ) -> None:
@@ -50,23 +52,28 @@ class FleetHere:
             given: what ``fleet.toml`` says; with ``clients``.
             app: a file with one's own model and data.
             insecure: no encryption, and no keys.
+            host: the address of this machine that devices come to. If it is another than loopback,
+                there are no gates: devices have links of their own.
+            within: put before a client's SuperNode's command, as ``ip netns exec NAME``.
             device: what ``device.toml`` says beside the client's number and the server.
             say: takes the processes' output; None: into ``logs``.
         """
         self.folder, self.server, self.insecure = folder, folder / "server", insecure
         self.clients = int(given["clients"])
-        listen = Address(HERE, free_port())
+        listen = Address(host, free_port())
+        self._within = within
         self.server.mkdir(parents=True)
         fleet = {**given.get("fleet", {}), "listen": str(listen)}
-        self.gates = [Gate(listen) for _ in range(self.clients)]
+        self.gates = [Gate(listen) for _ in range(self.clients)] if host == HERE else []
         if not insecure:
-            make_certificates(self.server / "certificates", [HERE])
+            make_certificates(self.server / "certificates", [host])
         if app is not None:
             shutil.copy(app, self.server / "app.py")
             fleet["app"] = "app.py"
         (self.server / "fleet.toml").write_text(tomli_w.dumps({**given, "fleet": fleet}))
         for client in range(self.clients):
-            self._write_device(client, {} if device is None else device)
+            reached = self.gates[client].address if self.gates else listen
+            self._write_device(client, reached, {} if device is None else device)
         self.supervisor = Supervisor(to_files(folder / "logs") if say is None else say)
         try:
             self.server_side = ServerSide(self.server, self.supervisor, insecure=insecure)
@@ -79,10 +86,10 @@ class FleetHere:
         """A device's folder."""
         return self.folder / f"device-{client}"
 
-    def _write_device(self, client: int, given: Mapping[str, Any]) -> None:
+    def _write_device(self, client: int, server: Address, given: Mapping[str, Any]) -> None:
         place = self.device_folder(client)
         place.mkdir()
-        told = {"client": client, "server": str(self.gates[client].address), **given}
+        told = {"client": client, "server": str(server), **given}
         if (self.server / "app.py").exists():
             shutil.copy(self.server / "app.py", place / "app.py")
             told["app"] = "app.py"
@@ -101,6 +108,7 @@ class FleetHere:
             self.supervisor,
             insecure=self.insecure,
             called=f"-{client}",
+            within=self._within(client),
         )
 
     def start(self) -> None:

@@ -24,6 +24,8 @@ QUIETLY = {
 }
 """Nothing goes out to Flower's makers, and nothing is installed while a fleet runs."""
 CONNECTION = "fleet"
+POLL, POLL_SECONDS = "FLWR_SUPEREXEC_TASK_POLL_INTERVAL", "0.25"
+"""How soon a message that has come is worked on; a second otherwise."""
 
 
 def need_flower() -> None:
@@ -74,7 +76,10 @@ class Launch:
 
     def environment(self, base: Mapping[str, str] = os.environ) -> dict[str, str]:
         """For every one of the processes."""
-        return {**base, **QUIETLY, "FLWR_HOME": str(self.home)}
+        # Flower's processes start each other by name.
+        path = os.pathsep.join([str(Path(sys.executable).parent), base.get("PATH", os.defpath)])
+        own = {"PATH": path, "FLWR_HOME": str(self.home), POLL: POLL_SECONDS}
+        return {**base, **QUIETLY, **own}
 
     def _trust(self) -> list[str]:
         if self.certificates is None:
@@ -105,7 +110,8 @@ class Launch:
             if key is None:
                 raise InputError("key", Words("missing"), "the node's own, or --insecure")
             own += ["--auth-supernode-private-key", str(key)]
-        return [program("flower-supernode"), *own, *self._trust(), *config]
+        need_flower()
+        return [sys.executable, "-m", "fedpbc.flower.node", *own, *self._trust(), *config]
 
     def register(self, public_key: Path) -> list[str]:
         """Makes a device's key known to the server."""

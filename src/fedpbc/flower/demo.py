@@ -28,6 +28,8 @@ __all__ = ["Demo", "Planned", "plan_demo", "prepare_folder", "seconds_for"]
 LOOK_EVERY, TEND_EVERY = 0.1, 1.0
 MOST_DEATHS = 3
 """A process that ends so often before the first round is over does not start."""
+PROBABILITY = 0.6
+"""Of a link to be up, unless others are asked for."""
 SECONDS_A_NODE = 3.0
 """Of a core, for one message: Flower starts a process for each."""
 
@@ -61,7 +63,7 @@ def plan_demo(given: Mapping[str, Any], nodes: int, round_seconds: float) -> Pla
         round_seconds: when a round ends, if not all have answered.
     """
     need_flower()
-    rest = {**given, "clients": nodes}
+    rest = {**given, "clients": nodes, "links": with_probability(given.get("links", "bernoulli"))}
     if "downlink" in rest:
         right = "left out: on a real link both directions fail together"
         raise InputError("downlink", Words("given"), right)
@@ -81,6 +83,19 @@ def plan_demo(given: Mapping[str, Any], nodes: int, round_seconds: float) -> Pla
     # What the links are is no business of a real fleet's server.
     rest.pop("links", None)
     return Planned(rest, dict(config.links), drawn.block(general.rounds, nodes))
+
+
+def with_probability(links: Any) -> Any:
+    """A link scheme for a few clients: probabilities drawn for many could be next to nothing.
+
+    Example:
+        >>> with_probability("cyclic")
+        {'name': 'cyclic', 'p': 0.6}
+    """
+    named = {"name": links} if isinstance(links, str) else links
+    if not isinstance(named, Mapping) or named.keys() & {"p", "sigma", "delta"}:
+        return named
+    return {"name": "bernoulli", "p": PROBABILITY, **named}
 
 
 def prepare_folder(path: Path, *, overwrite: bool) -> None:

@@ -10,7 +10,7 @@ install: $(READY)
 # The stamp is written last, so that an installation that was interrupted is done again.
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[hub,ray,tensorboard,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[hub,ray,tensorboard,flower,dev]'
 	touch $@
 
 demo: $(READY)
@@ -25,7 +25,7 @@ check: $(READY)
 test: check
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
-# Fleets of many real processes, with faults; needs the extra [flower].
+# Fleets of many real processes, with faults.
 test-fleet: $(READY)
 	$(BIN)/python -m pytest -m fleet tests/flower
 

@@ -16,7 +16,7 @@ from fedpbc.flower.sessions import members
 
 pytest.importorskip("flwr", reason="needs the extra: pip install 'fedpbc[flower]'")
 
-from .real import APP, after_round, log_of, make_fleet, to_the_end, until  # noqa: E402
+from .real import APP, after_round, log_of, make_fleet, to_the_end, until
 
 pytestmark = pytest.mark.fleet
 

@@ -8,7 +8,7 @@ from fedpbc.flower.sessions import members
 
 pytest.importorskip("flwr", reason="needs the extra: pip install 'fedpbc[flower]'")
 
-from .real import after_round, make_fleet, to_the_end  # noqa: E402
+from .real import after_round, make_fleet, to_the_end
 
 
 def test_a_fleet_with_an_outage_equals_the_simulator(tmp_path):

@@ -112,14 +112,14 @@ class ServerSide:
         self._submitted, self._was_there = time.monotonic(), False
         if ended.returncode:
             # The SuperLink may be on its way up again.
-            LOG.warning("the job cannot be submitted: %s", one_line(ended.stdout + ended.stderr))
+            LOG.warning("the job cannot be submitted: %s", folded(ended.stdout + ended.stderr))
 
     def tend(self) -> bool:
         """To be called every second or so; gives whether the job is done."""
         if is_finished(self.folder, self.settings):
             return True
         if self.supervisor.deaths("door") >= MOST_FAILURES:
-            said = one_line(" ".join(self.supervisor.last_words("door")[-3:]))
+            said = folded(" ".join(self.supervisor.last_words("door")[-3:]))
             raise InputError("listen", str(self.listen), f"an address that is free here ({said})")
         self._register_again()
         if is_held(self.folder):
@@ -145,11 +145,16 @@ class ServerSide:
         self._failed_at = [*[t for t in self._failed_at if t == at], at]
         if len(self._failed_at) >= MOST_FAILURES:
             said = [line for line in self.supervisor.last_words("superexec") if "fedpbc" in line]
-            reason = one_line(said[-1]) if said else "its output says why"
+            reason = folded(said[-1]) if said else "its output says why"
             raise FedpbcError(
                 f"the server app fails again and again in round {at}: {reason}; "
                 "when that is mended, the same command goes on"
             )
+
+
+def folded(text: str) -> str:
+    """The end of some output, on one line."""
+    return " ".join(text.split())[-300:]
 
 
 def free_port() -> int:

@@ -64,11 +64,11 @@ def guard() -> None:
         signal.signal(number, signal.SIG_IGN)
     sessions: set[int] = set()
     for line in sys.stdin:
-        sign, number = line[0], int(line[1:])
+        sign, session = line[0], int(line[1:])
         if sign == "+":
-            sessions.add(number)
+            sessions.add(session)
         else:
-            sessions.discard(number)
+            sessions.discard(session)
     end_sessions(sessions)
 
 

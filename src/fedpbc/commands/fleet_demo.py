@@ -56,13 +56,16 @@ def demo(
     print(f"starting a server and {nodes} devices in {out}, {secured}", flush=True)
     print(f"links are cut as {named_links(planned.links)} says", flush=True)
     with Demo(out, planned, insecure=insecure) as running:
-        running.start()
-        watch(
-            running.server,
-            is_over=lambda _: running.done,
-            links=running.links,
-            sleep=running.pass_time,
-        )
+        try:
+            running.start()
+            watch(
+                running.server,
+                is_over=lambda _: running.done,
+                links=running.links,
+                sleep=running.pass_time,
+            )
+        finally:
+            print("ending all processes", flush=True)
     # The processes have ended: the simulator has the machine to itself.
     print(kept_to_plan(running.server, planned.up))
     print("the same rounds, simulated:")

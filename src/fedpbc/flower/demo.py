@@ -30,8 +30,8 @@ MOST_DEATHS = 3
 """A process that ends so often before the first round is over does not start."""
 PROBABILITY = 0.6
 """Of a link to be up, unless others are asked for."""
-SECONDS_A_NODE = 3.0
-"""Of a core, for one message: Flower starts a process for each."""
+SECONDS_A_NODE = 6.0
+"""Of a core, for one message, and half of it to spare: Flower starts a process for each."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,8 @@ class Demo:
 
     def _failed(self, name: str, what: str) -> FedpbcError:
         log = self.folder / "logs" / f"{name}.log"
-        said = " / ".join(line for line in self.fleet.supervisor.last_words(name)[-3:] if line)
+        words = self.fleet.supervisor.last_words(name)
+        said = " / ".join(line.strip() for line in words[-3:] if line.strip())
         return FedpbcError(
             f"the fleet does not start: {what}{f': {said}' if said else ''}; see {log}"
         )
@@ -209,7 +210,7 @@ def kept_to_plan(server: Path, up: NDArray[np.bool_]) -> str:
     late, early = int((planned & ~found).sum()), int((~planned & found).sum())
     line = f"links: {planned.size} rounds of a client, {int((~planned).sum())} of them cut"
     if late:
-        line += f"; {late} answers were not there in time although the link was up"
+        line += f"; {late} answers were late with the link up (more --round-seconds would help)"
     if early:
         line += f"; {early} got through before the cut"
     return line

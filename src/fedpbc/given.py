@@ -58,6 +58,8 @@ def gathered(
     for name in TOP:
         if options.get(name) is not None:
             given[name] = options[name]
+    if options.get("trace") is not None:
+        put_trace(given, options["trace"], options.get("links"))
     for name, convert in (("views", str), ("algorithms", str), ("seeds", int), ("track", str)):
         if options.get(name) is not None:
             given[name] = separated(name, options[name], convert)
@@ -69,6 +71,22 @@ def gathered(
             raise InputError("--set", setting, "KEY=VALUE, such as links.gamma=0.2")
         put(given, key.strip(), value_of(text.strip()))
     return given
+
+
+def put_trace(given: dict[str, Any], file: Path, links: str | None) -> None:
+    """A recorded trace; a fleet's own log also says how long a round is, and how many clients."""
+    from fedpbc.links.trace import said_by_fleet
+
+    if links not in (None, "trace"):
+        raise InputError("--trace", str(file), f"left out with --links {links}")
+    put(given, "links.name", "trace")
+    put(given, "links.file", str(file))
+    said = said_by_fleet(str(file))
+    if said is not None:
+        given["links"].setdefault("round_seconds", said[0])
+        if "task" not in given:
+            # Of quadratics there are as many clients as targets.
+            given.setdefault("clients", said[1])
 
 
 def put(given: dict[str, Any], key: str, value: Any) -> None:

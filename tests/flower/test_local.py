@@ -11,7 +11,7 @@ import pytest
 
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.flower.local import Desk, ask
-from fedpbc.flower.parcel import Parcel, Vector
+from fedpbc.flower.parcel import Parcel, Vector, write_parcel
 
 
 def echo(parcel):
@@ -65,3 +65,24 @@ def test_no_trainer_is_a_refusal(tmp_path):
 def test_the_clients_side_imports_no_torch():
     code = "import fedpbc.flower.local, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_whoever_leaves_before_the_answer_is_a_line_in_the_log(tmp_path, caplog):
+    """And no traceback: pytest would fail for one in a thread."""
+    gone = threading.Event()
+
+    def handle(parcel):
+        assert gone.wait(10)
+        return parcel
+
+    with Desk(tmp_path / "desk", handle):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as impatient:
+            impatient.connect(str(tmp_path / "desk"))
+            with impatient.makefile("wb") as stream:
+                write_parcel(stream, Parcel({"kind": "hello"}))
+        gone.set()
+        end = time.monotonic() + 10
+        while not caplog.messages:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+    assert caplog.messages[0].startswith("a message was lost on its way: BrokenPipeError")

@@ -50,6 +50,15 @@ def test_devices_are_numbered_as_they_appear(tmp_path: Path) -> None:
     assert dense(draw(path, 3, 2)).astype(int).tolist() == [[1, 0], [0, 1], [1, 0]]
 
 
+def test_a_device_that_was_never_online_is_one_too(tmp_path: Path) -> None:
+    path = write(tmp_path, "a,20,20", "b,0,15", "c,10,10")
+    # 20 seconds long by the empty interval; clients 3 to 5 are the devices once more.
+    up = dense(draw(path, 4, 6)).astype(int)
+    assert up[:, :3].tolist() == [[0, 1, 0]] * 4
+    assert up[:, 3].sum() == up[:, 5].sum() == 0
+    assert up[:, 4].sum() > 0
+
+
 def test_the_trace_starts_again_at_its_end(tmp_path: Path) -> None:
     # 40 seconds long, so the ends of rounds are at 10, 20, 30, 0, 10, …
     path = write(tmp_path, "a,0,5", "b,10,20", "c,30,40")
@@ -156,8 +165,8 @@ def refusal(path: Path) -> str:
         (f"{HEADER}\na,ten,20\n", "line 2 is 'a,ten,20'"),
         (f"{HEADER}\na,,20\n", "line 2 is 'a,,20'"),
         (f"{HEADER}\n,10,20\n", "line 2 is ',10,20'"),
-        (f"{HEADER}\na,20,10\n", "0 <= online_from_s < online_until_s on every line: line 2"),
-        (f"{HEADER}\na,20,20\n", "line 2 is 'a,20,20'"),
+        (f"{HEADER}\na,20,10\n", "0 <= online_from_s <= online_until_s on every line: line 2"),
+        (f"# a comment\n{HEADER}\na,20,1\n", "line 3 is 'a,20,1'"),
         (f"{HEADER}\na,-5,20\n", "line 2 is 'a,-5,20'"),
         (f"{HEADER}\na,nan,20\n", "line 2 is 'a,nan,20'"),
         (f"{HEADER}\na,0,inf\n", "line 2 is 'a,0,inf'"),

@@ -12,8 +12,11 @@ from typing import Annotated
 import typer
 
 from fedpbc.commands.fleet_add import add
+from fedpbc.commands.fleet_check import check
+from fedpbc.commands.fleet_demo import demo
 from fedpbc.commands.fleet_init import init
 from fedpbc.commands.fleet_renew import renew
+from fedpbc.commands.fleet_status import status
 
 __all__ = ["fleet"]
 
@@ -80,3 +83,8 @@ def begin(folder: Path) -> threading.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
     return ended
+
+
+fleet.command()(demo)
+fleet.command()(status)
+fleet.command()(check)

@@ -30,6 +30,7 @@ __all__ = [
     "Reported",
     "Rounds",
     "Set",
+    "Trace",
     "Track",
     "Views",
     "Workers",
@@ -47,6 +48,13 @@ ConfigFile = Annotated[
     typer.Argument(metavar="CONFIG.toml", help="A configuration; options outrank it."),
 ]
 Links = Annotated[str | None, typer.Option(help="Link scheme of the uplinks; see 'fedpbc list'.")]
+Trace = Annotated[
+    Path | None,
+    typer.Option(
+        help="Recorded links, a CSV: short for --links trace --set links.file=…; of a fleet's log "
+        "also its length of a round and number of clients."
+    ),
+]
 Downlink = Annotated[str | None, default("Link scheme of the downlinks", "always")]
 Data = Annotated[str | None, default("Data set; see 'fedpbc list'", "fashion")]
 DataDir = Annotated[Path | None, typer.Option(help="Folder of the data set's Parquet files.")]

@@ -5,8 +5,9 @@ checkpoint-0, -1.safetensors the last two rounds' states
 reports.bin                  each client's last report
 rounds.jsonl                 a line a round: when it was, who got through, whose answer had
                              which checksum
-timetable.csv                the same as a table of 0 and 1, for ``--links table``
-links.csv                    the same in seconds, for ``--links trace``
+heard.json                   for each client that was heard its node, and when that was first
+timetable.csv                who got through in which round, as 0 and 1, for ``--links table``
+links.csv                    the same in seconds, for ``--trace``
 models/VIEW.safetensors      the models, by the names of their parameters
 nodes.json                   which node is which client, by the launcher that registered its key
 finished.json                after the last round
@@ -17,6 +18,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -58,6 +60,8 @@ class ServerFolder:
         self.path = path
         self.reports = ReportsOnDisk(path / "reports.bin")
         self.lines: list[dict[str, Any]] = []
+        self._heard: dict[int, dict[str, Any]] = {}
+        self._heard_anew = False
         # What the two checkpoints hold of the reports: what they refer to is left alone.
         self._referred: dict[int, Any] = {}
         self._open = ExitStack()
@@ -106,6 +110,7 @@ class ServerFolder:
                 if ledger is not None:
                     ledger.restore(own)
                 self._keep_lines(own["round"])
+                self._heard = read_heard(self.path / "heard.json")
                 return state
             except (DamagedCheckpointError, DamagedReportsError, KeyError) as error:
                 LOG.warning("%s is left out: %s", path.name, error)
@@ -126,6 +131,19 @@ class ServerFolder:
         place = self.path / "rounds.jsonl"
         self.lines = [line for line in read_lines(place) if line["round"] < rounds]
         write_atomically(place, "".join(json.dumps(line) + "\n" for line in self.lines))
+
+    def hear(self, client: int, node: int) -> None:
+        """A client was heard, as this node."""
+        if self._heard.get(client, {}).get("node") != node:
+            self._heard[client] = {"node": node, "at": round(time.time(), 3)}
+            self._heard_anew = True
+
+    def save_heard(self) -> None:
+        """Write down who was heard, for people who watch; the server itself has checkpoints."""
+        if self._heard_anew:
+            content = json.dumps({i: self._heard[i] for i in sorted(self._heard)}, indent=1)
+            write_atomically(self.path / "heard.json", content + "\n")
+            self._heard_anew = False
 
     def save_models(self, models: Mapping[str, Tensor], layout: Layout, rounds: int) -> None:
         """The models of the views, each as plain PyTorch loads it."""
@@ -152,15 +170,17 @@ class ServerFolder:
         """Say that all rounds are done and everything is written."""
         write_atomically(self.path / "finished.json", json.dumps(about) + "\n")
 
-    def save_links(self, clients: int) -> None:
+    def save_links(self, clients: int, round_seconds: float) -> None:
         """Who was reachable when: as a timetable, and in seconds."""
         rows = []
         for line in self.lines:
             active = set(line["active"])
             rows.append(",".join("1" if i in active else "0" for i in range(clients)) + "\n")
         write_atomically(self.path / "timetable.csv", "".join(rows))
-        listed = (f"{i},{a:.3f},{b:.3f}\n" for i, a, b in link_intervals(self.lines))
-        head = "client,online_from_s,online_until_s\n"
+        found = link_intervals([line["active"] for line in self.lines], clients, round_seconds)
+        head = f"# round_seconds = {round_seconds!r}\nclient,online_from_s,online_until_s\n"
+        # No digits that only rounding made.
+        listed = (f"{i},{a:.12g},{b:.12g}\n" for i, a, b in found)
         write_atomically(self.path / "links.csv", head + "".join(listed))
 
 
@@ -175,29 +195,40 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
             yield line
 
 
-def link_intervals(lines: Sequence[Mapping[str, Any]]) -> list[tuple[int, float, float]]:
+def read_heard(path: Path) -> dict[int, dict[str, Any]]:
+    """Who was heard before this process; nothing if that cannot be read."""
+    try:
+        return {int(i): dict(one) for i, one in json.loads(path.read_bytes()).items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}
+
+
+def link_intervals(
+    rounds: Sequence[Sequence[int]], clients: int, round_seconds: float
+) -> list[tuple[int, float, float]]:
     """When each client was reachable: client, from, until, in seconds since the job began.
 
-    All that is known is who answered in which round. A link is taken to be up from the middle of
-    a round with an answer to the middle of the next: with rounds of equal length, the scheme
-    ``trace`` then finds again exactly those rounds.
+    All that is known is who answered in which round. Every round counts as ``round_seconds`` long,
+    also one that ended early because all had answered, and a link as up from the middle of a round
+    with an answer to the middle of the next. So the scheme ``trace`` finds again exactly those
+    rounds, and after the last begins again with the first. Each client ends with an empty
+    interval: that tells how long the log is, and that the client exists, heard or not.
 
     Example:
-        >>> lines = [{"began_s": 0.0, "ended_s": 10.0, "active": [0]},
-        ...          {"began_s": 10.0, "ended_s": 20.0, "active": [0]},
-        ...          {"began_s": 20.0, "ended_s": 30.0, "active": []}]
-        >>> link_intervals(lines)
-        [(0, 5.0, 25.0)]
+        >>> link_intervals([[0], [0], []], clients=2, round_seconds=10.0)
+        [(0, 5.0, 25.0), (0, 30.0, 30.0), (1, 30.0, 30.0)]
     """
-    middles = [(line["began_s"] + line["ended_s"]) / 2 for line in lines]
-    if lines:
-        middles.append(2 * lines[-1]["ended_s"] - middles[-1])
-    found: dict[int, list[list[float]]] = {}
-    for t, line in enumerate(lines):
-        for client in line["active"]:
-            own = found.setdefault(client, [])
-            if own and own[-1][1] == middles[t]:
-                own[-1][1] = middles[t + 1]
-            else:
-                own.append([middles[t], middles[t + 1]])
-    return [(client, a, b) for client in sorted(found) for a, b in found[client]]
+    end = len(rounds) * round_seconds
+    found: list[list[tuple[float, float]]] = [[] for _ in range(clients)]
+    for t, active in enumerate(rounds):
+        a, b = (t + 0.5) * round_seconds, (t + 1.5) * round_seconds
+        for client in active:
+            own = found[client]
+            own.append((own.pop()[0], b) if own and own[-1][1] == a else (a, b))
+    for own in found:
+        if own and own[-1][1] > end:
+            # The last round's second half is where the log begins again.
+            own[-1] = own[-1][0], end
+            own.insert(0, (0.0, 0.5 * round_seconds))
+        own.append((end, end))
+    return [(client, a, b) for client, own in enumerate(found) for a, b in own]

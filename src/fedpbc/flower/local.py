@@ -65,15 +65,15 @@ class Desk:
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        with connection, connection.makefile("rwb") as stream:
-            try:
+        try:
+            with connection, connection.makefile("rwb") as stream:
                 parcel = read_parcel(stream)
                 with self._one_at_a_time:
                     reply = self._answer(parcel)
                 write_parcel(stream, reply)
-            except (OSError, ParcelError) as error:
-                # Whoever asked has gone, or is no client app; it may ask again.
-                LOG.warning("a message was lost on its way: %s", one_line(error))
+        except (OSError, ParcelError) as error:
+            # Whoever asked has gone, or is no client app; it may ask again. Closing fails too then.
+            LOG.warning("a message was lost on its way: %s", one_line(error))
 
     def _answer(self, parcel: Parcel) -> Parcel:
         try:

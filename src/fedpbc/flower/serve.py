@@ -115,6 +115,8 @@ class Server:
             raise InputError("model()", Words(f"of {self.layout.dimension:,} parameters"), right)
         self.job, self._seconds = state["job"], state["seconds"]
         self.nodes.client_of = dict(state["nodes"])
+        for node, client in self.nodes.client_of.items():
+            self.folder.hear(client, node)
         LOG.info("job %s goes on with round %d", self.job[:8], self.ledger.round)
 
     def _save(self) -> None:
@@ -168,6 +170,8 @@ class Server:
                 "round": number,
                 "began_s": began - self._began,
                 "ended_s": self._seconds,
+                "at": round(time.time(), 3),
+                "everyone": ledger.algorithm.everyone_trains,
                 "active": closed.active,
                 "selected": closed.selected,
                 "checksums": {i: checksum(end) for i, end in sorted(under_way.answers.items())},
@@ -185,13 +189,14 @@ class Server:
         if final or rounds % self.fleet.views_every == 0:
             self.folder.save_models(self.ledger.view_models(), self.layout, rounds)
         if final or rounds % LINKS_EVERY == 0:
-            self.folder.save_links(self.nodes.clients)
+            self.folder.save_links(self.nodes.clients, self.fleet.round_seconds)
 
     def _greet(self) -> None:
         """Know nodes by their keys. Without keys, ask who they are; again after a while."""
         pinned = self.folder.pinned()
         if pinned is not None:
             for node in self.nodes.pin(pinned, self.post.nodes()):
+                self.folder.hear(pinned[node], node)
                 LOG.info("node %d is client %d", node, pinned[node])
             return
         for node in self.post.nodes():
@@ -258,6 +263,7 @@ class Server:
                 client = self.nodes.client_of.get(reply.node)
                 who = "unknown" if client is None else f"client {client}"
                 LOG.warning("node %d (%s) is refused: %s", reply.node, who, reason)
+        self.folder.save_heard()
 
     def _meet(self, reply: Reply) -> None:
         """A node says who it is."""
@@ -273,7 +279,9 @@ class Server:
         if reason is not None:
             LOG.warning("node %d is refused: %s", reply.node, reason)
         else:
-            LOG.info("node %d is client %d", reply.node, self.nodes.client_of[reply.node])
+            client = self.nodes.client_of[reply.node]
+            self.folder.hear(client, reply.node)
+            LOG.info("node %d is client %d", reply.node, client)
 
 
 def to_vector(model: Tensor) -> Vector:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -14,9 +15,10 @@ from numpy.typing import NDArray
 from fedpbc.errors import InputError
 from fedpbc.links.scheme import Row, Setting, link_scheme
 
-__all__ = ["trace"]
+__all__ = ["said_by_fleet", "trace"]
 
 _COLUMNS = ["client", "online_from_s", "online_until_s"]
+_COMMENT = re.compile(r"# *round_seconds *= *([0-9.]+(?:e[-+]?[0-9]+)?)")
 _DRAWERS = 8  # for each interval of a device
 
 
@@ -27,8 +29,9 @@ def trace(
     """Replays a recorded trace: up where the device was online at the end of the round.
 
     ``file`` is a CSV of client, online_from_s, online_until_s; ``round_seconds`` is how long a
-    round takes. Past its end the trace starts again. Clients beyond the recorded devices reuse
-    them in turn, each shifted in time by a random part of the trace.
+    round takes. A device that was never online has an empty interval. Past its end the trace starts
+    again. Clients beyond the recorded devices reuse them in turn, each shifted in time by a random
+    part of the trace.
 
     Example:
         >>> import tempfile
@@ -56,6 +59,31 @@ def trace(
         up[late], wait = events.look_up(device[late], place)
         due[late] = now + wait - 1e-9 * events.length
         yield up.copy()
+
+
+def said_by_fleet(file: str) -> tuple[float, int] | None:
+    """What a fleet's log says of itself: how long a round was, and how many clients there are.
+
+    None for any other trace: only a fleet's log has a comment with ``round_seconds`` in front.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp(), "links.csv")
+        >>> lines = "# round_seconds = 60.0", "client,online_from_s,online_until_s", "0,30,90"
+        >>> _ = path.write_text("\\n".join(lines))
+        >>> said_by_fleet(str(path))
+        (60.0, 1)
+    """
+    try:
+        with Path(file).open(encoding="utf-8-sig") as lines:
+            found = _COMMENT.fullmatch(next(lines, "").strip())
+    except (OSError, UnicodeDecodeError):
+        # What is wrong with it is said where it is read.
+        return None
+    if found is None:
+        return None
+    device, _, _ = _read(file, "--trace")
+    return float(found[1]), int(device.max()) + 1
 
 
 class _Events(NamedTuple):
@@ -118,8 +146,9 @@ def _read(
     device, start, until = [], [], []
     try:
         with Path(file).open(encoding="utf-8-sig", newline="") as lines:
-            reader = csv.reader(lines)
-            header = [name.strip() for name in next(reader, [])]
+            # Comments become empty lines, so that the others keep their numbers.
+            reader = csv.reader("\n" if line.startswith("#") else line for line in lines)
+            header = [name.strip() for name in next(filter(None, reader), [])]
             if header != _COLUMNS:
                 raise InputError(option, file, f"{right}: its first line is {_shown(header)}")
             for fields in filter(None, reader):
@@ -127,9 +156,9 @@ def _read(
                     name, a, b = fields[0].strip(), *map(float, fields[1:])
                 except ValueError:
                     name, a, b = "", 0, 0
-                if not (name and 0 <= a < b < np.inf):
+                if not (name and 0 <= a <= b < np.inf):
                     where = f"line {reader.line_num} is {_shown(fields)}"
-                    more = f"0 <= online_from_s < online_until_s on every line: {where}"
+                    more = f"0 <= online_from_s <= online_until_s on every line: {where}"
                     raise InputError(option, file, f"{right}, {more}")
                 device.append(numbers.setdefault(name, len(numbers)))
                 start.append(a)
@@ -138,7 +167,7 @@ def _read(
         raise InputError(option, file, f"a file that can be read: {error.strerror}") from None
     except (UnicodeDecodeError, csv.Error):
         raise InputError(option, file, f"{right}: it cannot be read as one") from None
-    if not device:
+    if not any(until):
         raise InputError(option, file, f"{right}: it has no intervals")
     return np.array(device, dtype=np.int32), np.array(start), np.array(until)
 

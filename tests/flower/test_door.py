@@ -104,16 +104,16 @@ class Opened:
 class Place:
     """A SuperLink, a door before it, and a device."""
 
-    def __init__(self, stack: ExitStack, folder, *, secure: bool = True, days: int = 3) -> None:
+    def __init__(
+        self, stack: ExitStack, folder, *, secure: bool = True, talks: bool = True
+    ) -> None:
         certificates = folder / "certificates" if secure else None
         self.keys = folder / "keys"
         if secure:
-            make_certificates(certificates, [HERE], days=days)
+            make_certificates(certificates, [HERE])
         self.certificates = certificates
         make_node_key(self.keys, "client-7")
-        # A certificate that has expired must not keep the two from talking to each other here.
-        inside = None if days < 1 else certificates
-        self.inside = stack.enter_context(superlink(inside))
+        self.inside = stack.enter_context(superlink(certificates if talks else None))
         self.door = Door(
             Address(HERE, self.inside.server_address[1]),
             Limits(answer=1000, request=600),
@@ -244,9 +244,9 @@ def test_who_trusts_another_authority_is_a_line(place, caplog, tmp_path):
     assert line.startswith(f"{HERE} is turned away: it does not trust the server's certificate")
 
 
-def test_an_expired_certificate_is_a_line(tmp_path, caplog):
+def test_an_expired_certificate_is_a_line(tmp_path, caplog, expired):
     with ExitStack() as stack:
-        place = Place(stack, tmp_path, days=0)
+        place = Place(stack, tmp_path, talks=False)
         with pytest.raises(ssl.SSLCertVerificationError, match="expired"):
             place.ask()
         line = wait_for_line(caplog)

@@ -154,6 +154,11 @@ class ServerFolder:
             about = {"view": view, "rounds": str(rounds)}
             save_tensors(place / f"{view}.safetensors", named, about)
 
+    @property
+    def has_nodes(self) -> bool:
+        """Whether a launcher has said whether there are keys."""
+        return self._nodes.exists()
+
     def pinned(self) -> dict[int, int] | None:
         """The client of each node whose key is registered; None where there are no keys."""
         try:

@@ -86,8 +86,9 @@ class Server:
         self.ledger, self.folder, self.post = ledger, folder, post
         self.rounds, self.layout, self.sent, self.fleet = rounds, layout, sent, fleet
         self._now, self._sleep = now, sleep
-        # Who came without a key may come again under another number.
-        self.nodes = Nodes(ledger.algorithm.clients, rebind=folder.pinned() is None)
+        # Flower gives a node without a key another number every time it starts.
+        keyless = folder.has_nodes and folder.pinned() is None
+        self.nodes = Nodes(ledger.algorithm.clients, rebind=keyless)
         self.job = uuid4().hex
         self._greeted: dict[str, int] = {}
         self._greeted_at: dict[int, float] = {}

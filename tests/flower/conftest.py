@@ -5,9 +5,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 
+class Past(datetime):
+    """A clock that is nine days behind."""
+
+    @classmethod
+    def now(cls, tz=UTC):
+        return datetime.now(tz) - timedelta(days=9)
+
+
 @pytest.fixture
-def expired(monkeypatch):
-    """Certificates that are made from now on ended a day ago."""
-    now = datetime.now(UTC).replace(microsecond=0)
-    dates = now - timedelta(days=9), now - timedelta(days=1)
-    monkeypatch.setattr("fedpbc.flower.authority._from_now", lambda days: dates)
+def long_ago(monkeypatch):
+    """Certificates are made nine days ago."""
+    monkeypatch.setattr("fedpbc.flower.authority.datetime", Past)

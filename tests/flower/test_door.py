@@ -110,7 +110,7 @@ class Place:
         certificates = folder / "certificates" if secure else None
         self.keys = folder / "keys"
         if secure:
-            make_certificates(certificates, [HERE])
+            make_certificates(certificates, [HERE], days=3)
         self.certificates = certificates
         make_node_key(self.keys, "client-7")
         self.inside = stack.enter_context(superlink(certificates if talks else None))
@@ -244,7 +244,7 @@ def test_who_trusts_another_authority_is_a_line(place, caplog, tmp_path):
     assert line.startswith(f"{HERE} is turned away: it does not trust the server's certificate")
 
 
-def test_an_expired_certificate_is_a_line(tmp_path, caplog, expired):
+def test_an_expired_certificate_is_a_line(tmp_path, caplog, long_ago):
     with ExitStack() as stack:
         place = Place(stack, tmp_path, talks=False)
         with pytest.raises(ssl.SSLCertVerificationError, match="expired"):

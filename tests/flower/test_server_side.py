@@ -55,8 +55,8 @@ def test_it_refuses_to_start_without_keys(folder):
         ServerSide(folder, Never())
 
 
-def test_it_refuses_an_expired_certificate(folder, expired):
-    make_certificates(folder / "certificates", ["127.0.0.1"])
+def test_it_refuses_an_expired_certificate(folder, long_ago):
+    make_certificates(folder / "certificates", ["127.0.0.1"], days=3)
     with pytest.raises(InputError, match=r"certificates is expired on .*renewed"):
         ServerSide(folder, Never())
 

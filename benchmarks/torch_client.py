@@ -1,0 +1,36 @@
+"""A client app in Flower's usual form, to compare with: it imports PyTorch and trains by itself.
+
+Everything else is as in ours: the same messages, the same work, the same state on disk.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+
+from fedpbc.errors import FedpbcError
+from fedpbc.flower.own import load_own
+from fedpbc.flower.parcel import refusal
+from fedpbc.flower.records import from_records, to_records
+from fedpbc.flower.settings import task_of_client
+from fedpbc.flower.trainer import Trainer
+
+app = ClientApp()
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    """Do the work of one message."""
+    state = Path(str(context.node_config["trainer"])).parent
+    parcel = from_records(message.content)
+    client = parcel.whole("client")
+    own = load_own(state.parent / "app.py")
+    make_task = partial(task_of_client, client=client, own=own, device="cpu")
+    try:
+        reply = Trainer(client, state, make_task, lazy=True).handle(parcel)
+    except FedpbcError as error:
+        reply = refusal(str(error))
+    return Message(to_records(reply), reply_to=message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import stat
 from datetime import UTC, datetime, timedelta
@@ -9,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from commandline import content, fedpbc, ran, refused
-from fedpbc.flower.authority import end_of
+from fedpbc.flower.authority import Authority, end_of
 from fedpbc.flower.device_settings import read_device
 from fedpbc.flower.settings import read_fleet
 
@@ -156,6 +157,10 @@ def test_an_authority_that_is_not_there_or_another_is_said(fleet, tmp_path):
     assert "ca.key is not the key of ca.crt" in refused(fedpbc("fleet", "renew", "."))
     (fleet / "authority/ca.key").write_text("nonsense")
     assert "authority/ca.key is no key" in refused(fedpbc("fleet", "renew", "."))
+    Authority.new(days=0).write(fleet / "authority")
+    line = refused(fedpbc("fleet", "renew", "."))
+    assert re.fullmatch(r"authority ended on \d{4}-\d\d-\d\d: the fleet must be made anew", line)
+    shutil.copy(fleet / "device-0/ca.crt", fleet / "authority/ca.crt")
     (fleet / "authority/ca.key").unlink()
     assert content(fleet) == before
     host = refused(fedpbc("fleet", "renew", ".", "--host", "a b"))

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from fedpbc.errors import FedpbcError, InputError, MissingExtraError, one_line
+from fedpbc.errors import FedpbcError, MissingExtraError, one_line
 from fedpbc.flower.secret import write_secret
 
 __all__ = ["Authority", "end_of", "read_certificate", "read_server"]
@@ -51,6 +51,9 @@ class Authority:
             raise FedpbcError(f"{folder / 'ca.key'} is no key: {one_line(error)}") from None
         if certificate.public_key() != key.public_key():
             raise FedpbcError(f"{folder}: ca.key is not the key of ca.crt")
+        ends = certificate.not_valid_after_utc
+        if ends <= datetime.now(UTC):
+            raise FedpbcError(f"{folder} ended on {ends:%Y-%m-%d}: the fleet must be made anew")
         return cls(certificate, key)
 
     def write(self, folder: Path) -> None:
@@ -73,8 +76,6 @@ class Authority:
 
         begin, end = _from_now(days)
         end = min(end, self.certificate.not_valid_after_utc)
-        if end <= datetime.now(UTC):
-            raise FedpbcError(f"the authority's own certificate ended on {end:%Y-%m-%d}")
         names = [_alternative(host) for host in dict.fromkeys([*hosts, *LOOPBACK])]
         unsigned = _unsigned(hosts[0], public_key, self.key.public_key(), begin, end)
         server_only = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
@@ -146,8 +147,6 @@ def _hash() -> Any:
 
 
 def _from_now(days: int) -> tuple[datetime, datetime]:
-    if not 1 <= days <= 36500:
-        raise InputError("days", days, "from 1 to 36500")
     # Clocks of devices may be a little behind.
     begin = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=1)
     return begin, begin + timedelta(days=days)

@@ -96,6 +96,7 @@ class Plan:
     def checked(self) -> Plan:
         """The same, once everything that can be wrong with it was looked at."""
         hosts = check_hosts(self.hosts)
+        check_days(self.days)
         if not 1 <= self.port <= 65535:
             raise InputError("port", self.port, "from 1 to 65535")
         if self.app is not None and self.data is not None:
@@ -129,6 +130,12 @@ def check_hosts(given: Sequence[str]) -> tuple[str, ...]:
         if is_everywhere(host):
             raise InputError("host", host, "where the server is, as seen from devices")
     return hosts
+
+
+def check_days(days: int) -> None:
+    """How long a certificate may last."""
+    if not 1 <= days <= 36500:
+        raise InputError("days", days, "from 1 to 36500")
 
 
 def read_plan(folder: Path) -> Plan:
@@ -282,7 +289,6 @@ def readme_of(folder: Path, plan: Plan) -> str:
         "README.md",
         clients=plan.clients,
         last=plan.clients - 1,
-        rounds=plan.rounds,
         host=host,
         host_in_url=f"[{host}]" if ":" in host else host,
         port=plan.port,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fedpbc.errors import FedpbcError
 from fedpbc.flower.authority import Authority, end_of, read_server
-from fedpbc.flower.init import check_hosts, read_plan, readme_of
+from fedpbc.flower.init import check_days, check_hosts, read_plan, readme_of
 from fedpbc.runs.atomic import write_atomically
 
 __all__ = ["renew_certificate"]
@@ -26,6 +26,8 @@ def renew_certificate(folder: Path, hosts: Sequence[str] = (), days: int | None 
         days: how long it lasts; as long as the first one unless given.
     """
     plan = read_plan(folder)
+    if days is not None:
+        check_days(days)
     if plan.insecure:
         raise FedpbcError(f"{folder} has no certificates: it was made with --insecure")
     place = folder / "server" / "certificates" / "server.crt"

@@ -129,6 +129,7 @@ class StandIn:
         self.server, self.clients = folder / "server", given["clients"]
         self.server.mkdir(parents=True)
         (self.server / "fleet.toml").write_text(f"clients = {self.clients}\nrounds = 4\n")
+        (folder / "logs").mkdir()
         self.gates = [Gate() for _ in range(self.clients)]
         self.supervisor = Supervisor()
         self.tended = 0
@@ -158,7 +159,8 @@ def running(tmp_path, monkeypatch):
     monkeypatch.setattr(demo_module, "FleetHere", StandIn)
     planned = plan()
     table = np.array([[1, 0, 1], [0, 0, 1], [1, 1, 0], [1, 1, 1]], dtype=bool)
-    return Demo(tmp_path / "d", type(planned)(planned.given, planned.links, table))
+    with Demo(tmp_path / "d", type(planned)(planned.given, planned.links, table)) as demo:
+        yield demo
 
 
 def test_each_rounds_row_is_applied_when_it_begins(running):
@@ -200,6 +202,15 @@ def test_a_client_that_is_never_heard_is_named(running, monkeypatch):
     monkeypatch.setattr(running, "_patience", 0.0)
     with pytest.raises(FedpbcError, match="client 1 was never heard"):
         running.pass_time(5.0)
+
+
+def test_what_is_said_on_the_way_goes_to_a_file(running, capfd):
+    demo_module.LOG.warning("the job is submitted again")
+    assert capfd.readouterr().err == ""
+    running.close()
+    assert demo_module.LOG.propagate
+    demo_module.LOG.warning("later")
+    assert (running.folder / "logs/demo.log").read_text().endswith("job is submitted again\n")
 
 
 def test_what_dies_after_the_start_is_the_supervisors(running):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from fedpbc.runs.config import Config
 
 __all__ = ["Demo", "Planned", "plan_demo", "prepare_folder", "seconds_for"]
 
+LOG = logging.getLogger("fedpbc.flower")
 LOOK_EVERY, TEND_EVERY = 0.1, 1.0
 MOST_DEATHS = 3
 """A process that ends so often before the first round is over does not start."""
@@ -122,6 +124,11 @@ class Demo:
             folder.rmdir()
         self.fleet = FleetHere(folder, planned.given, insecure=insecure, device=device)
         self.folder, self.server = folder, self.fleet.server
+        # What is said on the way is for the log: it would tear up the table.
+        self._told = logging.FileHandler(folder / "logs" / "demo.log", encoding="utf-8", delay=True)
+        self._told.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+        LOG.addHandler(self._told)
+        LOG.propagate = False
         self.done = False
         self._log = FleetLog(self.server)
         self._applied = -1
@@ -192,6 +199,9 @@ class Demo:
     def close(self) -> None:
         """End all processes."""
         self.fleet.close()
+        LOG.removeHandler(self._told)
+        LOG.propagate = True
+        self._told.close()
 
     def __enter__(self) -> Demo:
         return self
@@ -220,10 +230,11 @@ def named_links(links: Mapping[str, Any]) -> str:
     """A link scheme and its options, short.
 
     Example:
-        >>> named_links({"name": "bernoulli", "p": 0.5})
+        >>> named_links({"name": "bernoulli", "p": 0.5, "sigma": 10.0})
         'bernoulli (p = 0.5)'
     """
-    options: Sequence[str] = [
-        f"{k} = {v}" for k, v in links.items() if k != "name" and v is not None
-    ]
-    return f"{links['name']} ({', '.join(options)})" if options else str(links["name"])
+    # Of probabilities that are given none is drawn.
+    idle = {"sigma", "delta"} if links.get("p") is not None else set()
+    shown = {k: v for k, v in links.items() if v is not None and k not in {"name", *idle}}
+    options = ", ".join(f"{k} = {v}" for k, v in shown.items())
+    return f"{links['name']} ({options})" if options else str(links["name"])

@@ -62,7 +62,8 @@ class ServerSide:
         x0, _ = self.settings.first_model()
         self._largest = x0.numel() * x0.element_size() + ROOM
         self.launch = Launch(self.folder / "flower", HERE, free_port(), certificates, insecure)
-        self._keys: dict[bytes, int] = {}
+        # None: nobody has been told yet.
+        self._keys: dict[bytes, int] | None = None
         self._submitted = 0.0
         self._was_there = False
         self._failed_at: list[int] = []
@@ -89,13 +90,17 @@ class ServerSide:
     def _register(self) -> None:
         """Let in who has a key here; also those that were added, or taken away, meanwhile."""
         pinned: dict[int, int] | None = None
-        if not self.launch.insecure:
-            keys = clients_of_keys(self.folder / "keys", self.settings.clients)
-            if keys == self._keys:
-                return
+        insecure = self.launch.insecure
+        keys = {} if insecure else clients_of_keys(self.folder / "keys", self.settings.clients)
+        if keys == self._keys:
+            return
+        if insecure:
+            # Nobody is registered, but a job can be submitted only once the SuperLink is there.
+            wait_for(self.launch.port)
+        else:
             pinned = register_keys(self.launch, keys)
-            self._keys = keys
             LOG.info("%d keys are registered", len(keys))
+        self._keys = keys
         write_atomically(self.folder / "nodes.json", json.dumps({"pinned": pinned}))
 
     def _submit(self) -> None:
@@ -162,6 +167,19 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind((HERE, 0))
         return int(probe.getsockname()[1])
+
+
+def wait_for(port: int, patience: float = 60.0) -> None:
+    """Until something answers at a port of this machine."""
+    until = time.monotonic() + patience
+    while True:
+        try:
+            socket.create_connection((HERE, port), timeout=1.0).close()
+            return
+        except OSError as error:
+            if time.monotonic() > until:
+                raise FedpbcError(f"the SuperLink does not answer: {one_line(error)}") from None
+        time.sleep(0.2)
 
 
 def is_finished(folder: Path, settings: FleetSettings) -> bool:

@@ -173,8 +173,9 @@ def test_each_rounds_row_is_applied_when_it_begins(running):
     rounds = []
     for done in range(4):
         fleet.log(*[[0]] * done)
-        running.pass_time(0.15)
         rounds.append(list(running.links().values()))
+        running.pass_time(0.15)
+        assert list(running.links().values()) == rounds[-1]
     assert rounds == running.planned.up.tolist()
     assert not running.done
     fleet.log(*[[0]] * 4)

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import ssl
+from itertools import islice
 
 import pytest
 
-from fedpbc.flower.node import patient
+from fedpbc.flower.node import mended, patient
 
 httpx = pytest.importorskip("httpx", reason="needs the extra: pip install 'fedpbc[flower]'")
 
@@ -37,3 +38,19 @@ def test_of_anything_else_flower_decides(answer):
     asked = httpx.Request("POST", "http://h")
     error = httpx.HTTPStatusError("", request=asked, response=httpx.Response(401, request=asked))
     assert patient(lambda error: answer)(error) is answer
+
+
+def test_flower_itself_is_mended():
+    """Its own rule, so that a change of Flower's would be seen here."""
+    pytest.importorskip("flwr")
+    from flwr.supernode import fleet_http_connection
+
+    theirs = fleet_http_connection.make_simple_http_retry_invoker
+    broken = httpx.ConnectError("[SSL: UNEXPECTED_EOF_WHILE_READING]")
+    assert theirs().should_giveup(broken)
+    assert max(islice(theirs().wait_gen_factory(), 20)) > 15
+    ours = mended(theirs)()
+    assert not ours.should_giveup(broken)
+    waits = list(islice(ours.wait_gen_factory(), 20))
+    assert waits[0] <= 1
+    assert max(waits) == 3

@@ -143,7 +143,9 @@ class Demo:
             raise self._failed("superlink", str(error)) from error
 
     def links(self) -> dict[int, bool]:
-        """Whether each client's link is up at the moment."""
+        """Whether each client's link is up in the round under way."""
+        # Whoever is told of a round that is over is told of the links of the next.
+        self._apply_links()
         return {i: gate.is_open for i, gate in enumerate(self.fleet.gates)}
 
     def pass_time(self, seconds: float) -> None:

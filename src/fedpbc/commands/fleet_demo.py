@@ -78,6 +78,8 @@ def demo(
         f"next: 'fedpbc compare --trace {running.server / 'links.csv'}' tells which algorithm "
         "would have served this fleet best"
     )
-    print("next: 'fedpbc fleet init FOLDER' writes what a fleet of your own needs")
+    print(
+        "next: 'fedpbc fleet init FOLDER --clients 10 --host NAME' writes what a real fleet needs"
+    )
     if not all(one.is_same for one in checks):
         raise typer.Exit(1)

@@ -19,6 +19,7 @@ import json
 import logging
 import os
 import time
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -69,9 +70,21 @@ class ServerFolder:
         self._pinned: tuple[int, dict[int, int] | None] = 0, None
 
     def __enter__(self) -> ServerFolder:
-        self._open.enter_context(locked_folder(self.path))
+        self._lock_patiently()
         self._open.callback(self.reports.close)
         return self
+
+    def _lock_patiently(self, patience: float = 3.0) -> None:
+        """Who only looks whether a server is at work here holds the lock for a moment."""
+        until = time.monotonic() + patience
+        while True:
+            try:
+                self._open.enter_context(locked_folder(self.path))
+                return
+            except FedpbcError:
+                if time.monotonic() > until:
+                    raise
+            time.sleep(0.05)
 
     def __exit__(self, *_: object) -> None:
         self._open.close()

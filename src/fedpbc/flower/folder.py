@@ -19,7 +19,6 @@ import json
 import logging
 import os
 import time
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path

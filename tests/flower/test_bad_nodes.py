@@ -100,7 +100,7 @@ def test_answers_that_must_not_count(tmp_path):
         fleet.supervisor.stop("trainer-1")
         with Desk(fleet.device_sides[1].socket, ill.handle):
             table = to_the_end(fleet, 600)
-        said = log_of(fleet, "superexec")
+        said = log_of(fleet, "server")
         door = log_of(fleet, "door")
         refused = {line["round"] for line in fleet.lines() if 1 in line["refused"]}
     assert table[:, 0].all()

@@ -133,7 +133,7 @@ def test_the_server_app_killed(tmp_path):
             after_round(fleet, 2 * killed)
             [app] = called(fleet, "flwr-serverapp", "superexec")
             os.kill(app, signal.SIGKILL)
-            until(fleet, lambda k=killed: log_of(fleet, "superexec").count("goes on with") == k, 90)
+            until(fleet, lambda k=killed: log_of(fleet, "server").count("goes on with") == k, 90)
         table = to_the_end(fleet, 300)
     assert table[-1].all()
 

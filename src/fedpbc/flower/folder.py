@@ -3,6 +3,7 @@
 fleet.toml                   what is trained and how
 checkpoint-0, -1.safetensors the last two rounds' states
 reports.bin                  each client's last report
+server.log                   what the server app says; put aside as server.log.1 when it is large
 rounds.jsonl                 a line a round: when it was, who got through, whose answer had
                              which checksum
 heard.json                   for each client that was heard its node, and when that was first

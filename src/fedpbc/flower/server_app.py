@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from flwr.app import Context, Message
@@ -23,6 +24,7 @@ from fedpbc.flower.settings import read_fleet
 __all__ = ["app"]
 
 LOG = logging.getLogger("fedpbc.flower")
+LARGEST_LOG = 2**23
 LIST_SECONDS = 1.0
 """How often the SuperLink is asked who is there."""
 GUESSES = {
@@ -82,16 +84,32 @@ def _reply(message: Message) -> Reply:
 
 def main(grid: Grid, context: Context) -> None:
     """Run the job in the folder that the run's configuration names, to its end."""
-    logging.basicConfig(stream=sys.stdout, format="%(message)s")
-    LOG.setLevel(logging.INFO)
     named = str(context.run_config.get("folder", ""))
+    if not Path(named or "missing").is_dir():
+        raise InputError("folder", named, "the job's folder, as -c 'folder=\"/srv/fleet\"'")
+    with logging_to(Path(named) / "server.log"):
+        try:
+            serve_job(grid, Path(named))
+        except FedpbcError as error:
+            LOG.error("fedpbc: %s", one_line(error))
+            raise
+        except Exception:
+            LOG.exception("the server app failed")
+            raise
+
+
+@contextmanager
+def logging_to(path: Path) -> Iterator[None]:
+    """Write our lines to a file of the job: Flower throws a server app's output away."""
+    handler = RotatingFileHandler(path, maxBytes=LARGEST_LOG, backupCount=1, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    LOG.addHandler(handler)
+    LOG.setLevel(logging.INFO)
     try:
-        if not named:
-            raise InputError("folder", named, "the job's folder, as -c 'folder=\"/srv/fleet\"'")
-        serve_job(grid, Path(named))
-    except FedpbcError as error:
-        LOG.error("fedpbc: %s", one_line(error))
-        raise
+        yield
+    finally:
+        LOG.removeHandler(handler)
+        handler.close()
 
 
 def serve_job(grid: Grid, path: Path) -> None:

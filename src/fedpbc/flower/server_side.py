@@ -18,6 +18,7 @@ from fedpbc.flower.control import clients_of_keys, register_keys
 from fedpbc.flower.launch import Launch, need_flower
 from fedpbc.flower.settings import FleetSettings, read_fleet
 from fedpbc.flower.supervise import Supervisor
+from fedpbc.flower.tail import Tail
 from fedpbc.runs.atomic import write_atomically
 
 __all__ = ["ServerSide", "free_port"]
@@ -64,6 +65,7 @@ class ServerSide:
         self.launch = Launch(self.folder / "flower", HERE, free_port(), certificates, insecure)
         # None: nobody has been told yet.
         self._keys: dict[bytes, int] | None = None
+        self._log = Tail(self.folder / "server.log")
         self._submitted = 0.0
         self._was_there = False
         self._failed_at: list[int] = []
@@ -121,6 +123,12 @@ class ServerSide:
 
     def tend(self) -> bool:
         """To be called every second or so; gives whether the job is done."""
+        done = self._tend()
+        for line in self._log.new_lines():
+            self.supervisor.say("server", line)
+        return done
+
+    def _tend(self) -> bool:
         if is_finished(self.folder, self.settings):
             return True
         if self.supervisor.deaths("door") >= MOST_FAILURES:
@@ -149,8 +157,8 @@ class ServerSide:
         at = rounds_done(self.folder)
         self._failed_at = [*[t for t in self._failed_at if t == at], at]
         if len(self._failed_at) >= MOST_FAILURES:
-            said = [line for line in self.supervisor.last_words("superexec") if "fedpbc" in line]
-            reason = folded(said[-1]) if said else "its output says why"
+            said = [*self._log.last, *map(bytes.decode, self._log.new_lines())]
+            reason = folded(said[-1]) if said else "it said nothing"
             raise FedpbcError(
                 f"the server app fails again and again in round {at}: {reason}; "
                 "when that is mended, the same command goes on"

@@ -59,7 +59,7 @@ class Supervisor:
 
     def __init__(self, say: Say) -> None:
         """Set up a supervisor of nothing; ``say`` takes a process's name and a line it wrote."""
-        self._say = say
+        self.say = say
         self._kept: dict[str, _Kept] = {}
         self._lock = threading.RLock()
         self._closed = threading.Event()
@@ -79,6 +79,7 @@ class Supervisor:
         with self._lock:
             if self._closed.is_set():
                 return
+            self.stop(name)
             kept = self._kept[name] = _Kept(command, environment)
             self._begin(name, kept)
 
@@ -103,7 +104,7 @@ class Supervisor:
     def _listen(self, name: str, kept: _Kept, stream: IO[bytes]) -> None:
         with stream:
             for line in stream:
-                self._say(name, line)
+                self.say(name, line)
                 kept.last_words = [*kept.last_words[-9:], line.decode(errors="replace").rstrip()]
 
     def _tell_guard(self, sign: str, session: int) -> None:
@@ -130,7 +131,7 @@ class Supervisor:
                 else min(2 * kept.delay, LONGEST_DELAY)
             )
             kept.due = now + kept.delay
-            self._say(name, f"{name} has ended ({code}); again in {kept.delay:.0f} s\n".encode())
+            self.say(name, f"{name} has ended ({code}); again in {kept.delay:.0f} s\n".encode())
             # What it started itself is of no more use, and may hold a port.
             end_sessions([session], patience=2.0)
             self._tell_guard("-", session)

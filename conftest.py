@@ -7,6 +7,7 @@ collect_ignore = (
     if find_spec("flwr")
     else [
         "src/fedpbc/flower/client_app.py",
+        "src/fedpbc/flower/post.py",
         "src/fedpbc/flower/records.py",
         "src/fedpbc/flower/server_app.py",
     ]

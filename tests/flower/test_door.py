@@ -36,7 +36,8 @@ class Inside(BaseHTTPRequestHandler):
             self.connection.shutdown(socket.SHUT_RDWR)
             self.close_connection = True
             return
-        self.send_response(int(self.headers.get("Want", 200)))
+        self.server.heads.append(dict(self.headers))
+        self.send_response(401 if self.path.endswith("refused") else 200)
         if self.path.endswith("chunks"):
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
@@ -53,7 +54,7 @@ class Inside(BaseHTTPRequestHandler):
 @contextmanager
 def superlink(certificates):
     server = ThreadingHTTPServer((HERE, 0), Inside)
-    server.daemon_threads, server.seen = True, []
+    server.daemon_threads, server.seen, server.heads = True, [], []
     if certificates is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificates / "server.crt", certificates / "server.key")
@@ -105,7 +106,7 @@ class Place:
     """A SuperLink, a door before it, and a device."""
 
     def __init__(
-        self, stack: ExitStack, folder, *, secure: bool = True, talks: bool = True
+        self, stack: ExitStack, folder, *, secure: bool = True, talks: bool = True, **limits
     ) -> None:
         certificates = folder / "certificates" if secure else None
         self.keys = folder / "keys"
@@ -116,7 +117,7 @@ class Place:
         self.inside = stack.enter_context(superlink(certificates if talks else None))
         self.door = Door(
             Address(HERE, self.inside.server_address[1]),
-            Limits(answer=1000, request=600),
+            Limits(answer=1000, request=600, **limits),
             certificates=certificates,
             keys=self.keys if secure else None,
         )
@@ -217,7 +218,7 @@ def test_a_key_that_is_added_is_known(place, caplog):
 
 
 def test_a_key_that_the_superlink_does_not_take_is_a_line(place, caplog):
-    assert place.ask(Want="401")[0] == 401
+    assert place.ask("/v1/fleet/refused")[0] == 401
     assert lines(caplog) == [
         f"client-7 ({HERE}) is turned away: its key, or its clock, is not accepted (status 401)"
     ]
@@ -283,6 +284,19 @@ def test_a_large_answer_in_small_pieces_is_turned_away(place, caplog):
         (b"POST /v1/fleet/a HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
         (b"POST /v1/fleet/a HTTP/1.1\r\nContent-Length : 1\r\n\r\na", 400),
         (b"POST /v1/fleet/a HTTP/1.1\r\nx: a\nContent-Length: 5\r\n\r\n", 400),
+        # What would be two lines, or two requests, to the SuperLink's own reader.
+        (b"POST /v1/fleet/x\nContent-Length:90\r\nConnection: keep-alive\r\n\r\n", 400),
+        (b"POST /v1/fleet/x\n\nPOST /v1/control/start-run HTTP/1.1\r\n\r\n", 400),
+        (b"POST /v1/fleet/x HTTP/1.1\r\nA: b\rContent-Length: 5\r\n\r\n", 400),
+        (b"POST /v1/fleet/x HTTP/1.1\r\nA: b\x00\r\n\r\n", 400),
+        (b"POST /v1/fleet/x HTTP/1.1\r\n folded: 5\r\n\r\n", 400),
+        (b"POST /v1/fleet/x HTTP/0.9\r\n\r\n", 404),
+        (b"POST /v1/fleet/x HTTP/1.0\r\n\r\n", 404),
+        (b"POST /v1/fleet/x\r\n\r\n", 400),
+        (b"POST /v1/fleet/x HTTP/1.1\r\nExpect: 100-continue\r\n\r\n", 400),
+        (b"POST /v1/fleet/x HTTP/1.1\r\nUpgrade: h2c\r\n\r\n", 400),
+        (b"POST /v1/fleet/x HTTP/1.1\r\nflwr-public-key: a\r\nFlwr-Public-Key: b\r\n\r\n", 400),
+        (b"POST /v1/fleet/x HTTP/1.1\r\nContent-Length: " + b"1" * 5000 + b"\r\n\r\n", 400),
         (b"nonsense\r\n\r\n", 400),
         (b"\xff\xfe\r\n\r\n", 400),
         (b"POST /" + b"a" * 20_000 + b" HTTP/1.1\r\n\r\n", 431),
@@ -298,6 +312,44 @@ def test_requests_that_could_be_read_in_two_ways(tmp_path, caplog, head, status)
             answer = raw.makefile("rb").readline()
         assert answer.startswith(f"HTTP/1.1 {status} ".encode())
         assert not place.inside.seen
+
+
+def test_the_superlink_gets_a_head_made_anew(place):
+    place.ask(**{"X-Forwarded-For": "10.0.0.1", "Cookie": "a", "flwr-timestamp": "now"})
+    [head] = place.inside.heads
+    assert {name.lower() for name in head} == {
+        "host",
+        "content-length",
+        "accept-encoding",
+        "flwr-public-key",
+        "flwr-timestamp",
+    }
+    assert head["host"] == "superlink"
+
+
+def test_what_did_not_come_in_does_not_count(place):
+    """A device whose link breaks sends again."""
+    assert place.ask("/v1/fleet/push-messages", bytes(100))[0] == 200
+    for _ in range(3):
+        assert place.ask("/v1/fleet/push-die", bytes(500))[0] == 502
+    assert place.ask("/v1/fleet/push-object", bytes(500))[0] == 200
+    assert place.ask("/v1/fleet/push-object", bytes(400))[0] == 200
+
+
+def test_connections_are_bounded(tmp_path, caplog):
+    with ExitStack() as stack:
+        place = Place(stack, tmp_path, connections=2)
+        idle = [socket.create_connection((HERE, place.port), timeout=20) for _ in range(2)]
+        for connection in idle:
+            stack.callback(connection.close)
+        until = time.monotonic() + 10
+        while True:
+            try:
+                place.ask()
+            except (OSError, http.client.HTTPException):
+                break
+            assert time.monotonic() < until
+        assert wait_for_line(caplog) == "everybody else is turned away: 2 connections are open"
 
 
 def test_without_keys_anybody_comes(tmp_path):

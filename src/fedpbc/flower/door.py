@@ -11,6 +11,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import re
+import resource
 import signal
 import ssl
 import sys
@@ -28,6 +30,23 @@ __all__ = ["Door", "Limits", "Turned", "known_keys"]
 LOG = logging.getLogger("fedpbc.flower")
 OPEN = "/v1/fleet/"
 """Where the SuperLink takes messages of devices."""
+REQUEST = re.compile(r"POST (/v1/fleet/[a-z]+(?:-[a-z]+)*) HTTP/1\.1")
+ASKED = re.compile(r"([A-Z]+) (\S+) HTTP/[0-9.]+")
+FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):(.*)")
+PASSED_ON = {
+    "content-type",
+    "accept",
+    "accept-encoding",
+    "user-agent",
+    "flwr-public-key",
+    "flwr-signature",
+    "flwr-timestamp",
+    "flwr-package-name",
+    "flwr-package-version",
+    "flwr-component-name",
+}
+MAY_REPEAT = {"set-cookie", "vary"}
+"""In the SuperLink's answers."""
 LARGEST_HEAD = 2**14
 DRAINED = 2**26
 """What is still read of a request that is refused, so that its sender reads why."""
@@ -52,17 +71,19 @@ class Limits:
     Attributes:
         answer: bytes of one answer, over all requests that bring it.
         request: bytes of one request.
+        connections: that are open at a time, of all devices together.
     """
 
     answer: int
     request: int = 2**25
+    connections: int = 5000
 
 
 @dataclass(frozen=True)
 class Head:
     """The head of a request or an answer: its first line, and fields by small letters."""
 
-    first: list[str]
+    first: str
     fields: dict[str, str]
     raw: bytes
 
@@ -79,26 +100,33 @@ class Head:
         except UnicodeDecodeError:
             raise Turned(400, "its request is not HTTP") from None
         fields: dict[str, str] = {}
-        for line in lines:
-            name, colon, value = line.partition(":")
-            key = name.lower()
-            if not colon or not name or name != name.strip() or "\n" in line or "\r" in line:
+        for line in (first, *lines):
+            # An end of line of another kind may be one to who reads it next.
+            if not line.isprintable():
                 raise Turned(400, "its request is not HTTP")
-            if key in fields and key in ("content-length", "transfer-encoding"):
-                raise Turned(400, "its request says twice how long it is")
-            fields[key] = value.strip()
-        if len(first.split(" ", 2)) < 2:
-            raise Turned(400, "its request is not HTTP")
-        return cls(first.split(" ", 2), fields, raw)
+        for line in lines:
+            match = FIELD.fullmatch(line)
+            if match is None:
+                raise Turned(400, "its request is not HTTP")
+            if match[1].lower() in fields and match[1].lower() not in MAY_REPEAT:
+                raise Turned(400, f"its request says {match[1][:30]!r} twice")
+            fields[match[1].lower()] = match[2].strip()
+        return cls(first, fields, raw)
 
     def length(self) -> int:
         """The length of the body."""
         if "transfer-encoding" in self.fields:
             raise Turned(411, "its request does not say how long it is")
         text = self.fields.get("content-length", "0")
-        if not (text.isascii() and text.isdigit()):
+        if not re.fullmatch("[0-9]{1,15}", text):
             raise Turned(400, f"the length of its request is {text[:20]!r}")
         return int(text)
+
+    def passed_on(self, path: str) -> bytes:
+        """The request as the SuperLink gets it: made anew, of what devices need."""
+        kept = [(name, value) for name, value in self.fields.items() if name in PASSED_ON]
+        lines = [f"POST {path} HTTP/1.1", "host: superlink", f"content-length: {self.length()}"]
+        return "\r\n".join([*lines, *(f"{n}: {v}" for n, v in kept), "", ""]).encode("ascii")
 
 
 def known_keys(folder: Path) -> dict[str, str]:
@@ -163,6 +191,10 @@ class Door:
 
     def arrived(self, transport: asyncio.Transport) -> None:
         """Serve a connection, in a task of its own."""
+        if len(self._tasks) >= self.limits.connections:
+            self.say("everybody else", f"{len(self._tasks):,} connections are open")
+            transport.abort()
+            return
         task = asyncio.get_running_loop().create_task(self._welcome(transport))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -208,16 +240,19 @@ class Door:
     ) -> None:
         """One request after the other, until either side has had enough."""
         inside: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        # Who has shown no key yet must be quick: places are few.
+        patience = HANDSHAKE_SECONDS
         try:
             while True:
                 who, left = peer, 0
                 try:
-                    request = await read_head(reader)
+                    request = await read_head(reader, patience)
                     if request is None:
                         return
                     left = request.length()
                     who = self._who(request, peer)
-                    self._check(request, left, who)
+                    path = self._check(request, left, who)
+                    patience = IDLE_SECONDS
                 except Turned as turned:
                     self.say(who, turned.reason)
                     await self._refuse(reader, writer, turned, left)
@@ -228,13 +263,15 @@ class Door:
                         inside = await asyncio.open_connection(
                             *where, ssl=self._inside, limit=2 * LARGEST_HEAD
                         )
-                    inside[1].write(request.raw)
+                    inside[1].write(request.passed_on(path))
                 except OSError as error:
                     self.say("the SuperLink", f"it cannot be reached: {one_line(error)}", "")
                     await self._refuse(reader, writer, Turned(503, "not now"), left)
                     return
                 await copy(reader, inside[1], left)
-                if not await self._pass_back(inside[0], writer, who):
+                status, goes_on = await self._pass_back(inside[0], writer, who)
+                self._count(who, path, left, status)
+                if not goes_on:
                     return
         finally:
             if inside is not None:
@@ -242,8 +279,8 @@ class Door:
 
     async def _pass_back(
         self, inside: asyncio.StreamReader, writer: asyncio.StreamWriter, who: str
-    ) -> bool:
-        """The SuperLink's answer; gives whether the connection goes on."""
+    ) -> tuple[int, bool]:
+        """The SuperLink's answer; gives its status, and whether the connection goes on."""
         try:
             answer = await read_head(inside)
         except (OSError, EOFError, Turned):
@@ -252,18 +289,18 @@ class Door:
             # It was ended in between; Flower's nodes ask again after these.
             writer.write(answer_of(Turned(502, "the server is being started again")))
             await writer.drain()
-            return False
-        status = answer.first[1]
-        if status in ("401", "403"):
+            return 502, False
+        status = int(answer.first.split(" ")[1])
+        if status in (401, 403):
             self.say(who, f"its key, or its clock, is not accepted (status {status})")
-        elif status.startswith("4"):
+        elif 400 <= status < 500:
             self.say(who, f"the SuperLink does not accept it (status {status})")
         writer.write(answer.raw)
         if "transfer-encoding" in answer.fields:
             await copy_chunks(inside, writer)
         else:
             await copy(inside, writer, answer.length())
-        return answer.fields.get("connection", "").lower() != "close"
+        return status, answer.fields.get("connection", "").lower() != "close"
 
     def _who(self, request: Head, peer: str) -> str:
         if self._keys is None:
@@ -274,23 +311,41 @@ class Door:
         name = self._known.get(key)
         return peer if name is None else f"{name} ({peer})"
 
-    def _check(self, request: Head, length: int, who: str) -> None:
-        method, path = request.first[:2]
-        if method != "POST" or not path.startswith(OPEN) or ".." in path or "%" in path:
-            raise Turned(404, f"it asked for {method[:10]} {path[:60]!r}, which is not for devices")
+    def _check(self, request: Head, length: int, who: str) -> str:
+        """Where the request goes, if it may."""
+        match = REQUEST.fullmatch(request.first)
+        if match is None:
+            asked = ASKED.fullmatch(request.first)
+            if asked is None:
+                raise Turned(400, "its request is not HTTP")
+            what = f"{asked[1][:10]} {asked[2][:60]!r}"
+            raise Turned(404, f"it asked for {what}, which is not for devices")
+        if {"expect", "upgrade"} & request.fields.keys():
+            raise Turned(400, "its request wants another protocol")
         key = request.fields.get("flwr-public-key", "")
         if self._keys is not None and key not in self._known:
             raise Turned(401, "its key is not known" if key else "it brings no key")
         if length > self.limits.request:
             right = f"at most {self.limits.request:,} are taken"
             raise Turned(413, f"it sends {length:,} bytes at once; {right}")
+        path = match[1]
         if path.startswith(OPEN + "push-"):
-            # An answer is announced by push-messages, and brought by any number of push-object.
-            before = 0 if path == OPEN + "push-messages" else self._sent.get(who, 0)
-            self._sent[who] = before + length
-            if self._sent[who] > self.limits.answer:
+            sent = self._sent_before(who, path) + length
+            if sent > self.limits.answer:
                 right = f"at most {self.limits.answer:,} are taken"
-                raise Turned(413, f"its answer has {self._sent[who]:,} bytes or more; {right}")
+                raise Turned(413, f"its answer has {sent:,} bytes or more; {right}")
+        return path
+
+    def _sent_before(self, who: str, path: str) -> int:
+        # An answer is announced by push-messages, and brought by any number of push-object.
+        return 0 if path == OPEN + "push-messages" else self._sent.get(who, 0)
+
+    def _count(self, who: str, path: str, length: int, status: int) -> None:
+        """What has come in of an answer. What did not is sent again, and counts then."""
+        if path.startswith(OPEN + "push-") and 200 <= status < 300:
+            if len(self._sent) > 100_000:
+                self._sent.clear()
+            self._sent[who] = self._sent_before(who, path) + length
 
     async def _refuse(
         self,
@@ -348,10 +403,10 @@ def handshake_failure(error: Exception) -> str:
     return f"it speaks no TLS ({reason or one_line(error) or 'it hung up'})"
 
 
-async def read_head(reader: asyncio.StreamReader) -> Head | None:
+async def read_head(reader: asyncio.StreamReader, patience: float = IDLE_SECONDS) -> Head | None:
     """The next head; None if the other side has ended."""
     try:
-        async with asyncio.timeout(IDLE_SECONDS):
+        async with asyncio.timeout(patience):
             raw = await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError:
         raise Turned(431, "the head of its request is too long") from None
@@ -399,6 +454,15 @@ def answer_of(turned: Turned) -> bytes:
     return head.encode() + f"Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
+def most_connections() -> int:
+    """As many as this process may have: each takes two files, here and to the SuperLink."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * Limits.connections + 100
+    files = wanted if most == resource.RLIM_INFINITY else min(most, wanted)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, most))
+    return max((files - 100) // 2, 10)
+
+
 async def keep(door: Door, listen: Address) -> None:
     """Serve until SIGTERM or Ctrl-C."""
     ended, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -422,7 +486,7 @@ def main() -> None:
     logging.basicConfig(stream=sys.stdout, format="%(asctime)s %(message)s", level=logging.INFO)
     door = Door(
         parse_address(given.superlink, "superlink"),
-        Limits(given.largest_answer),
+        Limits(given.largest_answer, connections=most_connections()),
         certificates=given.certificates,
         keys=given.keys,
     )

@@ -25,6 +25,7 @@ Value = str | int | float | bool
 DTYPES = ("float32", "float64", "float16")
 MARK = b"fpbc1\n"
 LARGEST_HEADER = 2**20
+LONGEST_WORDS, LONGEST_REASON = 2000, 300
 LARGEST = 2**32
 """Bytes of all vectors together that a reader takes, unless told otherwise."""
 
@@ -232,11 +233,22 @@ class Answer:
     def unpack(cls, parcel: Parcel) -> Answer:
         """From a parcel; a refusal is a ParcelError with its reason."""
         if parcel.kind == "refusal":
-            raise ParcelError(" ".join(parcel.text("reason").split())[:300])
+            raise ParcelError(folded(parcel.text("reason")))
         if parcel.kind != "answer" or "end" not in parcel.vectors:
             raise ParcelError(f"it is a parcel of kind {parcel.kind!r}, not an answer")
         own = parcel.text("job"), parcel.whole("round"), parcel.whole("client")
         return cls(*own, parcel.vectors["end"])
+
+
+def folded(text: str) -> str:
+    """On one line, and not too long: whose words it are may mean ill.
+
+    Example:
+        >>> folded("a\\n  b")
+        'a b'
+    """
+    plain = "".join(letter if letter.isprintable() else " " for letter in text[:LONGEST_WORDS])
+    return " ".join(plain.split())[:LONGEST_REASON]
 
 
 def refusal(reason: str) -> Parcel:

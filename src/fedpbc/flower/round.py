@@ -80,6 +80,10 @@ class RoundUnderWay:
         """A message went out."""
         self._asked[message] = node, client
 
+    def forget(self, message: str) -> None:
+        """A message was lost: its client may be asked again."""
+        self._asked.pop(message, None)
+
     def give_up(self, message: str) -> None:
         """No answer to this message will count."""
         if message in self._asked and (client := self._asked[message][1]) not in self.answers:

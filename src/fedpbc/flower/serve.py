@@ -18,7 +18,7 @@ from torch import Tensor
 from fedpbc.errors import InputError, Words
 from fedpbc.flower.folder import ServerFolder
 from fedpbc.flower.ledger import Ledger
-from fedpbc.flower.parcel import Parcel, ParcelError, Vector, Work
+from fedpbc.flower.parcel import Parcel, ParcelError, Vector, Work, folded
 from fedpbc.flower.round import Nodes, RoundUnderWay
 from fedpbc.flower.settings import FleetSection
 from fedpbc.models import Layout
@@ -33,12 +33,16 @@ LINKS_EVERY = 100
 
 @dataclass(frozen=True, eq=False)
 class Reply:
-    """What came back for a message: a parcel, or the reason why there is none."""
+    """What came back for a message: a parcel, or the reason why there is none.
+
+    ``lost``: it never arrived, as far as anybody knows, and may be sent again.
+    """
 
     message: str
     node: int
     parcel: Parcel | None
     error: str = ""
+    lost: bool = False
 
 
 class Post(Protocol):
@@ -213,11 +217,11 @@ class Server:
                 self._greeted[message] = node
 
     def _ask(self, under_way: RoundUnderWay, began: float) -> None:
-        """Send this round's work to every known client, reachable or not: one may come back."""
-        asked = under_way.asked
+        """Send this round's work to every known client; to one that is away, when it is back."""
+        asked, online = under_way.asked, set(self.post.nodes())
         for node, client in sorted(self.nodes.client_of.items(), key=lambda pair: pair[1]):
             left = began + self.fleet.round_seconds - self._now()
-            if client in asked or left <= 0:
+            if client in asked or node not in online or left <= 0:
                 continue
             message = self.post.send(node, self._work(client, began).pack(), left)
             if message is not None:
@@ -247,6 +251,11 @@ class Server:
         # Those of the round before, too: that they are late is worth a line.
         wanted += self._last.messages if self._last else []
         for reply in self.post.collect(wanted):
+            if reply.lost:
+                if under_way is not None:
+                    under_way.forget(reply.message)
+                self._greeted.pop(reply.message, None)
+                continue
             if reply.message in self._greeted:
                 self._meet(reply)
                 continue
@@ -263,7 +272,7 @@ class Server:
             if reason is not None:
                 client = self.nodes.client_of.get(reply.node)
                 who = "unknown" if client is None else f"client {client}"
-                LOG.warning("node %d (%s) is refused: %s", reply.node, who, reason)
+                LOG.warning("node %d (%s) is refused: %s", reply.node, who, folded(reason))
         self.folder.save_heard()
 
     def _meet(self, reply: Reply) -> None:
@@ -278,7 +287,7 @@ class Server:
         except ParcelError as error:
             reason = str(error)
         if reason is not None:
-            LOG.warning("node %d is refused: %s", reply.node, reason)
+            LOG.warning("node %d is refused: %s", reply.node, folded(reason))
         else:
             client = self.nodes.client_of[reply.node]
             self.folder.hear(client, reply.node)

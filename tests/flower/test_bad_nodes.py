@@ -122,7 +122,7 @@ def signed(key: ec.EllipticCurvePrivateKey, public: str) -> dict[str, str]:
         "flwr-public-key": public,
         "flwr-timestamp": at,
         "flwr-signature": b64encode(signature).decode(),
-        "Content-Type": "application/x-protobuf",
+        "Content-Type": "application/protobuf",
     }
 
 

@@ -14,7 +14,6 @@ def test_only_what_is_added_and_only_whole_lines(tmp_path):
         log.write(b"o\n")
         assert tail.new_lines() == [b"two\n"]
     assert list(tail.last) == ["one", "two"]
-    tail.close()
 
 
 def test_a_log_that_is_put_aside_is_read_to_its_end(tmp_path):
@@ -28,4 +27,3 @@ def test_a_log_that_is_put_aside_is_read_to_its_end(tmp_path):
     place.rename(tmp_path / "a.log.1")
     place.write_bytes(b"three\n")
     assert tail.new_lines() == [b"two\n", b"three\n"]
-    tail.close()

@@ -238,6 +238,7 @@ class Server:
             settings=self.sent,
             round_seconds=self.fleet.round_seconds,
             age=self._now() - began,
+            job_rounds=self.rounds,
             start=to_vector(segment.start),
             correction=None if correction is None else to_vector(correction),
         )

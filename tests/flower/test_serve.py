@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
+from commandline import fedpbc, refused
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.flower import folder as folder_module
 from fedpbc.flower.folder import ServerFolder
@@ -198,6 +199,33 @@ def test_a_folder_is_one_servers_and_one_jobs(tmp_path):
         pytest.raises(InputError, match="algorithm is fedavg"),
     ):
         make_server(task, "fedavg", folder, streets, rounds=1)
+
+
+@pytest.mark.parametrize(
+    ("kept", "named"),
+    [
+        (["rounds.jsonl"], "but rounds.jsonl of a job that ran there: .* delete that, too"),
+        (["finished.json"], "but finished.json of a job that ran there"),
+        (["rounds.jsonl", "finished.json"], "but rounds.jsonl and finished.json of .* those, too"),
+    ],
+    ids=str,
+)
+def test_what_is_left_of_a_job_is_not_taken_for_a_new_ones(tmp_path, kept, named):
+    folder = tmp_path / "server"
+    serve_fedau(tmp_path, rounds=2)
+    for path in folder.iterdir():
+        if path.name not in kept and path.is_file():
+            path.unlink()
+    before = {name: (folder / name).read_bytes() for name in kept}
+    with pytest.raises(FedpbcError, match=named):
+        serve_fedau(tmp_path, rounds=2)
+    assert {name: (folder / name).read_bytes() for name in kept} == before
+    assert not list(folder.glob("checkpoint-*"))
+    # The launcher starts nothing then.
+    assert "take a new folder" in refused(fedpbc("fleet", "server", folder))
+    for name in kept:
+        (folder / name).unlink()
+    serve_fedau(tmp_path, rounds=2)
 
 
 def serve_fedau(path, *, rounds, global_lr=1.0, **options):

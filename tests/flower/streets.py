@@ -98,8 +98,10 @@ class Streets:
         return self.clock
 
 
-def make_server(task, algorithm, folder: ServerFolder, streets: Streets, rounds: int) -> Server:
-    rule = make_algorithm(algorithm, task)
+def make_server(
+    task, algorithm, folder: ServerFolder, streets: Streets, rounds: int, global_lr: float = 1.0
+) -> Server:
+    rule = make_algorithm(algorithm, task, global_lr)
     return Server(
         Ledger(rule, task.training, folder.reports),
         folder,

@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from fedpbc.errors import FedpbcError
 from fedpbc.flower.local import Desk
 from fedpbc.flower.own import load_own
+from fedpbc.flower.parcel import Parcel
 from fedpbc.flower.settings import read_fleet, task_of_client
 from fedpbc.flower.trainer import Trainer
 
@@ -99,12 +100,17 @@ def make_grid(sockets, is_up):
 
 
 @pytest.fixture
-def fleet(tmp_path, monkeypatch):
-    """Gives a function that starts trainers and runs the server app."""
+def identity(monkeypatch):
+    """As Flower sets it up before an app may make messages."""
     from flwr.supercore.task_identity import TaskIdentity
 
     for name in ("_task_id", "_run_id", "_node_id"):
         monkeypatch.setattr(TaskIdentity, name, 1)
+
+
+@pytest.fixture
+def fleet(tmp_path, identity):
+    """Gives a function that starts trainers and runs the server app."""
     with ExitStack() as stack:
 
         def served(algorithm, is_up):
@@ -141,6 +147,40 @@ def test_the_apps_give_the_simulators_models(fleet, tmp_path, algorithm):
         named = load_file(tmp_path / "models" / f"{view}.safetensors")
         flat = torch.cat([named[name].reshape(-1) for name in task.layout.names])
         assert torch.equal(flat, expected[view])
+
+
+@pytest.mark.usefixtures("identity")
+@pytest.mark.parametrize("hours", [-5, 0, 5])
+@pytest.mark.parametrize(("age", "patience"), [(0.0, 60.0), (12.5, 47.5), (59.0, 3.0), (90.0, 3.0)])
+def test_how_long_a_trainer_is_waited_for_depends_on_no_clock(monkeypatch, hours, age, patience):
+    found, _ = asked_with(monkeypatch, {"kind": "work", "round_seconds": 60.0, "age": age}, hours)
+    assert found == [patience]
+
+
+@pytest.mark.usefixtures("identity")
+def test_work_that_does_not_say_how_long_it_lasts_is_refused(monkeypatch):
+    found, reply = asked_with(monkeypatch, {"kind": "work", "age": 1.0}, 0)
+    assert not found
+    assert reply.header["reason"] == "its round_seconds is None, not a number"
+
+
+def asked_with(monkeypatch, header, hours):
+    """The patience that a trainer is asked with on a device whose clock is so far ahead."""
+    from flwr.app import Context, Message, RecordDict
+
+    from fedpbc.flower import client_app
+    from fedpbc.flower.records import from_records, to_records
+
+    found = []
+    message = Message(to_records(Parcel(header)), 7, "train", ttl=60.0)
+    clock = client_app.time.time
+    monkeypatch.setattr(client_app.time, "time", lambda: clock() + 3600 * hours)
+    answered = Parcel({"kind": "answer"})
+    monkeypatch.setattr(
+        client_app, "ask", lambda path, parcel, patience: found.append(patience) or answered
+    )
+    context = Context(1, 7, {"trainer": "/s"}, RecordDict(), {})
+    return found, from_records(client_app.answer(message, context).content)
 
 
 def test_a_job_without_a_folder_is_one_line(capsys):

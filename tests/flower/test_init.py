@@ -242,6 +242,16 @@ def test_the_page_has_the_real_names(fleet):
     assert "\n\n\n" not in readme
 
 
+def test_page_and_docs_say_who_must_be_kept_off_the_server_machine(fleet):
+    docs = Path(__file__).parents[2] / "docs" / "deployment.md"
+    for page in (fleet / "README.md", docs):
+        security = page.read_text(encoding="utf-8").split("\n## Security\n")[1].split()
+        said = " ".join(security).lower()
+        assert "every local user of the server machine reaches" in said
+        assert "let no untrusted users on the server machine" in said
+        assert "the supernode's runtime port" in said
+
+
 def test_what_was_asked_is_kept_for_later(fleet):
     kept = tomllib.loads((fleet / "init.toml").read_text())
     assert kept == {

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import socket
 import stat
 import subprocess
@@ -10,6 +11,7 @@ import time
 import pytest
 
 from fedpbc.errors import FedpbcError, InputError
+from fedpbc.flower import local
 from fedpbc.flower.local import Desk, ask
 from fedpbc.flower.parcel import Parcel, Vector, write_parcel
 
@@ -60,6 +62,38 @@ def test_no_trainer_is_a_refusal(tmp_path):
     assert "no trainer answers" in str(ask(tmp_path / "s", Parcel({"kind": "x"})).header["reason"])
     with pytest.raises(InputError, match="bytes long"):
         Desk(tmp_path / ("s" * 120), echo)
+
+
+@pytest.mark.parametrize(("user", "is_asked"), [(4711, False), (0, True), (None, True)])
+def test_another_users_process_is_asked_nothing(tmp_path, monkeypatch, user, is_asked):
+    asked = []
+    monkeypatch.setattr(local, "peer_user", lambda connection: user)
+    monkeypatch.setattr(local.os, "getuid", lambda: 1000)
+    with Desk(tmp_path / "s", lambda parcel: asked.append(parcel) or parcel):
+        reply = ask(tmp_path / "s", Parcel({"kind": "x"}), patience=5)
+    assert bool(asked) == is_asked
+    if not is_asked:
+        assert reply.header["reason"] == f"it is user 4711 who answers at {tmp_path}/s, not 1000"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
+def test_who_listens_is_known(tmp_path):
+    code = f"""
+import os, socket
+desk = socket.socket(socket.AF_UNIX)
+desk.bind({str(tmp_path / "s")!r})
+os.setuid(1)
+desk.listen()
+print(flush=True)
+desk.accept()[0].recv(1)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as other:
+        try:
+            assert other.stdout.readline() == b"\n"
+            reason = ask(tmp_path / "s", Parcel({"kind": "x"})).header["reason"]
+        finally:
+            other.kill()
+    assert reason == f"it is user 1 who answers at {tmp_path}/s, not 0"
 
 
 def test_the_clients_side_imports_no_torch():

@@ -37,6 +37,7 @@ WORK = Work(
     settings='{"seed": 1}',
     round_seconds=60.0,
     age=0.25,
+    job_rounds=9,
     start=Vector.of(np.arange(3.0)),
 )
 
@@ -71,6 +72,8 @@ def test_work_arrives_as_it_was_sent():
         {"rounds": 2},
         {"first_round": -1, "rounds": 6},
         {"first_batch": -5},
+        {"job_rounds": 4},
+        {"job_rounds": None},
         {"round": "4"},
         {"client": 1.0},
         {"client": True},

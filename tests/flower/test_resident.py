@@ -43,6 +43,7 @@ def work(round, task):
         settings=SETTINGS.sent(),
         round_seconds=1000.0,
         age=0.0,
+        job_rounds=1000,
         start=to_vector(task.init()),
     )
 

@@ -10,10 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
+from commandline import fedpbc, refused
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.flower import folder as folder_module
 from fedpbc.flower.folder import ServerFolder
 from fedpbc.flower.parcel import Parcel
+from fedpbc.runs.checkpoint import load_state, save_state
 
 from .streets import (
     Killed,
@@ -197,6 +199,65 @@ def test_a_folder_is_one_servers_and_one_jobs(tmp_path):
         pytest.raises(InputError, match="algorithm is fedavg"),
     ):
         make_server(task, "fedavg", folder, streets, rounds=1)
+
+
+@pytest.mark.parametrize(
+    ("kept", "named"),
+    [
+        (["rounds.jsonl"], "but rounds.jsonl of a job that ran there: .* delete that, too"),
+        (["finished.json"], "but finished.json of a job that ran there"),
+        (["rounds.jsonl", "finished.json"], "but rounds.jsonl and finished.json of .* those, too"),
+    ],
+    ids=str,
+)
+def test_what_is_left_of_a_job_is_not_taken_for_a_new_ones(tmp_path, kept, named):
+    folder = tmp_path / "server"
+    serve_fedau(tmp_path, rounds=2)
+    for path in folder.iterdir():
+        if path.name not in kept and path.is_file():
+            path.unlink()
+    before = {name: (folder / name).read_bytes() for name in kept}
+    with pytest.raises(FedpbcError, match=named):
+        serve_fedau(tmp_path, rounds=2)
+    assert {name: (folder / name).read_bytes() for name in kept} == before
+    assert not list(folder.glob("checkpoint-*"))
+    # The launcher starts nothing then.
+    assert "take a new folder" in refused(fedpbc("fleet", "server", folder))
+    for name in kept:
+        (folder / name).unlink()
+    serve_fedau(tmp_path, rounds=2)
+
+
+def serve_fedau(path, *, rounds, global_lr=1.0, **options):
+    """Run a job to its end."""
+    task = small_task()
+    streets = Streets(make_trainers(task, path / "devices"), lambda i, t: "ok")
+    algorithm = {"name": "fedau", **options}
+    with ServerFolder(path / "server") as folder:
+        make_server(task, algorithm, folder, streets, rounds, global_lr).run()
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"cutoff": 7}, r"algorithm\.cutoff is 7, but .* begun with: 50$"),
+        ({"global_lr": 2.0}, r"train\.global_learning_rate is 2\.0, but .* begun with: 1\.0$"),
+    ],
+    ids=["option", "rate"],
+)
+def test_a_job_goes_on_with_the_rule_it_was_begun_with(tmp_path, changed, message):
+    serve_fedau(tmp_path, rounds=1)
+    with pytest.raises(InputError, match=message):
+        serve_fedau(tmp_path, rounds=2, **changed)
+    # More rounds are no other rule, and what is said need not have been said before.
+    serve_fedau(tmp_path, rounds=2, cutoff=50)
+    for path in (tmp_path / "server").glob("checkpoint-*"):
+        older = load_state(path)
+        del older["options"]
+        save_state(path, older)
+    with pytest.raises(InputError, match=message):
+        serve_fedau(tmp_path, rounds=3, **changed)
+    serve_fedau(tmp_path, rounds=3)
 
 
 def test_a_node_that_does_not_say_who_it_is_is_asked_again(tmp_path):

@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fedpbc.engine.segment import Segment
 from fedpbc.engine.serial import train
@@ -17,6 +19,7 @@ from fedpbc.flower.trainer import Trainer
 from .streets import ROUND, Killed, small_task
 
 TASK = small_task()
+T = 200
 
 
 def work(round, first_round, start=None, **rest):
@@ -33,6 +36,7 @@ def work(round, first_round, start=None, **rest):
             "settings": "{}",
             "round_seconds": ROUND,
             "age": 0.0,
+            "job_rounds": T,
             "start": to_vector(TASK.init() if start is None else start),
             **rest,
         }
@@ -139,14 +143,90 @@ def test_its_clock_goes_on_after_a_restart(tmp_path):
     assert third.progress.next_round == 3
 
 
-def test_a_clock_that_ran_ahead_of_the_server_spoils_nothing(tmp_path):
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_clock_that_ran_ahead_of_the_server_costs_no_more_than_what_it_trained(
+    tmp_path, trained, restarted
+):
     clock = Clock()
     trainer = make(tmp_path, now=clock)
-    answer(trainer, work(0, 0))
+    answer(trainer, work(9, 0))
     clock.now += 100 * ROUND
     for _ in range(5):
         assert trainer.tick()
-    assert torch.equal(answer(trainer, work(2, 0)), direct(0, 3))
+    if restarted:
+        trainer = make(tmp_path, now=clock)
+    del trained[:]
+    # Rounds 10 to 14 are done here, but the server is in round 11: it goes on from round 9.
+    assert torch.equal(answer(trainer, work(11, 0)), direct(0, 12))
+    assert trained == [2]
+    # From there on its clock is right again.
+    assert not trainer.tick()
+    assert torch.equal(answer(trainer, work(12, 0)), direct(0, 13))
+    assert trained == [2, 1]
+
+
+def test_after_the_jobs_last_round_there_is_nothing_to_train(tmp_path, trained):
+    clock = Clock()
+    trainer = make(tmp_path, now=clock)
+    answer(trainer, work(2, 0, job_rounds=5))
+    clock.now += 10**6 * ROUND
+    while trainer.tick():
+        assert trainer.progress.next_round <= 5
+    assert trained == [3, 1, 1]
+    assert not make(tmp_path, now=clock).tick()
+    # The job was given more rounds.
+    assert torch.equal(answer(trainer, work(5, 0, job_rounds=7)), direct(0, 6))
+    clock.now += 10**6 * ROUND
+    assert trainer.tick()
+    assert not trainer.tick()
+    assert trained == [3, 1, 1, 1, 1]
+
+
+def test_a_time_of_day_that_is_set_makes_no_rounds_pass(tmp_path, monkeypatch):
+    trainer = make(tmp_path)
+    answer(trainer, work(0, 0))
+    now = trainer_module.time.time
+    monkeypatch.setattr(trainer_module.time, "time", lambda: now() + 10**9)
+    assert not trainer.tick()
+    # Another process has nothing else to go by.
+    assert make(tmp_path).tick()
+
+
+EVENTS = st.one_of(
+    st.tuples(st.just("ask"), st.integers(0, 3)),
+    st.tuples(st.just("clock"), st.floats(-100 * ROUND, 100 * ROUND)),
+    st.tuples(st.just("replay"), st.integers(0, 20)),
+    st.sampled_from([("sync", 0), ("restart", 0)]),
+)
+
+
+@settings(max_examples=40)
+@given(st.lists(EVENTS, max_size=12))
+def test_whatever_clocks_and_messages_do_answers_are_the_simulators(tmp_path_factory, events):
+    place, clock, end = tmp_path_factory.mktemp("trainer"), Clock(), 8
+    trainer = make(place, now=clock)
+    round, first, start = 0, 0, TASK.init()
+    sent = []
+    for kind, number in events:
+        if kind == "ask":
+            # The server's rounds are its own: whatever the device's clock makes of them.
+            round = min(round + number, end - 1)
+            sent.append(
+                (work(round, first, start, job_rounds=end), direct(first, round - first + 1, start))
+            )
+        elif kind == "sync" and sent and round + 1 < end:
+            # Its last answer counted.
+            start = (sent[-1][1] + start) / 2
+            first = round = round + 1
+        elif kind == "restart":
+            trainer = make(place, now=clock)
+        elif kind == "clock":
+            clock.now += number
+            while trainer.tick():
+                assert trainer.progress.next_round <= end
+        if kind in ("ask", "replay") and sent:
+            wanted, expected = sent[-1 if kind == "ask" else number % len(sent)]
+            assert torch.equal(answer(trainer, wanted), expected)
 
 
 def test_a_lazy_trainer_and_one_of_an_algorithm_without_own_models_wait(tmp_path):

@@ -21,9 +21,11 @@ def server(
     insecure: Insecure = False,
 ) -> None:
     """Run a fleet's server until its job is done; the same command goes on where it was."""
+    from fedpbc.flower.folder import check_leftovers
     from fedpbc.flower.server_side import ServerSide
     from fedpbc.flower.supervise import Supervisor, to_output
 
+    check_leftovers(folder)
     ended = begin(folder)
     with Supervisor(to_output) as supervisor:
         side = ServerSide(folder, supervisor, insecure=insecure)

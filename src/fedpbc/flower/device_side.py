@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
-import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -18,6 +19,9 @@ from fedpbc.flower.server_side import free_port
 from fedpbc.flower.supervise import Supervisor
 
 __all__ = ["DeviceSide"]
+
+TEMPORARY = Path("/tmp")
+"""Where sockets are whose folder has a long name, and is nobody's but root's to rename."""
 
 
 class DeviceSide:
@@ -88,5 +92,34 @@ def socket_for(state: Path) -> Path:
     place = state / "trainer"
     if len(os.fsencode(place)) <= LONGEST_PATH:
         return place
-    name = sha256(os.fsencode(place)).hexdigest()[:16]
-    return Path(tempfile.gettempdir(), f"fedpbc-{os.getuid()}-{name}")
+    name = f"fedpbc-{sha256(os.fsencode(place)).hexdigest()[:16]}"
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    if runtime and is_private(Path(runtime)):
+        short = Path(runtime, name)
+        if len(os.fsencode(short)) <= LONGEST_PATH:
+            return short
+    return private_folder() / name
+
+
+def private_folder() -> Path:
+    """A folder with a short name, in which nobody else can put a socket before us."""
+    folder = TEMPORARY / f"fedpbc-{os.getuid()}"
+    with suppress(OSError):
+        folder.mkdir(mode=0o700)
+    if not is_private(folder):
+        right = (
+            "this user's own and closed to others (mode 700): remove it, or give the device's "
+            "folder a shorter name"
+        )
+        raise InputError("the socket's folder", str(folder), right)
+    return folder
+
+
+def is_private(folder: Path) -> bool:
+    """Whether it is a folder of this user's, and nobody else can enter it."""
+    try:
+        found = folder.lstat()
+    except OSError:
+        return False
+    is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+    return is_ours and not stat.S_IMODE(found.st_mode) & 0o077

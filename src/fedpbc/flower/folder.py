@@ -41,7 +41,7 @@ from fedpbc.runs.checkpoint import (
 )
 from fedpbc.runs.folder import locked_folder
 
-__all__ = ["ServerFolder", "link_intervals"]
+__all__ = ["ServerFolder", "check_leftovers", "link_intervals"]
 
 LOG = logging.getLogger("fedpbc.flower")
 
@@ -89,24 +89,23 @@ class ServerFolder:
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
-    def _checkpoints(self) -> list[Path]:
-        return [self.path / f"checkpoint-{k}.safetensors" for k in (0, 1)]
-
     def save(self, ledger: Ledger, rest: Mapping[str, Any]) -> None:
         """Write a checkpoint over the older of the two."""
         state = {**rest, "ledger": ledger.state()}
         turn = ledger.round % 2
-        save_state(self._checkpoints()[turn], state)
+        save_state(checkpoints_of(self.path)[turn], state)
         self._referred[turn] = state["ledger"]["reported"]
         self.reports.spare(self._referred.values())
 
     def load(self, ledger: Ledger | None) -> dict[str, Any] | None:
         """Put a ledger where the newest whole checkpoint was taken; gives the rest of its state.
 
-        None if there is no checkpoint; a FedpbcError if there are some, and none is whole.
+        None if there is no checkpoint; a FedpbcError if there are some, and none is whole, or if
+        only the checkpoints are missing.
         """
+        check_leftovers(self.path)
         found = {}
-        for turn, path in enumerate(self._checkpoints()):
+        for turn, path in enumerate(checkpoints_of(self.path)):
             if path.exists():
                 try:
                     peeked = peek_state(path)["ledger"]
@@ -200,6 +199,27 @@ class ServerFolder:
         # No digits that only rounding made.
         listed = (f"{i},{a:.12g},{b:.12g}\n" for i, a, b in found)
         write_atomically(self.path / "links.csv", head + "".join(listed))
+
+
+def checkpoints_of(folder: Path) -> list[Path]:
+    """Where a job's two checkpoints are."""
+    return [folder / f"checkpoint-{k}.safetensors" for k in (0, 1)]
+
+
+def check_leftovers(folder: Path) -> None:
+    """A FedpbcError if a job's checkpoints were deleted and its log was not.
+
+    A new job would count the old one's rounds as its own.
+    """
+    if any(path.exists() for path in checkpoints_of(folder)):
+        return
+    left = [name for name in ("rounds.jsonl", "finished.json") if (folder / name).exists()]
+    if left:
+        raise FedpbcError(
+            f"{folder} has no checkpoint, but {' and '.join(left)} of a job that ran there: "
+            "take a new folder, or delete "
+            f"{'that' if len(left) == 1 else 'those'}, too"
+        )
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -19,12 +19,13 @@ from fedpbc.algorithms.algorithm import Algorithm, Round, Update, mean
 from fedpbc.engine.engine import one_thread
 from fedpbc.engine.segment import Segment, all_finite
 from fedpbc.errors import DivergedError, FedpbcError
+from fedpbc.options import options_of
 from fedpbc.reports import Reports, ReportsInMemory
 from fedpbc.simulation import copied
 from fedpbc.tasks import LocalTraining
 from fedpbc.views import AVERAGED_WEIGHT, DEPLOYABLE, views_of
 
-__all__ = ["Closed", "Ledger"]
+__all__ = ["Closed", "Ledger", "options_in"]
 
 
 @dataclass(frozen=True)
@@ -164,3 +165,20 @@ class Ledger:
         self.reported.restore(rest.pop("reported"))
         self.algorithm.restore(rest.pop("algorithm"))
         vars(self).update(rest)
+
+
+def options_in(algorithm: Algorithm) -> dict[str, Any]:
+    """What the server's rule was told, by the names in ``fleet.toml``; clients are not.
+
+    Example:
+        >>> import torch
+        >>> from fedpbc.algorithms import FedAU, Fleet
+        >>> options_in(FedAU(Fleet(torch.zeros(1), clients=2), cutoff=9))
+        {'train.global_learning_rate': 1.0, 'algorithm.cutoff': 9}
+    """
+    found = {"train.global_learning_rate": algorithm.global_lr}
+    for name in options_of(type(algorithm).__init__):
+        if hasattr(algorithm, name):
+            found[f"algorithm.{name}"] = getattr(algorithm, name)
+    plain = bool | int | float | str
+    return {name: v if isinstance(v, plain) else str(v) for name, v in found.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -114,7 +115,8 @@ def check_socket(path: Path) -> None:
 def ask(path: Path, parcel: Parcel, patience: float = 0.0) -> Parcel:
     """The trainer's answer; a trainer that is not there, or dies, is asked again for a while.
 
-    Asking twice changes nothing: an answer is a function of the question.
+    Asking twice changes nothing: an answer is a function of the question. Another user's process
+    is asked nothing.
     """
     until = time.monotonic() + patience
     while True:
@@ -122,6 +124,8 @@ def ask(path: Path, parcel: Parcel, patience: float = 0.0) -> Parcel:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
                 connection.settimeout(max(patience, 1.0))
                 connection.connect(str(path))
+                if (user := peer_user(connection)) not in (None, 0, os.getuid()):
+                    return refusal(f"it is user {user} who answers at {path}, not {os.getuid()}")
                 with connection.makefile("rwb") as stream:
                     write_parcel(stream, parcel)
                     return read_parcel(stream)
@@ -129,3 +133,20 @@ def ask(path: Path, parcel: Parcel, patience: float = 0.0) -> Parcel:
             if time.monotonic() + 0.2 >= until:
                 return refusal(f"no trainer answers at {path}: {one_line(error)}")
         time.sleep(0.2)
+
+
+def peer_user(connection: socket.socket) -> int | None:
+    """The user at the other end; None where the system does not say.
+
+    Example:
+        >>> here, there = socket.socketpair()
+        >>> with here, there:
+        ...     peer_user(here) in (None, os.getuid())
+        True
+    """
+    if not hasattr(socket, "SO_PEERCRED"):
+        return None
+    # struct ucred: process, user, group; a user may be above 2^31.
+    size = struct.calcsize("iII")
+    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    return int(struct.unpack("iII", found)[1])

@@ -142,12 +142,13 @@ class Work:
         settings: how to train, as JSON; see settings.py.
         round_seconds: how long a round takes at most.
         age: seconds since this round began.
+        job_rounds: T; there is nothing to train after the job's last round.
         start: the model to start from.
         correction: added to every gradient.
 
     Example:
         >>> one = Vector.of(np.ones(1))
-        >>> work = Work("j", 4, 0, 2, 3, 10, 1.0, True, "{}", 60.0, 0.5, one)
+        >>> work = Work("j", 4, 0, 2, 3, 10, 1.0, True, "{}", 60.0, 0.5, 9, one)
         >>> Work.unpack(work.pack()).rounds
         3
     """
@@ -163,6 +164,7 @@ class Work:
     settings: str
     round_seconds: float
     age: float
+    job_rounds: int
     start: Vector
     correction: Vector | None = None
 
@@ -192,6 +194,7 @@ class Work:
             settings=parcel.text("settings"),
             round_seconds=parcel.number("round_seconds"),
             age=parcel.number("age"),
+            job_rounds=parcel.whole("job_rounds"),
             start=parcel.vectors["start"],
             correction=parcel.vectors.get("correction"),
         )
@@ -201,6 +204,8 @@ class Work:
                 f"its rounds make no sense: {work.rounds} from {work.first_round} "
                 f"for round {work.round}"
             )
+        if work.round >= work.job_rounds:
+            raise ParcelError(f"its round is {work.round}, and its job has {work.job_rounds}")
         return work
 
 

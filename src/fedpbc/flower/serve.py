@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedpbc.errors import InputError, Words
 from fedpbc.flower.folder import ServerFolder
-from fedpbc.flower.ledger import Ledger
+from fedpbc.flower.ledger import Ledger, options_in
 from fedpbc.flower.parcel import Parcel, ParcelError, Vector, Work, folded
 from fedpbc.flower.round import Nodes, RoundUnderWay
 from fedpbc.flower.settings import FleetSection
@@ -94,6 +94,8 @@ class Server:
         keyless = folder.has_nodes and folder.pinned() is None
         self.nodes = Nodes(ledger.algorithm.clients, rebind=keyless)
         self.job = uuid4().hex
+        # Before a checkpoint puts those in their places that the job was begun with.
+        self._options = options_in(ledger.algorithm)
         self._greeted: dict[str, int] = {}
         self._greeted_at: dict[int, float] = {}
         self._last: RoundUnderWay | None = None
@@ -108,9 +110,12 @@ class Server:
             self._save()
             return
         name = self.ledger.algorithm.name
+        # Older checkpoints do not say; they have put the options themselves in their places.
+        begun_with = state.get("options", options_in(self.ledger.algorithm))
         for what, was, is_now in (
             ("algorithm", state["algorithm"], name),
             ("settings", state["sent"], self.sent),
+            *((k, was, self._options.get(k)) for k, was in begun_with.items()),
         ):
             if was != is_now:
                 right = f"what the job in {self.folder.path} was begun with: {was}"
@@ -131,6 +136,7 @@ class Server:
                 "job": self.job,
                 "algorithm": self.ledger.algorithm.name,
                 "sent": self.sent,
+                "options": self._options,
                 "nodes": self.nodes.client_of,
                 "seconds": self._seconds,
             },
@@ -242,6 +248,7 @@ class Server:
             settings=self.sent,
             round_seconds=self.fleet.round_seconds,
             age=self._now() - began,
+            job_rounds=self.rounds,
             start=to_vector(segment.start),
             correction=None if correction is None else to_vector(correction),
         )

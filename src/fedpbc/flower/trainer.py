@@ -46,8 +46,12 @@ class Progress:
         done: how many of its rounds are done.
         model: the model after them.
         round: the last round that an answer was made for.
+        asked: how many rounds were done then.
+        asked_model: the model after them. The server may ask for fewer rounds than are done here:
+            it was down, or its rounds took longer than this device's clock believes.
         began: when that round began, on this device's clock.
         round_seconds: how long a round takes at most.
+        job_rounds: T, as far as is known.
     """
 
     job: str
@@ -57,8 +61,11 @@ class Progress:
     done: int
     model: Tensor
     round: int
+    asked: int
+    asked_model: Tensor
     began: float
     round_seconds: float
+    job_rounds: int
 
     def state(self) -> dict[str, Any]:
         """For the disk."""
@@ -69,8 +76,17 @@ class Progress:
         """From the disk."""
         return cls(**{**state, "segment": Segment(**state["segment"])})
 
-    def is_of(self, job: str, settings: str, segment: Segment) -> bool:
-        """Whether what is done here is a beginning of that work."""
+    def towards(self, job: str, settings: str, segment: Segment) -> Progress | None:
+        """What is done here of that work, or was when it was last asked for; None if nothing."""
+        if not self._is_of(job, settings, segment):
+            return None
+        if self.done <= segment.rounds:
+            return self
+        if self.asked <= segment.rounds:
+            return replace(self, done=self.asked, model=self.asked_model)
+        return None
+
+    def _is_of(self, job: str, settings: str, segment: Segment) -> bool:
         own, other = self.segment, segment
         return (
             (self.job, self.settings) == (job, settings)
@@ -78,7 +94,6 @@ class Progress:
             and (own.first_batch, own.scale) == (other.first_batch, other.scale)
             and same(own.start, other.start)
             and same(own.correction, other.correction)
-            and self.done <= segment.rounds
         )
 
     @property
@@ -92,6 +107,22 @@ def same(a: Tensor | None, b: Tensor | None) -> bool:
     if a is None or b is None:
         return a is b
     return a.dtype == b.dtype and a.shape == b.shape and bool((a == b).all())
+
+
+def steady_clock() -> Callable[[], float]:
+    """The time of day as it is now, and from then on without jumps.
+
+    A device may learn the time late, or anew: that makes no rounds pass.
+
+    Example:
+        >>> now = steady_clock()
+        >>> abs(now() - time.time()) < 1
+        True
+    """
+    # One that goes on while the device sleeps, where there is one.
+    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    ahead = time.time() - time.clock_gettime(clock)
+    return lambda: ahead + time.clock_gettime(clock)
 
 
 class Trainer:
@@ -113,7 +144,7 @@ class Trainer:
         make_task: Callable[[str], Task],
         *,
         lazy: bool = False,
-        now: Callable[[], float] = time.time,
+        now: Callable[[], float] | None = None,
     ) -> None:
         """Take up what an earlier process left, if there is anything.
 
@@ -122,10 +153,10 @@ class Trainer:
             folder: where its state is kept.
             make_task: makes the task from the server's settings.
             lazy: train only when asked, all rounds missed at once.
-            now: the device's clock, in seconds.
+            now: the device's clock, in seconds; None: a :func:`steady_clock`.
         """
         self.client, self.folder, self.lazy = client, folder, lazy
-        self._make_task, self._now = make_task, now
+        self._make_task, self._now = make_task, now or steady_clock()
         self._task: tuple[str, Task] | None = None
         self._lock = Lock()
         folder.mkdir(parents=True, exist_ok=True)
@@ -155,7 +186,9 @@ class Trainer:
         task = self._task_for(work.settings)
         segment = self._segment(work, task)
         progress = self.progress
-        if progress is None or not progress.is_of(work.job, work.settings, segment):
+        if progress is not None:
+            progress = progress.towards(work.job, work.settings, segment)
+        if progress is None:
             progress = Progress(
                 job=work.job,
                 settings=work.settings,
@@ -164,16 +197,23 @@ class Trainer:
                 done=0,
                 model=segment.start,
                 round=-1,
+                asked=0,
+                asked_model=segment.start,
                 began=0.0,
                 round_seconds=work.round_seconds,
+                job_rounds=work.job_rounds,
             )
         caught_up = progress.done
+        progress = self._trained(task, progress, segment.rounds)
         progress = replace(
-            self._trained(task, progress, segment.rounds),
+            progress,
             segment=segment,
             round=work.round,
+            asked=progress.done,
+            asked_model=progress.model,
             began=self._now() - work.age,
             round_seconds=work.round_seconds,
+            job_rounds=work.job_rounds,
         )
         # On disk before anything is sent.
         self._keep(progress)
@@ -184,11 +224,13 @@ class Trainer:
         """Train a round that passed without a message; gives whether there was one to train.
 
         A round is missed when its time is over: until then its message may come, with another
-        model to start from.
+        model to start from. After the job's last round there is none.
         """
         with self._lock:
             progress = self.progress
             if self.lazy or progress is None or not progress.everyone:
+                return False
+            if progress.next_round >= progress.job_rounds:
                 return False
             over = progress.began + (progress.next_round - progress.round + 1) * (
                 progress.round_seconds

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fedpbc.errors import FedpbcError, InputError, Words, one_line
 from fedpbc.flower.address import Address
-from fedpbc.flower.control import clients_of_keys, register_keys
+from fedpbc.flower.control import Control, clients_of_keys
 from fedpbc.flower.launch import Launch, need_flower
 from fedpbc.flower.settings import FleetSettings, read_fleet
 from fedpbc.flower.supervise import Supervisor
@@ -63,8 +63,10 @@ class ServerSide:
         x0, _ = self.settings.first_model()
         self._largest = x0.numel() * x0.element_size() + ROOM
         self.launch = Launch(self.folder / "flower", HERE, free_port(), certificates, insecure)
+        self._control = Control(self.launch)
         # None: nobody has been told yet.
         self._keys: dict[bytes, int] | None = None
+        self._complaint = ""
         self._log = Tail(self.folder / "server.log")
         self._submitted = 0.0
         self._was_there = False
@@ -76,7 +78,7 @@ class ServerSide:
         environment = self.launch.environment()
         database = self.launch.home / "superlink.db"
         self.supervisor.start("superlink", self.launch.superlink(database), environment)
-        self._register()
+        self._register(patience=60.0)
         self.supervisor.start("door", self._door(), environment)
         self.supervisor.start("superexec", self.launch.superexec(), environment)
         self._submit()
@@ -89,7 +91,7 @@ class ServerSide:
             own += ["--keys", str(self.folder / "keys")]
         return [sys.executable, "-m", "fedpbc.flower.door", *own]
 
-    def _register(self) -> None:
+    def _register(self, patience: float) -> None:
         """Let in who has a key here; also those that were added, or taken away, meanwhile."""
         pinned: dict[int, int] | None = None
         insecure = self.launch.insecure
@@ -98,10 +100,10 @@ class ServerSide:
             return
         if insecure:
             # Nobody is registered, but a job can be submitted only once the SuperLink is there.
-            wait_for(self.launch.port)
+            wait_for(self.launch.port, patience)
         else:
-            pinned = register_keys(self.launch, keys)
-            LOG.info("%d keys are registered", len(keys))
+            pinned = self._control.register(keys, patience)
+            LOG.info("%d keys are registered", len(pinned))
         self._keys = keys
         write_atomically(self.folder / "nodes.json", json.dumps({"pinned": pinned}))
 
@@ -148,10 +150,15 @@ class ServerSide:
 
     def _register_again(self) -> None:
         try:
-            self._register()
+            # There is more to tend to: if the SuperLink is away, it is asked again the next time.
+            self._register(patience=1.0)
         except FedpbcError as error:
             # A file that is wrong now was right before: those that were let in stay.
-            LOG.warning("keys are left as they were: %s", error)
+            if str(error) != self._complaint:
+                LOG.warning("keys are left as they were: %s", error)
+            self._complaint = str(error)
+        else:
+            self._complaint = ""
 
     def _count_failure(self) -> None:
         at = rounds_done(self.folder)
@@ -177,7 +184,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_for(port: int, patience: float = 60.0) -> None:
+def wait_for(port: int, patience: float) -> None:
     """Until something answers at a port of this machine."""
     until = time.monotonic() + patience
     while True:

@@ -11,6 +11,7 @@ pytest.importorskip("flwr", reason="needs the extra: pip install 'fedpbc[flower]
 from fedpbc.errors import InputError
 from fedpbc.flower.control import clients_of_keys
 from fedpbc.flower.keys import make_certificates, make_node_key
+from fedpbc.flower.known import known_keys
 from fedpbc.flower.server_side import ServerSide, is_finished, is_held
 from fedpbc.flower.settings import read_fleet
 
@@ -70,16 +71,14 @@ def test_a_certificate_that_ends_soon_is_a_line(folder, caplog):
 @pytest.mark.parametrize("name", ["client-2", "mine", "client-", "client--1"])
 def test_keys_say_whose_they_are(folder, name):
     make_node_key(folder / "keys", name)
-    with pytest.raises(
-        InputError, match=rf"keys is {name}\.pub in .*client-0\.pub to client-1\.pub"
-    ):
-        clients_of_keys(folder / "keys", clients=2)
+    with pytest.raises(InputError, match=rf"keys is {name}\.pub, .*client-0\.pub to client-1\.pub"):
+        clients_of_keys(known_keys(folder / "keys"), clients=2)
 
 
 def test_a_file_that_is_no_key_is_left_out(folder, caplog):
     (folder / "keys/client-0.pub").write_text("nonsense")
-    assert list(clients_of_keys(folder / "keys", clients=2).values()) == [1]
-    assert "client-0.pub is left out" in caplog.text
+    assert list(clients_of_keys(known_keys(folder / "keys"), clients=2).values()) == [1]
+    assert "client-0.pub: it is left out" in caplog.text
 
 
 def test_a_job_is_finished_when_it_has_all_its_rounds(folder):

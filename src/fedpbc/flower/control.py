@@ -9,12 +9,11 @@ import logging
 import re
 import time
 from base64 import b64decode
-from pathlib import Path
+from collections.abc import Mapping
 from textwrap import shorten
 from typing import Any
 
 from fedpbc.errors import FedpbcError, InputError, Words, one_line
-from fedpbc.flower.door import known_keys
 from fedpbc.flower.launch import Launch
 
 __all__ = ["Control", "clients_of_keys"]
@@ -23,17 +22,17 @@ LOG = logging.getLogger("fedpbc.flower")
 NAMED = re.compile(r"client-([0-9]+)")
 
 
-def clients_of_keys(folder: Path, clients: int) -> dict[bytes, int]:
+def clients_of_keys(known: Mapping[str, str], clients: int) -> dict[bytes, int]:
     """Which key is which client's, by the names of their files: ``client-3.pub``."""
     found: dict[bytes, int] = {}
-    for key, name in known_keys(folder).items():
+    for key, name in known.items():
         match = NAMED.fullmatch(name)
         if match is None or int(match[1]) >= clients:
             right = f"client-0.pub to client-{clients - 1}.pub"
-            raise InputError("keys", Words(f"{name}.pub in {folder}"), right)
+            raise InputError("keys", Words(f"{name}.pub"), right)
         found[b64decode(key)] = int(match[1])
     if not found:
-        raise InputError("keys", str(folder), "a folder with client-0.pub, …, or say --insecure")
+        raise InputError("keys", Words("empty"), "a folder with client-0.pub, …, or say --insecure")
     return found
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from fedpbc.errors import FedpbcError, InputError, Words, one_line
 from fedpbc.flower.address import Address
 from fedpbc.flower.control import Control, clients_of_keys
+from fedpbc.flower.known import KnownKeys
 from fedpbc.flower.launch import Launch, need_flower
 from fedpbc.flower.settings import FleetSettings, read_fleet
 from fedpbc.flower.supervise import Supervisor
@@ -57,9 +58,10 @@ class ServerSide:
         self.settings = read_fleet(folder / "fleet.toml")
         self.listen = self.settings.fleet.address if listen is None else listen
         certificates = None if insecure else self.folder / "certificates"
+        self._known = KnownKeys(self.folder / "keys")
         if certificates is not None:
             check_certificate(certificates)
-            clients_of_keys(self.folder / "keys", self.settings.clients)
+            clients_of_keys(self._known.now(), self.settings.clients)
         x0, _ = self.settings.first_model()
         self._largest = x0.numel() * x0.element_size() + ROOM
         self.launch = Launch(self.folder / "flower", HERE, free_port(), certificates, insecure)
@@ -95,7 +97,7 @@ class ServerSide:
         """Let in who has a key here; also those that were added, or taken away, meanwhile."""
         pinned: dict[int, int] | None = None
         insecure = self.launch.insecure
-        keys = {} if insecure else clients_of_keys(self.folder / "keys", self.settings.clients)
+        keys = {} if insecure else clients_of_keys(self._known.now(), self.settings.clients)
         if keys == self._keys:
             return
         if insecure:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
+from time import time
 
 import pytest
 
@@ -62,6 +64,25 @@ def test_a_file_that_cannot_be_read_shuts_nobody_out(folder, known, caplog, wron
         assert known.now() == now
         place.unlink()
         assert "client-1" not in known.now().values()
+
+
+def test_only_what_changed_is_read_again(folder, monkeypatch):
+    read = []
+    whole = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path.name) or whole(path))
+    known = KnownKeys(folder)
+    before = known.now()
+    # As long as a file is new it may be changed without looking different.
+    known.now()
+    assert sorted(read) == ["client-0.pub", "client-0.pub", "client-1.pub", "client-1.pub"]
+    monkeypatch.setattr("fedpbc.flower.known.time.time", lambda: time() + 2)
+    known.now()
+    read.clear()
+    assert known.now() == before
+    assert not read
+    make_node_key(folder, "client-1")
+    assert len(known.now().keys() - before.keys()) == 1
+    assert read == ["client-1.pub"]
 
 
 def test_a_file_that_never_was_right_is_left_out(folder, known, caplog):

@@ -249,7 +249,8 @@ class Door:
         if self._keys is None:
             return peer
         key = request.fields.get("flwr-public-key", "")
-        if key not in self._known and time.monotonic() - self._looked > 1:
+        # Also for a key that is known: its file may be gone.
+        if time.monotonic() - self._looked > 1:
             self._known, self._looked = self._keys.now(), time.monotonic()
         name = self._known.get(key)
         return peer if name is None else f"{name} ({peer})"

@@ -31,30 +31,41 @@ class KnownKeys:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._key_of: dict[str, str] = {}
+        # What the files looked like that need not be read again.
+        self._looks: dict[str, tuple[int, ...]] = {}
         self._said: dict[str, str] = {}
 
     def now(self) -> dict[str, str]:
-        """The keys, as they come in requests, with their files' names."""
+        """The keys, as they come in requests, with their files' names.
+
+        Only files that have changed are read: it may be asked for often.
+        """
         try:
             names = sorted(path.name for path in self._folder.iterdir() if path.suffix == ".pub")
         except OSError as error:
             if self._key_of:
                 self._say(self._folder.name, f"those that were known stay: {one_line(error)}")
         else:
+            self._said.pop(self._folder.name, None)
             read = {name: self._read(name) for name in names}
             self._key_of = {name: key for name, key in read.items() if key is not None}
+            self._looks = {name: self._looks[name] for name in names if name in self._looks}
         return {key: name.removesuffix(".pub") for name, key in self._key_of.items()}
 
     def _read(self, name: str) -> str | None:
-        before = self._key_of.get(name)
+        before, place = self._key_of.get(name), self._folder / name
         try:
-            content = (self._folder / name).read_bytes()
-            if not content:
-                age = time.time() - (self._folder / name).stat().st_mtime
-                if before is None or age > BEING_WRITTEN_SECONDS:
-                    self._say(name, "it is empty: nobody has its key")
-                    return None
+            status = place.stat()
+            looks = status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+            if before is not None and self._looks.get(name) == looks:
                 return before
+            self._looks.pop(name, None)
+            content = place.read_bytes()
+            if not content:
+                if before is not None and time.time() - status.st_mtime < BEING_WRITTEN_SECONDS:
+                    return before
+                self._say(name, "it is empty: nobody has its key")
+                return None
             key = parsed(content)
         except FileNotFoundError:
             return None
@@ -63,6 +74,9 @@ class KnownKeys:
             self._say(name, f"{kept}: {one_line(error)}")
             return before
         self._said.pop(name, None)
+        if time.time() - status.st_ctime > 1:
+            # Nobody has written to it since without changing its looks.
+            self._looks[name] = looks
         return key
 
     def _say(self, name: str, text: str) -> None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import fcntl
+import json
 
 import pytest
 
 pytest.importorskip("flwr", reason="needs the extra: pip install 'fedpbc[flower]'")
 
 from fedpbc.errors import InputError
-from fedpbc.flower.control import clients_of_keys
 from fedpbc.flower.keys import make_certificates, make_node_key
-from fedpbc.flower.known import known_keys
 from fedpbc.flower.server_side import ServerSide, is_finished, is_held
 from fedpbc.flower.settings import read_fleet
 
@@ -52,7 +51,8 @@ def test_it_refuses_to_start_without_tls(folder, name):
 def test_it_refuses_to_start_without_keys(folder):
     for path in (folder / "keys").iterdir():
         path.unlink()
-    with pytest.raises(InputError, match=r"client-0\.pub, …, or say --insecure"):
+    right = r"without a key, but should be client-0\.pub to client-1\.pub, or say --insecure"
+    with pytest.raises(InputError, match=right):
         ServerSide(folder, Never())
 
 
@@ -68,16 +68,42 @@ def test_a_certificate_that_ends_soon_is_a_line(folder, caplog):
     assert "expires in 9 days" in caplog.text
 
 
-@pytest.mark.parametrize("name", ["client-2", "mine", "client-", "client--1"])
-def test_keys_say_whose_they_are(folder, name):
+class Taking:
+    """A SuperLink that takes every key."""
+
+    def register(self, keys, patience):
+        return {100 + client: client for client in keys.values()}
+
+
+@pytest.fixture
+def running(folder):
+    side = ServerSide(folder, Never())
+    side._control = Taking()
+    side._register(patience=1.0)
+    assert pinned(folder) == {"100": 0, "101": 1}
+    return side
+
+
+def pinned(folder):
+    return json.loads((folder / "nodes.json").read_text())["pinned"]
+
+
+@pytest.mark.parametrize("name", ["client-2", "mine", "client-", "client--1", "client-01"])
+def test_a_key_too_many_does_not_keep_the_rest_from_being_taken_up(folder, running, caplog, name):
     make_node_key(folder / "keys", name)
-    with pytest.raises(InputError, match=rf"keys is {name}\.pub, .*client-0\.pub to client-1\.pub"):
-        clients_of_keys(known_keys(folder / "keys"), clients=2)
+    (folder / "keys/client-0.pub").unlink()
+    for _ in range(3):
+        running._register_again()
+    assert pinned(folder) == {"101": 1}
+    right = "the keys of this job are client-0.pub to client-1.pub"
+    assert caplog.messages == [f"{name}.pub is left out: {right}"]
+    # Nor does it keep a server from starting.
+    ServerSide(folder, Never())
 
 
 def test_a_file_that_is_no_key_is_left_out(folder, caplog):
     (folder / "keys/client-0.pub").write_text("nonsense")
-    assert list(clients_of_keys(known_keys(folder / "keys"), clients=2).values()) == [1]
+    ServerSide(folder, Never())
     assert "client-0.pub: it is left out" in caplog.text
 
 

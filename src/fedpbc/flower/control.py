@@ -13,26 +13,29 @@ from collections.abc import Mapping
 from textwrap import shorten
 from typing import Any
 
-from fedpbc.errors import FedpbcError, InputError, Words, one_line
+from fedpbc.errors import FedpbcError, one_line
 from fedpbc.flower.launch import Launch
 
 __all__ = ["Control", "clients_of_keys"]
 
 LOG = logging.getLogger("fedpbc.flower")
-NAMED = re.compile(r"client-([0-9]+)")
+NAMED = re.compile(r"client-(0|[1-9][0-9]*)")
 
 
 def clients_of_keys(known: Mapping[str, str], clients: int) -> dict[bytes, int]:
-    """Which key is which client's, by the names of their files: ``client-3.pub``."""
-    found: dict[bytes, int] = {}
+    """Which key is which client's, by the names of their files: ``client-3.pub``.
+
+    Others are left out: a key too many must not keep the rest from being taken up.
+
+    Example:
+        >>> clients_of_keys({"YQ==": "client-1", "Yg==": "client-2", "Yw==": "mine"}, clients=2)
+        {b'a': 1}
+    """
+    found = {}
     for key, name in known.items():
         match = NAMED.fullmatch(name)
-        if match is None or int(match[1]) >= clients:
-            right = f"client-0.pub to client-{clients - 1}.pub"
-            raise InputError("keys", Words(f"{name}.pub"), right)
-        found[b64decode(key)] = int(match[1])
-    if not found:
-        raise InputError("keys", Words("empty"), "a folder with client-0.pub, …, or say --insecure")
+        if match is not None and int(match[1]) < clients:
+            found[b64decode(key)] = int(match[1])
     return found
 
 

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from base64 import b64decode
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -59,9 +60,12 @@ class ServerSide:
         self.listen = self.settings.fleet.address if listen is None else listen
         certificates = None if insecure else self.folder / "certificates"
         self._known = KnownKeys(self.folder / "keys")
+        self._left_out: set[str] = set()
         if certificates is not None:
             check_certificate(certificates)
-            clients_of_keys(self._known.now(), self.settings.clients)
+            if not self._keys_now():
+                right = f"client-0.pub to {self._last_key}, or say --insecure"
+                raise InputError("keys", Words(f"{self.folder / 'keys'} without a key"), right)
         x0, _ = self.settings.first_model()
         self._largest = x0.numel() * x0.element_size() + ROOM
         self.launch = Launch(self.folder / "flower", HERE, free_port(), certificates, insecure)
@@ -97,7 +101,7 @@ class ServerSide:
         """Let in who has a key here; also those that were added, or taken away, meanwhile."""
         pinned: dict[int, int] | None = None
         insecure = self.launch.insecure
-        keys = {} if insecure else clients_of_keys(self._known.now(), self.settings.clients)
+        keys = {} if insecure else self._keys_now()
         if keys == self._keys:
             return
         if insecure:
@@ -108,6 +112,21 @@ class ServerSide:
             LOG.info("%d keys are registered", len(pinned))
         self._keys = keys
         write_atomically(self.folder / "nodes.json", json.dumps({"pinned": pinned}))
+
+    def _keys_now(self) -> dict[bytes, int]:
+        """Whose keys there are; files that are nobody's are each one warning."""
+        known = self._known.now()
+        keys = clients_of_keys(known, self.settings.clients)
+        nobodys = {name for key, name in known.items() if b64decode(key) not in keys}
+        for name in sorted(nobodys - self._left_out):
+            right = f"the keys of this job are client-0.pub to {self._last_key}"
+            LOG.warning("%s.pub is left out: %s", name, right)
+        self._left_out = nobodys
+        return keys
+
+    @property
+    def _last_key(self) -> str:
+        return f"client-{self.settings.clients - 1}.pub"
 
     def _submit(self) -> None:
         """Submit the job, or submit it again: it goes on where its folder says it was."""

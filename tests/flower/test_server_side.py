@@ -101,6 +101,19 @@ def test_a_key_too_many_does_not_keep_the_rest_from_being_taken_up(folder, runni
     ServerSide(folder, Never())
 
 
+def test_whose_key_is_deleted_is_shut_out_the_last_one_too(folder, running, caplog):
+    kept = (folder / "keys/client-1.pub").read_bytes()
+    for client, left in ((0, {"101": 1}), (1, {})):
+        (folder / f"keys/client-{client}.pub").unlink()
+        running._register_again()
+        # Not None: that would be a fleet without keys, which anybody may join.
+        assert pinned(folder) == left
+    assert not caplog.messages
+    (folder / "keys/client-1.pub").write_bytes(kept)
+    running._register_again()
+    assert pinned(folder) == {"101": 1}
+
+
 def test_a_file_that_is_no_key_is_left_out(folder, caplog):
     (folder / "keys/client-0.pub").write_text("nonsense")
     ServerSide(folder, Never())

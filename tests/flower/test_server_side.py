@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import json
+import time
 
 import pytest
 
 pytest.importorskip("flwr", reason="needs the extra: pip install 'fedpbc[flower]'")
 
-from fedpbc.errors import InputError
+from fedpbc.errors import FedpbcError, InputError
 from fedpbc.flower.keys import make_certificates, make_node_key
 from fedpbc.flower.server_side import ServerSide, is_finished, is_held
 from fedpbc.flower.settings import read_fleet
@@ -118,6 +119,75 @@ def test_a_file_that_is_no_key_is_left_out(folder, caplog):
     (folder / "keys/client-0.pub").write_text("nonsense")
     ServerSide(folder, Never())
     assert "client-0.pub: it is left out" in caplog.text
+
+
+class Dying:
+    """A supervisor whose door has died so often, and said this."""
+
+    def __init__(self, quick: int, said: str = "") -> None:
+        self._quick, self._said = quick, said
+
+    def quick_deaths(self, name):
+        assert name == "door"
+        return self._quick
+
+    def deaths(self, name):
+        return 99
+
+    def last_words(self, name):
+        return ["Traceback", "in this line", self._said]
+
+    def say(self, name, line):
+        raise AssertionError(line)
+
+    def run(self, command, environment, patience):
+        assert patience == 120.0
+        return False, "it was ended after 120 s"
+
+
+BIND = "OSError: [Errno 98] error while attempting to bind on address ('127.0.0.1', 18443): "
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        BIND + "address already in use",
+        BIND.replace("98", "13") + "permission denied",
+        "socket.gaierror: [Errno -2] Name or service not known",
+    ],
+)
+def test_a_door_that_cannot_listen_is_a_wrong_address(folder, said):
+    side = ServerSide(folder, Dying(5, said), insecure=True)
+    with pytest.raises(
+        InputError, match=r"listen is '127\.0\.0\.1:18443', but should be .*free"
+    ) as is_:
+        side.tend()
+    assert said in str(is_.value)
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["PermissionError: [Errno 13] Permission denied: 'server.key'", "MemoryError"],
+)
+def test_a_door_that_dies_of_something_else_is_quoted(folder, said):
+    side = ServerSide(folder, Dying(5, said), insecure=True)
+    with pytest.raises(FedpbcError, match="the door ends again and again: ") as is_:
+        side.tend()
+    assert said in str(is_.value)
+    assert "listen" not in str(is_.value)
+
+
+def test_a_door_that_died_now_and_then_is_no_matter(folder):
+    side = ServerSide(folder, Dying(4), insecure=True)
+    side._keys, side._submitted = {}, time.monotonic()
+    assert not side.tend()
+
+
+def test_a_job_that_is_not_handed_in_is_a_line(folder, caplog):
+    side = ServerSide(folder, Dying(0), insecure=True)
+    (folder / "flower").mkdir()
+    side._submit()
+    assert caplog.messages == ["the job cannot be submitted: it was ended after 120 s"]
 
 
 def test_a_job_is_finished_when_it_has_all_its_rounds(folder):

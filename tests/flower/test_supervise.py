@@ -247,3 +247,35 @@ def test_a_process_that_is_not_ours_is_no_error(monkeypatch):
 
     monkeypatch.setattr(sessions.os, "kill", forbidden)
     assert not end_sessions([os.getsid(0)], patience=0.1)
+
+
+def test_a_command_is_run_once(supervisor):
+    script = "import os, sys; print(os.environ['A'], flush=True); "
+    script += "print('two', file=sys.stderr); sys.exit({})"
+    for code in (0, 3):
+        ended = supervisor.run([PYTHON, "-c", script.format(code)], {"A": "one"}, patience=20.0)
+        assert ended == (code == 0, "one\ntwo\n")
+    went_well, said = supervisor.run(["no-such-command"], {}, patience=20.0)
+    assert not went_well
+    assert said == "no-such-command cannot be run: No such file or directory"
+
+
+def test_a_command_that_hangs_is_ended_with_all_that_it_started(supervisor):
+    began = time.monotonic()
+    script = "import os; print(os.getpid(), flush=True); " + PARENT + "time.sleep(600)"
+    went_well, said = supervisor.run([PYTHON, "-c", script], dict(os.environ), patience=1.0)
+    assert time.monotonic() - began < 10
+    assert not went_well
+    session, up, *late = said.split("\n")
+    assert (up, late) == ("up", ["", "it was ended after 1 s"])
+    assert not members([int(session)])
+
+
+def test_deaths_in_a_row_are_counted_apart(supervisor, monkeypatch):
+    supervisor.start("a", ["false"])
+    wait_for(lambda: supervisor.quick_deaths("a") >= 3)
+    # From now on every life is a long one.
+    monkeypatch.setattr(supervise, "STEADY_SECONDS", -1.0)
+    before = supervisor.deaths("a")
+    wait_for(lambda: supervisor.deaths("a") >= before + 2)
+    assert supervisor.quick_deaths("a") == 0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import fcntl
 import json
 import logging
+import re
 import socket
-import subprocess
 import sys
 import time
 from base64 import b64decode
@@ -31,6 +31,10 @@ BEGIN_SECONDS = 60.0
 """How long a server app may take to begin."""
 MOST_FAILURES = 5
 """How often it may fail in the same round."""
+SUBMIT_SECONDS = 120.0
+"""How long handing in the job may take."""
+NO_ADDRESS = re.compile(r"bind on a|gaierror|address already in use|assign requested address", re.I)
+"""What a door says that cannot listen where it should."""
 ROOM = 2**20
 """Bytes of an answer beside its model."""
 
@@ -130,19 +134,13 @@ class ServerSide:
 
     def _submit(self) -> None:
         """Submit the job, or submit it again: it goes on where its folder says it was."""
-        ended = subprocess.run(
-            self.launch.submit(self.folder),
-            env=self.launch.environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-        )
+        environment = self.launch.environment()
+        submit = self.launch.submit(self.folder)
+        went_well, said = self.supervisor.run(submit, environment, SUBMIT_SECONDS)
         self._submitted, self._was_there = time.monotonic(), False
-        if ended.returncode:
+        if not went_well:
             # The SuperLink may be on its way up again.
-            LOG.warning("the job cannot be submitted: %s", folded(ended.stdout + ended.stderr))
+            LOG.warning("the job cannot be submitted: %s", folded(said))
 
     def tend(self) -> bool:
         """To be called every second or so; gives whether the job is done."""
@@ -154,9 +152,8 @@ class ServerSide:
     def _tend(self) -> bool:
         if is_finished(self.folder, self.settings):
             return True
-        if self.supervisor.deaths("door") >= MOST_FAILURES:
-            said = folded(" ".join(self.supervisor.last_words("door")[-3:]))
-            raise InputError("listen", str(self.listen), f"an address that is free here ({said})")
+        if self.supervisor.quick_deaths("door") >= MOST_FAILURES:
+            raise self._shut(folded(" ".join(self.supervisor.last_words("door")[-3:])))
         self._register_again()
         if is_held(self.folder):
             self._was_there = True
@@ -168,6 +165,15 @@ class ServerSide:
             LOG.warning("the server app has ended; the job is submitted again")
             self._submit()
         return False
+
+    def _shut(self, said: str) -> FedpbcError:
+        if NO_ADDRESS.search(said):
+            right = f"an address that is free here ({said})"
+            return InputError("listen", str(self.listen), right)
+        said = said or "it said nothing"
+        return FedpbcError(
+            f"the door ends again and again: {said}; when that is mended, the same command goes on"
+        )
 
     def _register_again(self) -> None:
         try:

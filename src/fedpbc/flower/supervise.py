@@ -6,6 +6,7 @@ import logging
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -39,6 +40,7 @@ class _Kept:
     delay: float = FIRST_DELAY
     due: float = 0.0
     deaths: int = 0
+    quick_deaths: int = 0
     last_words: list[str] = field(default_factory=list)
     ending: int | None = None
     """The session of the one that has ended, while others are left in it."""
@@ -176,6 +178,7 @@ class Supervisor:
         kept.delay = FIRST_DELAY if steady else min(2 * kept.delay, LONGEST_DELAY)
         kept.due = time.monotonic() + kept.delay
         kept.deaths += 1
+        kept.quick_deaths = 0 if steady else kept.quick_deaths + 1
         # What it started itself is of no more use, and may hold a port.
         kept.process, kept.ending = None, process.pid
         how = f"{name} has ended ({process.returncode}); again in {kept.delay:.0f} s\n"
@@ -187,6 +190,43 @@ class Supervisor:
         else:
             # The guard tries once more, at the end.
             self.say(name, f"{name}: a process of session {session} cannot be ended\n".encode())
+
+    def run(
+        self, command: Sequence[str], environment: Mapping[str, str], patience: float
+    ) -> tuple[bool, str]:
+        """Run a command to its end, once; gives whether it went well in time, and what it said."""
+        try:
+            # Not into a pipe: what it starts may hold that open for longer than it lives.
+            with tempfile.TemporaryFile() as output:
+                process = subprocess.Popen(
+                    list(command),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env=dict(environment),
+                    start_new_session=True,
+                )
+                in_time = self._wait_for(process, Path(command[0]).name, patience)
+                output.seek(0)
+                said = output.read().decode(errors="replace")
+        except OSError as error:
+            return False, f"{command[0]} cannot be run: {error.strerror}"
+        if not in_time:
+            said += f"\nit was ended after {patience:g} s"
+        return in_time and process.returncode == 0, said
+
+    def _wait_for(self, process: subprocess.Popen[bytes], name: str, patience: float) -> bool:
+        """Until its end, or the end of patience, which is its end, too; gives if it was in time."""
+        self._tell_guard("+", process.pid)
+        try:
+            process.wait(timeout=patience)
+        except subprocess.TimeoutExpired:
+            return False
+        finally:
+            self._end_session(name, process.pid)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=1.0)
+        return True
 
     def stop(self, name: str) -> None:
         """End one, for good."""
@@ -207,6 +247,11 @@ class Supervisor:
         """How often it has ended by itself."""
         with self._lock:
             return self._kept[name].deaths if name in self._kept else 0
+
+    def quick_deaths(self, name: str) -> int:
+        """How often in a row it has ended soon after its start."""
+        with self._lock:
+            return self._kept[name].quick_deaths if name in self._kept else 0
 
     def last_words(self, name: str) -> list[str]:
         """The last lines of its output."""

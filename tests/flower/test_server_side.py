@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import fcntl
 import json
+import shutil
 import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("flwr", reason="needs the extra: pip install 'fedpbc[flower]'")
+
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.flower.keys import make_certificates, make_node_key
@@ -67,6 +77,68 @@ def test_a_certificate_that_ends_soon_is_a_line(folder, caplog):
     make_certificates(folder / "certificates", ["127.0.0.1"], days=10)
     ServerSide(folder, Never())
     assert "expires in 9 days" in caplog.text
+
+
+def test_it_warns_daily_while_it_runs(folder, caplog, monkeypatch):
+    make_certificates(folder / "certificates", ["127.0.0.1"], days=40)
+    side = ServerSide(folder, Dying(0))
+    side._keys, side._submitted = side._keys_now(), time.monotonic()
+    day = 0.0
+
+    class Later(datetime):
+        @classmethod
+        def now(cls, tz=UTC):
+            return datetime.now(tz) + timedelta(days=day)
+
+    monkeypatch.setattr("fedpbc.flower.server_side.datetime", Later)
+    found = {}
+    for half in range(84):
+        day = half / 2
+        caplog.clear()
+        assert not side.tend()
+        if caplog.messages:
+            [found[day]] = caplog.messages
+    what = "the server's certificate {}: 'fedpbc fleet renew' makes a new one; "
+    # The 40 days began a moment ago.
+    assert list(found) == [10.0 + k for k in range(32)]
+    assert found[10.0].startswith(what.format("expires in 29 days"))
+    assert found[39.0].startswith(what.format("expires in 0 days"))
+    assert found[41.0].startswith(what.format("has expired"))
+
+
+def test_the_key_must_be_that_of_the_certificate(folder, tmp_path):
+    place = folder / "certificates/server.key"
+    make_certificates(tmp_path / "other", ["127.0.0.1"])
+    shutil.copy(tmp_path / "other/server.key", place)
+    right = r"server\.key, but should be the key of server\.crt, .*KEY_VALUES_MISMATCH"
+    with pytest.raises(InputError, match=right):
+        ServerSide(folder, Never())
+    place.write_text("nonsense")
+    with pytest.raises(InputError, match=r"should be the key of server\.crt"):
+        ServerSide(folder, Never())
+
+
+def test_a_key_with_a_password_asks_nobody(folder):
+    place = folder / "certificates/server.key"
+    key = load_pem_private_key(place.read_bytes(), None)
+    locked = BestAvailableEncryption(b"secret")
+    place.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, locked))
+    with pytest.raises(InputError, match=r"the key of server\.crt, without a password"):
+        ServerSide(folder, Never())
+
+
+@pytest.mark.parametrize("name", ["ca.crt", "server.crt", "server.key"])
+def test_a_secret_that_this_user_may_not_read_is_said(folder, monkeypatch, name):
+    whole = Path.read_bytes
+
+    def read(path):
+        if path.name == name:
+            raise PermissionError(13, "Permission denied", str(path))
+        return whole(path)
+
+    monkeypatch.setattr(Path, "read_bytes", read)
+    with pytest.raises(InputError, match=rf"should be readable \(PermissionError: .*{name}"):
+        ServerSide(folder, Never())
 
 
 class Taking:

@@ -10,11 +10,12 @@ import socket
 import sys
 import time
 from base64 import b64decode
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from fedpbc.errors import FedpbcError, InputError, Words, one_line
 from fedpbc.flower.address import Address
+from fedpbc.flower.certificate import check_certificate
 from fedpbc.flower.control import Control, clients_of_keys
 from fedpbc.flower.known import KnownKeys
 from fedpbc.flower.launch import Launch, need_flower
@@ -65,8 +66,11 @@ class ServerSide:
         certificates = None if insecure else self.folder / "certificates"
         self._known = KnownKeys(self.folder / "keys")
         self._left_out: set[str] = set()
+        self._ends: datetime | None = None
+        self._warned = datetime.min.replace(tzinfo=UTC)
         if certificates is not None:
-            check_certificate(certificates)
+            self._ends = check_certificate(certificates)
+            self._warn_of_end()
             if not self._keys_now():
                 right = f"client-0.pub to {self._last_key}, or say --insecure"
                 raise InputError("keys", Words(f"{self.folder / 'keys'} without a key"), right)
@@ -149,7 +153,20 @@ class ServerSide:
             self.supervisor.say("server", line)
         return done
 
+    def _warn_of_end(self) -> None:
+        """A line a day while the certificate that is in use ends soon."""
+        now = datetime.now(UTC)
+        if self._ends is None or now - self._warned < timedelta(days=1):
+            return
+        left = self._ends - now
+        if left < timedelta(days=30):
+            when = f"expires in {left.days} days" if left > timedelta(0) else "has expired"
+            does = "'fedpbc fleet renew' makes a new one; restart the server then"
+            LOG.warning("the server's certificate %s: %s", when, does)
+            self._warned = now
+
     def _tend(self) -> bool:
+        self._warn_of_end()
         if is_finished(self.folder, self.settings):
             return True
         if self.supervisor.quick_deaths("door") >= MOST_FAILURES:
@@ -251,23 +268,3 @@ def rounds_done(folder: Path) -> int:
         return (folder / "rounds.jsonl").read_bytes().count(b"\n")
     except OSError:
         return 0
-
-
-def check_certificate(folder: Path) -> None:
-    """An InputError if the server's certificate is missing, or is of no more use."""
-    for name in ("ca.crt", "server.crt", "server.key"):
-        if not (folder / name).is_file():
-            right = "a folder with ca.crt, server.crt and server.key, or say --insecure"
-            raise InputError("certificates", str(folder), right)
-    from cryptography import x509
-
-    try:
-        certificate = x509.load_pem_x509_certificate((folder / "server.crt").read_bytes())
-    except ValueError as error:
-        raise InputError("certificates", str(folder), f"readable ({one_line(error)})") from None
-    left = certificate.not_valid_after_utc - datetime.now(UTC)
-    if left.total_seconds() < 0:
-        ended = f"expired on {certificate.not_valid_after_utc:%Y-%m-%d}"
-        raise InputError("certificates", Words(ended), "renewed: 'fedpbc fleet renew' does it")
-    if left.days < 30:
-        LOG.warning("the server's certificate expires in %d days", left.days)

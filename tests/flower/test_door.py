@@ -217,6 +217,20 @@ def test_a_key_that_is_added_is_known(place, caplog):
     assert place.ask(**{"flwr-public-key": new}) == (200, b"hello")
 
 
+def test_a_key_that_is_taken_away_is_turned_away_also_on_an_open_connection(place, caplog):
+    connection = place.connection()
+    found = []
+    for path in ("/v1/fleet/a", "/v1/fleet/b"):
+        connection.request("POST", path, b"hello", {"flwr-public-key": place.key})
+        answer = connection.getresponse()
+        found.append((answer.status, answer.read()))
+        (place.keys / "client-7.pub").unlink(missing_ok=True)
+        time.sleep(1.1)
+    connection.close()
+    assert found == [(200, b"hello"), (401, b"its key is not known")]
+    assert [path for path, _ in place.inside.seen] == ["/v1/fleet/a"]
+
+
 def test_a_key_that_the_superlink_does_not_take_is_a_line(place, caplog):
     assert place.ask("/v1/fleet/refused")[0] == 401
     assert lines(caplog) == [

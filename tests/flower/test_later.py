@@ -42,7 +42,9 @@ def test_one_more_device(fleet):
     before = content(fleet)
     said = ran("fleet", "add", ".").out
     assert "from the next job on" in said
-    assert "server/keys/client-2.pub to the server's folder" in said
+    assert said.endswith("next: ./server as the server's folder of the next job, a new one\n")
+    # A server with a job under way has no use for it.
+    assert "client-2.pub" not in said
     device = {name.removeprefix("device-1/") for name in before if name.startswith("device-1/")}
     assert changed(fleet, before) == {
         "README.md",
@@ -65,7 +67,8 @@ def test_one_more_device(fleet):
 def test_a_lost_key_is_replaced_and_the_rest_of_the_folder_stays(fleet):
     (fleet / "device-1/device.toml").write_text('client = 1\nserver = "fleet.example.org:1"\n')
     before = content(fleet)
-    ran("fleet", "add", ".", "--replace", 1)
+    said = ran("fleet", "add", ".", "--replace", 1).out
+    assert "next: server/keys/client-1.pub to the server's folder 'keys'" in said
     assert changed(fleet, before) == {"device-1/node.key", "server/keys/client-1.pub"}
     assert stat.S_IMODE((fleet / "device-1/node.key").stat().st_mode) == 0o600
     assert (fleet / "server/keys/client-1.pub").read_text().endswith(" client-1\n")
@@ -101,6 +104,17 @@ def test_a_wrong_addition_changes_nothing(fleet, tmp_path):
     before = content(fleet)
     assert refused(fedpbc("fleet", "add", ".")) == "server/app.py is missing"
     assert content(fleet) == before
+
+
+@pytest.mark.parametrize("written", ["rounds.jsonl", "checkpoint-1.safetensors"])
+def test_a_job_that_has_begun_keeps_its_clients(fleet, written):
+    (fleet / "server" / written).touch()
+    before = content(fleet)
+    line = refused(fedpbc("fleet", "add", "."))
+    assert line.startswith("a job has begun in ./server, and keeps its 2 clients: when it is done,")
+    assert content(fleet) == before
+    # A new key is another matter.
+    ran("fleet", "add", ".", "--replace", 1)
 
 
 def test_a_number_of_clients_that_cannot_be_changed_is_said_before_anything_is(fleet):

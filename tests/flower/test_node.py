@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import ssl
+from importlib import import_module
 from itertools import islice
 
 import pytest
 
-from fedpbc.flower.node import mended, patient
+from fedpbc.flower.node import exit_code, main, mended, patient
 
 httpx = pytest.importorskip("httpx", reason="needs the extra: pip install 'fedpbc[flower]'")
 
@@ -54,3 +55,48 @@ def test_flower_itself_is_mended():
     waits = list(islice(ours.wait_gen_factory(), 20))
     assert waits[0] <= 1
     assert max(waits) == 3
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "said"),
+    [
+        (SystemExit(305), 305, ""),
+        (SystemExit(), 0, ""),
+        (SystemExit("no such key"), 1, "no such key\n"),
+        (ValueError("no such key"), 1, "ValueError: no such key\n"),
+        (KeyboardInterrupt(), 1, "KeyboardInterrupt\n"),
+        (None, 1, ""),
+    ],
+)
+def test_its_end_is_an_end_and_says_why(capsys, end, code, said):
+    def run():
+        if end is not None:
+            raise end
+
+    assert exit_code(run) == code
+    err = capsys.readouterr().err
+    assert err.endswith(said)
+    assert ("Traceback" in err) == isinstance(end, (ValueError, KeyboardInterrupt))
+    if not said:
+        assert not err
+
+
+def test_the_process_itself_ends_with_its_reason(monkeypatch, capsys):
+    pytest.importorskip("flwr")
+    from flwr.supernode import fleet_http_connection
+
+    # A function of the same name hides the module.
+    theirs = import_module("flwr.supernode.cli.flower_supernode")
+
+    def broken():
+        raise RuntimeError("out of order")
+
+    ended = []
+    # Put back afterwards.
+    kept = fleet_http_connection.make_simple_http_retry_invoker
+    monkeypatch.setattr(fleet_http_connection, "make_simple_http_retry_invoker", kept)
+    monkeypatch.setattr(theirs, "flower_supernode", broken)
+    monkeypatch.setattr("fedpbc.flower.node.os._exit", ended.append)
+    main()
+    assert ended == [1]
+    assert "RuntimeError: out of order" in capsys.readouterr().err

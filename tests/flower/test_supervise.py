@@ -11,8 +11,8 @@ import time
 import pytest
 
 from fedpbc.errors import FedpbcError
-from fedpbc.flower import supervise
-from fedpbc.flower.sessions import members
+from fedpbc.flower import sessions, supervise
+from fedpbc.flower.sessions import end_sessions, members
 from fedpbc.flower.supervise import Supervisor, to_files
 
 PYTHON = sys.executable
@@ -30,6 +30,7 @@ def wait_for(condition, seconds: float = 20.0) -> None:
 @pytest.fixture
 def quick(monkeypatch):
     monkeypatch.setattr(supervise, "FIRST_DELAY", 0.05)
+    monkeypatch.setattr(supervise, "LONGEST_DELAY", 0.2)
 
 
 @pytest.fixture
@@ -132,3 +133,149 @@ def test_output_goes_to_files(tmp_path):
         )
         wait_for(lambda: supervisor.last_words("a") == ["1", "2"])
     assert (tmp_path / "logs/a.log").read_text() == "1\n2\n"
+
+
+def test_what_cannot_be_started_for_a_while_is_started_later(supervisor, said, monkeypatch):
+    """EAGAIN, say: the others are looked after meanwhile."""
+    fork, left = subprocess.Popen, [3]
+
+    def full(command, **options):
+        if command[0] == PYTHON and left[0]:
+            left[0] -= 1
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        return fork(command, **options)
+
+    supervisor.start("first", [PYTHON, "-c", "print('up', flush=True); raise SystemExit(3)"])
+    supervisor.start("other", ["false"])
+    monkeypatch.setattr(subprocess, "Popen", full)
+    wait_for(lambda: said.count(("first", b"up\n")) >= 2)
+    assert left == [0]
+    line = f"first: {PYTHON} cannot be started: Resource temporarily unavailable; again in a while"
+    assert ("first", line.encode() + b"\n") in said
+    before = supervisor.deaths("other")
+    wait_for(lambda: supervisor.deaths("other") > before)
+
+
+def test_a_command_that_never_started_is_not_tried_again(supervisor, said):
+    with pytest.raises(FedpbcError, match="cannot be started"):
+        supervisor.start("none", ["no-such-command"])
+    time.sleep(0.4)
+    assert not said
+    supervisor.start("one", ["echo", "here"])
+    wait_for(lambda: said.count(("one", b"here\n")) >= 2)
+
+
+def test_whatever_goes_wrong_with_one_the_others_are_looked_after(supervisor, said, monkeypatch):
+    def ill(sessions, patience=10.0):
+        if bad in sessions and "mended" not in said:
+            raise PermissionError(1, "Operation not permitted")
+        return end_sessions(sessions, patience)
+
+    supervisor.start("bad", [PYTHON, "-c", "import time; time.sleep(600)"])
+    bad = supervisor.process("bad")
+    monkeypatch.setattr(supervise, "end_sessions", ill)
+    supervisor.start("other", ["false"])
+    os.kill(bad, signal.SIGKILL)
+    wait_for(lambda: sum(name == "bad" and b"not permitted" in line for name, line in said) >= 2)
+    before = supervisor.deaths("other")
+    wait_for(lambda: supervisor.deaths("other") > before)
+    assert supervisor.process("bad") is None
+    said.append("mended")
+    wait_for(lambda: supervisor.process("bad") is not None)
+    assert supervisor.deaths("bad") == 1
+
+
+def test_words_that_cannot_be_passed_on_break_nothing(quick):
+    """A full disk: neither does supervision end, nor does a process get a broken pipe."""
+    told = []
+
+    def full(name, line):
+        told.append(line)
+        raise OSError(28, "No space left on device")
+
+    script = "import sys\nfor k in range(3): print(k, flush=True)\nsys.exit(7)"
+    with Supervisor(full) as supervisor:
+        supervisor.start("a", [PYTHON, "-c", script])
+        wait_for(lambda: supervisor.deaths("a") >= 2)
+        supervisor.say("a", b"from outside\n")
+        assert supervisor.last_words("a")[:3] == ["0", "1", "2"]
+    assert any(b"a has ended (7)" in line for line in told)
+
+
+def test_one_that_cannot_be_ended_keeps_nobody_waiting(supervisor, said, monkeypatch):
+    """As a process that hangs in the kernel; the lock is free meanwhile, and there is an end."""
+    monkeypatch.setattr(sessions, "KILL_SECONDS", 0.3)
+    supervisor.start("hung", [PYTHON, "-c", PARENT + "time.sleep(600)"])
+    wait_for(lambda: said)
+    first = supervisor.process("hung")
+    with monkeypatch.context() as deaf:
+        real = os.kill
+        deaf.setattr(sessions.os, "kill", lambda process, number: None)
+        real(first, signal.SIGKILL)
+        wait_for(lambda: supervisor.deaths("hung") == 1)
+        began = time.monotonic()
+        assert supervisor.process("hung") is None
+        assert time.monotonic() - began < 1
+        line = f"hung: a process of session {first} cannot be ended\n".encode()
+        wait_for(lambda: ("hung", line) in said)
+        wait_for(lambda: supervisor.process("hung") is not None)
+    assert len(members([first])) == 1
+    # The guard still knows of it; see the next test.
+    assert end_sessions([first], 1.0)
+
+
+def test_what_could_not_be_ended_is_ended_by_the_guard(said, quick, monkeypatch):
+    monkeypatch.setattr(sessions, "KILL_SECONDS", 0.3)
+    with Supervisor(lambda name, line: said.append(line)) as supervisor:
+        supervisor.start("hung", [PYTHON, "-c", PARENT + "time.sleep(600)"])
+        wait_for(lambda: said)
+        first = supervisor.process("hung")
+        with monkeypatch.context() as deaf:
+            real = os.kill
+            deaf.setattr(sessions.os, "kill", lambda process, number: None)
+            real(first, signal.SIGKILL)
+            wait_for(lambda: any(b"cannot be ended" in line for line in said))
+        assert members([first])
+    assert not members([first])
+
+
+def test_a_process_that_is_not_ours_is_no_error(monkeypatch):
+    monkeypatch.setattr(sessions, "KILL_SECONDS", 0.1)
+
+    def forbidden(process, number):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(sessions.os, "kill", forbidden)
+    assert not end_sessions([os.getsid(0)], patience=0.1)
+
+
+def test_a_command_is_run_once(supervisor):
+    script = "import os, sys; print(os.environ['A'], flush=True); "
+    script += "print('two', file=sys.stderr); sys.exit({})"
+    for code in (0, 3):
+        ended = supervisor.run([PYTHON, "-c", script.format(code)], {"A": "one"}, patience=20.0)
+        assert ended == (code == 0, "one\ntwo\n")
+    went_well, said = supervisor.run(["no-such-command"], {}, patience=20.0)
+    assert not went_well
+    assert said == "no-such-command cannot be run: No such file or directory"
+
+
+def test_a_command_that_hangs_is_ended_with_all_that_it_started(supervisor):
+    began = time.monotonic()
+    script = "import os; print(os.getpid(), flush=True); " + PARENT + "time.sleep(600)"
+    went_well, said = supervisor.run([PYTHON, "-c", script], dict(os.environ), patience=1.0)
+    assert time.monotonic() - began < 10
+    assert not went_well
+    session, up, *late = said.split("\n")
+    assert (up, late) == ("up", ["", "it was ended after 1 s"])
+    assert not members([int(session)])
+
+
+def test_deaths_in_a_row_are_counted_apart(supervisor, monkeypatch):
+    supervisor.start("a", ["false"])
+    wait_for(lambda: supervisor.quick_deaths("a") >= 3)
+    # From now on every life is a long one.
+    monkeypatch.setattr(supervise, "STEADY_SECONDS", -1.0)
+    before = supervisor.deaths("a")
+    wait_for(lambda: supervisor.deaths("a") >= before + 2)
+    assert supervisor.quick_deaths("a") == 0

@@ -23,10 +23,11 @@ def add(
     if replace is None:
         client = add_device(folder)
         print(f"written: {folder}/device-{client}; clients = {client + 1} in server/fleet.toml")
-        print("it takes part from the next job on: a job keeps its number of clients")
+        print("it takes part from the next job on: a job that has begun keeps its clients")
+        print(f"next: {folder}/server as the server's folder of the next job, a new one")
     else:
         client = replace
         replace_device(folder, client)
         print(f"written: {folder}/device-{client}")
-    if public_of(folder, client).exists():
-        print(f"next: {public_of(folder, client)} to the server's folder 'keys'")
+        if public_of(folder, client).exists():
+            print(f"next: {public_of(folder, client)} to the server's folder 'keys'")

@@ -20,10 +20,16 @@ CLIENTS = re.compile(r"^([ \t]*clients[ \t]*=[ \t]*)[0-9]+", re.MULTILINE)
 def add_device(folder: Path) -> int:
     """One more client: its device's folder, its key for the server, and a place in fleet.toml.
 
-    Gives its number.
+    Gives its number. A job that has begun keeps its clients: it is not for that job's folder.
     """
     plan = read_plan(folder)
     client, place = plan.clients, folder / "server" / "fleet.toml"
+    if has_begun(folder / "server"):
+        raise FedpbcError(
+            f"a job has begun in {folder}/server, and keeps its {client} clients: when it is done, "
+            "move that folder away, put one with its fleet.toml, app, certificates and keys alone "
+            "in its place, and say this again"
+        )
     text, found = CLIENTS.subn(rf"\g<1>{client + 1}", place.read_text(encoding="utf-8"), count=1)
     if not found:
         raise FedpbcError(f"{place} has no line 'clients = {client}' that could be changed")
@@ -34,6 +40,12 @@ def add_device(folder: Path) -> int:
     write_atomically(place, text)
     write_atomically(folder / "README.md", readme_of(folder, replace(plan, clients=client + 1)))
     return client
+
+
+def has_begun(server: Path) -> bool:
+    """Whether there are rounds of a job in a server's folder."""
+    written = ("rounds.jsonl", "checkpoint-0.safetensors", "checkpoint-1.safetensors")
+    return any((server / name).exists() for name in written)
 
 
 def replace_device(folder: Path, client: int) -> None:

@@ -5,76 +5,122 @@ Flower's own command does this for one key a call, at two seconds each; a fleet 
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from base64 import b64decode
-from pathlib import Path
+from collections.abc import Mapping
+from textwrap import shorten
 from typing import Any
 
-from fedpbc.errors import FedpbcError, InputError, Words, one_line
-from fedpbc.flower.door import known_keys
+from fedpbc.errors import FedpbcError, one_line
 from fedpbc.flower.launch import Launch
 
-__all__ = ["clients_of_keys", "register_keys"]
+__all__ = ["Control", "clients_of_keys"]
 
-NAMED = re.compile(r"client-([0-9]+)")
+LOG = logging.getLogger("fedpbc.flower")
+NAMED = re.compile(r"client-(0|[1-9][0-9]*)")
 
 
-def clients_of_keys(folder: Path, clients: int) -> dict[bytes, int]:
-    """Which key is which client's, by the names of their files: ``client-3.pub``."""
-    found: dict[bytes, int] = {}
-    for key, name in known_keys(folder).items():
+def clients_of_keys(known: Mapping[str, str], clients: int) -> dict[bytes, int]:
+    """Which key is which client's, by the names of their files: ``client-3.pub``.
+
+    Others are left out: a key too many must not keep the rest from being taken up.
+
+    Example:
+        >>> clients_of_keys({"YQ==": "client-1", "Yg==": "client-2", "Yw==": "mine"}, clients=2)
+        {b'a': 1}
+    """
+    found = {}
+    for key, name in known.items():
         match = NAMED.fullmatch(name)
-        if match is None or int(match[1]) >= clients:
-            right = f"client-0.pub to client-{clients - 1}.pub"
-            raise InputError("keys", Words(f"{name}.pub in {folder}"), right)
-        found[b64decode(key)] = int(match[1])
-    if not found:
-        raise InputError("keys", str(folder), "a folder with client-0.pub, …, or say --insecure")
+        if match is not None and int(match[1]) < clients:
+            found[b64decode(key)] = int(match[1])
     return found
 
 
-def register_keys(launch: Launch, keys: dict[bytes, int], patience: float = 60.0) -> dict[int, int]:
-    """Let exactly these keys in; gives the client of each of their nodes."""
-    until = time.monotonic() + patience
-    while True:
+class Control:
+    """The SuperLink, as its launcher knows it.
+
+    A key stays registered there when its file is gone: a key that was unregistered can never come
+    back. Who has no file is shut out all the same: the door turns the key away, and no client is
+    pinned to its node.
+    """
+
+    def __init__(self, launch: Launch) -> None:
+        self._launch = launch
+        self._refused: set[bytes] = set()
+
+    def register(self, keys: dict[bytes, int], patience: float = 60.0) -> dict[int, int]:
+        """Make these keys known; gives the client of each of their nodes.
+
+        A key that the SuperLink does not take is one warning, and the others go on without it.
+        """
+        until = time.monotonic() + patience
+        while True:
+            try:
+                return self._register(keys)
+            except OSError as error:
+                if time.monotonic() > until:
+                    raise FedpbcError(f"the SuperLink does not answer: {one_line(error)}") from None
+            time.sleep(0.3)
+
+    def _register(self, keys: dict[bytes, int]) -> dict[int, int]:
+        import httpx
+        from flwr.proto.control_pb2 import ListNodesRequest
+
+        client = self._client()
         try:
-            return _register(launch, keys)
-        except OSError as error:
-            if time.monotonic() > until:
-                raise FedpbcError(f"the SuperLink does not answer: {one_line(error)}") from None
-        time.sleep(0.3)
+            listed = client.ListNodes(ListNodesRequest()).nodes_info
+            known = {bytes(n.public_key): int(n.node_id) for n in listed if not n.unregistered_at}
+            for key in keys.keys() - known.keys() - self._refused:
+                node = self._register_one(client, key, keys[key])
+                if node is not None:
+                    known[key] = node
+        except httpx.HTTPError as error:
+            raise OSError(str(error)) from error
+        finally:
+            client.close()
+        return {node: keys[key] for key, node in known.items() if key in keys}
+
+    def _register_one(self, client: Any, key: bytes, number: int) -> int | None:
+        import httpx
+        from flwr.proto.control_pb2 import RegisterNodeRequest
+
+        asked = RegisterNodeRequest(public_key=key, name=f"client-{number}")
+        try:
+            return int(client.RegisterNode(asked).node_id)
+        except httpx.HTTPStatusError as error:
+            if error.response.status_code >= 500:
+                # It may do better the next time.
+                raise
+            self._refused.add(key)
+            LOG.warning(
+                "client-%d.pub is not accepted (%s): client %d needs a new key: "
+                "'fedpbc fleet add … --replace %d'",
+                number,
+                reason_of(error.response),
+                number,
+                number,
+            )
+            return None
+
+    def _client(self) -> Any:
+        from flwr.supercore.control import ControlHttpClient
+        from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
+
+        own = self._launch
+        trusted = None if own.certificates is None else (own.certificates / "ca.crt").read_bytes()
+        named = RuntimeVersionHttpInterceptor(component_name="SuperLink")
+        return ControlHttpClient.from_server_address(own.address, own.insecure, trusted, [named])
 
 
-def _register(launch: Launch, keys: dict[bytes, int]) -> dict[int, int]:
-    import httpx
-    from flwr.proto.control_pb2 import (
-        ListNodesRequest,
-        RegisterNodeRequest,
-        UnregisterNodeRequest,
-    )
-    from flwr.supercore.control import ControlHttpClient
-    from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
-
-    trusted = None if launch.certificates is None else (launch.certificates / "ca.crt").read_bytes()
-    client: Any = ControlHttpClient.from_server_address(
-        launch.address,
-        launch.insecure,
-        trusted,
-        [RuntimeVersionHttpInterceptor(component_name="SuperLink")],
-    )
+def reason_of(answer: Any) -> str:
+    """What the SuperLink says of a request that it does not take."""
     try:
-        listed = client.ListNodes(ListNodesRequest()).nodes_info
-        known = {
-            bytes(node.public_key): int(node.node_id) for node in listed if not node.unregistered_at
-        }
-        for key in known.keys() - keys.keys():
-            client.UnregisterNode(UnregisterNodeRequest(node_id=known.pop(key)))
-        for key in keys.keys() - known.keys():
-            asked = RegisterNodeRequest(public_key=key, name=f"client-{keys[key]}")
-            known[key] = int(client.RegisterNode(asked).node_id)
-    except httpx.HTTPError as error:
-        raise OSError(str(error)) from error
-    finally:
-        client.close()
-    return {node: keys[key] for key, node in known.items()}
+        said = answer.json()["detail"]
+    except (ValueError, KeyError, TypeError):
+        said = None
+    if not isinstance(said, str):
+        return f"status {answer.status_code}"
+    return shorten(said, 100, placeholder=" …").rstrip(".")

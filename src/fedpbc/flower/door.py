@@ -17,13 +17,13 @@ import signal
 import ssl
 import sys
 import time
-from base64 import b64encode
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedpbc.errors import one_line
 from fedpbc.flower.address import Address, parse_address
+from fedpbc.flower.known import KnownKeys, known_keys
 
 __all__ = ["Door", "Limits", "Turned", "known_keys"]
 
@@ -129,26 +129,6 @@ class Head:
         return "\r\n".join([*lines, *(f"{n}: {v}" for n, v in kept), "", ""]).encode("ascii")
 
 
-def known_keys(folder: Path) -> dict[str, str]:
-    """The devices' public keys in a folder, as they come in requests, with their files' names."""
-    from cryptography.hazmat.primitives.serialization import (
-        Encoding,
-        PublicFormat,
-        load_ssh_public_key,
-    )
-
-    found = {}
-    for path in sorted(folder.glob("*.pub")):
-        try:
-            key = load_ssh_public_key(path.read_bytes())
-        except (ValueError, OSError) as error:
-            LOG.warning("%s is left out: %s", path.name, one_line(error))
-            continue
-        plain = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-        found[b64encode(plain).decode("ascii")] = path.stem
-    return found
-
-
 class Door:
     """Takes connections of devices, and passes on what may pass."""
 
@@ -170,8 +150,8 @@ class Door:
             keys: the folder with devices' public keys; None: anybody may come.
         """
         self.superlink, self.limits = superlink, limits
-        self._keys = keys
-        self._known: dict[str, str] = {} if keys is None else known_keys(keys)
+        self._keys = None if keys is None else KnownKeys(keys)
+        self._known: dict[str, str] = {} if self._keys is None else self._keys.now()
         self._looked = time.monotonic()
         self._sent: dict[str, int] = {}
         self._said: dict[tuple[str, str], float] = {}
@@ -306,8 +286,9 @@ class Door:
         if self._keys is None:
             return peer
         key = request.fields.get("flwr-public-key", "")
-        if key not in self._known and time.monotonic() - self._looked > 1:
-            self._known, self._looked = known_keys(self._keys), time.monotonic()
+        # Also for a key that is known: its file may be gone.
+        if time.monotonic() - self._looked > 1:
+            self._known, self._looked = self._keys.now(), time.monotonic()
         name = self._known.get(key)
         return peer if name is None else f"{name} ({peer})"
 

@@ -12,10 +12,11 @@ from __future__ import annotations
 import os
 import ssl
 import sys
+import traceback
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["main", "mended", "patient"]
+__all__ = ["exit_code", "main", "mended", "patient"]
 
 LONGEST_WAIT = 3
 """Seconds between two tries; as often an idle node asks for messages anyway."""
@@ -68,15 +69,32 @@ def main() -> None:
     fleet_http_connection.make_simple_http_retry_invoker = mended(
         fleet_http_connection.make_simple_http_retry_invoker
     )
-    code: object = 1
+    code = exit_code(flower_supernode)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Its threads would keep it standing.
+    os._exit(code)
+
+
+def exit_code(run: Callable[[], object]) -> int:
+    """What Python itself would make of an end: the reason goes to the errors, and a number.
+
+    Example:
+        >>> def run():
+        ...     raise SystemExit(305)
+        >>> exit_code(run)
+        305
+    """
     try:
-        flower_supernode()
+        run()
     except SystemExit as end:
-        code = end.code
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code if isinstance(code, int) else 1)
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        print(end.code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+    # Also where it only returns: it is not meant to end.
+    return 1
 
 
 if __name__ == "__main__":

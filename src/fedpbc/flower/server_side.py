@@ -5,16 +5,19 @@ from __future__ import annotations
 import fcntl
 import json
 import logging
+import re
 import socket
-import subprocess
 import sys
 import time
-from datetime import UTC, datetime
+from base64 import b64decode
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from fedpbc.errors import FedpbcError, InputError, Words, one_line
 from fedpbc.flower.address import Address
-from fedpbc.flower.control import clients_of_keys, register_keys
+from fedpbc.flower.certificate import check_certificate
+from fedpbc.flower.control import Control, clients_of_keys
+from fedpbc.flower.known import KnownKeys
 from fedpbc.flower.launch import Launch, need_flower
 from fedpbc.flower.settings import FleetSettings, read_fleet
 from fedpbc.flower.supervise import Supervisor
@@ -29,6 +32,10 @@ BEGIN_SECONDS = 60.0
 """How long a server app may take to begin."""
 MOST_FAILURES = 5
 """How often it may fail in the same round."""
+SUBMIT_SECONDS = 120.0
+"""How long handing in the job may take."""
+NO_ADDRESS = re.compile(r"bind on a|gaierror|address already in use|assign requested address", re.I)
+"""What a door says that cannot listen where it should."""
 ROOM = 2**20
 """Bytes of an answer beside its model."""
 
@@ -57,14 +64,23 @@ class ServerSide:
         self.settings = read_fleet(folder / "fleet.toml")
         self.listen = self.settings.fleet.address if listen is None else listen
         certificates = None if insecure else self.folder / "certificates"
+        self._known = KnownKeys(self.folder / "keys")
+        self._left_out: set[str] = set()
+        self._ends: datetime | None = None
+        self._warned = datetime.min.replace(tzinfo=UTC)
         if certificates is not None:
-            check_certificate(certificates)
-            clients_of_keys(self.folder / "keys", self.settings.clients)
+            self._ends = check_certificate(certificates)
+            self._warn_of_end()
+            if not self._keys_now():
+                right = f"client-0.pub to {self._last_key}, or say --insecure"
+                raise InputError("keys", Words(f"{self.folder / 'keys'} without a key"), right)
         x0, _ = self.settings.first_model()
         self._largest = x0.numel() * x0.element_size() + ROOM
         self.launch = Launch(self.folder / "flower", HERE, free_port(), certificates, insecure)
+        self._control = Control(self.launch)
         # None: nobody has been told yet.
         self._keys: dict[bytes, int] | None = None
+        self._complaint = ""
         self._log = Tail(self.folder / "server.log")
         self._submitted = 0.0
         self._was_there = False
@@ -76,7 +92,7 @@ class ServerSide:
         environment = self.launch.environment()
         database = self.launch.home / "superlink.db"
         self.supervisor.start("superlink", self.launch.superlink(database), environment)
-        self._register()
+        self._register(patience=60.0)
         self.supervisor.start("door", self._door(), environment)
         self.supervisor.start("superexec", self.launch.superexec(), environment)
         self._submit()
@@ -89,37 +105,46 @@ class ServerSide:
             own += ["--keys", str(self.folder / "keys")]
         return [sys.executable, "-m", "fedpbc.flower.door", *own]
 
-    def _register(self) -> None:
+    def _register(self, patience: float) -> None:
         """Let in who has a key here; also those that were added, or taken away, meanwhile."""
         pinned: dict[int, int] | None = None
         insecure = self.launch.insecure
-        keys = {} if insecure else clients_of_keys(self.folder / "keys", self.settings.clients)
+        keys = {} if insecure else self._keys_now()
         if keys == self._keys:
             return
         if insecure:
             # Nobody is registered, but a job can be submitted only once the SuperLink is there.
-            wait_for(self.launch.port)
+            wait_for(self.launch.port, patience)
         else:
-            pinned = register_keys(self.launch, keys)
-            LOG.info("%d keys are registered", len(keys))
+            pinned = self._control.register(keys, patience)
+            LOG.info("%d keys are registered", len(pinned))
         self._keys = keys
         write_atomically(self.folder / "nodes.json", json.dumps({"pinned": pinned}))
 
+    def _keys_now(self) -> dict[bytes, int]:
+        """Whose keys there are; files that are nobody's are each one warning."""
+        known = self._known.now()
+        keys = clients_of_keys(known, self.settings.clients)
+        nobodys = {name for key, name in known.items() if b64decode(key) not in keys}
+        for name in sorted(nobodys - self._left_out):
+            right = f"the keys of this job are client-0.pub to {self._last_key}"
+            LOG.warning("%s.pub is left out: %s", name, right)
+        self._left_out = nobodys
+        return keys
+
+    @property
+    def _last_key(self) -> str:
+        return f"client-{self.settings.clients - 1}.pub"
+
     def _submit(self) -> None:
         """Submit the job, or submit it again: it goes on where its folder says it was."""
-        ended = subprocess.run(
-            self.launch.submit(self.folder),
-            env=self.launch.environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-        )
+        environment = self.launch.environment()
+        submit = self.launch.submit(self.folder)
+        went_well, said = self.supervisor.run(submit, environment, SUBMIT_SECONDS)
         self._submitted, self._was_there = time.monotonic(), False
-        if ended.returncode:
+        if not went_well:
             # The SuperLink may be on its way up again.
-            LOG.warning("the job cannot be submitted: %s", folded(ended.stdout + ended.stderr))
+            LOG.warning("the job cannot be submitted: %s", folded(said))
 
     def tend(self) -> bool:
         """To be called every second or so; gives whether the job is done."""
@@ -128,12 +153,24 @@ class ServerSide:
             self.supervisor.say("server", line)
         return done
 
+    def _warn_of_end(self) -> None:
+        """A line a day while the certificate that is in use ends soon."""
+        now = datetime.now(UTC)
+        if self._ends is None or now - self._warned < timedelta(days=1):
+            return
+        left = self._ends - now
+        if left < timedelta(days=30):
+            when = f"expires in {left.days} days" if left > timedelta(0) else "has expired"
+            does = "'fedpbc fleet renew' makes a new one; restart the server then"
+            LOG.warning("the server's certificate %s: %s", when, does)
+            self._warned = now
+
     def _tend(self) -> bool:
+        self._warn_of_end()
         if is_finished(self.folder, self.settings):
             return True
-        if self.supervisor.deaths("door") >= MOST_FAILURES:
-            said = folded(" ".join(self.supervisor.last_words("door")[-3:]))
-            raise InputError("listen", str(self.listen), f"an address that is free here ({said})")
+        if self.supervisor.quick_deaths("door") >= MOST_FAILURES:
+            raise self._shut(folded(" ".join(self.supervisor.last_words("door")[-3:])))
         self._register_again()
         if is_held(self.folder):
             self._was_there = True
@@ -146,12 +183,26 @@ class ServerSide:
             self._submit()
         return False
 
+    def _shut(self, said: str) -> FedpbcError:
+        if NO_ADDRESS.search(said):
+            right = f"an address that is free here ({said})"
+            return InputError("listen", str(self.listen), right)
+        said = said or "it said nothing"
+        return FedpbcError(
+            f"the door ends again and again: {said}; when that is mended, the same command goes on"
+        )
+
     def _register_again(self) -> None:
         try:
-            self._register()
+            # There is more to tend to: if the SuperLink is away, it is asked again the next time.
+            self._register(patience=1.0)
         except FedpbcError as error:
             # A file that is wrong now was right before: those that were let in stay.
-            LOG.warning("keys are left as they were: %s", error)
+            if str(error) != self._complaint:
+                LOG.warning("keys are left as they were: %s", error)
+            self._complaint = str(error)
+        else:
+            self._complaint = ""
 
     def _count_failure(self) -> None:
         at = rounds_done(self.folder)
@@ -177,7 +228,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_for(port: int, patience: float = 60.0) -> None:
+def wait_for(port: int, patience: float) -> None:
     """Until something answers at a port of this machine."""
     until = time.monotonic() + patience
     while True:
@@ -217,23 +268,3 @@ def rounds_done(folder: Path) -> int:
         return (folder / "rounds.jsonl").read_bytes().count(b"\n")
     except OSError:
         return 0
-
-
-def check_certificate(folder: Path) -> None:
-    """An InputError if the server's certificate is missing, or is of no more use."""
-    for name in ("ca.crt", "server.crt", "server.key"):
-        if not (folder / name).is_file():
-            right = "a folder with ca.crt, server.crt and server.key, or say --insecure"
-            raise InputError("certificates", str(folder), right)
-    from cryptography import x509
-
-    try:
-        certificate = x509.load_pem_x509_certificate((folder / "server.crt").read_bytes())
-    except ValueError as error:
-        raise InputError("certificates", str(folder), f"readable ({one_line(error)})") from None
-    left = certificate.not_valid_after_utc - datetime.now(UTC)
-    if left.total_seconds() < 0:
-        ended = f"expired on {certificate.not_valid_after_utc:%Y-%m-%d}"
-        raise InputError("certificates", Words(ended), "renewed: 'fedpbc fleet renew' does it")
-    if left.days < 30:
-        LOG.warning("the server's certificate expires in %d days", left.days)

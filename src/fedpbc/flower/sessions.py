@@ -17,6 +17,9 @@ from pathlib import Path
 
 __all__ = ["end_sessions", "members"]
 
+KILL_SECONDS = 5.0
+"""How long a killed process may take."""
+
 
 def members(sessions: Collection[int]) -> list[int]:
     """The processes of these sessions that are still there.
@@ -35,22 +38,38 @@ def members(sessions: Collection[int]) -> list[int]:
     return found
 
 
-def end_sessions(sessions: Collection[int], patience: float = 10.0) -> None:
-    """Ask all processes of these sessions to end; kill those that do not in time."""
-    _signal(sessions, signal.SIGTERM)
-    # One that was stopped would hear nothing.
-    _signal(sessions, signal.SIGCONT)
+def end_sessions(sessions: Collection[int], patience: float = 10.0) -> bool:
+    """Ask all processes of these sessions to end; kill those that do not in time.
+
+    Gives whether all have ended: one that hangs in the kernel, or is another user's, may not.
+    """
+    _signal_groups(sessions, signal.SIGTERM)
     until = time.monotonic() + patience
-    while members(sessions):
-        if time.monotonic() > until:
-            _signal(sessions, signal.SIGKILL)
+    asked: set[int] = set()
+    while left := members(sessions):
+        now = time.monotonic()
+        if now > until + KILL_SECONDS:
+            return False
+        # Those, too, that were started while others were asked.
+        new = [process for process in left if process not in asked]
+        asked.update(new)
+        _signal(new, signal.SIGTERM)
+        # One that was stopped would hear nothing.
+        _signal(new, signal.SIGCONT)
+        if now > until:
+            _signal(left, signal.SIGKILL)
         time.sleep(0.05)
+    return True
 
 
-def _signal(sessions: Collection[int], number: int) -> None:
-    for process in members(sessions):
-        with suppress(ProcessLookupError):
+def _signal(processes: Collection[int], number: int) -> None:
+    for process in processes:
+        with suppress(ProcessLookupError, PermissionError):
             os.kill(process, number)
+
+
+def _signal_groups(sessions: Collection[int], number: int) -> None:
+    """All that can be done where there is no /proc."""
     if not Path("/proc").is_dir():
         for session in sessions:
             with suppress(ProcessLookupError, PermissionError):

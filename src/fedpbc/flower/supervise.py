@@ -6,6 +6,7 @@ import logging
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from fedpbc.errors import FedpbcError
+from fedpbc.errors import FedpbcError, one_line
 from fedpbc.flower import sessions
 from fedpbc.flower.sessions import end_sessions
 
@@ -39,7 +40,21 @@ class _Kept:
     delay: float = FIRST_DELAY
     due: float = 0.0
     deaths: int = 0
+    quick_deaths: int = 0
     last_words: list[str] = field(default_factory=list)
+    ending: int | None = None
+    """The session of the one that has ended, while others are left in it."""
+
+    def sessions(self) -> list[int]:
+        """Where there may be processes of it."""
+        now = None if self.process is None else self.process.pid
+        return [session for session in (now, self.ending) if session is not None]
+
+    def reap(self) -> None:
+        """Take note of its end; nobody waits for ever for one that cannot be ended."""
+        if self.process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(timeout=1.0)
 
 
 class Supervisor:
@@ -59,7 +74,7 @@ class Supervisor:
 
     def __init__(self, say: Say) -> None:
         """Set up a supervisor of nothing; ``say`` takes a process's name and a line it wrote."""
-        self.say = say
+        self._say = say
         self._kept: dict[str, _Kept] = {}
         self._lock = threading.RLock()
         self._closed = threading.Event()
@@ -72,20 +87,26 @@ class Supervisor:
         self._thread = threading.Thread(target=self._watch, name="supervisor", daemon=True)
         self._thread.start()
 
+    def say(self, name: str, line: bytes) -> None:
+        """Pass a line on. One that cannot be, as on a full disk, is lost, and nothing else is."""
+        with suppress(Exception):
+            self._say(name, line)
+
     def start(
         self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None
     ) -> None:
         """Run a command, and keep it running; in this process's environment, if none is given."""
+        self.stop(name)
         with self._lock:
             if self._closed.is_set():
                 return
-            self.stop(name)
-            kept = self._kept[name] = _Kept(command, environment)
+            kept = _Kept(command, environment)
             self._begin(name, kept)
+            self._kept[name] = kept
 
     def _begin(self, name: str, kept: _Kept) -> None:
         try:
-            kept.process = subprocess.Popen(
+            process = subprocess.Popen(
                 list(kept.command),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -95,11 +116,19 @@ class Supervisor:
             )
         except OSError as error:
             raise FedpbcError(f"{kept.command[0]} cannot be started: {error.strerror}") from None
-        kept.began = time.monotonic()
-        self._tell_guard("+", kept.process.pid)
-        stream = kept.process.stdout
-        assert stream is not None
-        threading.Thread(target=self._listen, args=(name, kept, stream), daemon=True).start()
+        self._tell_guard("+", process.pid)
+        assert process.stdout is not None
+        arguments = (name, kept, process.stdout)
+        try:
+            threading.Thread(target=self._listen, args=arguments, daemon=True).start()
+        except RuntimeError:
+            # Nobody would read what it says, and it would stand still some day.
+            process.kill()
+            process.stdout.close()
+            process.wait()
+            self._tell_guard("-", process.pid)
+            raise FedpbcError(f"{kept.command[0]} cannot be started: too many threads") from None
+        kept.process, kept.began = process, time.monotonic()
 
     def _listen(self, name: str, kept: _Kept, stream: IO[bytes]) -> None:
         with stream:
@@ -109,43 +138,104 @@ class Supervisor:
 
     def _tell_guard(self, sign: str, session: int) -> None:
         assert self._guard.stdin is not None
-        with suppress(BrokenPipeError):
+        # It is gone, or was told to end: ValueError.
+        with suppress(OSError, ValueError):
             self._guard.stdin.write(f"{sign}{session}\n".encode())
             self._guard.stdin.flush()
 
     def _watch(self) -> None:
         while not self._closed.wait(0.1):
             with self._lock:
-                for name, kept in self._kept.items():
-                    self._look_after(name, kept)
+                kept = list(self._kept.items())
+            for name, one in kept:
+                try:
+                    self._look_after(name, one)
+                except Exception as error:
+                    # A full process table, say, is no reason to leave the others alone.
+                    said = error if isinstance(error, FedpbcError) else one_line(error)
+                    one.due = time.monotonic() + one.delay
+                    one.delay = min(2 * one.delay, LONGEST_DELAY)
+                    self.say(name, f"{name}: {said}; again in a while\n".encode())
 
     def _look_after(self, name: str, kept: _Kept) -> None:
         now = time.monotonic()
-        if kept.process is not None and kept.process.poll() is not None:
-            code, session = kept.process.returncode, kept.process.pid
-            kept.process = None
-            kept.deaths += 1
-            kept.delay = (
-                FIRST_DELAY
-                if now - kept.began > STEADY_SECONDS
-                else min(2 * kept.delay, LONGEST_DELAY)
-            )
-            kept.due = now + kept.delay
-            self.say(name, f"{name} has ended ({code}); again in {kept.delay:.0f} s\n".encode())
-            # What it started itself is of no more use, and may hold a port.
-            end_sessions([session], patience=2.0)
+        if now < kept.due:
+            return
+        with self._lock:
+            if kept.process is not None and kept.process.poll() is not None:
+                self._note_end(name, kept, kept.process)
+        # Not in the lock: it may take a while.
+        if kept.ending is not None:
+            self._end_session(name, kept.ending)
+            kept.ending = None
+        with self._lock:
+            wanted = self._kept.get(name) is kept and not self._closed.is_set()
+            if wanted and kept.process is None and time.monotonic() >= kept.due:
+                self._begin(name, kept)
+
+    def _note_end(self, name: str, kept: _Kept, process: subprocess.Popen[bytes]) -> None:
+        steady = time.monotonic() - kept.began > STEADY_SECONDS
+        kept.delay = FIRST_DELAY if steady else min(2 * kept.delay, LONGEST_DELAY)
+        kept.due = time.monotonic() + kept.delay
+        kept.deaths += 1
+        kept.quick_deaths = 0 if steady else kept.quick_deaths + 1
+        # What it started itself is of no more use, and may hold a port.
+        kept.process, kept.ending = None, process.pid
+        how = f"{name} has ended ({process.returncode}); again in {kept.delay:.0f} s\n"
+        self.say(name, how.encode())
+
+    def _end_session(self, name: str, session: int, patience: float = 2.0) -> None:
+        if end_sessions([session], patience):
             self._tell_guard("-", session)
-        if kept.process is None and now >= kept.due:
-            self._begin(name, kept)
+        else:
+            # The guard tries once more, at the end.
+            self.say(name, f"{name}: a process of session {session} cannot be ended\n".encode())
+
+    def run(
+        self, command: Sequence[str], environment: Mapping[str, str], patience: float
+    ) -> tuple[bool, str]:
+        """Run a command to its end, once; gives whether it went well in time, and what it said."""
+        try:
+            # Not into a pipe: what it starts may hold that open for longer than it lives.
+            with tempfile.TemporaryFile() as output:
+                process = subprocess.Popen(
+                    list(command),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env=dict(environment),
+                    start_new_session=True,
+                )
+                in_time = self._wait_for(process, Path(command[0]).name, patience)
+                output.seek(0)
+                said = output.read().decode(errors="replace")
+        except OSError as error:
+            return False, f"{command[0]} cannot be run: {error.strerror}"
+        if not in_time:
+            said += f"\nit was ended after {patience:g} s"
+        return in_time and process.returncode == 0, said
+
+    def _wait_for(self, process: subprocess.Popen[bytes], name: str, patience: float) -> bool:
+        """Until its end, or the end of patience, which is its end, too; gives if it was in time."""
+        self._tell_guard("+", process.pid)
+        try:
+            process.wait(timeout=patience)
+        except subprocess.TimeoutExpired:
+            return False
+        finally:
+            self._end_session(name, process.pid)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=1.0)
+        return True
 
     def stop(self, name: str) -> None:
         """End one, for good."""
         with self._lock:
             kept = self._kept.pop(name, None)
-        if kept is not None and kept.process is not None:
-            end_sessions([kept.process.pid])
-            kept.process.wait()
-            self._tell_guard("-", kept.process.pid)
+        if kept is not None:
+            for session in kept.sessions():
+                self._end_session(name, session, patience=10.0)
+            kept.reap()
 
     def process(self, name: str) -> int | None:
         """The number of a process; None while it is being started again."""
@@ -158,6 +248,11 @@ class Supervisor:
         with self._lock:
             return self._kept[name].deaths if name in self._kept else 0
 
+    def quick_deaths(self, name: str) -> int:
+        """How often in a row it has ended soon after its start."""
+        with self._lock:
+            return self._kept[name].quick_deaths if name in self._kept else 0
+
     def last_words(self, name: str) -> list[str]:
         """The last lines of its output."""
         with self._lock:
@@ -168,14 +263,17 @@ class Supervisor:
         self._closed.set()
         self._thread.join()
         with self._lock:
-            running = [k.process for k in self._kept.values() if k.process is not None]
+            kept = list(self._kept.values())
             self._kept.clear()
-        end_sessions([process.pid for process in running])
-        for process in running:
-            process.wait()
-        assert self._guard.stdin is not None
-        self._guard.stdin.close()
-        self._guard.wait()
+        try:
+            end_sessions([session for one in kept for session in one.sessions()])
+            for one in kept:
+                one.reap()
+        finally:
+            assert self._guard.stdin is not None
+            with suppress(OSError):
+                self._guard.stdin.close()
+            self._guard.wait()
 
     def __enter__(self) -> Supervisor:
         return self

@@ -50,8 +50,7 @@ def measure(nodes: int, client: str, rounds: int) -> dict[str, Any]:
         "clients": nodes,
         "fleet": {"round_seconds": 300.0, "wait_for": nodes},
     }
-    peaks = [0.0] * nodes
-    idle = [0.0] * nodes
+    seen: list[list[float]] = [[] for _ in range(nodes)]
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         (place / "app.py").write_text(APP)
@@ -61,13 +60,12 @@ def measure(nodes: int, client: str, rounds: int) -> dict[str, Any]:
                 for k in range(nodes):
                     fleet.supervisor.stop(f"trainer-{k}")
             while not fleet.tend():
-                for k in range(nodes):
-                    now = node_memory(fleet.supervisor, k)
-                    peaks[k] = max(peaks[k], now)
-                    idle[k] = min(idle[k] or now, now)
+                # The first round begins with caches that are empty.
+                if fleet.lines():
+                    for k in range(nodes):
+                        seen[k].append(node_memory(fleet.supervisor, k))
                 time.sleep(0.2)
             lines = fleet.lines()
-    # The first begins with caches that are empty.
     seconds = [line["ended_s"] - line["began_s"] for line in lines[1:]]
     counted = [len(line["active"]) for line in lines[1:]]
     return {
@@ -78,8 +76,8 @@ def measure(nodes: int, client: str, rounds: int) -> dict[str, Any]:
         "least": min(seconds),
         "most": max(seconds),
         "answers": statistics.mean(counted),
-        "peak_mib": statistics.median(peaks),
-        "idle_mib": statistics.median(idle),
+        "peak_mib": statistics.median(map(max, seen)),
+        "usual_mib": statistics.median(map(statistics.median, seen)),
     }
 
 
@@ -124,11 +122,11 @@ def report(points: Sequence[dict[str, Any]], machine: dict[str, Any]) -> str:
             f"{duration(p['least'])} to {duration(p['most'])}",
             f"{p['answers']:.1f}",
             f"{p['peak_mib']:.0f} MiB",
-            f"{p['idle_mib']:.0f} MiB",
+            f"{p['usual_mib']:.0f} MiB",
         ]
         for p in points
     ]
-    heads = ["nodes", "client", "a round", "least to most", "answers", "a node, peak", "at rest"]
+    heads = ["nodes", "client", "a round", "least to most", "answers", "a node, peak", "median"]
     about = (
         "FedPBC, the paper's CNN for CIFAR-10, 5 steps of 16 a round, all links up; SuperLink, "
         "door, server app, SuperNodes and trainers as processes on this machine, over loopback, "

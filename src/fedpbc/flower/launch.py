@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import tomli_w
 
@@ -146,7 +147,7 @@ class Launch:
         (self.home / "app" / "pyproject.toml").write_text(tomli_w.dumps(APP))
 
 
-APP = {
+APP: dict[str, Any] = {
     "project": {
         "name": "fedpbc-fleet",
         "version": "1.0.0",

@@ -114,10 +114,10 @@ class FlowerPost:
             if name not in self._sent or name in self._fetching:
                 continue
             self._fetching.add(name)
-            Thread(target=self._fetch, args=(name, head, tree), daemon=True).start()
+            own = (name, *self._sent[name], head, tree)
+            Thread(target=self._fetch, args=own, daemon=True).start()
 
-    def _fetch(self, name: str, head: Any, tree: Any) -> None:
-        node, end = self._sent[name]
+    def _fetch(self, name: str, node: int, end: float, head: Any, tree: Any) -> None:
         try:
             self._ready.put(self._reply(name, node, self._whole(head, tree, end)))
         except Exception as error:

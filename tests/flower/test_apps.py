@@ -17,21 +17,11 @@ from fedpbc.flower.parcel import Parcel
 from fedpbc.flower.settings import read_fleet, task_of_client
 from fedpbc.flower.trainer import Trainer
 
+from .real import APP
 from .streets import simulated
 
 pytest.importorskip("flwr")
 
-MINE = """
-import torch
-from torch import nn
-
-def model():
-    return nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 4))
-
-def data(client):
-    random = torch.Generator().manual_seed(client)
-    return torch.randn(64, 6, generator=random) + client, torch.arange(64) % 4
-"""
 FLEET = """
 rounds = 6
 seed = 5
@@ -118,7 +108,7 @@ def fleet(tmp_path, identity):
 
             from fedpbc.flower.server_app import main
 
-            (tmp_path / "mine.py").write_text(MINE)
+            (tmp_path / "mine.py").write_text(APP)
             (tmp_path / "fleet.toml").write_text(FLEET.format(algorithm=algorithm))
             own = load_own(tmp_path / "mine.py")
             sockets = []

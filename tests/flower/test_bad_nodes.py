@@ -19,8 +19,8 @@ pytest.importorskip("flwr", reason="needs the extra: pip install 'fedpbc[flower]
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from fedpbc.flower.door import known_keys
 from fedpbc.flower.keys import make_node_key
+from fedpbc.flower.known import KnownKeys
 from fedpbc.flower.local import Desk
 from fedpbc.flower.own import load_own
 from fedpbc.flower.parcel import Answer, Parcel, Vector
@@ -144,7 +144,7 @@ def test_who_must_not_come_in(tmp_path):
         # Somebody who knows client 0's public key, but not its secret.
         trust = ssl.create_default_context(cafile=fleet.server / "certificates/ca.crt")
         [public] = [
-            k for k, name in known_keys(fleet.server / "keys").items() if name == "client-0"
+            k for k, name in KnownKeys(fleet.server / "keys").now().items() if name == "client-0"
         ]
         for path in ("/v1/fleet/pull-messages", "/v1/fleet/activate-node"):
             connection = http.client.HTTPSConnection(where.host, where.port, context=trust)

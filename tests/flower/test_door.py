@@ -18,8 +18,9 @@ import pytest
 pytest.importorskip("cryptography", reason="needs the extra: pip install 'fedpbc[flower]'")
 
 from fedpbc.flower.address import Address
-from fedpbc.flower.door import Door, Limits, known_keys
+from fedpbc.flower.door import Door, Limits
 from fedpbc.flower.keys import make_certificates, make_node_key
+from fedpbc.flower.known import KnownKeys
 
 HERE = "127.0.0.1"
 
@@ -124,7 +125,7 @@ class Place:
         opened = Opened(self.door)
         stack.callback(opened.close)
         self.port = opened.port
-        self.key = next(iter(known_keys(self.keys))) if secure else ""
+        self.key = next(iter(KnownKeys(self.keys).now())) if secure else ""
 
     def connection(self) -> http.client.HTTPConnection:
         if self.certificates is None:
@@ -199,7 +200,7 @@ def test_nothing_else_passes_even_with_a_key(place, caplog, method, path):
 
 def test_an_unknown_key_is_turned_away(place, caplog, tmp_path):
     make_node_key(tmp_path / "other", "client-8")
-    [other] = known_keys(tmp_path / "other")
+    [other] = KnownKeys(tmp_path / "other").now()
     assert place.ask(**{"flwr-public-key": other})[0] == 401
     assert place.ask(**{"flwr-public-key": ""})[0] == 401
     assert place.ask(**{"flwr-public-key": b64encode(b"nonsense").decode()})[0] == 401
@@ -212,7 +213,7 @@ def test_an_unknown_key_is_turned_away(place, caplog, tmp_path):
 
 def test_a_key_that_is_added_is_known(place, caplog):
     make_node_key(place.keys, "client-8")
-    [new] = known_keys(place.keys).keys() - {place.key}
+    [new] = KnownKeys(place.keys).now().keys() - {place.key}
     time.sleep(1.1)
     assert place.ask(**{"flwr-public-key": new}) == (200, b"hello")
 

@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from fedpbc.flower.address import Address
-from fedpbc.flower.gate import HERE, Gate
+from fedpbc.flower.address import HERE, Address
+from fedpbc.flower.gate import Gate
 
 
 @pytest.fixture

@@ -45,6 +45,12 @@ def test_a_secure_fleet_has_tls_and_node_keys(secure, tmp_path):
         assert "--insecure" not in command
 
 
+def test_an_address_of_version_6_has_brackets(tmp_path):
+    launch = Launch(tmp_path / "home", "2001:db8::1", 8443, insecure=True)
+    node = launch.supernode(tmp_path / "trainer", 9100)
+    assert node[node.index("--superlink") + 1] == "[2001:db8::1]:8443"
+
+
 def test_an_insecure_fleet_says_so_everywhere(tmp_path):
     launch = Launch(tmp_path / "home", "10.0.0.1", 8443, insecure=True)
     node = launch.supernode(tmp_path / "trainer", 9100)

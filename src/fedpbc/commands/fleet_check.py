@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from fedpbc.commands.fleet_status import ServersFolder
+from fedpbc.commands.fleet_status import ServersFolder, which_algorithm
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,12 +22,8 @@ def check(folder: ServersFolder) -> None:
     """Simulate a fleet's job on the links it had, and compare: exit code 1 if models differ."""
     checks = run_check(folder)
     show_checks(checks)
-    trace = folder / "links.csv"
-    if trace.exists():
-        print(
-            f"next: 'fedpbc compare --trace {trace}' tells which algorithm would have served "
-            "this fleet best"
-        )
+    if (folder / "links.csv").exists():
+        print(which_algorithm(folder))
     if not all(one.is_same for one in checks):
         raise typer.Exit(1)
 

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from fedpbc.commands.options import Links, Overwrite, Set, default
+from fedpbc.commands.fleet_status import which_algorithm
+from fedpbc.commands.options import Insecure, Links, Overwrite, Set, default
 from fedpbc.commands.work import working_in
 from fedpbc.errors import InputError
 from fedpbc.given import gathered
@@ -28,9 +29,7 @@ def demo(
     set_: Set = None,
     out: Annotated[Path, typer.Option(help="Folder for everything.")] = Path("fleet-demo"),
     overwrite: Overwrite = False,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Without encryption and node keys.")
-    ] = False,
+    insecure: Insecure = False,
 ) -> None:
     """Train a real fleet on this machine while its links fail, and check it with the simulator."""
     options = {"rounds": rounds, "links": links, "algorithm": algorithm, "seed": seed}
@@ -74,10 +73,7 @@ def demo(
     print(f"written: {running.server}/ (models/, rounds.jsonl, links.csv, timetable.csv)")
     print(f"         {out}/device-K/ (a device each), {out}/logs/ (what every process said)")
     print(f"next: 'fedpbc fleet status {running.server}' shows the clients once more")
-    print(
-        f"next: 'fedpbc compare --trace {running.server / 'links.csv'}' tells which algorithm "
-        "would have served this fleet best"
-    )
+    print(which_algorithm(running.server))
     print(
         "next: 'fedpbc fleet init FOLDER --clients 10 --host NAME' writes what a real fleet needs"
     )

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from fedpbc.commands.options import Insecure
+
 __all__ = ["init"]
 
 
@@ -30,9 +32,7 @@ def init(
     data: Annotated[
         str | None, typer.Option(help="A data set instead, shared out; see 'fedpbc list'.")
     ] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Without encryption and keys. Only for trying out.")
-    ] = False,
+    insecure: Insecure = False,
     days: Annotated[
         int, typer.Option(min=1, max=36500, help="How long the server's certificate lasts.")
     ] = 825,

@@ -11,9 +11,9 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["device", "server"]
+from fedpbc.commands.options import Insecure
 
-Insecure = Annotated[bool, typer.Option(help="Without encryption and keys. Only for trying out.")]
+__all__ = ["device", "server"]
 
 
 def server(

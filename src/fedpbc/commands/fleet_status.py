@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from fedpbc.flower.status import FleetStatus
 
-__all__ = ["ServersFolder", "status"]
+__all__ = ["ServersFolder", "status", "which_algorithm"]
 
 ServersFolder = Annotated[
     Path, typer.Argument(metavar="FOLDER", help="The server's folder, with fleet.toml.")
@@ -44,13 +44,18 @@ def status(
         print(line)
 
 
+def which_algorithm(folder: Path) -> str:
+    """What the link log is for."""
+    replay = f"fedpbc compare --trace {folder / 'links.csv'}"
+    return f"next: '{replay}' tells which algorithm would have served this fleet best"
+
+
 def next_steps(status: FleetStatus, folder: Path, *, watch: bool) -> list[str]:
     """What to run next."""
     if status.is_over:
         return [
             f"next: 'fedpbc fleet check {folder}' compares its models with the simulator's",
-            f"next: 'fedpbc compare --trace {folder / 'links.csv'}' tells which algorithm would "
-            "have served this fleet best",
+            which_algorithm(folder),
         ]
     if watch:
         return [f"next: 'fedpbc fleet status {folder}' shows it again; the fleet goes on"]

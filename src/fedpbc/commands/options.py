@@ -18,6 +18,7 @@ __all__ = [
     "Engine",
     "EvaluateEvery",
     "GlobalLearningRate",
+    "Insecure",
     "Jobs",
     "Json",
     "LearningRate",
@@ -48,6 +49,10 @@ ConfigFile = Annotated[
     typer.Argument(metavar="CONFIG.toml", help="A configuration; options outrank it."),
 ]
 Links = Annotated[str | None, typer.Option(help="Link scheme of the uplinks; see 'fedpbc list'.")]
+Insecure = Annotated[
+    bool,
+    typer.Option("--insecure", help="Without encryption and keys. Only for trying out."),
+]
 Trace = Annotated[
     Path | None,
     typer.Option(

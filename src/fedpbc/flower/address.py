@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import socket
 from dataclasses import dataclass
 
 from fedpbc.errors import InputError
 
-__all__ = ["Address", "check_host", "parse_address"]
+__all__ = ["HERE", "Address", "check_host", "free_port", "parse_address"]
 
+HERE = "127.0.0.1"
+"""This machine, as only its own processes reach it."""
 LABEL = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)")
 HOST = "a host name or an address, as fleet.example.org or 10.0.0.1"
 ADDRESS = "host:port, as fleet.example.org:8443 or [2001:db8::1]:8443"
@@ -100,3 +103,15 @@ fleet.example.org:8443 or [2001:db8::1]:8443
     if bracketed != (":" in bare) or not is_host(bare):
         raise InputError(option, text, ADDRESS)
     return Address(bare, int(port))
+
+
+def free_port() -> int:
+    """A port of this machine that nobody uses.
+
+    Example:
+        >>> 1024 <= free_port() <= 65535
+        True
+    """
+    with socket.socket() as probe:
+        probe.bind((HERE, 0))
+        return int(probe.getsockname()[1])

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from fedpbc.errors import FedpbcError, MissingExtraError, one_line
+from fedpbc.flower.address import HERE
 from fedpbc.flower.secret import write_secret
 
 __all__ = ["Authority", "end_of", "read_certificate", "read_server"]
 
 NAME = "fedpbc fleet authority"
-LOOPBACK = ("127.0.0.1", "localhost")
+LOOPBACK = (HERE, "localhost")
 """The server's own processes come this way."""
 
 

@@ -11,11 +11,10 @@ from hashlib import sha256
 from pathlib import Path
 
 from fedpbc.errors import InputError
-from fedpbc.flower.address import Address
+from fedpbc.flower.address import free_port
 from fedpbc.flower.device_settings import read_device
 from fedpbc.flower.launch import Launch, need_flower
 from fedpbc.flower.local import LONGEST_PATH
-from fedpbc.flower.server_side import free_port
 from fedpbc.flower.supervise import Supervisor
 
 __all__ = ["DeviceSide"]
@@ -33,7 +32,6 @@ class DeviceSide:
         supervisor: Supervisor,
         *,
         insecure: bool = False,
-        server: Address | None = None,
         called: str = "",
         within: Sequence[str] = (),
     ) -> None:
@@ -43,7 +41,6 @@ class DeviceSide:
             folder: with ``device.toml``, ``ca.crt`` and ``node.key``.
             supervisor: keeps the processes.
             insecure: no encryption, and no key.
-            server: where to reach the server; None: as ``device.toml`` says.
             called: put behind the processes' names, where one supervisor has several devices.
             within: put before the SuperNode's command, as ``ip netns exec NAME``.
         """
@@ -51,7 +48,7 @@ class DeviceSide:
         self.folder, self.supervisor, self.called = folder.resolve(), supervisor, called
         self._within = list(within)
         self.settings = read_device(folder / "device.toml")
-        server = self.settings.address if server is None else server
+        server = self.settings.address
         self._key = None
         if not insecure:
             self._key = self.folder / "node.key"

@@ -6,11 +6,9 @@ import socket
 import threading
 from contextlib import suppress
 
-from fedpbc.flower.address import Address
+from fedpbc.flower.address import HERE, Address
 
 __all__ = ["Gate"]
-
-HERE = "127.0.0.1"
 
 
 class Gate:

@@ -10,13 +10,13 @@ from typing import Any
 
 import tomli_w
 
-from fedpbc.flower.address import Address
+from fedpbc.flower.address import HERE, Address, free_port
 from fedpbc.flower.device_side import DeviceSide
 from fedpbc.flower.folder import read_lines
-from fedpbc.flower.gate import HERE, Gate
+from fedpbc.flower.gate import Gate
 from fedpbc.flower.keys import make_certificates, make_node_key
-from fedpbc.flower.server_side import ServerSide, free_port
-from fedpbc.flower.supervise import Say, Supervisor, to_files
+from fedpbc.flower.server_side import ServerSide
+from fedpbc.flower.supervise import Supervisor, to_files
 
 __all__ = ["FleetHere"]
 
@@ -43,7 +43,6 @@ class FleetHere:
         host: str = HERE,
         within: Callable[[int], Sequence[str]] = lambda client: (),
         device: Mapping[str, Any] | None = None,
-        say: Say | None = None,
     ) -> None:
         """Write all folders, and start nothing yet.
 
@@ -56,7 +55,6 @@ class FleetHere:
                 there are no gates: devices have links of their own.
             within: put before a client's SuperNode's command, as ``ip netns exec NAME``.
             device: what ``device.toml`` says beside the client's number and the server.
-            say: takes the processes' output; None: into ``logs``.
         """
         self.folder, self.server, self.insecure = folder, folder / "server", insecure
         self.clients = int(given["clients"])
@@ -74,7 +72,7 @@ class FleetHere:
         for client in range(self.clients):
             reached = self.gates[client].address if self.gates else listen
             self._write_device(client, reached, {} if device is None else device)
-        self.supervisor = Supervisor(to_files(folder / "logs") if say is None else say)
+        self.supervisor = Supervisor(to_files(folder / "logs"))
         try:
             self.server_side = ServerSide(self.server, self.supervisor, insecure=insecure)
             self.device_sides = [self.device_side(client) for client in range(self.clients)]

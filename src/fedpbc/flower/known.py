@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fedpbc.errors import one_line
 
-__all__ = ["KnownKeys", "known_keys"]
+__all__ = ["KnownKeys"]
 
 LOG = logging.getLogger("fedpbc.flower")
 BEING_WRITTEN_SECONDS = 10.0
@@ -100,8 +100,3 @@ def parsed(content: bytes) -> str:
         raise ValueError(str(error)) from None
     plain = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     return b64encode(plain).decode("ascii")
-
-
-def known_keys(folder: Path) -> dict[str, str]:
-    """The devices' public keys in a folder, as they come in requests, with their files' names."""
-    return KnownKeys(folder).now()

@@ -16,6 +16,7 @@ from typing import Any
 import tomli_w
 
 from fedpbc.errors import FedpbcError, InputError, MissingExtraError, Words
+from fedpbc.flower.address import HERE, Address
 
 __all__ = ["QUIETLY", "Launch", "need_flower"]
 
@@ -74,7 +75,7 @@ class Launch:
     @property
     def address(self) -> str:
         """Where the server is."""
-        return f"{self.host}:{self.port}"
+        return str(Address(self.host, self.port))
 
     def environment(self, base: Mapping[str, str] = os.environ) -> dict[str, str]:
         """For every one of the processes."""
@@ -108,17 +109,13 @@ class Launch:
         """A device's part, which takes messages to the trainer at that socket."""
         # In quotes as TOML has them.
         config = ["--node-config", f"trainer={json.dumps(str(trainer))}"]
-        own = ["--superlink", self.address, "--host", "127.0.0.1", "--port", str(port)]
+        own = ["--superlink", self.address, "--host", HERE, "--port", str(port)]
         if self.certificates is not None:
             if key is None:
                 raise InputError("key", Words("missing"), "the node's own, or --insecure")
             own += ["--auth-supernode-private-key", str(key)]
         need_flower()
         return [sys.executable, "-m", "fedpbc.flower.node", *own, *self._trust(), *config]
-
-    def register(self, public_key: Path) -> list[str]:
-        """Makes a device's key known to the server."""
-        return [program("flwr"), "supernode", "register", str(public_key), CONNECTION]
 
     def submit(self, folder: Path) -> list[str]:
         """Starts the job of a folder, or goes on with it."""

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from fedpbc.errors import FedpbcError, InputError, Words, one_line
-from fedpbc.flower.address import Address
+from fedpbc.flower.address import HERE, free_port
 from fedpbc.flower.certificate import check_certificate
 from fedpbc.flower.control import Control, clients_of_keys
 from fedpbc.flower.known import KnownKeys
@@ -24,10 +24,9 @@ from fedpbc.flower.supervise import Supervisor
 from fedpbc.flower.tail import Tail
 from fedpbc.runs.atomic import write_atomically
 
-__all__ = ["ServerSide", "free_port"]
+__all__ = ["ServerSide"]
 
 LOG = logging.getLogger("fedpbc.flower")
-HERE = "127.0.0.1"
 BEGIN_SECONDS = 60.0
 """How long a server app may take to begin."""
 MOST_FAILURES = 5
@@ -49,7 +48,6 @@ class ServerSide:
         supervisor: Supervisor,
         *,
         insecure: bool = False,
-        listen: Address | None = None,
     ) -> None:
         """Check everything, and start nothing yet.
 
@@ -57,12 +55,11 @@ class ServerSide:
             folder: with ``fleet.toml``, ``certificates`` and ``keys``.
             supervisor: keeps the processes.
             insecure: no encryption, and no keys.
-            listen: where devices come; None: as ``fleet.toml`` says.
         """
         need_flower()
         self.folder, self.supervisor = folder.resolve(), supervisor
         self.settings = read_fleet(folder / "fleet.toml")
-        self.listen = self.settings.fleet.address if listen is None else listen
+        self.listen = self.settings.fleet.address
         certificates = None if insecure else self.folder / "certificates"
         self._known = KnownKeys(self.folder / "keys")
         self._left_out: set[str] = set()
@@ -144,7 +141,7 @@ class ServerSide:
         self._submitted, self._was_there = time.monotonic(), False
         if not went_well:
             # The SuperLink may be on its way up again.
-            LOG.warning("the job cannot be submitted: %s", folded(said))
+            LOG.warning("the job cannot be submitted: %s", end_of(said))
 
     def tend(self) -> bool:
         """To be called every second or so; gives whether the job is done."""
@@ -170,7 +167,7 @@ class ServerSide:
         if is_finished(self.folder, self.settings):
             return True
         if self.supervisor.quick_deaths("door") >= MOST_FAILURES:
-            raise self._shut(folded(" ".join(self.supervisor.last_words("door")[-3:])))
+            raise self._shut(end_of(" ".join(self.supervisor.last_words("door")[-3:])))
         self._register_again()
         if is_held(self.folder):
             self._was_there = True
@@ -209,23 +206,16 @@ class ServerSide:
         self._failed_at = [*[t for t in self._failed_at if t == at], at]
         if len(self._failed_at) >= MOST_FAILURES:
             said = [*self._log.last, *map(bytes.decode, self._log.new_lines())]
-            reason = folded(said[-1]) if said else "it said nothing"
+            reason = end_of(said[-1]) if said else "it said nothing"
             raise FedpbcError(
                 f"the server app fails again and again in round {at}: {reason}; "
                 "when that is mended, the same command goes on"
             )
 
 
-def folded(text: str) -> str:
+def end_of(text: str) -> str:
     """The end of some output, on one line."""
     return " ".join(text.split())[-300:]
-
-
-def free_port() -> int:
-    """A port of this machine that nobody uses."""
-    with socket.socket() as probe:
-        probe.bind((HERE, 0))
-        return int(probe.getsockname()[1])
 
 
 def wait_for(port: int, patience: float) -> None:

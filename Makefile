@@ -27,7 +27,7 @@ test: check
 
 # Fleets of many real processes, with faults.
 test-fleet: $(READY)
-	$(BIN)/python -m pytest -m fleet tests/flower
+	$(BIN)/python -m pytest -m fleet tests/deployment
 
 format: $(READY)
 	$(BIN)/ruff format .

@@ -6,9 +6,9 @@ collect_ignore = (
     []
     if find_spec("flwr")
     else [
-        "src/fedpbc/flower/client_app.py",
-        "src/fedpbc/flower/post.py",
-        "src/fedpbc/flower/records.py",
-        "src/fedpbc/flower/server_app.py",
+        "src/fedpbc/deployment/device/client_app.py",
+        "src/fedpbc/deployment/server/transport.py",
+        "src/fedpbc/deployment/protocol/records.py",
+        "src/fedpbc/deployment/server/server_app.py",
     ]
 )

@@ -20,13 +20,13 @@ from benchmarks.plots import new_figure, save, tidy
 from benchmarks.tables import duration, machine_line, markdown_table, write_json
 
 ROOT = Path(__file__).resolve().parent.parent
-OURS = "fedpbc.flower.client_app:app"
+OURS = "fedpbc.deployment.device.client_app:app"
 USUAL = "benchmarks.torch_client:app"
 CLIENTS = {"thin": OURS, "imports torch": USUAL}
 MIB = 2**20
 APP = """
 import torch
-from fedpbc.models import build_model
+from fedpbc.tasks.networks import build_model
 
 def model():
     return build_model("cnn_cifar10", (32, 32, 3), 10, seed=0)
@@ -39,8 +39,8 @@ def data(client):
 
 def measure(nodes: int, client: str, rounds: int) -> dict[str, Any]:
     """One fleet, all links up."""
-    from fedpbc.flower import launch
-    from fedpbc.flower.here import FleetHere
+    from fedpbc.deployment.ops import launch
+    from fedpbc.deployment.ops.local_fleet import FleetHere
 
     launch.APP["tool"]["flwr"]["app"]["components"]["clientapp"] = CLIENTS[client]
     # The usual client's app is imported by Flower's processes.

@@ -12,11 +12,11 @@ from torch import nn
 from benchmarks.protocol import refuse, serve
 from benchmarks.work import CLASSES, Prepared, turns
 from fedpbc import InputError, LocalTraining, MissingExtraError, Simulation, Supervised
-from fedpbc.engine import Engine, Segment, Trained, choose_engine
-from fedpbc.engine.memory import keep_freed_memory
-from fedpbc.experiment import make_algorithm
+from fedpbc.engines import Engine, Segment, Trained, choose_engine
+from fedpbc.engines.malloc import keep_freed_memory
 from fedpbc.links import from_table
-from fedpbc.models import build_model
+from fedpbc.simulation.build import make_algorithm
+from fedpbc.tasks.networks import build_model
 
 __all__ = ["make_task"]
 

@@ -24,7 +24,7 @@ def peak_mib() -> float:
 
 def links(scheme: str, clients: int, rounds: int, file: str) -> dict[str, Any]:
     """Draw a timetable and ask for every round's active clients."""
-    from fedpbc.engine.memory import keep_freed_memory
+    from fedpbc.engines.malloc import keep_freed_memory
     from fedpbc.links import Setting, Timetable
 
     keep_freed_memory()  # as the command does
@@ -51,8 +51,8 @@ def links(scheme: str, clients: int, rounds: int, file: str) -> dict[str, Any]:
 def memory(engine: str, clients: int, rounds: int) -> dict[str, Any]:
     """FedPBC with the paper's network for CIFAR-10; whoever started us watches the memory."""
     from fedpbc import LocalTraining, Supervised, simulate
-    from fedpbc.engine.memory import keep_freed_memory
-    from fedpbc.models import build_model
+    from fedpbc.engines.malloc import keep_freed_memory
+    from fedpbc.tasks.networks import build_model
 
     keep_freed_memory()
     rng = np.random.default_rng(0)

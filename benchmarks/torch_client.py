@@ -11,12 +11,12 @@ from pathlib import Path
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
+from fedpbc.deployment.device.trainer import Trainer
+from fedpbc.deployment.protocol.messages import refusal
+from fedpbc.deployment.protocol.records import from_records, to_records
+from fedpbc.deployment.settings import task_of_client
+from fedpbc.deployment.user_app import load_own
 from fedpbc.errors import FedpbcError
-from fedpbc.flower.own import load_own
-from fedpbc.flower.parcel import refusal
-from fedpbc.flower.records import from_records, to_records
-from fedpbc.flower.settings import task_of_client
-from fedpbc.flower.trainer import Trainer
 
 app = ClientApp()
 

@@ -18,7 +18,7 @@ from safetensors import safe_open
 with warnings.catch_warnings():
     # Typer uses names that Click has deprecated.
     warnings.simplefilter("ignore", DeprecationWarning)
-    from fedpbc import cli
+    from fedpbc.cli import app as cli
 
 COMMAND = str(Path(sys.executable).with_name("fedpbc"))
 DIGITS = ("--data", "digits", "--clients", "8")

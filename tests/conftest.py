@@ -6,7 +6,7 @@ import pytest
 from hypothesis import settings
 
 from fedpbc.algorithms import ALGORITHMS
-from fedpbc.engine import SerialEngine, StackedEngine
+from fedpbc.engines import SerialEngine, StackedEngine
 from fedpbc.links import SCHEMES
 
 # A busy machine is no reason to fail, and CI is not the place to look for new examples.

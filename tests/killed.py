@@ -17,7 +17,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from commandline import Ended
+from tests.commandline import Ended
 
 
 class Server:
@@ -25,7 +25,8 @@ class Server:
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, __file__],
+            [sys.executable, "-m", "tests.killed"],
+            cwd=Path(__file__).parent.parent,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -66,9 +67,9 @@ def until_done(
 def serve() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        import fedpbc.report.terminal
-        import fedpbc.runs.compare  # noqa: F401
-        from fedpbc.runs.build import load_cached
+        import fedpbc.cli.display
+        import fedpbc.experiments.comparison_directory  # noqa: F401
+        from fedpbc.experiments.build import load_cached
 
     load_cached("digits", None)
     for line in sys.stdin:
@@ -95,7 +96,7 @@ def run_and_exit(arguments: list[str], kill: dict[str, Any], out: int, err: int)
     sys.argv = ["fedpbc", *arguments]
     code = 1
     try:
-        from fedpbc.cli import main
+        from fedpbc.cli.app import main
 
         main()
     except SystemExit as ending:
@@ -112,8 +113,9 @@ def run_and_exit(arguments: list[str], kill: dict[str, Any], out: int, err: int)
 
 def arm(at: str, n: int) -> None:
     """Kill this process when something happens for the n-th time."""
-    from fedpbc import reports
-    from fedpbc.runs import checkpoint, folder
+    from fedpbc.experiments import run_directory as folder
+    from fedpbc.simulation import last_reports as reports
+    from fedpbc.storage import tensors as checkpoint
 
     left = n
 

@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from fedpbc.algorithms import ALGORITHMS, Algorithm, Fleet
-from fedpbc.engine import SerialEngine
+from fedpbc.engines import SerialEngine
+from fedpbc.experiments.comparison_directory import CompareFolder, plan_comparison
 from fedpbc.links import from_table
-from fedpbc.runs.compare import CompareFolder, plan_comparison
-from fedpbc.simulation import Metrics, Simulation
+from fedpbc.simulation.loop import Metrics, Simulation
 from fedpbc.tasks import LocalTraining, Quadratic, Supervised
 
 CLIENTS, ROUNDS = 7, 18

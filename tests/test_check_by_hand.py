@@ -13,10 +13,10 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import nn
 
-from commandline import final, metrics, process, ran, write_check
 from fedpbc import InputError, build_model, load, load_view
 from fedpbc.data import channel_statistics
-from reference import ALGORITHMS, OWN_MODELS, reference
+from tests.commandline import final, metrics, process, ran, write_check
+from tests.reference import ALGORITHMS, OWN_MODELS, reference
 
 
 def by_hand(folder, algorithm: str, *, decay: bool = False, rate: float = 0.1, steps: int = 5):

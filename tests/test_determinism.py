@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-import small_runs as small
 from fedpbc.algorithms import ALGORITHMS, Fleet
-from fedpbc.engine import choose_engine
+from fedpbc.engines import choose_engine
 from fedpbc.links import Setting, Timetable, from_data
-from fedpbc.simulation import Simulation
+from fedpbc.simulation.loop import Simulation
 from fedpbc.tasks import LocalTraining, Supervised
+from tests import small_runs as small
 
 
 def whole_run(seed: int, algorithm: str, engine: str, threads: int = 1):

@@ -15,13 +15,19 @@ import pytest
 import typer
 
 from fedpbc.algorithms import ALGORITHMS
-from fedpbc.cli import app
-from fedpbc.engine import ENGINES
-from fedpbc.given import gathered
+from fedpbc.cli.app import app
+from fedpbc.engines import ENGINES
+from fedpbc.experiments.configuration import (
+    Config,
+    DataSection,
+    General,
+    ModelSection,
+    TaskSection,
+    TrainSection,
+)
+from fedpbc.experiments.overrides import gathered
 from fedpbc.links import SCHEMES
 from fedpbc.options import options_of
-from fedpbc.runs import Config
-from fedpbc.runs.config import DataSection, General, ModelSection, TaskSection, TrainSection
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

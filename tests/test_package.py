@@ -77,7 +77,7 @@ def test_importing_the_package_is_quick():
 
 def test_a_module_may_be_called_the_way_python_calls_it():
     ended = subprocess.run(
-        [sys.executable, "-m", "fedpbc.cli", "--help"], capture_output=True, text=True
+        [sys.executable, "-m", "fedpbc.cli.app", "--help"], capture_output=True, text=True
     )
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "compare" in ended.stdout

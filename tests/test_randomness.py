@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedpbc import cores as cores_module
+from fedpbc import parallel
 from fedpbc.randomness import generator, integer_seed, uniform
 
 seeds, numbers = st.integers(0, 2**63), st.integers(0, 2**64 - 1)
@@ -35,7 +35,7 @@ def test_different_arguments_different_streams(one, other):
 @pytest.mark.parametrize("cores", [1, 2, 3])
 @pytest.mark.parametrize("count", [0, 1, 2**18 - 1, 2**18, 2**18 + 1, 2**18 + 7])
 def test_many_draws_are_the_same_on_any_number_of_cores(monkeypatch, cores, count):
-    monkeypatch.setattr(cores_module, "usable_cores", lambda: cores)
+    monkeypatch.setattr(parallel, "usable_cores", lambda: cores)
     found = uniform(1, "uplink", 3, count)
     assert np.array_equal(found, generator(1, "uplink", 3).random(count))
 

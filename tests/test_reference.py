@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from reference import ALGORITHMS, FROM_SERVER, reference
+from tests.reference import ALGORITHMS, FROM_SERVER, reference
 
 UP, DOWN = 1, 0
 

@@ -13,7 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from commandline import (
+from fedpbc import Config, LocalTraining, Quadratic, simulate, start_run
+from fedpbc.experiments.run import Watcher
+from tests.commandline import (
     COMMAND,
     DIGITS,
     assert_same_run,
@@ -25,9 +27,7 @@ from commandline import (
     timeless,
     write_check,
 )
-from fedpbc import Config, LocalTraining, Quadratic, simulate, start_run
-from fedpbc.runs import Watcher
-from killed import Server, until_done
+from tests.killed import Server, until_done
 
 ROUNDS = 24
 OFTEN = (*DIGITS, "--rounds", ROUNDS, "--evaluate-every", 3, "--set", "checkpoint_every=2")
@@ -363,9 +363,9 @@ P_HALF = {"name": "bernoulli", "p": 0.5}
 
 
 def test_a_run_from_python_goes_on_when_called_again(tmp_path, monkeypatch):
-    import fedpbc.runs.execute
+    import fedpbc.experiments.execution
 
-    monkeypatch.setattr(fedpbc.runs.execute, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(fedpbc.experiments.execution, "CHECKPOINT_SECONDS", 0.0)
 
     def stop(done: int, _: object) -> None:
         if done == 25:
@@ -416,10 +416,10 @@ def test_the_command_says_how_a_run_from_python_goes_on(tmp_path):
     ids=["learning rate", "algorithm", "algorithm's options", "global rate", "seed", "data"],
 )
 def test_another_run_from_python_leaves_the_first_as_it_was(tmp_path, monkeypatch, task, options):
-    import fedpbc.runs.execute
+    import fedpbc.experiments.execution
     from fedpbc import FedpbcError
 
-    monkeypatch.setattr(fedpbc.runs.execute, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(fedpbc.experiments.execution, "CHECKPOINT_SECONDS", 0.0)
 
     def stop(done: int, _: object) -> None:
         if done == 25:

@@ -21,22 +21,19 @@ if TYPE_CHECKING:
         mean,
         register_algorithm,
     )
-    from fedpbc.comparison import Comparison, compare
     from fedpbc.data import DataSet, Split, dirichlet_partition, load
-    from fedpbc.engine import ENGINES, Engine, Segment, Trained
-    from fedpbc.errors import (
-        DivergedError,
-        FedpbcError,
-        InputError,
-        MissingExtraError,
-        WorkerError,
-    )
-    from fedpbc.experiment import Result, simulate
+    from fedpbc.engines import ENGINES, Engine, Segment, Trained
+    from fedpbc.errors import DivergedError, FedpbcError, InputError, MissingExtraError, WorkerError
+    from fedpbc.experiments.comparison import Comparison, compare
+    from fedpbc.experiments.configuration import Config
+    from fedpbc.experiments.run import resume_run, start_run
+    from fedpbc.experiments.run_directory import load_view
     from fedpbc.links import SCHEMES, Setting, Timetable, link_scheme
-    from fedpbc.models import MODELS, Layout, build_model
-    from fedpbc.runs import Config, load_view, resume_run, start_run
-    from fedpbc.simulation import Metrics, Simulation
+    from fedpbc.simulation.build import Result, simulate
+    from fedpbc.simulation.loop import Metrics, Simulation
     from fedpbc.tasks import Evaluation, LocalTraining, Quadratic, Supervised, Task
+    from fedpbc.tasks.layout import Layout
+    from fedpbc.tasks.networks import MODELS, build_model
 
 __version__: str
 
@@ -102,15 +99,18 @@ _HOMES = {
         "mean",
         "register_algorithm",
     ),
-    "comparison": ("Comparison", "compare"),
+    "experiments.comparison": ("Comparison", "compare"),
     "data": ("DataSet", "Split", "dirichlet_partition", "load"),
-    "engine": ("ENGINES", "Engine", "Segment", "Trained"),
+    "engines": ("ENGINES", "Engine", "Segment", "Trained"),
     "errors": ("DivergedError", "FedpbcError", "InputError", "MissingExtraError", "WorkerError"),
-    "experiment": ("Result", "simulate"),
+    "simulation.build": ("Result", "simulate"),
     "links": ("SCHEMES", "Setting", "Timetable", "link_scheme"),
-    "models": ("MODELS", "Layout", "build_model"),
-    "runs": ("Config", "load_view", "resume_run", "start_run"),
-    "simulation": ("Metrics", "Simulation"),
+    "tasks.networks": ("MODELS", "build_model"),
+    "tasks.layout": ("Layout",),
+    "experiments.configuration": ("Config",),
+    "experiments.run_directory": ("load_view",),
+    "experiments.run": ("resume_run", "start_run"),
+    "simulation.loop": ("Metrics", "Simulation"),
     "tasks": ("Evaluation", "LocalTraining", "Quadratic", "Supervised", "Task"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

@@ -13,7 +13,7 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpbc.cores import in_parts
+from fedpbc.parallel import in_parts
 
 __all__ = ["generator", "integer_seed", "uniform"]
 

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import small_runs as small
 from fedpbc.algorithms import ALGORITHMS, Fleet
-from fedpbc.engine import SerialEngine, StackedEngine
-from fedpbc.engine.engine import one_thread
+from fedpbc.engines import SerialEngine, StackedEngine
+from fedpbc.engines.engine import one_thread
 from fedpbc.links import Setting, Timetable
-from fedpbc.simulation import Simulation
-from reference import ALGORITHMS as ORACLE
-from reference import reference
+from fedpbc.simulation.loop import Simulation
+from tests import small_runs as small
+from tests.reference import ALGORITHMS as ORACLE
+from tests.reference import reference
 
 VARIANTS = {
     **{name: (name, {}) for name in ORACLE},

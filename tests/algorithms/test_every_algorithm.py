@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-import small_runs as small
 from fedpbc.algorithms import ALGORITHMS, Algorithm, Fleet, find_algorithm, register_algorithm
-from fedpbc.engine import StackedEngine
+from fedpbc.engines import StackedEngine
 from fedpbc.errors import InputError
-from reference import ALGORITHMS as ORACLE
+from tests import small_runs as small
+from tests.reference import ALGORITHMS as ORACLE
 
 everyone = pytest.mark.parametrize("name", ALGORITHMS)
 

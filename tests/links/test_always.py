@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 from fedpbc.links import Setting, Timetable
-
-from .drawing import dense
+from tests.links.drawing import dense
 
 
 def test_every_link_is_up_and_no_probabilities_are_needed() -> None:

@@ -3,8 +3,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedpbc.links import Setting, Timetable
-
-from .drawing import draw
+from tests.links.drawing import draw
 
 
 def test_rates() -> None:

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from fedpbc.errors import InputError
-
-from .drawing import draw, timetable
+from tests.links.drawing import draw, timetable
 
 
 def test_every_rounds_rate_follows_the_sine() -> None:

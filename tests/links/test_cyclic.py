@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedpbc.errors import InputError
-
-from .drawing import draw, timetable
+from tests.links.drawing import draw, timetable
 
 
 def runs_of(links: np.ndarray) -> list[int]:

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from .drawing import draw
+from tests.links.drawing import draw
 
 
 def test_the_place_is_drawn_anew_in_every_cycle() -> None:

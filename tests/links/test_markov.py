@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from .drawing import draw, timetable
+from tests.links.drawing import draw, timetable
 
 
 def transitions(p: float) -> tuple[float, float]:

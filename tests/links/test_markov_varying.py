@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from .drawing import draw, timetable
-from .test_markov import transitions
+from tests.links.drawing import draw, timetable
+from tests.links.test_markov import transitions
 
 
 def chance(p: float, t: int) -> float:

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from fedpbc.links import SCHEMES, Setting, Timetable
-
-from .drawing import dense
+from tests.links.drawing import dense
 
 CLIENTS, ROUNDS = 40, 130
 # A table is what it is: nothing is drawn.

@@ -10,8 +10,7 @@ from hypothesis.extra import numpy as hnp
 
 from fedpbc.errors import InputError
 from fedpbc.links import Setting, Timetable
-
-from .drawing import dense
+from tests.links.drawing import dense
 
 TABLE = np.array([[1, 0, 0], [0, 1, 1], [1, 1, 0], [0, 0, 0]])
 

@@ -12,8 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 from fedpbc.errors import InputError
 from fedpbc.links import LinkScheme, Row, Setting, Timetable, from_table
-
-from .drawing import dense, timetable
+from tests.links.drawing import dense, timetable
 
 TABLES = hnp.arrays(bool, st.tuples(st.integers(1, 30), st.integers(1, 30)))
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from fedpbc.errors import InputError
 from fedpbc.links import SCHEMES, Setting, Timetable
-
-from .drawing import dense
+from tests.links.drawing import dense
 
 HEADER = "client,online_from_s,online_until_s"
 PHONES = Path(__file__).parents[3] / "shared" / "data" / "traces" / "phones.csv"

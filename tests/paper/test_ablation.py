@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from commandline import fedpbc, ran, refused
+from fedpbc.experiments.configuration import Config
 from fedpbc.paper.ablation import AXES, axes_of, changed
 from fedpbc.paper.plan import Group
-from fedpbc.runs import Config
-from small_grids import numbers
+from tests.commandline import fedpbc, ran, refused
+from tests.small_grids import numbers
 
 BASE = Group(("cifar10", "bernoulli_varying"), "cifar10", "bernoulli_varying", 10)
 

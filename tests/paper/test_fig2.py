@@ -5,11 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from commandline import fedpbc, ran, refused
-from fedpbc.experiment import draw_timetable
 from fedpbc.paper import Wanted, make
 from fedpbc.paper.fig2 import BATCH, FORGOTTEN, P2, Point, simulated
+from fedpbc.simulation.build import draw_timetable
 from fedpbc.tasks import Quadratic
+from tests.commandline import fedpbc, ran, refused
 
 MINE = """\
 from fedpbc.algorithms import Algorithm, register_algorithm

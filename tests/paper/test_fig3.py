@@ -5,12 +5,12 @@ import json
 import numpy as np
 import pytest
 
-from commandline import fedpbc, ran, refused
 from fedpbc.errors import InputError
+from fedpbc.experiments.run_directory import RunFolder
 from fedpbc.paper import Wanted, fig3, make, quadratics
 from fedpbc.paper.quadratics import links_of, targets
-from fedpbc.runs import RunFolder
 from fedpbc.theory import fedavg_weights
+from tests.commandline import fedpbc, ran, refused
 
 # A hundred steps of 1e-4 towards a target are one of this size.
 ONE_STEP = {"train": {"local_steps": 1, "learning_rate": 1 - (1 - 1e-4) ** 100}}

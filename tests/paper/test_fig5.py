@@ -5,12 +5,12 @@ import json
 import numpy as np
 import pytest
 
-from commandline import fedpbc, ran, refused
-from fedpbc.experiment import ProbabilityOptions, base_probabilities
+from fedpbc.experiments.build import build_task
+from fedpbc.experiments.configuration import Config
 from fedpbc.paper import Wanted, make
 from fedpbc.paper.fig5 import folder_of
-from fedpbc.runs import Config
-from fedpbc.runs.build import build_task
+from fedpbc.simulation.build import ProbabilityOptions, base_probabilities
+from tests.commandline import fedpbc, ran, refused
 
 
 @pytest.fixture(scope="module")

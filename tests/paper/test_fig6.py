@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from commandline import fedpbc, ran, refused
 from fedpbc.links import Setting, Timetable
 from fedpbc.paper import Wanted, make
 from fedpbc.paper.fig6 import LINKS, PROBABILITIES, activity, longest
+from tests.commandline import fedpbc, ran, refused
 
 MINE = """\
 import numpy as np

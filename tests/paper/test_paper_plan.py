@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from commandline import fedpbc, refused
 from fedpbc.errors import InputError
 from fedpbc.paper import EXPERIMENTS, Wanted
-from fedpbc.paper.folder import PaperFolder, fingerprint
+from fedpbc.paper.directory import PaperFolder, fingerprint
 from fedpbc.paper.plan import groups_of, planned
 from fedpbc.paper.table1 import LINKS
-from small_grids import SMALL
+from tests.commandline import fedpbc, refused
+from tests.small_grids import SMALL
 
 
 def wanted(**options):

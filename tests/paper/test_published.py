@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from fedpbc.algorithms import PAPER_ALGORITHMS
-from fedpbc.paper.published import (
-    published_accuracies,
-    published_rounds,
-    published_thresholds,
-)
+from fedpbc.paper.published import published_accuracies, published_rounds, published_thresholds
 from fedpbc.paper.table1 import LINKS
 
 

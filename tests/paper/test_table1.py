@@ -8,13 +8,13 @@ import time
 
 import pytest
 
-from commandline import COMMAND, fedpbc, ran, refused, timeless
 from fedpbc.algorithms import ALGORITHMS
-from fedpbc.comparison import Cell, Comparison
+from fedpbc.experiments.comparison import Cell, Comparison
 from fedpbc.paper.plan import Group
-from fedpbc.paper.sheet import Entry
+from fedpbc.paper.result_table import Entry
 from fedpbc.paper.table1 import sheet
-from small_grids import SMALL, line, numbers
+from tests.commandline import COMMAND, fedpbc, ran, refused, timeless
+from tests.small_grids import SMALL, line, numbers
 
 GRID = (*SMALL, "--links", "bernoulli,cyclic", "--algorithms", "fedpbc,fedavg,mifa")
 GRID += ("--seeds", "0,1")

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commandline import fedpbc, ran, refused
-from fedpbc.comparison import Cell, Comparison
+from fedpbc.experiments.comparison import Cell, Comparison
 from fedpbc.paper.plan import Group
 from fedpbc.paper.table2 import first_round, rounds_reached, thresholds_of
-from small_grids import SMALL, line, numbers
+from tests.commandline import fedpbc, ran, refused
+from tests.small_grids import SMALL, line, numbers
 
 CIFAR = Group(("cifar10", "bernoulli_varying"), "cifar10", "bernoulli_varying", 450)
 

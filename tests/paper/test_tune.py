@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from commandline import fedpbc, ran, refused
-from fedpbc.comparison import Cell, Spread
 from fedpbc.errors import InputError
+from fedpbc.experiments.comparison import Cell, Spread
+from fedpbc.experiments.sweep import Diverged
 from fedpbc.paper import Wanted
 from fedpbc.paper.grid import Outcome
 from fedpbc.paper.plan import Group, PlannedRun
+from fedpbc.paper.step_sizes import find_step_sizes, read_chosen
 from fedpbc.paper.tune import (
     GLOBAL_LEARNING_RATES,
     LEARNING_RATES,
@@ -21,9 +22,8 @@ from fedpbc.paper.tune import (
     without_divergence,
     write_chosen,
 )
-from fedpbc.paper.tuned import find_step_sizes, read_chosen
-from fedpbc.runs.grid import Diverged
-from small_grids import line, numbers
+from tests.commandline import fedpbc, ran, refused
+from tests.small_grids import line, numbers
 
 BASE = Group(("digits", "bernoulli_varying"), "digits", "bernoulli_varying", 500)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedpbc.report.page import PageTable, write_page
-from made_runs import write_grid, write_run
+from tests.made_runs import write_grid, write_run
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FOUND = next((path for name in BROWSERS if (path := shutil.which(name))), None)

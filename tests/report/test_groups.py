@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedpbc.report.found import read_runs
 from fedpbc.report.groups import grouped
+from fedpbc.report.load import read_runs
 from fedpbc.report.page_data import thinned
-from made_runs import write_grid, write_run
+from tests.made_runs import write_grid, write_run
 
 
 def groups(paths):

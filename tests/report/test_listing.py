@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import get_args, get_type_hints
 
-from fedpbc import views
-from fedpbc.engine import ENGINES
-from fedpbc.models import MODELS
+from fedpbc.engines import ENGINES
+from fedpbc.experiments.configuration import TaskSection, TrainSection
 from fedpbc.options import options_of
 from fedpbc.report import listing
-from fedpbc.runs.config import TaskSection, TrainSection
+from fedpbc.simulation import views
+from fedpbc.tasks.networks import MODELS
 
 
 def test_the_models_are_those_there_are():
@@ -37,7 +37,7 @@ def test_engines_views_and_tasks_are_those_there_are():
 
 
 def test_probabilities_have_these_defaults():
-    from fedpbc.experiment import ProbabilityOptions
+    from fedpbc.simulation.build import ProbabilityOptions
 
     [entry] = [e for e in listing.everything()["options"] if e["name"] == "links, downlink"]
     options = options_of(ProbabilityOptions)

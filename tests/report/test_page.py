@@ -7,12 +7,12 @@ from html.parser import HTMLParser
 
 import pytest
 
-from commandline import content, fedpbc, ran, refused
-from fedpbc.comparison import Cell, Comparison
+from fedpbc.experiments.comparison import Cell, Comparison
+from fedpbc.experiments.run_directory import RunFolder
 from fedpbc.report.page import PageTable, asset, write_page
 from fedpbc.report.table import cells_of
-from fedpbc.runs import RunFolder
-from made_runs import accuracy, write_grid, write_run
+from tests.commandline import content, fedpbc, ran, refused
+from tests.made_runs import accuracy, write_grid, write_run
 
 
 class Page(HTMLParser):

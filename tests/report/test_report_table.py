@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from fedpbc import Comparison
-from fedpbc.comparison import Cell
+from fedpbc.experiments.comparison import Cell
 from fedpbc.report.plot import look, plot_comparison
 from fedpbc.report.table import markdown_table
 

@@ -9,10 +9,10 @@ import time
 
 import pytest
 
-from commandline import ran
+from fedpbc.experiments.run_directory import RunFolder
 from fedpbc.report.watch import watch
-from fedpbc.runs import RunFolder
-from made_runs import metrics, write_run
+from tests.commandline import ran
+from tests.made_runs import metrics, write_run
 
 
 def live(path) -> int:
@@ -21,7 +21,7 @@ def live(path) -> int:
 
 def started(*arguments: object) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "fedpbc.cli", *map(str, arguments)],
+        [sys.executable, "-m", "fedpbc.cli.app", *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

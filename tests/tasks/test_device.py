@@ -7,20 +7,20 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from second_device import HERE, THERE, MixedError, SecondDevice, default_device
 from torch import nn
 from torch.nn import functional
 
-import small_runs as small
-from commandline import DIGITS, content, fedpbc, refused, write_check
-from fedpbc.engine import Segment, SerialEngine, StackedEngine
-from fedpbc.engine.engine import one_thread
+from fedpbc.engines import Segment, SerialEngine, StackedEngine
+from fedpbc.engines.engine import one_thread
 from fedpbc.errors import InputError
-from fedpbc.models import build_model
-from fedpbc.runs.build import build_task
-from fedpbc.runs.config import Config
+from fedpbc.experiments.build import build_task
+from fedpbc.experiments.configuration import Config
 from fedpbc.tasks import LocalTraining, Quadratic, Supervised, quadratic, supervised
 from fedpbc.tasks.device import find_device, refuse_double, repeatable, seeded
+from fedpbc.tasks.networks import build_model
+from tests import small_runs as small
+from tests.commandline import DIGITS, content, fedpbc, refused, write_check
+from tests.tasks.second_device import HERE, THERE, MixedError, SecondDevice, default_device
 
 CUDA = torch.device("cuda", 0)
 with_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
@@ -492,7 +492,7 @@ def test_the_configuration_reaches_the_task(monkeypatch):
         given.append(device)
         return HERE
 
-    monkeypatch.setattr("fedpbc.runs.build.find_device", noted)
+    monkeypatch.setattr("fedpbc.experiments.build.find_device", noted)
     task = build_task(Config.from_dict({"data": "digits", "clients": 4, "device": "cuda:1"}))
     assert (given, task.device) == (["cuda:1"], HERE)
 

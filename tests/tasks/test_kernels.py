@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
 
-import small_runs as small
-from fedpbc.engine import Segment, SerialEngine, StackedEngine
-from fedpbc.tasks import chain, supervised
-from fedpbc.tasks.dense import dense_steps
+from fedpbc.engines import Segment, SerialEngine, StackedEngine
+from fedpbc.tasks import manual_backprop as chain
+from fedpbc.tasks import supervised
+from fedpbc.tasks.dense_kernel import dense_steps
 from fedpbc.tasks.kernels import kernels
 from fedpbc.tasks.pooling import pool, suits, unpool
+from tests import small_runs as small
 
 compiled = pytest.mark.skipif(kernels() is None, reason="built without a C compiler")
 

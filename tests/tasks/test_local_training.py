@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-import small_runs as small
 from fedpbc.tasks import LocalTraining, Quadratic
+from tests import small_runs as small
 
 
 def test_schedule():

@@ -8,11 +8,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-import small_runs as small
 from fedpbc.data import Augmentation, Batches
-from fedpbc.engine import SerialEngine, StackedEngine, choose_engine
+from fedpbc.engines import SerialEngine, StackedEngine, choose_engine
 from fedpbc.errors import InputError
 from fedpbc.tasks import LocalTraining, Supervised
+from tests import small_runs as small
 
 
 class Spy(nn.Module):

@@ -9,8 +9,7 @@ import pytest
 
 from fedpbc import theory
 from fedpbc.errors import InputError
-
-from .cases import CONSENSUS, GRADIENT
+from tests.theory.cases import CONSENSUS, GRADIENT
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedpbc import theory
-
-from .cases import links, probability, quick, subsets
+from tests.theory.cases import links, probability, quick, subsets
 
 
 @pytest.mark.parametrize("p2", np.linspace(0, 1, 41))

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from fedpbc import theory
-
-from .cases import CONSENSUS
+from tests.theory.cases import CONSENSUS
 
 
 def test_consensus_error_by_hand() -> None:

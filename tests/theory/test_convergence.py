@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedpbc import theory
-
-from .cases import GRADIENT, quick
+from tests.theory.cases import GRADIENT, quick
 
 
 def test_kappa_by_hand() -> None:

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedpbc import theory
-
-from .cases import links, probability, quick, subsets
+from tests.theory.cases import links, probability, quick, subsets
 
 
 @quick

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpbc.cores import in_parts
 from fedpbc.links.scheme import Row, Setting, link_scheme
+from fedpbc.parallel import in_parts
 
 __all__ = ["markov", "step"]
 

@@ -6,17 +6,25 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from fedpbc.comparison import Comparison
 from fedpbc.errors import InputError
+from fedpbc.experiments.comparison import Comparison
 from fedpbc.links import find_scheme
 from fedpbc.paper.bars import Cluster, Panel, bars, row_of
 from fedpbc.paper.experiment import Made, Wanted
 from fedpbc.paper.grid import WINDOW, run_planned
 from fedpbc.paper.plan import Group, groups_of, planned, seeds_of
+from fedpbc.paper.result_table import (
+    AIDED_NOTE,
+    RANK_NOTE,
+    VIEWS_NOTE,
+    Entry,
+    Sheet,
+    name_of,
+    standing,
+)
 from fedpbc.paper.results import finish, scale_note, seeds_note
-from fedpbc.paper.sheet import AIDED_NOTE, RANK_NOTE, VIEWS_NOTE, Entry, Sheet, name_of, standing
+from fedpbc.paper.step_sizes import find_step_sizes
 from fedpbc.paper.table1 import heading
-from fedpbc.paper.tuned import find_step_sizes
 
 __all__ = ["AXES", "run"]
 

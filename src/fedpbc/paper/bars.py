@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedpbc.algorithms import ALGORITHMS, find_algorithm
-from fedpbc.comparison import Comparison, Row
+from fedpbc.experiments.comparison import Comparison, Row
 from fedpbc.report.plot import look
 
 if TYPE_CHECKING:

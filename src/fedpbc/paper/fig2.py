@@ -22,21 +22,21 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from rich.progress import MofNCompleteColumn
 
-from fedpbc.experiment import draw_timetable, make_algorithm, make_simulation
-from fedpbc.paper.asked import (
+from fedpbc.cli.display import Display
+from fedpbc.paper.experiment import Made, Wanted
+from fedpbc.paper.request import (
     algorithms_of,
     check_settings,
     options_of_algorithm,
     rounds_of,
     seeds_of,
 )
-from fedpbc.paper.experiment import Made, Wanted
 from fedpbc.paper.style import look_of, write_experiment
 from fedpbc.report.page import PageTable
-from fedpbc.report.terminal import Display
+from fedpbc.simulation.build import draw_timetable, make_algorithm, make_simulation
+from fedpbc.simulation.views import paper_view
 from fedpbc.tasks import LocalTraining, Quadratic
 from fedpbc.theory import fedavg_limit
-from fedpbc.views import paper_view
 
 __all__ = ["OPTIONS", "Point", "run", "simulated"]
 

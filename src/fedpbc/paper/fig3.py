@@ -16,9 +16,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from fedpbc.comparison import Spread
 from fedpbc.errors import FedpbcError
-from fedpbc.paper.asked import algorithms_of, check_settings, rounds_of, seeds_of
+from fedpbc.experiments.comparison import Spread
+from fedpbc.experiments.configuration import Config
+from fedpbc.experiments.run_directory import RunFolder
 from fedpbc.paper.experiment import Made, Wanted
 from fedpbc.paper.quadratics import (
     CLIENTS,
@@ -31,9 +32,9 @@ from fedpbc.paper.quadratics import (
     run_all,
     targets,
 )
+from fedpbc.paper.request import algorithms_of, check_settings, rounds_of, seeds_of
 from fedpbc.paper.style import look_of, write_experiment
 from fedpbc.report.page import PageTable
-from fedpbc.runs import Config, RunFolder
 from fedpbc.theory import fedavg_limit
 
 __all__ = ["OPTIONS", "TRIAL", "Found", "run"]

@@ -17,13 +17,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from fedpbc.experiments.build import build_task
+from fedpbc.experiments.configuration import Config
 from fedpbc.links import class_rates, from_data
-from fedpbc.paper.asked import check_settings, merged, seeds_of
 from fedpbc.paper.experiment import Made, Wanted
+from fedpbc.paper.request import check_settings, merged, seeds_of
 from fedpbc.paper.style import write_experiment
 from fedpbc.report.page import PageTable
-from fedpbc.runs import Config
-from fedpbc.runs.build import build_task
 
 __all__ = ["OPTIONS", "Drawn", "draw_probabilities", "run"]
 

@@ -17,13 +17,13 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from fedpbc.errors import InputError, Words
+from fedpbc.experiments.configuration import load_plugin
 from fedpbc.links import Setting, Timetable, find_scheme
 from fedpbc.options import nearest
-from fedpbc.paper.asked import check_settings, rounds_of, seeds_of
 from fedpbc.paper.experiment import Made, Wanted
+from fedpbc.paper.request import check_settings, rounds_of, seeds_of
 from fedpbc.paper.style import write_experiment
 from fedpbc.report.page import PageTable
-from fedpbc.runs.config import load_plugin
 
 __all__ = ["OPTIONS", "PROBABILITIES", "Activity", "run"]
 

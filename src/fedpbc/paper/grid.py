@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedpbc.comparison import Cell, Comparison
-from fedpbc.engine.memory import keep_freed_memory
+from fedpbc.engines.malloc import keep_freed_memory
 from fedpbc.errors import FedpbcError, InputError
+from fedpbc.experiments.comparison import Cell, Comparison
+from fedpbc.experiments.sweep import Diverged, GridProgress
+from fedpbc.paper.directory import PaperFolder
 from fedpbc.paper.experiment import Wanted
-from fedpbc.paper.folder import PaperFolder
 from fedpbc.paper.plan import Group, PlannedRun
-from fedpbc.runs.grid import Diverged, GridProgress
 
 __all__ = ["WINDOW", "Outcome", "run_planned"]
 
@@ -64,8 +64,8 @@ def run_planned(
     ``last``: only the evaluations of so many last rounds are wanted. ``search``: runs that diverge
     are expected, and not worth a line while others go on.
     """
+    from fedpbc.cli.display import GridDisplay, GridRow
     from fedpbc.report.page import check_place
-    from fedpbc.report.terminal import GridDisplay, GridRow
 
     if wanted.jobs is not None and wanted.jobs < 1:
         raise InputError("jobs", wanted.jobs, "at least 1")

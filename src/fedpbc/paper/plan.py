@@ -10,9 +10,9 @@ from typing import Any
 from fedpbc.algorithms import PAPER_ALGORITHMS, find_algorithm
 from fedpbc.data.sources import SOURCES
 from fedpbc.errors import InputError, Words
+from fedpbc.experiments.configuration import load_plugin
 from fedpbc.options import nearest
 from fedpbc.paper.experiment import Wanted
-from fedpbc.runs.config import load_plugin
 
 __all__ = ["Group", "PlannedRun", "algorithms_of", "groups_of", "merged", "planned", "seeds_of"]
 

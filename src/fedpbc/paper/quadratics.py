@@ -16,19 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedpbc.algorithms import find_algorithm
-from fedpbc.cores import usable_cores
-from fedpbc.engine import ENGINES
+from fedpbc.cli.display import GridDisplay, GridRow
+from fedpbc.engines import ENGINES
 from fedpbc.errors import InputError, Words
+from fedpbc.experiments.configuration import Config, read_toml
+from fedpbc.experiments.run import without_places
+from fedpbc.experiments.run_directory import RunFolder, locked_folder, make_folder
+from fedpbc.experiments.sweep import GridCell, run_grid
 from fedpbc.options import nearest
-from fedpbc.paper.asked import merged, options_of_algorithm
 from fedpbc.paper.experiment import Wanted
+from fedpbc.paper.request import merged, options_of_algorithm
+from fedpbc.parallel import usable_cores
 from fedpbc.randomness import generator
-from fedpbc.report.terminal import GridDisplay, GridRow
-from fedpbc.runs import Config, RunFolder, read_toml
-from fedpbc.runs.atomic import write_atomically
-from fedpbc.runs.folder import locked_folder, make_folder
-from fedpbc.runs.grid import GridCell, run_grid
-from fedpbc.runs.start import without_places
+from fedpbc.storage.atomic import write_atomically
 from fedpbc.tasks.device import find_device
 
 __all__ = [

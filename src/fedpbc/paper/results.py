@@ -10,8 +10,8 @@ from typing import Any
 from fedpbc.paper.experiment import EXPERIMENTS, Made, Wanted
 from fedpbc.paper.grid import Outcome
 from fedpbc.paper.plan import PlannedRun
-from fedpbc.paper.sheet import Sheet
-from fedpbc.runs.atomic import write_atomically
+from fedpbc.paper.result_table import Sheet
+from fedpbc.storage.atomic import write_atomically
 
 __all__ = ["finish", "scale_note", "seeds_note"]
 

@@ -11,11 +11,11 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from fedpbc.algorithms import ALGORITHMS
+from fedpbc.experiments.run_directory import make_folder
 from fedpbc.paper.experiment import EXPERIMENTS, Made, Wanted
 from fedpbc.report.page import PageTable, write_page
 from fedpbc.report.plot import look, save_figure
-from fedpbc.runs.atomic import write_atomically
-from fedpbc.runs.folder import make_folder
+from fedpbc.storage.atomic import write_atomically
 
 __all__ = ["columns", "look_of", "write_experiment"]
 

@@ -7,14 +7,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from fedpbc.comparison import Comparison, Row, Spread
+from fedpbc.experiments.comparison import Comparison, Row, Spread
 from fedpbc.paper.bars import Cluster, Panel, bars, row_of
 from fedpbc.paper.experiment import Made, Wanted
 from fedpbc.paper.grid import WINDOW, run_planned
 from fedpbc.paper.plan import Group, groups_of, planned, seeds_of
 from fedpbc.paper.published import Accuracy, published_accuracies
-from fedpbc.paper.results import finish, scale_note, seeds_note
-from fedpbc.paper.sheet import (
+from fedpbc.paper.result_table import (
     AIDED_NOTE,
     RANK_NOTE,
     VIEWS_NOTE,
@@ -23,7 +22,8 @@ from fedpbc.paper.sheet import (
     name_of,
     standing,
 )
-from fedpbc.paper.tuned import find_step_sizes
+from fedpbc.paper.results import finish, scale_note, seeds_note
+from fedpbc.paper.step_sizes import find_step_sizes
 
 __all__ = ["run"]
 

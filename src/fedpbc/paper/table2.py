@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedpbc.comparison import Comparison
 from fedpbc.errors import InputError
+from fedpbc.experiments.comparison import Comparison
 from fedpbc.paper.experiment import Made, Wanted
 from fedpbc.paper.grid import run_planned
 from fedpbc.paper.plan import Group, groups_of, planned, seeds_of
 from fedpbc.paper.published import published_rounds, published_thresholds
+from fedpbc.paper.result_table import AIDED_NOTE, VIEWS_NOTE, Sheet, name_of, view_of
 from fedpbc.paper.results import finish, scale_note, seeds_note
-from fedpbc.paper.sheet import AIDED_NOTE, VIEWS_NOTE, Sheet, name_of, view_of
-from fedpbc.paper.tuned import find_step_sizes
+from fedpbc.paper.step_sizes import find_step_sizes
 
 __all__ = ["first_round", "run", "thresholds_of"]
 

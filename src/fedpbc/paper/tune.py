@@ -9,18 +9,18 @@ from typing import Any
 
 import tomli_w
 
-from fedpbc.comparison import Cell, Comparison, Spread
 from fedpbc.errors import InputError
+from fedpbc.experiments.comparison import Cell, Comparison, Spread
+from fedpbc.experiments.sweep import Diverged
 from fedpbc.paper.bars import row_of
 from fedpbc.paper.experiment import Made, Wanted
 from fedpbc.paper.grid import WINDOW, Outcome, run_planned
-from fedpbc.paper.heat import draw_grids
+from fedpbc.paper.heatmap import draw_grids
 from fedpbc.paper.plan import Group, algorithms_of, groups_of, planned, seeds_of
+from fedpbc.paper.result_table import AIDED_NOTE, Sheet, name_of
 from fedpbc.paper.results import finish, scale_note, seeds_note
-from fedpbc.paper.sheet import AIDED_NOTE, Sheet, name_of
-from fedpbc.paper.tuned import CHOSEN, read_chosen
-from fedpbc.runs.atomic import write_atomically
-from fedpbc.runs.grid import Diverged
+from fedpbc.paper.step_sizes import CHOSEN, read_chosen
+from fedpbc.storage.atomic import write_atomically
 
 __all__ = ["Tried", "best_of", "run"]
 

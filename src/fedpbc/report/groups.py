@@ -14,8 +14,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from fedpbc.report.found import ShownRun, section
-from fedpbc.report.looks import in_order
+from fedpbc.report.load import ShownRun, section
+from fedpbc.report.style import in_order
 
 __all__ = ["Group", "grouped"]
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from fedpbc.algorithms import ALGORITHMS
 from fedpbc.data.sources import SOURCES
+from fedpbc.experiments.tracking.choose import TRACKERS
 from fedpbc.links import SCHEMES
 from fedpbc.options import options_of
-from fedpbc.tracking.choose import TRACKERS
 
 __all__ = ["everything", "show_listing"]
 

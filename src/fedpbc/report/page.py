@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from fedpbc.errors import InputError, Words
-from fedpbc.report.found import ShownRun, read_runs
+from fedpbc.experiments.run_directory import REPORT_MARK, is_report
 from fedpbc.report.groups import Group, grouped
-from fedpbc.report.looks import looks_of
+from fedpbc.report.load import ShownRun, read_runs
 from fedpbc.report.page_data import chart_data, comparison_of
 from fedpbc.report.page_sections import group_section, toolbar
 from fedpbc.report.page_tables import TableCell, sortable_table
-from fedpbc.runs.atomic import write_atomically
-from fedpbc.runs.folder import REPORT_MARK, is_report
+from fedpbc.report.style import looks_of
+from fedpbc.storage.atomic import write_atomically
 
 __all__ = ["PageTable", "check_place", "page_of", "write_page"]
 
@@ -74,7 +74,8 @@ def write_page(
 
     Example:
         >>> import tempfile
-        >>> from fedpbc.runs import Config, start_run
+        >>> from fedpbc.experiments.configuration import Config
+        >>> from fedpbc.experiments.run import start_run
         >>> folder = Path(tempfile.mkdtemp())
         >>> _ = start_run(Config.from_dict({"data": "digits", "clients": 5, "rounds": 2}),
         ...               folder / "run")

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpbc.comparison import Cell, Comparison, Row
 from fedpbc.data.sources import SOURCES
-from fedpbc.report.fleet_data import fleet_data
-from fedpbc.report.found import ShownRun
+from fedpbc.experiments.comparison import Cell, Comparison, Row
+from fedpbc.report.client_data import fleet_data
 from fedpbc.report.groups import Group
-from fedpbc.report.looks import in_order
+from fedpbc.report.load import ShownRun
+from fedpbc.report.style import in_order
 
 __all__ = ["POINTS", "chart_data", "comparison_of", "thinned"]
 

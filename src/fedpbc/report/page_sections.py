@@ -8,12 +8,12 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from fedpbc.comparison import Comparison, Row
-from fedpbc.report.found import ShownRun
+from fedpbc.experiments.comparison import Comparison, Row
+from fedpbc.experiments.comparison_directory import CompareFolder
 from fedpbc.report.groups import RATES, Group, flattened, made_in_python
+from fedpbc.report.load import ShownRun
 from fedpbc.report.page_tables import comparison_table, footnote_list, runs_table
-from fedpbc.runs.compare import CompareFolder
-from fedpbc.views import VIEWS
+from fedpbc.simulation.views import VIEWS
 
 __all__ = ["group_section", "toolbar"]
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from fedpbc.comparison import Comparison, Row
+from fedpbc.experiments.comparison import Comparison, Row
 from fedpbc.report.groups import Group
 from fedpbc.report.page_data import peak_of
 from fedpbc.report.table import cells_of, footnotes, headings
-from fedpbc.views import DEPLOYABLE
+from fedpbc.simulation.views import DEPLOYABLE
 
 __all__ = ["TableCell", "comparison_table", "footnote_list", "runs_table", "sortable_table"]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedpbc.algorithms import ALGORITHMS, find_algorithm
-from fedpbc.comparison import Comparison
-from fedpbc.runs.atomic import write_atomically
+from fedpbc.experiments.comparison import Comparison
+from fedpbc.storage.atomic import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

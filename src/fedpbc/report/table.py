@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedpbc.algorithms import find_algorithm
-from fedpbc.comparison import Comparison, Row
+from fedpbc.experiments.comparison import Comparison, Row
 
 __all__ = ["HEADER", "cells_of", "footnotes", "markdown_table"]
 

@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from fedpbc.report.found import ShownRun, find_runs, read_runs
+from fedpbc.experiments.comparison_directory import CompareFolder
+from fedpbc.experiments.run_directory import RunFolder
+from fedpbc.report.load import ShownRun, find_runs, read_runs
 from fedpbc.report.page import check_place, page_of
-from fedpbc.runs.atomic import write_atomically
-from fedpbc.runs.compare import CompareFolder
-from fedpbc.runs.folder import RunFolder
+from fedpbc.storage.atomic import write_atomically
 
 __all__ = ["report", "watch"]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 
-from fedpbc.comparison import Comparison
+from fedpbc.experiments.comparison import Comparison
+from fedpbc.experiments.comparison_directory import CompareFolder, ComparePlan
 from fedpbc.report.page import write_page
 from fedpbc.report.plot import plot_comparison
 from fedpbc.report.table import markdown_table
-from fedpbc.runs.atomic import write_atomically
-from fedpbc.runs.compare import CompareFolder, ComparePlan
+from fedpbc.storage.atomic import write_atomically
 
 __all__ = ["write_comparison"]
 

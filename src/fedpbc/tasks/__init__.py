@@ -1,6 +1,6 @@
 """What is minimised: anything with ``init``, ``local_steps`` and ``evaluate``."""
 
-from fedpbc.tasks.local import LocalTraining
+from fedpbc.tasks.local_training import LocalTraining
 from fedpbc.tasks.quadratic import Quadratic
 from fedpbc.tasks.supervised import Supervised
 from fedpbc.tasks.task import Evaluation, Gradients, StackedTask, Task, WithGradients

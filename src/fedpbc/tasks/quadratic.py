@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from fedpbc.errors import InputError, Words
-from fedpbc.models.flat import Layout
 from fedpbc.tasks.device import find_device, refuse_double
-from fedpbc.tasks.local import LocalTraining
-from fedpbc.tasks.stack import StackAdvice
+from fedpbc.tasks.layout import Layout
+from fedpbc.tasks.local_training import LocalTraining
+from fedpbc.tasks.stacked_training import StackAdvice
 from fedpbc.tasks.task import Evaluation, Gradients
 
 __all__ = ["Quadratic"]

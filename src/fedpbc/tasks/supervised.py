@@ -16,22 +16,22 @@ from torch.nn import functional
 
 from fedpbc.data import Augmentation, Batches, class_shares, dirichlet_partition
 from fedpbc.errors import InputError, Words
-from fedpbc.models.flat import Layout, layout_of, parameters_of
 from fedpbc.randomness import generator, integer_seed
-from fedpbc.tasks.chain import Chain, chain_of
-from fedpbc.tasks.dense import dense_steps, has_dense_steps
+from fedpbc.tasks.dense_kernel import dense_steps, has_dense_steps
 from fedpbc.tasks.device import find_device, refuse_double, repeatable, seeded
-from fedpbc.tasks.estimate import gradients_from_pairs
-from fedpbc.tasks.local import LocalTraining
-from fedpbc.tasks.samples import (
+from fedpbc.tasks.gradient_estimate import gradients_from_pairs
+from fedpbc.tasks.layout import Layout, layout_of, parameters_of
+from fedpbc.tasks.local_training import LocalTraining
+from fedpbc.tasks.manual_backprop import Chain, chain_of
+from fedpbc.tasks.stacked_training import DenseStack, StackAdvice, advise, on_all_cores
+from fedpbc.tasks.task import Evaluation, Gradients
+from fedpbc.tasks.user_data import (
     Partition,
     Samples,
     as_tensors,
     checked_partition,
     refuse_running_statistics,
 )
-from fedpbc.tasks.stack import DenseStack, StackAdvice, advise, on_all_cores
-from fedpbc.tasks.task import Evaluation, Gradients
 
 __all__ = ["Supervised"]
 

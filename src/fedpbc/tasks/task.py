@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedpbc.models.flat import Layout
-from fedpbc.tasks.local import LocalTraining
-from fedpbc.tasks.stack import StackAdvice
+from fedpbc.tasks.layout import Layout
+from fedpbc.tasks.local_training import LocalTraining
+from fedpbc.tasks.stacked_training import StackAdvice
 
 __all__ = ["Evaluation", "Gradients", "ManyRounds", "StackedTask", "Task", "WithGradients"]
 

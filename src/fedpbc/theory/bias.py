@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 from fedpbc.errors import InputError, Words
 from fedpbc.theory.arguments import Floats, array_of, probabilities
-from fedpbc.theory.expectation import shares
+from fedpbc.theory.quadrature import shares
 
 __all__ = ["fedavg_limit", "fedavg_weights"]
 

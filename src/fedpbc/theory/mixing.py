@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike
 
 from fedpbc.errors import InputError
 from fedpbc.theory.arguments import Floats, count_of, number, probabilities
-from fedpbc.theory.expectation import exchange, shares
-from fedpbc.theory.thread import one_blas_thread
+from fedpbc.theory.blas import one_blas_thread
+from fedpbc.theory.quadrature import exchange, shares
 
 __all__ = ["mean_square_mixing", "mixing_matrix", "mixing_rate", "mixing_rate_bound"]
 

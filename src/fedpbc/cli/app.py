@@ -1,0 +1,121 @@
+"""The command line: which commands there are, and what becomes of errors.
+
+Torch is imported late, by the commands.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from fedpbc.cli.compare import compare
+from fedpbc.cli.fleet import fleet
+from fedpbc.cli.list import list_
+from fedpbc.cli.paper import paper
+from fedpbc.cli.report import report
+from fedpbc.cli.resume import resume
+from fedpbc.cli.run import run
+from fedpbc.cli.theory import theory
+from fedpbc.cli.trainer import trainer
+from fedpbc.cli.workspace import working
+from fedpbc.errors import FedpbcError
+from fedpbc.paper.experiment import EXPERIMENTS
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="fedpbc",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def show_version(wanted: bool) -> None:
+    """For --version."""
+    if wanted:
+        import fedpbc
+
+        print(f"fedpbc {fedpbc.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def about(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Federated learning over unreliable links: FedPBC and its rivals, simulated and compared."""
+
+
+app.command()(run)
+app.command()(compare)
+app.command()(resume)
+app.command(
+    no_args_is_help=True,
+    epilog="\n\n".join(f"{name}: {what}." for name, what in EXPERIMENTS.items()),
+)(paper)
+app.command()(report)
+app.command()(theory)
+app.command(no_args_is_help=True)(trainer)
+app.add_typer(fleet)
+app.command(name="list")(list_)
+
+
+INTERRUPTED = 130
+"""What typer makes of Ctrl-C."""
+
+
+def main() -> None:
+    """The command ``fedpbc``: wrong input is one line and exit code 2."""
+    import click
+
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal that does not know a letter shows another, rather than a traceback.
+            stream.reconfigure(errors="replace")
+    try:
+        code = app(prog_name="fedpbc", standalone_mode=False)
+    except FedpbcError as error:
+        sys.exit(complain(str(error), 2))
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message())
+        sys.exit(2)
+    except click.ClickException as error:
+        sys.exit(complain(" ".join(error.format_message().split()), 2))
+    except MemoryError:
+        sys.exit(complain("there is not enough memory for that", 2))
+    except RuntimeError as error:
+        # PyTorch's own, for a GPU; named here without importing PyTorch.
+        if type(error).__name__ != "OutOfMemoryError":
+            raise
+        sys.exit(complain("there is not enough memory on the device for that", 2))
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            # Whoever read our output has gone; nothing is left to say.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(1)
+        where = f"{error.filename}: " if error.filename else ""
+        sys.exit(complain(f"{where}{error.strerror or error}", 2))
+    if code == INTERRUPTED:
+        begun = [going_on for path, going_on in working if path.exists()]
+        hint = f"; {begun[0]}" if begun else "; nothing was written"
+        complain(f"interrupted{hint}", INTERRUPTED)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def complain(line: str, code: int) -> int:
+    """One line on standard error."""
+    print(f"fedpbc: {' '.join(line.split())}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    main()

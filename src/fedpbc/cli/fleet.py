@@ -1,0 +1,30 @@
+"""fedpbc fleet: a real fleet, over Flower."""
+
+from __future__ import annotations
+
+import typer
+
+from fedpbc.cli.fleet_add import add
+from fedpbc.cli.fleet_check import check
+from fedpbc.cli.fleet_demo import demo
+from fedpbc.cli.fleet_init import init
+from fedpbc.cli.fleet_renew import renew
+from fedpbc.cli.fleet_server import device, server
+from fedpbc.cli.fleet_status import status
+
+__all__ = ["fleet"]
+
+fleet = typer.Typer(
+    name="fleet",
+    no_args_is_help=True,
+    help="Train a real fleet of devices, over Flower.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+fleet.command()(demo)
+fleet.command(no_args_is_help=True)(init)
+fleet.command()(server)
+fleet.command()(device)
+fleet.command()(status)
+fleet.command()(check)
+fleet.command()(add)
+fleet.command()(renew)

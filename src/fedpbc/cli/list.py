@@ -1,0 +1,28 @@
+"""fedpbc list."""
+
+from __future__ import annotations
+
+import json
+
+from fedpbc.cli.options import Json, Plugin
+
+__all__ = ["list_"]
+
+
+def list_(
+    as_json: Json = False,
+    plugin: Plugin = None,
+) -> None:
+    """Show what there is: algorithms, link schemes, data, models, engines, views, options."""
+    from fedpbc.report.listing import everything, show_listing
+
+    if plugin:
+        from fedpbc.experiments.configuration import load_plugin
+
+        for file in plugin:
+            load_plugin(str(file))
+    found = everything()
+    if as_json:
+        print(json.dumps(found, indent=2))
+    else:
+        show_listing(found)

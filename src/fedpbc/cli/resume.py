@@ -1,0 +1,48 @@
+"""fedpbc resume."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedpbc.cli.compare import run_comparison
+from fedpbc.cli.options import Jobs, Json, default
+from fedpbc.cli.run import show_run
+from fedpbc.cli.workspace import working_in
+from fedpbc.errors import InputError
+from fedpbc.experiments.overrides import separated
+
+__all__ = ["resume"]
+
+
+def resume(
+    folder: Annotated[Path, typer.Argument(help="A run's or a comparison's folder.")],
+    track: Annotated[str | None, default("As for 'run'; from now on", "as before")] = None,
+    jobs: Jobs = None,
+    as_json: Json = False,
+) -> None:
+    """Go on with a run or a comparison that was stopped, to the same bits."""
+    from fedpbc.cli.display import RunDisplay
+    from fedpbc.experiments.comparison_directory import CompareFolder
+    from fedpbc.experiments.run import resume_run
+    from fedpbc.experiments.run_directory import RunFolder
+
+    if (folder / "plan.toml").is_file():
+        from fedpbc.paper.directory import read_plan
+
+        if (plan := read_plan(folder)) is not None:
+            raise InputError("folder", str(folder), f"left to its own command: {plan['command']}")
+    trackers = None if track is None else separated("track", track, str)
+    comparison = CompareFolder(folder)
+    if comparison.holds_comparison:
+        run_comparison(comparison, comparison.load_plan(trackers), jobs, as_json)
+        return
+    working_in(folder)
+    was_finished = RunFolder(folder).finished
+    with RunDisplay(folder, quiet=as_json) as display:
+        summary = resume_run(folder, watcher=display.watcher, track=trackers)
+    if was_finished and not as_json:
+        print(f"{folder} was finished already: nothing was left to do")
+    show_run(summary, folder, as_json)

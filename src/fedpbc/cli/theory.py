@@ -1,0 +1,86 @@
+"""fedpbc theory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedpbc.cli.options import (
+    Clients,
+    Data,
+    DataDir,
+    Json,
+    Links,
+    LocalSteps,
+    Plugin,
+    Rounds,
+    Set,
+    default,
+)
+
+__all__ = ["theory"]
+
+
+def theory(
+    source: Annotated[
+        Path | None,
+        typer.Argument(metavar="CONFIG.toml|RUN", help="A configuration or a run's folder."),
+    ] = None,
+    p: Annotated[
+        str | None,
+        typer.Option(help="Probabilities: one, several with commas, or a .npy or .csv file."),
+    ] = None,
+    table: Annotated[
+        Path | None, typer.Option(help="A timetable: .npy or .csv of 0 and 1, rounds x clients.")
+    ] = None,
+    targets: Annotated[
+        Path | None, typer.Option(help="u_i of quadratics, .npy or .csv: where FedAvg ends up.")
+    ] = None,
+    links: Links = None,
+    data: Data = None,
+    data_dir: DataDir = None,
+    clients: Clients = None,
+    seed: Annotated[int | None, default("Of links that are drawn", "0")] = None,
+    rounds: Rounds = None,
+    step_size: Annotated[float | None, default("η", "the configuration's η_0, or 0.05")] = None,
+    local_steps: LocalSteps = None,
+    lipschitz: Annotated[float | None, default("L, at least 1", "1")] = None,
+    sigma: Annotated[float | None, default("σ of gradients", "1; 0 with targets")] = None,
+    zeta: Annotated[float | None, default("ζ of clients", "1; the targets' own")] = None,
+    beta: Annotated[float | None, default("β of clients", "0")] = None,
+    gap: Annotated[float | None, default("F(x⁰) − F*", "1; the targets' own")] = None,
+    plugin: Plugin = None,
+    set_: Set = None,
+    out: Annotated[Path | None, typer.Option(help="A .csv file for every client's line.")] = None,
+    as_json: Json = False,
+) -> None:
+    """What the paper proves, for your links: FedAvg's bias, mixing, staleness, Theorem 1."""
+    from fedpbc.experiments.theory_query import Asked, look_at
+    from fedpbc.report.theory_summary import check_out, show_outlook, write_clients
+
+    check_out(out)
+    given = locals()
+    constants = ("step_size", "local_steps", "rounds", "lipschitz", "sigma", "zeta", "beta", "gap")
+    asked = Asked(
+        source=source,
+        p=p,
+        table=table,
+        targets=targets,
+        clients=clients,
+        seed=seed,
+        settings=set_,
+        run={name: given[name] for name in ("links", "data", "data_dir", "plugin")},
+        constants={name: given[name] for name in constants},
+    )
+    outlook = look_at(asked)
+    if out is not None:
+        write_clients(outlook, out)
+    if as_json:
+        print(json.dumps(outlook.as_dict(), indent=2, allow_nan=False))
+        return
+    show_outlook(outlook)
+    if out is not None:
+        print(f"written: {out}")

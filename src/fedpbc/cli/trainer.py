@@ -1,0 +1,42 @@
+"""fedpbc trainer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+__all__ = ["trainer"]
+
+
+def trainer(
+    client: Annotated[int, typer.Option(min=0, help="Which client this device is, from 0.")],
+    state: Annotated[Path, typer.Option(help="Folder for its model and progress.")],
+    socket: Annotated[
+        Path | None, typer.Option(help="Where the client app finds it (default: STATE/trainer).")
+    ] = None,
+    app: Annotated[
+        Path | None, typer.Option(help="Python file with your model() and data(client).")
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder of the data set's Parquet files.")
+    ] = None,
+    catch_up: Annotated[
+        Literal["clock", "lazy"],
+        typer.Option(help="Train missed rounds as they pass, or only when asked again."),
+    ] = "clock",
+    device: Annotated[str, typer.Option(help="Where to train: cpu, cuda, …")] = "cpu",
+) -> None:
+    """Train on a device of a fleet: the resident part, which a client app talks to."""
+    from fedpbc.deployment.device.trainer_process import run_trainer
+
+    run_trainer(
+        client,
+        state,
+        socket or state / "trainer",
+        app=app,
+        data_dir=data_dir,
+        lazy=catch_up == "lazy",
+        device=device,
+    )

@@ -1,0 +1,1 @@
+"""Operating a fleet: processes, set-up, status and checks."""

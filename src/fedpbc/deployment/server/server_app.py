@@ -1,0 +1,77 @@
+"""The server app: Flower's side of the server. Its run configuration names the job's folder."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from fedpbc.deployment.server.directory import ServerFolder
+from fedpbc.deployment.server.ledger import Ledger
+from fedpbc.deployment.server.server_loop import Server
+from fedpbc.deployment.server.transport import FlowerPost
+from fedpbc.deployment.settings import read_fleet
+from fedpbc.errors import FedpbcError, InputError, one_line
+
+__all__ = ["app"]
+
+LOG = logging.getLogger("fedpbc.deployment")
+LARGEST_LOG = 2**23
+
+app = ServerApp()
+
+
+def main(grid: Grid, context: Context) -> None:
+    """Run the job in the folder that the run's configuration names, to its end."""
+    named = str(context.run_config.get("folder", ""))
+    if not Path(named or "missing").is_dir():
+        raise InputError("folder", named, "the job's folder, as -c 'folder=\"/srv/fleet\"'")
+    with logging_to(Path(named) / "server.log"):
+        try:
+            serve_job(grid, Path(named))
+        except FedpbcError as error:
+            LOG.error("fedpbc: %s", one_line(error))
+            raise
+        except Exception:
+            LOG.exception("the server app failed")
+            raise
+
+
+@contextmanager
+def logging_to(path: Path) -> Iterator[None]:
+    """Write our lines to a file of the job: Flower throws a server app's output away."""
+    handler = RotatingFileHandler(path, maxBytes=LARGEST_LOG, backupCount=1, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    LOG.addHandler(handler)
+    LOG.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        LOG.removeHandler(handler)
+        handler.close()
+
+
+def serve_job(grid: Grid, path: Path) -> None:
+    """Everything from the folder's ``fleet.toml`` on."""
+    settings = read_fleet(path / "fleet.toml")
+    x0, layout = settings.first_model()
+    with ServerFolder(path) as folder:
+        ledger = Ledger(settings.algorithm(x0), settings.training, folder.reports)
+        server = Server(
+            ledger,
+            folder,
+            FlowerPost(grid),
+            rounds=settings.config.general.rounds,
+            layout=layout,
+            sent=settings.sent(),
+            fleet=settings.fleet,
+        )
+        server.run()
+
+
+app.main()(main)

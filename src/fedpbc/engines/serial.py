@@ -1,0 +1,71 @@
+"""One client after another, in this process, on one thread."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from fedpbc.engines.engine import one_thread
+from fedpbc.engines.segment import Segment, Trained, after_round, all_finite
+from fedpbc.errors import DivergedError
+from fedpbc.tasks.task import ManyRounds, Task
+
+__all__ = ["SerialEngine", "train"]
+
+
+def train(task: Task, segment: Segment, out: Tensor | None = None) -> Trained:
+    """Run one segment; the model at its end goes into ``out``, if given.
+
+    Example:
+        >>> from fedpbc.tasks import LocalTraining, Quadratic
+        >>> task = Quadratic([[8.0]], training=LocalTraining(learning_rate=0.5, decay=False))
+        >>> work = Segment(0, task.init(), first_round=0, rounds=1, first_batch=0)
+        >>> train(task, work).end
+        tensor([7.7500], dtype=torch.float64)
+    """
+    if isinstance(task, ManyRounds) and segment.scale == 1:
+        rounds = segment.first_round, segment.rounds, segment.first_batch
+        model = task.local_rounds(segment.client, segment.start, *rounds, segment.correction, out)
+        if all_finite(model):
+            return Trained(segment, model)
+        # Which round it was shows when they are run one by one.
+    model, steps = segment.start, task.training.local_steps
+    for k in range(segment.rounds):
+        round, batch = segment.first_round + k, segment.first_batch + k * steps
+        end = task.local_steps(segment.client, model, round, batch, segment.correction)
+        model = after_round(model, end, segment.scale)
+        if not all_finite(model):
+            raise DivergedError(client=segment.client, round=round)
+    return Trained(segment, model if out is None else out.copy_(model))
+
+
+class SerialEngine:
+    """Runs a segment when its result is asked for.
+
+    Example:
+        >>> from fedpbc.tasks import Quadratic
+        >>> task = Quadratic([[8.0], [4.0]])
+        >>> engine = SerialEngine(task)
+        >>> for client, rounds in ((0, 2), (1, 1)):
+        ...     engine.submit(Segment(client, task.init(), 0, rounds, 0))
+        >>> engine.result(1).segment.rounds
+        1
+    """
+
+    name = "serial"
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self._waiting: dict[int, Segment] = {}
+
+    def submit(self, segment: Segment) -> None:
+        """Take on a segment."""
+        self._waiting[segment.client] = segment
+
+    def result(self, client: int) -> Trained:
+        """Run the client's segment."""
+        with one_thread():
+            return train(self.task, self._waiting.pop(client))
+
+    def close(self) -> None:
+        """Forget what was not run."""
+        self._waiting.clear()

@@ -1,0 +1,146 @@
+"""All clients' models as one tensor: quick for small dense models.
+
+Every submitted segment is a row. All rows advance together, a round at a time; a row whose segment
+ends leaves the stack, and new ones join. A row's bits do not depend on the others, so a resumed
+run, whose rows meet others, still gives the same. The tensor is on the task's device; segments'
+models are moved there and back.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedpbc.engines.engine import one_thread
+from fedpbc.engines.segment import Segment, Trained, after_round, all_finite
+from fedpbc.errors import DivergedError, InputError
+from fedpbc.tasks.task import StackedTask, Task
+
+__all__ = ["StackedEngine"]
+
+
+@dataclass
+class Row:
+    """A segment under way."""
+
+    segment: Segment
+    rounds_done: int = 0
+
+    @property
+    def round(self) -> int:
+        return self.segment.first_round + self.rounds_done
+
+
+class StackedEngine:
+    """Runs all submitted segments side by side in one tensor.
+
+    Example:
+        >>> from fedpbc.tasks import Quadratic
+        >>> task = Quadratic([[8.0], [4.0]])
+        >>> engine = StackedEngine(task)
+        >>> for client in (0, 1):
+        ...     engine.submit(Segment(client, task.init(), 0, rounds=1, first_batch=0))
+        >>> engine.result(1).end
+        tensor([0.9049], dtype=torch.float64)
+    """
+
+    name = "stacked"
+
+    def __init__(self, task: Task) -> None:
+        if not isinstance(task, StackedTask):
+            raise InputError("engine", "stacked", "'serial': this task has no stacked local steps")
+        advice = task.stack_advice()
+        if not advice.possible:
+            raise InputError("engine", "stacked", f"'serial', since {advice.why}")
+        self.task, self.stack = task, task
+        self._device = getattr(task, "device", torch.device("cpu"))
+        self._rows: list[Row] = []
+        # The rows' models stand at the front of a buffer that only grows.
+        self._buffer: Tensor | None = None
+        self._new: list[Segment] = []
+        self._finished: dict[int, Trained] = {}
+
+    def submit(self, segment: Segment) -> None:
+        """Take on a segment; it joins the stack with the next round."""
+        self._new.append(segment)
+
+    def result(self, client: int) -> Trained:
+        """Advance all rows until the client's segment ends."""
+        with one_thread():
+            while client not in self._finished:
+                self._join()
+                self._advance(client)
+        return self._finished.pop(client)
+
+    def _join(self) -> None:
+        if not self._new:
+            return
+        needed = len(self._rows) + len(self._new)
+        if self._buffer is None or len(self._buffer) < needed:
+            start = self._new[0].start
+            larger = start.new_empty(2 * needed, len(start), device=self._device)
+            if self._buffer is not None:
+                larger[: len(self._buffer)] = self._buffer
+            self._buffer = larger
+        for segment in self._new:
+            self._buffer[len(self._rows)] = segment.start
+            self._rows.append(Row(segment))
+        self._new = []
+
+    def _advance(self, wanted: int) -> None:
+        """One round for every row."""
+        rows, steps = self._rows, self.task.training.local_steps
+        if self._buffer is None or all(row.segment.client != wanted for row in rows):
+            raise LookupError(f"no segment of client {wanted} was submitted")
+        models = self._buffer[: len(rows)]
+        scaled = any(row.segment.scale != 1 for row in rows)
+        before = models.clone() if scaled else models
+        self.stack.stacked_local_steps(
+            [row.segment.client for row in rows],
+            models,
+            [row.round for row in rows],
+            [row.segment.first_batch + row.rounds_done * steps for row in rows],
+            self._corrections(),
+        )
+        if scaled:
+            for k, row in enumerate(rows):
+                if row.segment.scale != 1:
+                    # In double precision, which not every device has.
+                    models[k] = after_round(before[k].cpu(), models[k].cpu(), row.segment.scale)
+        # One look at all rows: every look at a GPU's numbers waits for it.
+        for k, (row, total) in enumerate(zip(rows, models.sum(1).tolist(), strict=True)):
+            if not math.isfinite(total) and not all_finite(models[k]):
+                raise DivergedError(client=row.segment.client, round=row.round)
+            row.rounds_done += 1
+        self._leave(models)
+
+    def _corrections(self) -> Tensor | None:
+        corrections = [row.segment.correction for row in self._rows]
+        if all(correction is None for correction in corrections):
+            return None
+        return torch.stack(
+            [
+                torch.zeros_like(row.segment.start) if c is None else c
+                for row, c in zip(self._rows, corrections, strict=True)
+            ]
+        ).to(self._device)
+
+    def _leave(self, models: Tensor) -> None:
+        """Hand over the rows whose segments have ended; the last rows take their places."""
+        ended = [k for k, row in enumerate(self._rows) if row.rounds_done == row.segment.rounds]
+        for k in ended:
+            segment = self._rows[k].segment
+            self._finished[segment.client] = Trained(segment, models[k].to("cpu", copy=True))
+        for k in reversed(ended):
+            last = self._rows.pop()
+            if k < len(self._rows):
+                self._rows[k] = last
+                models[k] = models[len(self._rows)]
+
+    def close(self) -> None:
+        """Forget what was not run."""
+        self._rows, self._buffer, self._new = [], None, []
+        self._finished.clear()

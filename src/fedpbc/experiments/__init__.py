@@ -1,0 +1,1 @@
+"""Experiments: configuration, run directories, checkpoints, comparisons and tracking."""

@@ -1,0 +1,1 @@
+"""The simulated server: its state, the round loop, views and metrics."""

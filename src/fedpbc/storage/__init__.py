@@ -1,0 +1,1 @@
+"""Files that outlive a crash: atomic writes, TOML, arrays and tensors on disk."""

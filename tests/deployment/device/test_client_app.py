@@ -1,0 +1,181 @@
+"""Server app and client app together, on Flower's own messages, without its processes."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from fedpbc.deployment.device.trainer import Trainer
+from fedpbc.deployment.device.trainer_socket import Desk
+from fedpbc.deployment.protocol.messages import Parcel
+from fedpbc.deployment.settings import read_fleet, task_of_client
+from fedpbc.deployment.user_app import load_own
+from fedpbc.errors import FedpbcError
+from tests.deployment.real import APP
+from tests.deployment.streets import simulated
+
+pytest.importorskip("flwr")
+
+FLEET = """
+rounds = 6
+seed = 5
+clients = 3
+algorithm = "{algorithm}"
+[fleet]
+app = "mine.py"
+round_seconds = 0.8
+wait_for = 3
+"""
+
+
+def on_the_wire(message):
+    """As Flower takes a message apart and puts it together on the other side."""
+    from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+    from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
+
+    contents = {key: value.deflate() for key, value in get_all_nested_objects(message).items()}
+    found = inflate_object_from_contents(message.object_id, contents)
+    found.metadata.__dict__["_message_id"] = message.metadata.message_id
+    return found
+
+
+def make_grid(sockets, is_up):
+    from flwr.app import Context, RecordDict
+    from flwr.serverapp import Grid
+
+    from fedpbc.deployment.device.client_app import app
+
+    class HereGrid(Grid):
+        """Runs the client app for every message whose link is up."""
+
+        def __init__(self):
+            self.pushed = 0
+            self.replies = {}
+
+        def get_node_ids(self):
+            return [900 + client for client in range(len(sockets))]
+
+        def push_messages(self, messages):
+            names = []
+            for message in messages:
+                self.pushed += 1
+                names.append(f"m{self.pushed}")
+                message.metadata.__dict__["_message_id"] = names[-1]
+                there = on_the_wire(message)
+                client = there.metadata.dst_node_id - 900
+                header = there.content["header"]
+                if header["kind"] == "work" and not is_up(client, header["round"]):
+                    continue
+                node = {"trainer": str(sockets[client])}
+                context = Context(1, 900 + client, node, RecordDict(), {})
+                self.replies[names[-1]] = on_the_wire(app(there, context))
+            return names
+
+        def pull_messages(self, message_ids):
+            found = [name for name in message_ids if name in self.replies]
+            return [self.replies.pop(name) for name in found]
+
+        def set_run(self, run):
+            raise NotImplementedError
+
+        run = create_message = send_and_receive = None
+
+    return HereGrid()
+
+
+@pytest.fixture
+def identity(monkeypatch):
+    """As Flower sets it up before an app may make messages."""
+    from flwr.supercore.task_identity import TaskIdentity
+
+    for name in ("_task_id", "_run_id", "_node_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1)
+
+
+@pytest.fixture
+def fleet(tmp_path, identity):
+    """Gives a function that starts trainers and runs the server app."""
+    with ExitStack() as stack:
+
+        def served(algorithm, is_up):
+            from flwr.app import Context, RecordDict
+
+            from fedpbc.deployment.server.server_app import main
+
+            (tmp_path / "mine.py").write_text(APP)
+            (tmp_path / "fleet.toml").write_text(FLEET.format(algorithm=algorithm))
+            own = load_own(tmp_path / "mine.py")
+            sockets = []
+            for client in range(3):
+                make = partial(task_of_client, client=client, own=own, device="cpu")
+                trainer = Trainer(client, tmp_path / f"client{client}", make, lazy=True)
+                sockets.append(tmp_path / f"s{client}")
+                stack.enter_context(Desk(sockets[-1], trainer.handle))
+            grid = make_grid(sockets, is_up)
+            main(grid, Context(1, 0, {}, RecordDict(), {"folder": str(tmp_path)}))
+            return np.loadtxt(tmp_path / "timetable.csv", delimiter=",").astype(bool)
+
+        yield served
+
+
+@pytest.mark.parametrize("algorithm", ["fedpbc", "scaffold"])
+def test_the_apps_give_the_simulators_models(fleet, tmp_path, algorithm):
+    up = np.array([[1, 1, 1], [1, 0, 1], [0, 0, 1], [1, 1, 1], [0, 1, 0], [1, 1, 1]], dtype=bool)
+    table = fleet(algorithm, lambda client, round: up[round, client])
+    assert (table == up).all()
+    settings = read_fleet(tmp_path / "fleet.toml")
+    task = settings.whole_task()
+    lines = [{"round": t, "active": np.flatnonzero(row).tolist()} for t, row in enumerate(table)]
+    expected = simulated(task, algorithm, lines)
+    for view in set(expected) - {"mean"}:
+        named = load_file(tmp_path / "models" / f"{view}.safetensors")
+        flat = torch.cat([named[name].reshape(-1) for name in task.layout.names])
+        assert torch.equal(flat, expected[view])
+
+
+@pytest.mark.usefixtures("identity")
+@pytest.mark.parametrize("hours", [-5, 0, 5])
+@pytest.mark.parametrize(("age", "patience"), [(0.0, 60.0), (12.5, 47.5), (59.0, 3.0), (90.0, 3.0)])
+def test_how_long_a_trainer_is_waited_for_depends_on_no_clock(monkeypatch, hours, age, patience):
+    found, _ = asked_with(monkeypatch, {"kind": "work", "round_seconds": 60.0, "age": age}, hours)
+    assert found == [patience]
+
+
+@pytest.mark.usefixtures("identity")
+def test_work_that_does_not_say_how_long_it_lasts_is_refused(monkeypatch):
+    found, reply = asked_with(monkeypatch, {"kind": "work", "age": 1.0}, 0)
+    assert not found
+    assert reply.header["reason"] == "its round_seconds is None, not a number"
+
+
+def asked_with(monkeypatch, header, hours):
+    """The patience that a trainer is asked with on a device whose clock is so far ahead."""
+    from flwr.app import Context, Message, RecordDict
+
+    from fedpbc.deployment.device import client_app
+    from fedpbc.deployment.protocol.records import from_records, to_records
+
+    found = []
+    message = Message(to_records(Parcel(header)), 7, "train", ttl=60.0)
+    clock = client_app.time.time
+    monkeypatch.setattr(client_app.time, "time", lambda: clock() + 3600 * hours)
+    answered = Parcel({"kind": "answer"})
+    monkeypatch.setattr(
+        client_app, "ask", lambda path, parcel, patience: found.append(patience) or answered
+    )
+    context = Context(1, 7, {"trainer": "/s"}, RecordDict(), {})
+    return found, from_records(client_app.answer(message, context).content)
+
+
+def test_a_job_without_a_folder_is_one_line(capsys):
+    from flwr.app import Context, RecordDict
+
+    from fedpbc.deployment.server.server_app import main
+
+    with pytest.raises(FedpbcError, match="folder is ''"):
+        main(make_grid([], None), Context(1, 0, {}, RecordDict(), {}))

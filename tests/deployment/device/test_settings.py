@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedpbc.deployment.device.settings import DeviceSettings, read_device
+from fedpbc.deployment.settings import FleetSettings
+from fedpbc.errors import InputError
+
+LEAST = 'client = 3\nserver = "fleet.example.org:8443"\n'
+
+
+def write(folder: Path, text: str) -> Path:
+    place = folder / "device.toml"
+    place.write_text(text, encoding="utf-8")
+    return place
+
+
+def test_the_least_that_can_be_said(tmp_path):
+    found = read_device(write(tmp_path, LEAST))
+    assert found == DeviceSettings(client=3, server="fleet.example.org:8443")
+    assert (found.app, found.data_dir, found.catch_up, found.device) == (None, None, "clock", "cpu")
+
+
+def test_files_are_beside_it(tmp_path, monkeypatch):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there/mine.py").touch()
+    (tmp_path / "pictures").mkdir()
+    extra = f'app = "mine.py"\ndata_dir = "{tmp_path}/pictures"\ncatch_up = "lazy"\ndevice = "cuda"'
+    write(tmp_path / "there", LEAST + extra)
+    # Wherever it is read from, and by a relative path as well.
+    monkeypatch.chdir(tmp_path)
+    assert read_device(Path("there/device.toml")) == DeviceSettings(
+        client=3,
+        server="fleet.example.org:8443",
+        app=tmp_path / "there/mine.py",
+        data_dir=tmp_path / "pictures",
+        catch_up="lazy",
+        device="cuda",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('server = "a:1"', "client is missing, but should be given"),
+        ("client = 0", "server is missing, but should be given"),
+        ('client = -1\nserver = "a:1"', "client is -1, but should be at least 0"),
+        ('client = "1"\nserver = "a:1"', "client is '1', but should be a valid integer"),
+        ('client = true\nserver = "a:1"', "client is True, but should be a valid integer"),
+        ('client = 0\nserver = "a"', "server is 'a', but should be host:port, as "),
+        ("client = 0\nserver = 8443", "server is 8443, but should be a valid string"),
+        (
+            'client = 0\nserver = "0.0.0.0:8443"',
+            "server is '0.0.0.0:8443', but should be where the server is, as seen from the device",
+        ),
+        (LEAST + 'catch_up = "never"', "catch_up is 'never', but should be 'clock' or 'lazy'"),
+        (LEAST + 'apps = "a.py"', "apps is unknown, but should be one of client, server, app, "),
+        (LEAST + 'app = "a.py"', "app is 'a.py', but should be a Python file that exists in "),
+        (LEAST + 'data_dir = "d"', "data_dir is 'd', but should be a folder that exists"),
+        ("client =", "configuration is "),
+    ],
+)
+def test_wrong_files_are_one_line(tmp_path, text, line):
+    with pytest.raises(InputError) as caught:
+        read_device(write(tmp_path, text))
+    assert str(caught.value).startswith(line)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(InputError, match=r"device\.toml', but should be a file that exists"):
+        read_device(tmp_path / "device.toml")
+
+
+def test_it_is_read_without_torch(tmp_path):
+    place = write(tmp_path, LEAST)
+    code = (
+        "import sys; from pathlib import Path; from fedpbc.deployment.device.settings import *; "
+        "read_device(Path(sys.argv[1])); print('torch' in sys.modules, 'numpy' in sys.modules)"
+    )
+    command = [sys.executable, "-c", code, str(place)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert ended.stdout == "False False\n"
+
+
+def test_where_the_server_listens():
+    def listen(**fleet):
+        return FleetSettings.from_dict({"clients": 3, "fleet": fleet}).fleet.listen
+
+    assert listen() == "0.0.0.0:8443"
+    assert listen(listen="[::]:443") == "[::]:443"
+    with pytest.raises(InputError, match=r"^fleet\.listen is '8443', but should be host:port"):
+        listen(listen="8443")

@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from fedpbc.deployment.ops import check as check_module
+from fedpbc.deployment.ops.check import ViewCheck, check_job
+from fedpbc.deployment.server.directory import ServerFolder
+from fedpbc.deployment.server.ledger import Ledger
+from fedpbc.deployment.server.server_loop import Server
+from fedpbc.deployment.settings import read_fleet
+from fedpbc.engines import SerialEngine
+from fedpbc.errors import FedpbcError
+from tests.commandline import fedpbc, ran, refused
+from tests.deployment.streets import Streets, make_trainers
+
+DIGITS = """
+rounds = {rounds}
+seed = 2
+clients = 3
+algorithm = "{algorithm}"
+data = "digits"
+[train]
+local_steps = 2
+learning_rate = 0.1
+[fleet]
+round_seconds = 10.0
+wait_for = 3
+views_every = 3
+"""
+MINE = """
+import torch
+from torch import nn
+
+def model():
+    return nn.Linear(6, 4)
+
+def data(client):
+    random = torch.Generator().manual_seed(client)
+    return torch.randn(20, 6, generator=random), torch.arange(20) % 4
+"""
+
+
+def fate(client, round):
+    return "lost" if (client + round) % 3 == 0 else "ok"
+
+
+def train(folder, text, *, stop_after=None):
+    """A job as a server runs it, with links that fail."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "fleet.toml").write_text(text)
+    settings = read_fleet(folder / "fleet.toml")
+    task = settings.whole_task()
+    streets = Streets(make_trainers(task, folder / "devices"), fate)
+    x0, layout = settings.first_model()
+    with ServerFolder(folder) as opened:
+        server = Server(
+            Ledger(settings.algorithm(x0), settings.training, opened.reports),
+            opened,
+            streets,
+            rounds=settings.config.general.rounds,
+            layout=layout,
+            sent=settings.sent(),
+            fleet=settings.fleet,
+            now=streets.now,
+            sleep=streets.wait,
+        )
+        if stop_after is None:
+            server.run()
+        else:
+            server._wait_for_clients()
+            for _ in range(stop_after):
+                server.one_round()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("job") / "server"
+    return train(folder, DIGITS.format(rounds=5, algorithm="fedpbc"))
+
+
+def shift(folder, view, by):
+    """Change one parameter of a model."""
+    path = folder / f"models/{view}.safetensors"
+    with safe_open(path, framework="pt") as file:
+        about = file.metadata()
+    named = load_file(path)
+    named = {name: part.clone() for name, part in named.items()}
+    next(iter(named.values())).view(-1)[0] += by
+    save_file(named, path, about)
+
+
+@pytest.mark.parametrize("algorithm", ["fedpbc", "scaffold", "f3ast"])
+def test_a_fleets_models_are_the_simulators_to_the_bit(tmp_path, algorithm):
+    folder = train(tmp_path / "server", DIGITS.format(rounds=5, algorithm=algorithm))
+    found = check_job(folder)
+    views = ["server", "averaged"] + ["reported"] * (algorithm == "fedpbc")
+    assert [one.view for one in found] == views
+    for one in found:
+        assert (one.rounds, one.difference, one.is_same) == (5, 0.0, True)
+        assert 0 < one.fleet_accuracy == one.simulated_accuracy < 1
+
+
+def test_a_job_that_was_stopped_is_compared_where_its_models_were_written(tmp_path):
+    text = DIGITS.format(rounds=9, algorithm="fedpbc")
+    folder = train(tmp_path / "server", text, stop_after=5)
+    assert [(one.rounds, one.difference) for one in check_job(folder)] == [(3, 0.0)] * 3
+    # A server that is stopped while it writes leaves models of two rounds.
+    old = (folder / "models/server.safetensors").read_bytes()
+    train(folder, text)
+    (folder / "models/server.safetensors").write_bytes(old)
+    assert [(one.rounds, one.difference) for one in check_job(folder)] == [
+        (3, 0.0),
+        (9, 0.0),
+        (9, 0.0),
+    ]
+
+
+def test_much_work_goes_to_processes_and_never_to_an_engine_with_other_bits(job, monkeypatch):
+    asked = []
+
+    class Processes(SerialEngine):
+        def __init__(self, task):
+            asked.append(task)
+            super().__init__(task)
+
+    monkeypatch.setattr(check_module, "PoolEngine", Processes)
+    monkeypatch.setattr(check_module, "usable_cores", lambda: 2)
+    check_job(job)
+    assert not asked
+    monkeypatch.setattr(check_module, "SHORT", 0.0)
+    assert [one.difference for one in check_job(job)] == [0.0] * 3
+    assert asked
+
+
+def test_the_command_says_that_all_is_well(job):
+    shown = ran("fleet", "check", job).out
+    assert "fleet test %" in shown
+    assert "the fleet's models are the simulator's: no difference above 1e-06" in shown
+    assert f"next: 'fedpbc compare --trace {job}/links.csv'" in shown
+
+
+def test_a_difference_is_one_clear_line_and_exit_code_1(tmp_path):
+    folder = train(tmp_path / "server", DIGITS.format(rounds=2, algorithm="fedavg"))
+    shift(folder, "averaged", 5e-7)
+    assert ran("fleet", "check", folder).code == 0
+    shift(folder, "averaged", 2e-3)
+    ended = fedpbc("fleet", "check", folder)
+    assert ended.code == 1
+    assert ended.err == (
+        "fedpbc: the fleet's models are not the simulator's: the view averaged differs by "
+        "2.0e-03, more than 1e-06\n"
+    )
+
+
+def test_a_model_that_is_not_finite_is_no_match(tmp_path):
+    folder = train(tmp_path / "server", DIGITS.format(rounds=1, algorithm="fedavg"))
+    shift(folder, "server", float("nan"))
+    assert fedpbc("fleet", "check", folder).code == 1
+    assert not ViewCheck("server", 1, float("nan"), None, None).is_same
+
+
+def test_a_user_s_own_model_and_data(tmp_path):
+    server = tmp_path / "server"
+    server.mkdir()
+    (server / "mine.py").write_text(MINE)
+    text = 'rounds = 3\nclients = 3\n[fleet]\napp = "mine.py"\nround_seconds = 10.0\nwait_for = 3\n'
+    found = check_job(train(server, text))
+    assert [(one.difference, one.fleet_accuracy) for one in found] == [(0.0, None)] * 3
+    assert "test %" not in ran("fleet", "check", server).out
+    # On a real fleet the server has no device's data.
+    gone = MINE.replace("    random =", '    open("/nowhere/samples")\n    random =')
+    (server / "mine.py").write_text(gone)
+    line = refused(fedpbc("fleet", "check", server))
+    assert line.startswith(f"{server} cannot be compared with the simulator here")
+    assert "data(0)" in line
+    assert "/nowhere/samples" in line
+
+
+def test_a_job_without_models_says_where_to_look(tmp_path):
+    folder = train(tmp_path / "server", DIGITS.format(rounds=9, algorithm="fedpbc"), stop_after=2)
+    line = refused(fedpbc("fleet", "check", folder))
+    assert "has no models yet" in line
+    assert f"'fedpbc fleet status {folder}'" in line
+
+
+def test_damaged_files_are_named(tmp_path):
+    folder = train(tmp_path / "server", DIGITS.format(rounds=3, algorithm="fedavg"))
+    log = (folder / "rounds.jsonl").read_text()
+    (folder / "rounds.jsonl").write_text("".join(log.splitlines(keepends=True)[:2]))
+    with pytest.raises(FedpbcError, match="models of round 3 and a log of 2"):
+        check_job(folder)
+    wrong = json.loads(log.splitlines()[0]) | {"active": [7]}
+    (folder / "rounds.jsonl").write_text(json.dumps(wrong) + "\n")
+    with pytest.raises(FedpbcError, match=r"rounds\.jsonl is damaged in line 1"):
+        check_job(folder)
+    (folder / "rounds.jsonl").write_text(log)
+    save_file({"other": torch.ones(1)}, folder / "models/server.safetensors", {"rounds": "3"})
+    with pytest.raises(FedpbcError, match=r"server\.safetensors is of another model"):
+        check_job(folder)
+    (folder / "models/server.safetensors").write_bytes(b"no")
+    with pytest.raises(FedpbcError, match=r"server\.safetensors is damaged"):
+        check_job(folder)

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import io
+import pickle
+import struct
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from fedpbc.deployment.protocol.messages import (
+    MARK,
+    Answer,
+    Parcel,
+    ParcelError,
+    Vector,
+    Work,
+    read_parcel,
+    refusal,
+    write_parcel,
+)
+from tests.deployment.streets import through_the_wire
+
+WORK = Work(
+    job="j",
+    round=4,
+    client=1,
+    first_round=2,
+    rounds=3,
+    first_batch=10,
+    scale=1.5,
+    everyone=True,
+    settings='{"seed": 1}',
+    round_seconds=60.0,
+    age=0.25,
+    job_rounds=9,
+    start=Vector.of(np.arange(3.0)),
+)
+
+
+@given(
+    st.sampled_from(["float32", "float64", "float16"]).flatmap(
+        lambda name: arrays(np.dtype(name), st.integers(0, 20))
+    )
+)
+def test_vectors_keep_their_bits_on_the_way(values):
+    # Infinities and NaNs, too: whether they are welcome is another's question.
+    found = through_the_wire(Parcel({"kind": "x"}, {"v": Vector.of(values)})).vectors["v"].array()
+    assert found.dtype == values.dtype
+    assert found.tobytes() == values.tobytes()
+
+
+def test_work_arrives_as_it_was_sent():
+    corrected = replace(WORK, correction=Vector.of(np.ones(3, dtype=np.float32)))
+    found = Work.unpack(through_the_wire(corrected.pack()))
+    plain = {k: v for k, v in vars(WORK).items() if k not in ("start", "correction")}
+    assert {k: getattr(found, k) for k in plain} == plain
+    assert found.start.array().tolist() == [0, 1, 2]
+    assert found.correction is not None
+    assert found.correction.dtype == "float32"
+    assert Work.unpack(through_the_wire(WORK.pack())).correction is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"rounds": 0},
+        {"rounds": 2},
+        {"first_round": -1, "rounds": 6},
+        {"first_batch": -5},
+        {"job_rounds": 4},
+        {"job_rounds": None},
+        {"round": "4"},
+        {"client": 1.0},
+        {"client": True},
+        {"scale": float("nan")},
+        {"job": 7},
+        {"kind": "answer"},
+    ],
+    ids=str,
+)
+def test_work_that_makes_no_sense_is_refused(wrong):
+    packed = WORK.pack()
+    with pytest.raises(ParcelError):
+        Work.unpack(Parcel({**packed.header, **wrong}, packed.vectors))
+
+
+def test_a_vector_of_another_type_or_size_is_refused():
+    vector = Vector.of(np.zeros(3, dtype=np.float32))
+    with pytest.raises(ParcelError, match="of type float32, not float64"):
+        vector.array("float64", 3)
+    with pytest.raises(ParcelError, match="has 3 values, not 4"):
+        vector.array("float32", 4)
+    with pytest.raises(ParcelError, match=r"1\.25 values"):
+        Vector("float32", bytes(5)).array()
+    with pytest.raises(ParcelError, match="int64 cannot be sent"):
+        Vector.of(np.arange(3))
+
+
+def test_a_pickle_is_no_vector():
+    with pytest.raises(ParcelError, match="of type object"):
+        Vector("object", pickle.dumps([1])).array()
+
+
+def test_what_ends_early_or_is_too_large_is_no_parcel():
+    stream = io.BytesIO()
+    write_parcel(stream, WORK.pack())
+    whole = stream.getvalue()
+    for cut in (0, 3, len(MARK) + 2, 40, len(whole) - 1):
+        with pytest.raises(ParcelError, match="ended early"):
+            read_parcel(io.BytesIO(whole[:cut]))
+    with pytest.raises(ParcelError, match="at most 10 are taken"):
+        read_parcel(io.BytesIO(whole), largest=10)
+    with pytest.raises(ParcelError, match="not a parcel"):
+        read_parcel(io.BytesIO(b"GET / HTTP/1.1\r\n\r\n"))
+    with pytest.raises(ParcelError, match="bytes long"):
+        read_parcel(io.BytesIO(MARK + struct.pack("<I", 2**31)))
+    for head in (b"{}", b"[]", b"\xff", b'{"header": {"a": []}, "vectors": []}'):
+        with pytest.raises(ParcelError):
+            read_parcel(io.BytesIO(MARK + struct.pack("<I", len(head)) + head))
+
+
+def test_a_refusal_is_its_reason():
+    with pytest.raises(ParcelError, match=r"^no such data$"):
+        Answer.unpack(refusal("no such\n data"))

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from fedpbc.deployment.protocol.messages import Parcel, ParcelError, Vector
+
+pytest.importorskip("flwr")
+
+
+def test_a_parcel_travels_in_flowers_records():
+    from fedpbc.deployment.protocol.records import from_records, to_records
+
+    header = {"kind": "work", "round": 3, "scale": 0.5, "everyone": True, "settings": "{}"}
+    vector = Vector.of(np.array([1.5, np.nan, -0.0], dtype=np.float32))
+    found = from_records(to_records(Parcel(header, {"start": vector})))
+    assert found.header == header
+    assert found.vectors["start"].data == vector.data
+    assert found.vectors["start"].dtype == "float32"
+
+
+def test_other_records_are_refused():
+    from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+
+    from fedpbc.deployment.protocol.records import from_records
+
+    pickled = ArrayRecord({"start": Array("object", (1,), "pickle", b"x")})
+    for records in (
+        RecordDict({}),
+        RecordDict({"header": pickled, "vectors": pickled}),
+        RecordDict({"header": ConfigRecord({}), "vectors": pickled}),
+    ):
+        with pytest.raises(ParcelError):
+            from_records(records)
+
+
+def test_the_client_app_imports_no_torch():
+    code = "import fedpbc.deployment.device.client_app, sys; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

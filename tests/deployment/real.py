@@ -1,0 +1,127 @@
+"""A fleet of real processes, and what must hold of it at the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+
+from fedpbc.deployment.ops.local_fleet import FleetHere
+from fedpbc.deployment.settings import read_fleet
+from fedpbc.engines import SerialEngine
+from fedpbc.links import from_table
+from fedpbc.simulation.loop import Simulation
+
+APP = """
+import torch
+from torch import nn
+
+def model():
+    return nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 4))
+
+def data(client):
+    random = torch.Generator().manual_seed(client)
+    return torch.randn(64, 6, generator=random) + client, torch.arange(64) % 4
+"""
+
+
+def make_fleet(
+    folder: Path,
+    *,
+    clients: int,
+    rounds: int,
+    seconds: float,
+    algorithm: str = "fedpbc",
+    app: str = APP,
+    fleet: dict[str, Any] | None = None,
+    **options: Any,
+) -> FleetHere:
+    (folder / "mine.py").write_text(app)
+    given = {
+        "rounds": rounds,
+        "seed": 5,
+        "clients": clients,
+        "algorithm": algorithm,
+        "fleet": {"round_seconds": seconds, "wait_for": clients, **(fleet or {})},
+    }
+    return FleetHere(folder / "f", given, app=folder / "mine.py", **options)
+
+
+def until(fleet: FleetHere, condition: Callable[[], object], seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        fleet.tend()
+        assert time.monotonic() < end, logs(fleet)
+        time.sleep(0.1)
+
+
+def after_round(fleet: FleetHere, rounds: int, seconds: float = 120) -> None:
+    until(fleet, lambda: len(fleet.lines()) >= rounds, seconds)
+
+
+def to_the_end(fleet: FleetHere, seconds: float = 240) -> np.ndarray:
+    """The job ends, and what comes out is right; gives the timetable."""
+    until(fleet, fleet.tend, seconds)
+    audit(fleet)
+    return check_exact(fleet)
+
+
+def logs(fleet: FleetHere) -> str:
+    return "\n".join(
+        f"--- {path.name}\n" + path.read_text(errors="replace")[-2500:]
+        for path in sorted((fleet.folder / "logs").glob("*.log"))
+    )
+
+
+def log_of(fleet: FleetHere, name: str) -> str:
+    place = fleet.folder / "logs" / f"{name}.log"
+    return place.read_text(errors="replace") if place.exists() else ""
+
+
+def check_exact(fleet: FleetHere) -> np.ndarray:
+    """The final models are the simulator's on the timetable that the server logged."""
+    table = np.loadtxt(fleet.server / "timetable.csv", delimiter=",", ndmin=2).astype(bool)
+    lines = fleet.lines()
+    # Every round once, in order.
+    assert [line["round"] for line in lines] == list(range(len(table)))
+    assert [line["active"] for line in lines] == [np.flatnonzero(row).tolist() for row in table]
+    settings = read_fleet(fleet.server / "fleet.toml")
+    assert table.shape == (settings.config.general.rounds, settings.clients)
+    task = settings.whole_task()
+    algorithm = settings.algorithm(task.init())
+    simulation = Simulation(task, algorithm, SerialEngine(task), from_table(table))
+    list(simulation.run())
+    for view, model in simulation.view_models().items():
+        if view != "mean":
+            named = load_file(fleet.server / "models" / f"{view}.safetensors")
+            flat = torch.cat([named[name].reshape(-1) for name in task.layout.names])
+            assert (flat - model).abs().max() <= 1e-6, view
+    return table
+
+
+def audit(fleet: FleetHere) -> None:
+    """Nothing is lost, and nothing is counted twice, by the server's log and the clients' logs.
+
+    What was counted of a client in a round is what that client says it made for that round. Its
+    rounds are a chain without gaps: each piece of work begins where the last that was counted
+    ended. And what came in no round was never an end, but a beginning of the next.
+    """
+    lines = fleet.lines()
+    for client in range(fleet.clients):
+        counted = [
+            (line["round"], line["checksums"][str(client)])
+            for line in lines
+            if client in line["active"]
+        ]
+        assert len({round for round, _ in counted}) == len(counted)
+        made = {(a["round"], a["checksum"]): a for a in fleet.answers(client)}
+        begin = 0
+        for round, checksum in counted:
+            answer = made[round, checksum]
+            assert answer["first_round"] == begin
+            begin = round + 1

@@ -1,0 +1,79 @@
+"""A long job under random cuts: nothing lost, and nothing counted twice."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+
+import pytest
+
+pytest.importorskip("flwr", reason="needs the extra: pip install 'fedpbc[flower]'")
+
+from tests.deployment.real import after_round, audit, check_exact, make_fleet, to_the_end, until
+
+pytestmark = pytest.mark.fleet
+
+
+def test_scheduled_outages(tmp_path):
+    """A network, 10 rounds, links that are cut in certain rounds."""
+    down = {1: {2, 3, 6}, 2: {4, 6, 8}}
+    with make_fleet(tmp_path, clients=3, rounds=10, seconds=25.0) as fleet:
+        fleet.start()
+        for round in range(10):
+            until(fleet, lambda r=round: len(fleet.lines()) >= r, 120)
+            for client, gate in enumerate(fleet.gates):
+                if round in down.get(client, ()):
+                    gate.cut()
+                else:
+                    gate.mend()
+        table = to_the_end(fleet)
+    for client, rounds in down.items():
+        assert not table[sorted(rounds), client].any()
+        assert table[:, client].any()
+    assert table[:, 0].sum() >= 8
+
+
+def test_a_hundred_rounds_of_ten_nodes_under_random_cuts(tmp_path):
+    clients, rounds = 10, 100
+    draw = random.Random(1)
+    cuts = [0] * clients
+    with make_fleet(tmp_path, clients=clients, rounds=rounds, seconds=16.0) as fleet:
+        ended = threading.Event()
+
+        def cut(client: int, seconds: random.Random) -> None:
+            while not ended.wait(seconds.expovariate(1 / 40)):
+                fleet.gates[client].cut()
+                cuts[client] += 1
+                ended.wait(seconds.expovariate(1 / 15))
+                fleet.gates[client].mend()
+
+        fleet.start()
+        after_round(fleet, 1)
+        threads = [
+            threading.Thread(target=cut, args=(client, random.Random(draw.random())))
+            for client in range(clients)
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            until(fleet, fleet.tend, 3600)
+        finally:
+            ended.set()
+            for thread in threads:
+                thread.join()
+        audit(fleet)
+        table = check_exact(fleet)
+        made = sum(len(fleet.answers(client)) for client in range(clients))
+    found = {
+        "rounds": rounds,
+        "cuts": sum(cuts),
+        "answers made": made,
+        "answers counted": int(table.sum()),
+        "rounds in which some were missing": int((~table.all(axis=1)).sum()),
+    }
+    print(json.dumps(found))
+    assert sum(cuts) > 100
+    # Enough came through, and enough did not, for the audit to have something to find.
+    assert 100 < table.sum() < 0.95 * table.size
+    assert (table.sum(axis=0) > 5).all()

@@ -1,0 +1,207 @@
+"""Nodes that mean ill, over the wire: each is refused and logged, and the others train on."""
+
+from __future__ import annotations
+
+import http.client
+import math
+import ssl
+import threading
+from base64 import b64encode
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="needs the extra: pip install 'fedpbc[flower]'")
+
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from fedpbc.deployment.device.trainer import Trainer
+from fedpbc.deployment.device.trainer_socket import Desk
+from fedpbc.deployment.protocol.messages import Answer, Parcel, Vector
+from fedpbc.deployment.security.key_directory import KnownKeys
+from fedpbc.deployment.security.keys import make_node_key
+from fedpbc.deployment.settings import task_of_client
+from fedpbc.deployment.user_app import load_own
+from tests.deployment.real import after_round, log_of, make_fleet, to_the_end, until
+
+pytestmark = pytest.mark.fleet
+
+
+class IllTrainer:
+    """A device whose trainer sends something else in certain rounds."""
+
+    def __init__(self, fleet, client: int, ill) -> None:
+        own = load_own(fleet.server / "app.py")
+        make = partial(task_of_client, client=client, own=own, device="cpu")
+        state = fleet.device_folder(client) / "state"
+        self._honest = Trainer(client, state, make, lazy=True)
+        self._ill, self._sent = ill, {}
+
+    def handle(self, parcel: Parcel) -> Parcel:
+        reply = self._honest.handle(parcel)
+        if reply.kind != "answer":
+            return reply
+        answer = Answer.unpack(reply)
+        self._sent[answer.round] = answer
+        change = self._ill.get(answer.round)
+        return reply if change is None else change(answer, self._sent)
+
+
+def with_values(change):
+    def changed(answer: Answer, _) -> Parcel:
+        return replace(answer, end=Vector.of(change(answer.end.array()))).pack()
+
+    return changed
+
+
+def infinite(values: np.ndarray) -> np.ndarray:
+    values[3] = math.inf
+    return values
+
+
+def not_a_number(values: np.ndarray) -> np.ndarray:
+    values[-1] = math.nan
+    return values
+
+
+ILL = {
+    1: with_values(lambda values: values[:-1]),
+    2: with_values(not_a_number),
+    3: with_values(infinite),
+    4: with_values(lambda values: values.astype(np.float64)),
+    6: lambda answer, sent: sent[5].pack(),
+    7: lambda answer, sent: replace(answer, client=0).pack(),
+    8: lambda answer, sent: replace(answer, job="another").pack(),
+    9: lambda answer, sent: Parcel({"kind": "nonsense"}),
+    11: lambda answer, sent: replace(answer, end=Vector("float32", bytes(2**30))).pack(),
+}
+LINES = [
+    "its vector has 179 values, not 180",
+    "its model is not finite",
+    "its vector is of type float64, not float32",
+    "its answer is of round 5; this is round 6",
+    "it answers as client 0, but is client 1",
+    "its answer is of another job",
+    "it is a parcel of kind 'nonsense', not an answer",
+]
+ROUNDS = 14
+
+
+def test_answers_that_must_not_count(tmp_path):
+    """Wrong shape, not finite, wrong type, replayed, another's, another job's, none, and 1 GB."""
+    with make_fleet(tmp_path, clients=2, rounds=ROUNDS, seconds=40.0) as fleet:
+        ill = IllTrainer(fleet, 1, ILL)
+        fleet.start()
+        fleet.supervisor.stop("trainer-1")
+        with Desk(fleet.device_sides[1].socket, ill.handle):
+            table = to_the_end(fleet, 600)
+        said = log_of(fleet, "server")
+        door = log_of(fleet, "door")
+        refused = {line["round"] for line in fleet.lines() if 1 in line["refused"]}
+    assert table[:, 0].all()
+    # Ill answers never count; honest ones do, before and after.
+    assert not table[sorted(ILL), 1].any()
+    assert table[[0, 5, 10], 1].all()
+    assert table[12:, 1].any()
+    assert refused == set(ILL) - {11}
+    for line in LINES:
+        assert f"(client 1) is refused: {line}" in said
+    # The large one did not even come in.
+    assert "client-1 (127.0.0.1) is turned away: its answer has" in door
+
+
+def signed(key: ec.EllipticCurvePrivateKey, public: str) -> dict[str, str]:
+    at = datetime.now(UTC).isoformat()
+    signature = key.sign(at.encode("ascii"), ec.ECDSA(hashes.SHA256()))
+    return {
+        "flwr-public-key": public,
+        "flwr-timestamp": at,
+        "flwr-signature": b64encode(signature).decode(),
+        "Content-Type": "application/protobuf",
+    }
+
+
+def test_who_must_not_come_in(tmp_path):
+    """An unknown key, a wrong one, plain HTTP, the control of the server: turned away, logged."""
+    with make_fleet(tmp_path, clients=2, rounds=6, seconds=40.0) as fleet:
+        # Client 1 has a key that the server does not know.
+        own = fleet.device_folder(1) / "node.key"
+        make_node_key(tmp_path, "other")
+        right = own.read_bytes()
+        own.write_bytes((tmp_path / "other").read_bytes())
+        settings = fleet.server / "fleet.toml"
+        settings.write_text(settings.read_text().replace("wait_for = 2", "wait_for = 1"))
+        fleet.server_side = type(fleet.server_side)(fleet.server, fleet.supervisor)
+        fleet.start()
+        after_round(fleet, 1)
+        until(fleet, lambda: "its key is not known" in log_of(fleet, "door"), 60)
+        where = fleet.server_side.listen
+        # Somebody who knows client 0's public key, but not its secret.
+        trust = ssl.create_default_context(cafile=fleet.server / "certificates/ca.crt")
+        [public] = [
+            k for k, name in KnownKeys(fleet.server / "keys").now().items() if name == "client-0"
+        ]
+        for path in ("/v1/fleet/pull-messages", "/v1/fleet/activate-node"):
+            connection = http.client.HTTPSConnection(where.host, where.port, context=trust)
+            head = signed(ec.generate_private_key(ec.SECP384R1()), public)
+            connection.request("POST", path, b"", head)
+            assert connection.getresponse().status == 401
+            connection.close()
+        # Somebody without TLS, and somebody who wants to run code on devices.
+        plain = http.client.HTTPConnection(where.host, where.port)
+        plain.request("POST", "/v1/fleet/pull-messages", b"")
+        with pytest.raises((http.client.HTTPException, OSError)):
+            plain.getresponse()
+        plain.close()
+        connection = http.client.HTTPSConnection(where.host, where.port, context=trust)
+        connection.request("POST", "/v1/control/start-run", b"", {"flwr-public-key": public})
+        assert connection.getresponse().status == 404
+        connection.close()
+        after_round(fleet, 3)
+        assert all(line["active"] == [0] for line in fleet.lines())
+        # With the right key it comes in, and catches up.
+        own.write_bytes(right)
+        table = to_the_end(fleet, 300)
+        door = log_of(fleet, "door")
+    assert table[:, 0].all()
+    assert table[-1, 1]
+    for line in (
+        "127.0.0.1 is turned away: its key is not known",
+        "client-0 (127.0.0.1) is turned away: its key, or its clock, is not accepted (status 401)",
+        "127.0.0.1 is turned away: it speaks plain HTTP, without TLS",
+        "it asked for POST '/v1/control/start-run', which is not for devices",
+    ):
+        assert line in door, line
+
+
+def test_many_at_the_door_do_not_keep_devices_out(tmp_path):
+    with make_fleet(tmp_path, clients=2, rounds=5, seconds=40.0) as fleet:
+        fleet.start()
+        after_round(fleet, 1)
+        where, ended = fleet.server_side.listen, threading.Event()
+
+        def knock() -> None:
+            while not ended.wait(0.05):
+                connection = http.client.HTTPConnection(where.host, where.port, timeout=5)
+                try:
+                    connection.request("POST", "/v1/fleet/push-object", bytes(10**6))
+                    connection.getresponse()
+                except (OSError, http.client.HTTPException):
+                    pass
+                finally:
+                    connection.close()
+
+        threads = [threading.Thread(target=knock) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        try:
+            table = to_the_end(fleet, 300)
+        finally:
+            ended.set()
+            for thread in threads:
+                thread.join()
+    assert table.all()

@@ -1,0 +1,264 @@
+"""Whatever dies, stands still or is cut off: the result is the simulator's on what was logged."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from fedpbc.deployment.ops.server_processes import ServerSide
+from fedpbc.deployment.ops.sessions import members
+
+pytest.importorskip("flwr", reason="needs the extra: pip install 'fedpbc[flower]'")
+
+from tests.deployment.real import APP, after_round, log_of, make_fleet, to_the_end, until
+
+pytestmark = pytest.mark.fleet
+
+ROUNDS, SECONDS = 7, 20.0
+
+DEADLY = (
+    APP
+    + """
+# A trainer that is killed where it hurts, once for each mark.
+import os, signal
+from pathlib import Path
+from fedpbc.deployment.device.trainer import Trainer
+
+keep = Trainer._keep
+
+def deadly(self, progress):
+    for when in ("before", "after"):
+        mark = Path(__file__).with_name(when)
+        if mark.exists() and progress.round >= 2:
+            mark.unlink()
+            if when == "after":
+                keep(self, progress)
+            os.kill(os.getpid(), signal.SIGKILL)
+    keep(self, progress)
+
+Trainer._keep = deadly
+"""
+)
+
+
+def two(tmp_path, seconds: float = SECONDS, **options):
+    return make_fleet(tmp_path, clients=2, rounds=ROUNDS, seconds=seconds, **options)
+
+
+def pid(fleet, name: str) -> int:
+    until(fleet, lambda: fleet.supervisor.process(name), 60)
+    found = fleet.supervisor.process(name)
+    assert found is not None
+    return found
+
+
+def called(fleet, name: str, within: str) -> list[int]:
+    """The processes of a command that one of ours started."""
+    found = []
+    for process in members([pid(fleet, within)]):
+        try:
+            words = Path(f"/proc/{process}/cmdline").read_bytes()
+        except OSError:
+            continue
+        if name.encode() in words:
+            found.append(process)
+    return found
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("catch_up", ["clock", "lazy"])
+def test_a_trainer_killed_around_persisting(tmp_path, when, catch_up):
+    """Between computing and replying: before what it computed is on disk, and after."""
+    with two(tmp_path, 60.0, app=DEADLY, device={"catch_up": catch_up}) as fleet:
+        mark = fleet.device_folder(1) / when
+        mark.touch()
+        fleet.start()
+        table = to_the_end(fleet)
+        assert not mark.exists()
+        assert fleet.supervisor.deaths("trainer-1") == 1
+    # The client app asks again while the round lasts: not even that round is lost.
+    assert table.all()
+
+
+def test_a_supernode_killed(tmp_path):
+    with two(tmp_path) as fleet:
+        fleet.start()
+        after_round(fleet, 2)
+        os.kill(pid(fleet, "supernode-1"), signal.SIGKILL)
+        table = to_the_end(fleet, 300)
+        assert fleet.supervisor.deaths("supernode-1") >= 1
+    # It is let in again after a minute.
+    assert table[:, 0].all()
+    assert table[:2, 1].all()
+    assert table[-1, 1]
+    assert not table[:, 1].all()
+
+
+def test_a_supernode_stopped_and_continued(tmp_path):
+    with two(tmp_path) as fleet:
+        fleet.start()
+        after_round(fleet, 2)
+        session = members([pid(fleet, "supernode-1")])
+        for process in session:
+            os.kill(process, signal.SIGSTOP)
+        after_round(fleet, 4)
+        for process in session:
+            os.kill(process, signal.SIGCONT)
+        table = to_the_end(fleet)
+    assert table[:, 0].all()
+    assert not table[3, 1]
+    assert table[-1, 1]
+
+
+def test_the_superlink_killed(tmp_path):
+    with two(tmp_path) as fleet:
+        fleet.start()
+        after_round(fleet, 2)
+        os.kill(pid(fleet, "superlink"), signal.SIGKILL)
+        table = to_the_end(fleet, 300)
+        assert fleet.supervisor.deaths("superlink") == 1
+    assert table[-1].all()
+
+
+def test_the_server_app_killed(tmp_path):
+    with two(tmp_path) as fleet:
+        fleet.start()
+        for killed in range(1, 4):
+            after_round(fleet, 2 * killed)
+            [app] = called(fleet, "flwr-serverapp", "superexec")
+            os.kill(app, signal.SIGKILL)
+            until(fleet, lambda k=killed: log_of(fleet, "server").count("goes on with") == k, 90)
+        table = to_the_end(fleet, 300)
+    assert table[-1].all()
+
+
+@pytest.mark.parametrize("name", ["superexec", "door"])
+def test_another_of_the_servers_processes_killed(tmp_path, name):
+    with two(tmp_path) as fleet:
+        fleet.start()
+        after_round(fleet, 2)
+        os.kill(pid(fleet, name), signal.SIGKILL)
+        table = to_the_end(fleet, 300)
+        assert fleet.supervisor.deaths(name) == 1
+    assert table[-1].all()
+
+
+def test_the_whole_server_down_and_up_again(tmp_path):
+    with two(tmp_path) as fleet:
+        fleet.start()
+        after_round(fleet, 2)
+        for name in ("superlink", "door", "superexec"):
+            process = pid(fleet, name)
+            os.killpg(process, signal.SIGKILL)
+            fleet.supervisor.stop(name)
+        time.sleep(5)
+        fleet.server_side = ServerSide(fleet.server, fleet.supervisor)
+        fleet.server_side.start()
+        table = to_the_end(fleet, 300)
+    assert table[-1].all()
+
+
+def test_a_device_that_lost_its_disk(tmp_path):
+    """It loses time only: the next message holds all that it needs."""
+    with two(tmp_path) as fleet:
+        fleet.start()
+        after_round(fleet, 2)
+        fleet.supervisor.stop("trainer-1")
+        state = fleet.device_folder(1) / "state"
+        (state / "trainer.safetensors").unlink()
+        shutil.copy(state / "answers.jsonl", tmp_path)
+        fleet.device_sides[1].start()
+        table = to_the_end(fleet)
+    assert table[-1].all()
+
+
+# Links that swallow everything without a word, as a phone's do: in network namespaces.
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True)
+
+
+def may_make_namespaces() -> bool:
+    if shutil.which("ip") is None or os.geteuid() != 0:
+        return False
+    made = subprocess.run(["ip", "netns", "add", "fedpbc-try"], capture_output=True, check=False)
+    if made.returncode == 0:
+        ip("netns", "delete", "fedpbc-try")
+    return made.returncode == 0
+
+
+@pytest.fixture
+def namespaces():
+    """Two network namespaces, each with a link to a bridge at 10.77.5.1."""
+    if not may_make_namespaces():
+        pytest.skip("needs root and ip(8), to make network namespaces")
+    tag = f"fp{os.getpid() % 100000}"
+    ip("link", "add", tag, "type", "bridge")
+    try:
+        ip("address", "add", "10.77.5.1/24", "dev", tag)
+        ip("link", "set", tag, "up")
+        for k in (0, 1):
+            name, near, far = f"{tag}n{k}", f"{tag}h{k}", f"{tag}d{k}"
+            ip("netns", "add", name)
+            ip("link", "add", near, "type", "veth", "peer", "name", far, "netns", name)
+            ip("link", "set", near, "master", tag)
+            ip("link", "set", near, "up")
+            ip("-n", name, "address", "add", f"10.77.5.{10 + k}/24", "dev", far)
+            ip("-n", name, "link", "set", far, "up")
+            ip("-n", name, "link", "set", "lo", "up")
+        yield tag
+    finally:
+        for k in (0, 1):
+            subprocess.run(["ip", "netns", "delete", f"{tag}n{k}"], check=False)
+        ip("link", "delete", tag)
+
+
+def cut_for(tag: str, client: int, seconds: float) -> None:
+    ip("link", "set", f"{tag}h{client}", "down")
+    time.sleep(seconds)
+    ip("link", "set", f"{tag}h{client}", "up")
+
+
+def in_namespaces(tmp_path, tag: str):
+    return two(
+        tmp_path, host="10.77.5.1", within=lambda client: ["ip", "netns", "exec", f"{tag}n{client}"]
+    )
+
+
+@pytest.mark.parametrize("seconds", [5, 60])
+def test_a_network_cut_anywhere(tmp_path, namespaces, seconds):
+    with in_namespaces(tmp_path, namespaces) as fleet:
+        fleet.start()
+        after_round(fleet, 2)
+        # Whatever the client is doing by then.
+        time.sleep(2.5)
+        cut_for(namespaces, 1, seconds)
+        table = to_the_end(fleet, 300)
+    assert table[:, 0].all()
+    assert table[:2, 1].all()
+    assert table[-1, 1]
+    if seconds > 2 * SECONDS:
+        assert not table[:, 1].all()
+
+
+@pytest.mark.parametrize("seconds", [5, 60])
+def test_a_network_cut_between_reply_and_next_message(tmp_path, namespaces, seconds):
+    """The client is in A^t, and does not hear of x^{t+1} until its next message."""
+    with in_namespaces(tmp_path, namespaces) as fleet:
+        fleet.start()
+        after_round(fleet, 2)
+        counted = fleet.lines()[-1]
+        assert 1 in counted["active"]
+        cut_for(namespaces, 1, seconds)
+        # It did not hear of the next round before the cut.
+        assert max(answer["round"] for answer in fleet.answers(1)) == counted["round"]
+        table = to_the_end(fleet, 300)
+    assert table[:, 0].all()
+    assert table[-1, 1]

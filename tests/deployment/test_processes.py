@@ -1,0 +1,29 @@
+"""Real processes over loopback, with TLS and node keys."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedpbc.deployment.ops.sessions import members
+
+pytest.importorskip("flwr", reason="needs the extra: pip install 'fedpbc[flower]'")
+
+from tests.deployment.real import after_round, make_fleet, to_the_end
+
+
+def test_a_fleet_with_an_outage_equals_the_simulator(tmp_path):
+    with make_fleet(tmp_path, clients=2, rounds=4, seconds=30.0) as fleet:
+        fleet.start()
+        after_round(fleet, 1)
+        fleet.gates[1].cut()
+        after_round(fleet, 2)
+        fleet.gates[1].mend()
+        table = to_the_end(fleet)
+        started = [fleet.supervisor.process(name) for name in ("superlink", "supernode-0")]
+    assert not table[1, 1]
+    assert table[:, 0].any()
+    assert table[:, 1].any()
+    # The server's files are there for those who go on with them.
+    for name in ("server", "averaged", "reported"):
+        assert (fleet.server / "models" / f"{name}.safetensors").is_file()
+    assert not members([process for process in started if process])

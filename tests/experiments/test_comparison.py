@@ -1,0 +1,248 @@
+"""The sums behind a comparison, by hand."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+import numpy as np
+import pytest
+
+from fedpbc import (
+    PAPER_ALGORITHMS,
+    Algorithm,
+    Comparison,
+    DivergedError,
+    InputError,
+    LocalTraining,
+    Quadratic,
+    advance,
+    compare,
+    mean,
+)
+from fedpbc.algorithms import ALGORITHMS
+from fedpbc.experiments.comparison import Cell, Spread
+
+
+def judged(test: float, train: float = 0.5, loss: float = 1.0, per_class=(0.25, 0.75)) -> dict:
+    return {
+        "test_accuracy": test,
+        "train_accuracy": train,
+        "test_loss": loss,
+        "train_loss": loss,
+        "per_class": list(per_class),
+    }
+
+
+def line(round: int, uploads: int = 0, **views: dict) -> dict:
+    return {"round": round, "local_steps": 5 * round, "uploads": uploads, "views": views}
+
+
+def test_a_mean_and_the_deviation_of_a_sample():
+    spread = Spread.of([0.2, 0.4, 0.9])
+    assert spread.mean == pytest.approx(0.5)
+    # Divided by n − 1: √((0.09 + 0.01 + 0.16)/2).
+    assert spread.deviation == pytest.approx(math.sqrt(0.13))
+    assert str(spread) == "50.0 ± 36.1"
+    assert str(Spread.of([0.123])) == "12.3"
+    assert Spread.of([0.123]).deviation == 0
+
+
+@pytest.mark.parametrize(
+    ("rounds", "window"), [(4, 1), (10, 2), (50, 10), (499, 99), (500, 100), (4000, 100)]
+)
+def test_the_window_is_a_fifth_of_the_rounds_and_at_most_100(rounds, window):
+    cells = [Cell("fedavg", 0, 10, [line(rounds, server=judged(0.5))])]
+    assert Comparison(cells).window == window
+
+
+def test_only_evaluations_within_the_last_rounds_count():
+    # 50 rounds, a window of 10: those after round 40 count, round 40 does not.
+    found = {10: 0.9, 40: 0.8, 41: 0.1, 45: 0.2, 50: 0.6}
+    lines = [line(t, server=judged(a, train=a / 2, loss=a * 3)) for t, a in found.items()]
+    [row] = Comparison([Cell("fedavg", 0, 10, lines)]).rows()
+    assert row.test.mean == pytest.approx(0.3)
+    assert row.train.mean == pytest.approx(0.15)
+    assert row.loss.mean == pytest.approx(0.9)
+    assert row.test.seeds == 1
+
+
+def test_seeds_are_averaged_after_the_window():
+    cells = []
+    for seed, ends in enumerate([(0.1, 0.3), (0.5, 0.9)]):
+        lines = [
+            line(t, uploads=seed, server=judged(a)) for t, a in zip((9, 10), ends, strict=True)
+        ]
+        cells.append(Cell("fedavg", seed, 10, lines))
+    [row] = Comparison(cells).rows()
+    assert row.test.mean == pytest.approx((0.2 + 0.7) / 2)
+    assert row.test.deviation == pytest.approx(statistics.stdev([0.2, 0.7]))
+    assert row.test.seeds == 2
+
+
+def test_the_worst_class_is_found_in_each_evaluation():
+    lines = [
+        line(9, server=judged(0.5, per_class=(0.1, 0.9, None))),
+        line(10, server=judged(0.5, per_class=(0.8, 0.3, 0.7))),
+    ]
+    [row] = Comparison([Cell("fedavg", 0, 10, lines)]).rows()
+    assert row.worst_class.mean == pytest.approx(0.2)
+
+
+def test_the_best_view_is_one_that_a_server_could_have():
+    views = {"server": 0.3, "averaged": 0.5, "mean": 0.9, "reported": 0.7}
+    lines = [line(10, **{v: judged(a) for v, a in views.items()})]
+    comparison = Comparison([Cell("fedpbc", 0, 10, lines)])
+    assert {r.view: r.best_deployable for r in comparison.rows()} == {
+        "server": False,
+        "averaged": False,
+        "mean": False,
+        "reported": True,
+    }
+    assert comparison.best_deployable("fedpbc") == "reported"
+    assert comparison.paper_view("fedpbc") == "mean"
+    only = Comparison([Cell("fedpbc", 0, 10, [line(10, mean=judged(0.9))])])
+    assert only.best_deployable("fedpbc") is None
+
+
+def test_without_classes_the_least_loss_is_best():
+    none = {"test_accuracy": None, "train_accuracy": None, "per_class": None}
+    views = {"server": {**none, "test_loss": 2.0}, "averaged": {**none, "test_loss": 1.0}}
+    comparison = Comparison([Cell("fedavg", 0, 10, [line(10, **views)])])
+    assert comparison.best_deployable("fedavg") == "averaged"
+    row = comparison.rows()[0]
+    assert (row.test, row.train, row.worst_class) == (None, None, None)
+    assert row.loss.mean == 2.0
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "view", "server", "client"),
+    [
+        ("fedavg", "server", 1, 0),
+        ("fedavg", "averaged", 2, 0),
+        ("mifa", "server", 101, 0),
+        ("mifa", "averaged", 102, 0),
+        ("fedvarp", "server", 101, 0),
+        ("fedpbc", "server", 1, 1),
+        ("fedpbc", "averaged", 2, 1),
+        ("fedpbc", "reported", 101, 1),
+        ("fedpbc", "mean", None, 1),
+        ("fedawe", "reported", 101, 1),
+        ("scaffold", "server", 2, 1),
+    ],
+)
+def test_what_it_costs(algorithm, view, server, client):
+    lines = [[line(10, uploads, **{view: judged(0.5)})] for uploads in (7, 10)]
+    cells = [Cell(algorithm, seed, 100, lines[seed]) for seed in (0, 1)]
+    [row] = Comparison(cells).rows()
+    assert row.models_on_server == server
+    assert row.models_on_client == client
+    assert row.local_steps == 50
+    assert row.uploads == round((7 + 10) / 2)
+
+
+def test_a_curve_has_the_mean_and_deviation_of_every_evaluation():
+    cells = [
+        Cell("fedavg", s, 10, [line(5, server=judged(a)), line(10, server=judged(b))])
+        for s, (a, b) in enumerate([(0.1, 0.5), (0.3, 0.5)])
+    ]
+    rounds, means, deviations = Comparison(cells).curve("fedavg", "server")
+    assert rounds == [5, 10]
+    assert means == pytest.approx([0.2, 0.5])
+    assert deviations == pytest.approx([statistics.stdev([0.1, 0.3]), 0])
+
+
+def test_what_failed_is_told_and_left_out_of_the_sums():
+    good = Cell("fedavg", 0, 10, [line(10, server=judged(0.4))])
+    bad = Cell("fedavg", 1, failure="the run diverged")
+    lost = Cell("mifa", 0, failure="its process was killed")
+    comparison = Comparison([good, bad, lost])
+    [row] = comparison.rows()
+    assert row.test == Spread(0.4, 0.0, 1)
+    assert comparison.algorithms == ["fedavg", "mifa"]
+    found = comparison.as_dict()
+    assert found["failed"] == [
+        {"algorithm": "fedavg", "seed": 1, "failure": "the run diverged"},
+        {"algorithm": "mifa", "seed": 0, "failure": "its process was killed"},
+    ]
+    assert found["seeds"] == [0, 1]
+    assert [r["algorithm"] for r in found["rows"]] == ["fedavg"]
+
+
+def test_nothing_to_compare():
+    comparison = Comparison([])
+    assert comparison.rows() == []
+    assert comparison.rounds == 0
+
+
+TARGETS = np.random.default_rng(0).normal(size=(6, 3))
+P = {"name": "bernoulli", "p": 0.5}
+
+
+def make_task(seed: int) -> Quadratic:
+    return Quadratic(TARGETS + seed, seed=seed)
+
+
+def test_comparing_from_python_is_simulating_each():
+    from fedpbc import simulate
+
+    options = {"links": P, "rounds": 12, "evaluate_every": 4}
+    found = compare(make_task, ["fedpbc", {"name": "fedau", "cutoff": 2}], (3, 8), **options)
+    assert [(c.algorithm, c.seed, c.clients) for c in found.cells] == [
+        ("fedpbc", 3, 6),
+        ("fedpbc", 8, 6),
+        ("fedau", 3, 6),
+        ("fedau", 8, 6),
+    ]
+    alone = simulate(make_task(8), {"name": "fedau", "cutoff": 2}, seed=8, **options)
+    last = found.cells[3].metrics[-1]["views"]
+    assert last["server"]["test_loss"] == alone.metrics[-1].views["server"].test_loss
+    # The same links for both.
+    for one, other in ((0, 2), (1, 3)):
+        assert [m["active"] for m in found.cells[one].metrics] == [
+            m["active"] for m in found.cells[other].metrics
+        ]
+
+
+def test_the_papers_seven_with_three_seeds_unless_told_otherwise():
+    found = compare(make_task, links=P, rounds=2)
+    assert tuple(found.algorithms) == PAPER_ALGORITHMS
+    assert len(found.cells) == 7 * 3
+
+
+def test_an_algorithm_of_ones_own_is_compared_too():
+    class Halfway(Algorithm):
+        """FedAvg that only goes half the way."""
+
+        name = "halfway"
+
+        def aggregate(self, round, updates):
+            if updates:
+                self.x = mean(advance(self.x, u, 0.5) for u in updates)
+
+    try:
+        found = compare(make_task, [Halfway, "fedavg"], (0,), links="always", rounds=3)
+        losses = {r.algorithm: r.loss.mean for r in found.rows() if r.view == "server"}
+        assert losses["halfway"] > losses["fedavg"]
+    finally:
+        ALGORITHMS.pop("halfway", None)
+
+
+def test_one_that_diverges_does_not_stop_the_others():
+    wild = LocalTraining(learning_rate=1e80, local_steps=5, decay=False)
+
+    def task(seed: int) -> Quadratic:
+        return Quadratic(TARGETS, training=wild if seed else None, seed=seed)
+
+    found = compare(task, ["fedavg", "fedpbc"], (0, 1), links="always", rounds=3)
+    assert [(c.algorithm, c.seed) for c in found.failed] == [("fedavg", 1), ("fedpbc", 1)]
+    assert all("diverged" in c.failure for c in found.failed)
+    assert {r.algorithm for r in found.rows()} == {"fedavg", "fedpbc"}
+
+
+def test_wrong_input_is_no_failed_cell():
+    with pytest.raises(InputError, match="links is 'nothing'"):
+        compare(make_task, ["fedavg"], (0,), links="nothing", rounds=3)
+    with pytest.raises(InputError, match="algorithm is 'fedpcb'"):
+        compare(make_task, ["fedpcb"], (0,), links=P, rounds=3)
+    assert issubclass(DivergedError, ArithmeticError)

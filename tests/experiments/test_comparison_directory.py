@@ -1,0 +1,321 @@
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.commandline import (
+    DIGITS,
+    assert_same_run,
+    content,
+    fedpbc,
+    metrics,
+    process,
+    ran,
+    refused,
+    write_check,
+)
+
+SMALL = ("compare", *DIGITS, "--rounds", 20, "--set", "links.p=0.5")
+TWO = (*SMALL, "--algorithms", "fedpbc,fedavg,mifa", "--seeds", "0,5", "--evaluate-every", 2)
+CELLS = [f"{a}/seed-{s}" for a in ("fedpbc", "fedavg", "mifa") for s in (0, 5)]
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory):
+    """A small comparison, and what it said."""
+    folder = tmp_path_factory.mktemp("comparisons") / "small"
+    ended = ran(*TWO, "--jobs", 1, "--out", folder)
+    return folder, ended.out
+
+
+def assert_same_comparison(one: Path, other: Path) -> None:
+    for cell in CELLS:
+        assert_same_run(one / cell, other / cell)
+    for name in ("comparison.json", "table.md", "compare.toml"):
+        assert (one / name).read_bytes() == (other / name).read_bytes()
+
+
+def test_it_leaves_a_table_a_plot_and_every_run(compared):
+    folder, said = compared
+    names = {p.name for p in folder.iterdir()}
+    assert names == {
+        ".lock",
+        "compare.toml",
+        "comparison.json",
+        "table.md",
+        "accuracy.png",
+        "report.html",
+        "fedpbc",
+        "fedavg",
+        "mifa",
+    }
+    for cell in CELLS:
+        assert (folder / cell / "summary.json").is_file()
+        # Nobody resumes a finished cell.
+        assert list((folder / cell).glob("checkpoint-*")) == []
+    assert (folder / "accuracy.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    for name in ("table.md", "accuracy.png", "comparison.json", "report.html"):
+        assert str(folder / name) in said
+    assert "next:" in said
+
+
+def test_the_table_says_what_the_runs_say(compared):
+    folder, _ = compared
+    rows = json.loads((folder / "comparison.json").read_text())["rows"]
+    assert [(r["algorithm"], r["view"]) for r in rows] == [
+        *[("fedpbc", v) for v in ("server", "averaged", "mean", "reported")],
+        *[(a, v) for a in ("fedavg", "mifa") for v in ("server", "averaged")],
+    ]
+    for row in rows:
+        per_seed = []
+        for seed in (0, 5):
+            lines = metrics(folder / row["algorithm"] / f"seed-{seed}")
+            # The last fifth: after round 16.
+            kept = [e["views"][row["view"]]["test_accuracy"] for e in lines if e["round"] > 16]
+            assert len(kept) == 2
+            per_seed.append(np.mean(kept))
+        assert row["test"]["mean"] == pytest.approx(np.mean(per_seed))
+        assert row["test"]["deviation"] == pytest.approx(np.std(per_seed, ddof=1))
+        shown = f"{100 * np.mean(per_seed):.1f} ± {100 * np.std(per_seed, ddof=1):.1f}"
+        [table_row] = [
+            text
+            for text in (folder / "table.md").read_text().splitlines()
+            if text.startswith(f"| {row['algorithm']}")
+            and text.split(" | ")[1].rstrip("*") == row["view"]
+        ]
+        assert shown in table_row
+        ends = [metrics(folder / row["algorithm"] / f"seed-{seed}")[-1] for seed in (0, 5)]
+        assert row["uploads"] == round(np.mean([end["uploads"] for end in ends]))
+        # Everyone trains in fedpbc, in the others only those who get through.
+        steps = [20 * 8 * 5 if "mean" in end["views"] else 5 * end["uploads"] for end in ends]
+        assert row["local_steps"] == round(np.mean(steps))
+
+
+def test_all_algorithms_have_the_same_links(compared):
+    folder, _ = compared
+    for seed in (0, 5):
+        active = [
+            [line["active"] for line in metrics(folder / a / f"seed-{seed}")]
+            for a in ("fedpbc", "fedavg", "mifa")
+        ]
+        assert active[0] == active[1] == active[2]
+    uploads = {cell: metrics(folder / cell)[-1]["uploads"] for cell in CELLS}
+    assert len({uploads[f"{a}/seed-0"] for a in ("fedpbc", "fedavg", "mifa")}) == 1
+    assert metrics(folder / CELLS[0])[-1]["views"] != metrics(folder / CELLS[1])[-1]["views"]
+
+
+def test_a_cell_is_the_run_that_the_command_makes_alone(compared, tmp_path):
+    folder, _ = compared
+    given = ["run", *SMALL[1:], "--algorithm", "mifa", "--seed", 5, "--evaluate-every", 2]
+    ran(*given, "--out", tmp_path / "alone")
+    assert_same_run(folder / "mifa" / "seed-5", tmp_path / "alone")
+
+
+def test_side_by_side_gives_the_same_bits_in_a_process_of_its_own(compared, tmp_path):
+    ended = process(*TWO, "--jobs", 2, "--out", tmp_path / "two", "--json")
+    assert (ended.code, ended.err) == (0, "")
+    assert_same_comparison(compared[0], tmp_path / "two")
+    assert json.loads(ended.out) == json.loads((tmp_path / "two/comparison.json").read_text())
+
+
+def stamps(folder: Path) -> dict[str, tuple[int, int]]:
+    return {
+        str(p.relative_to(folder)): (p.stat().st_ino, p.stat().st_mtime_ns)
+        for p in folder.rglob("*")
+        if p.is_file()
+    }
+
+
+@pytest.mark.parametrize("command", ["resume", "the same again"])
+def test_an_interrupted_comparison_goes_on_without_running_anything_twice(
+    compared, tmp_path, command
+):
+    folder = tmp_path / "begun"
+    shutil.copytree(compared[0], folder)
+    for name in ("comparison.json", "table.md", "accuracy.png", "report.html"):
+        (folder / name).unlink()
+    gone = random.Random(2).sample(CELLS, 2)
+    shutil.rmtree(folder / gone[0])
+    # Another one was killed before it was finished.
+    (folder / gone[1] / "summary.json").unlink()
+    (folder / gone[1] / "final.safetensors").unlink()
+    before = {k: v for k, v in stamps(folder).items() if not k.startswith(tuple(gone))}
+    before.pop("compare.toml")
+    if command == "resume":
+        ran("resume", folder, "--jobs", 1)
+    else:
+        ran(*TWO, "--jobs", 1, "--out", folder)
+    after = stamps(folder)
+    kept = {k: after[k] for k in before if not k.endswith(".lock")}
+    assert kept == {k: v for k, v in before.items() if not k.endswith(".lock")}
+    assert_same_comparison(compared[0], folder)
+
+
+def test_a_finished_comparison_resumed_shows_its_table_again(compared, tmp_path):
+    folder = tmp_path / "done"
+    shutil.copytree(compared[0], folder)
+    # The report names the folder.
+    made = {"accuracy.png", "report.html"}
+    before = {k: v for k, v in content(folder).items() if k not in made}
+    ended = ran("resume", folder, "--jobs", 1)
+    assert {k: v for k, v in content(folder).items() if k not in made} == before
+    assert "fedpbc" in ended.out
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("--rounds", 10),
+        ("--seeds", "0,1"),
+        ("--algorithms", "fedpbc,fedavg"),
+        ("--learning-rate", 0.1),
+        ("--set", "algorithms={fedpbc={}, fedavg={}, mifa={rescale=true}}"),
+    ],
+)
+def test_another_comparison_in_the_same_folder_is_refused(compared, more):
+    folder, _ = compared
+    before = content(folder)
+    line = refused(fedpbc(*TWO, *more, "--jobs", 1, "--out", folder))
+    assert line.startswith(f"out is {folder}, which holds another comparison")
+    assert "--overwrite" in line
+    assert content(folder) == before
+
+
+def quadratics(place: Path, seed: int) -> Path:
+    """A configuration of a comparison, with files of its own."""
+    check = write_check(place, rounds=10)
+    text = check.read_text().replace('algorithm = "fedau"\n', "").replace("seed = 0\n", "")
+    check.write_text(text.replace("rounds = 60", 'rounds = 10\nalgorithms = ["fedavg", "mifa"]'))
+    up = np.random.default_rng(seed).random((10, 12)) < 0.5
+    np.save(place / "timetable.npy", up)
+    return check
+
+
+def test_another_timetable_of_the_same_name_is_another_comparison(tmp_path):
+    one, two = quadratics(tmp_path / "one", 1), quadratics(tmp_path / "two", 2)
+    folder = tmp_path / "compared"
+    ran("compare", one, "--seeds", 0, "--jobs", 1, "--out", folder)
+    before = content(folder)
+    line = refused(fedpbc("compare", two, "--seeds", 0, "--jobs", 1, "--out", folder))
+    assert "holds another comparison" in line
+    assert content(folder) == before
+
+
+def test_what_is_refused_does_not_touch_the_files_of_the_first(tmp_path):
+    one, two = quadratics(tmp_path / "one", 1), quadratics(tmp_path / "two", 2)
+    folder = tmp_path / "compared"
+    ran("compare", one, "--seeds", 0, "--jobs", 1, "--out", folder)
+    before = content(folder)
+    refused(fedpbc("compare", two, "--seeds", "0,1", "--jobs", 1, "--out", folder))
+    assert content(folder) == before
+
+
+def test_a_comparison_can_be_made_again_from_its_own_plan(tmp_path):
+    one = quadratics(tmp_path / "one", 1)
+    first, second = tmp_path / "first", tmp_path / "second"
+    ran("compare", one, "--seeds", "0,4", "--jobs", 1, "--out", first)
+    shutil.rmtree(tmp_path / "one")
+    ran("compare", first / "compare.toml", "--jobs", 1, "--out", second)
+    for cell in ("fedavg/seed-0", "mifa/seed-4"):
+        assert_same_run(first / cell, second / cell)
+    assert (first / "table.md").read_text() == (second / "table.md").read_text()
+    assert "test loss" in (first / "table.md").read_text().splitlines()[0]
+
+
+def test_overwriting_replaces_the_whole_comparison(compared, tmp_path):
+    folder = tmp_path / "old"
+    shutil.copytree(compared[0], folder)
+    (folder / "notes.txt").write_text("mine")
+    given = [*SMALL, "--rounds", 4, "--algorithms", "fedavg", "--seeds", "1", "--jobs", 1]
+    ran(*given, "--out", folder, "--overwrite")
+    assert not (folder / "mifa").exists()
+    assert [p.name for p in (folder / "fedavg").iterdir()] == ["seed-1"]
+    assert (folder / "notes.txt").read_text() == "mine"
+    assert json.loads((folder / "comparison.json").read_text())["seeds"] == [1]
+
+
+def test_a_report_of_ones_own_is_not_lost(compared, tmp_path):
+    folder = tmp_path / "old"
+    shutil.copytree(compared[0], folder)
+    (folder / "report.html").write_text("<p>mine</p>")
+    before = content(folder)
+    line = refused(fedpbc(*TWO, "--out", folder, "--overwrite"))
+    assert "report.html, which is not a report" in line
+    assert content(folder) == before
+
+
+def test_overwriting_with_something_wrong_leaves_the_old_one(compared):
+    folder, _ = compared
+    before = content(folder)
+    for wrong in (["--links", "nothing"], ["--jobs", 0], ["--algorithms", "fedpcb"]):
+        refused(fedpbc(*TWO, *wrong, "--out", folder, "--overwrite"))
+        assert content(folder) == before
+
+
+def test_algorithms_with_options_of_their_own(tmp_path):
+    plan = tmp_path / "plan.toml"
+    plan.write_text(
+        'seeds = [0]\nrounds = 4\nclients = 8\ndata = "digits"\n'
+        "[algorithms.fedau]\ncutoff = 3\n[algorithms.fedavg]\n"
+        '[links]\nname = "bernoulli"\np = 0.5\n'
+    )
+    folder = tmp_path / "compared"
+    ran("compare", plan, "--jobs", 1, "--out", folder)
+    config = tomllib.loads((folder / "fedau" / "seed-0" / "config.toml").read_text())
+    assert config["algorithm"] == {"name": "fedau", "cutoff": 3}
+    assert (folder / "fedavg" / "seed-0").is_dir()
+    assert tomllib.loads((folder / "compare.toml").read_text())["algorithms"]["fedau"] == {
+        "cutoff": 3
+    }
+
+
+def test_the_same_algorithm_twice_is_refused(tmp_path):
+    given = [*SMALL, "--algorithms", "fedavg,fedavg", "--seeds", 0, "--jobs", 1]
+    line = refused(fedpbc(*given, "--out", tmp_path / "out"))
+    assert line.startswith("algorithms is ")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_run_that_fails_is_shown_while_the_others_finish(tmp_path):
+    # Unclipped, fedawe scales what it learnt by the 40 rounds missed: it swings out further and
+    # further.
+    plan = tmp_path / "plan.toml"
+    plan.write_text(
+        "seeds = [0, 1]\nrounds = 300\n[algorithms.fedawe]\nclip = 0\n[algorithms.fedavg]\n"
+        '[task]\ntargets = "targets.npy"\n[links]\nname = "table"\nfile = "up.npy"\n'
+        "[train]\nlearning_rate = 0.1\ndecay = false\n"
+    )
+    np.save(tmp_path / "targets.npy", np.array([[1.0], [2.0]]) * 1e149)
+    up = np.zeros((300, 2))
+    up[::40, 0] = up[20::40, 1] = 1
+    np.save(tmp_path / "up.npy", up)
+    folder = tmp_path / "compared"
+    ended = fedpbc("compare", plan, "--jobs", 1, "--out", folder)
+    assert ended.code == 2
+    [line] = ended.err.splitlines()
+    assert line.startswith("fedpbc: 2 of 4 runs failed, such as fedawe with seed 0: the run div")
+    table = (folder / "table.md").read_text()
+    assert "| fedavg" in table
+    assert "| fedawe" not in table
+    for seed in (0, 1):
+        assert f"failed: fedawe, seed {seed}: the run diverged" in table
+        assert (folder / "fedavg" / f"seed-{seed}" / "summary.json").is_file()
+    assert "failed: fedawe" in ended.out
+    found = json.loads((folder / "comparison.json").read_text())
+    assert [(f["algorithm"], f["seed"]) for f in found["failed"]] == [("fedawe", 0), ("fedawe", 1)]
+    assert (folder / "accuracy.png").is_file()
+
+
+def test_a_comparison_of_which_nothing_is_left(tmp_path):
+    given = [*SMALL, "--algorithms", "fedavg", "--seeds", 0, "--learning-rate", "1e30"]
+    ended = fedpbc(*given, "--jobs", 1, "--out", tmp_path / "out")
+    assert ended.code == 2
+    [line] = ended.err.splitlines()
+    assert "every run failed" in line
+    assert "diverged" in line

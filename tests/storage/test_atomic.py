@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import os
+import stat
+
+import pytest
+
+from fedpbc.storage.atomic import write_atomically
+
+
+def test_a_writer_that_fails_leaves_the_old_file(tmp_path):
+    place = tmp_path / "a.txt"
+    write_atomically(place, "old")
+
+    def half(path):
+        path.write_text("ha")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        write_atomically(place, half)
+    assert place.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_a_failed_rename_leaves_the_old_file(tmp_path, monkeypatch):
+    place = tmp_path / "a.txt"
+    write_atomically(place, b"old")
+
+    def fails(self, target):
+        raise OSError("no")
+
+    monkeypatch.setattr("pathlib.Path.replace", fails)
+    with pytest.raises(OSError, match="no"):
+        write_atomically(place, "new")
+    assert place.read_bytes() == b"old"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_the_content_is_on_disk_before_the_name(tmp_path, monkeypatch):
+    seen = []
+    place = tmp_path / "a.txt"
+    sync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda h: (seen.append(place.exists()), sync(h)))
+    write_atomically(place, "new")
+    # The file while it has no name yet, then the folder with the name in it.
+    assert seen == [False, True]
+
+
+def test_files_may_be_read_by_whom_the_user_allows(tmp_path):
+    place, usual = tmp_path / "a.txt", tmp_path / "usual.txt"
+
+    def private(path):
+        path.touch(mode=0o600)
+
+    write_atomically(place, private)
+    usual.touch()
+    assert stat.S_IMODE(place.stat().st_mode) == stat.S_IMODE(usual.stat().st_mode)

@@ -40,7 +40,7 @@ def data(client):
 def measure(nodes: int, client: str, rounds: int) -> dict[str, Any]:
     """One fleet, all links up."""
     from fedpbc.deployment.ops import launch
-    from fedpbc.deployment.ops.local_fleet import FleetHere
+    from fedpbc.deployment.ops.local_fleet import LocalFleet
 
     launch.APP["tool"]["flwr"]["app"]["components"]["clientapp"] = CLIENTS[client]
     # The usual client's app is imported by Flower's processes.
@@ -54,7 +54,7 @@ def measure(nodes: int, client: str, rounds: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         (place / "app.py").write_text(APP)
-        with FleetHere(place / "fleet", given, app=place / "app.py") as fleet:
+        with LocalFleet(place / "fleet", given, app=place / "app.py") as fleet:
             fleet.start()
             if client != "thin":
                 for k in range(nodes):

@@ -15,7 +15,7 @@ from fedpbc.deployment.device.trainer import Trainer
 from fedpbc.deployment.protocol.messages import refusal
 from fedpbc.deployment.protocol.records import from_records, to_records
 from fedpbc.deployment.settings import task_of_client
-from fedpbc.deployment.user_app import load_own
+from fedpbc.deployment.user_app import load_user_app
 from fedpbc.errors import FedpbcError
 
 app = ClientApp()
@@ -27,7 +27,7 @@ def train(message: Message, context: Context) -> Message:
     state = Path(str(context.node_config["trainer"])).parent
     parcel = from_records(message.content)
     client = parcel.whole("client")
-    own = load_own(state.parent / "app.py")
+    own = load_user_app(state.parent / "app.py")
     make_task = partial(task_of_client, client=client, own=own, device="cpu")
     try:
         reply = Trainer(client, state, make_task, lazy=True).handle(parcel)

@@ -160,9 +160,9 @@ def arm(at: str, n: int) -> None:
 
         checkpoint.save_file = folder.save_file = save_half
     elif at == "half a line":
-        append = folder.RunFolder.append_metrics
+        append = folder.RunDirectory.append_metrics
 
-        def append_half(self: folder.RunFolder, line: dict) -> None:
+        def append_half(self: folder.RunDirectory, line: dict) -> None:
             if due():
                 with self.metrics_path.open("a") as file:
                     text = json.dumps(line)
@@ -171,7 +171,7 @@ def arm(at: str, n: int) -> None:
                     die()
             append(self, line)
 
-        folder.RunFolder.append_metrics = append_half
+        folder.RunDirectory.append_metrics = append_half
     elif at == "half a report":
         write = reports.SlotFile.write
 

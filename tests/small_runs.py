@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedpbc.algorithms import ALGORITHMS, Algorithm, Fleet
+from fedpbc.algorithms import ALGORITHMS, Algorithm, ServerInit
 from fedpbc.engines import SerialEngine
-from fedpbc.experiments.comparison_directory import CompareFolder, plan_comparison
+from fedpbc.experiments.comparison_directory import ComparisonDirectory, plan_comparison
 from fedpbc.links import from_table
 from fedpbc.simulation.loop import Metrics, Simulation
 from fedpbc.tasks import LocalTraining, Quadratic, Supervised
@@ -86,7 +86,7 @@ def simulation(
     made = ALGORITHMS[algorithm] if isinstance(algorithm, str) else algorithm
     return Simulation(
         task,
-        made(Fleet(task.init(), task.clients, global_lr), **(options or {})),
+        made(ServerInit(task.init(), task.clients, global_lr), **(options or {})),
         engine(task),
         from_table(up),
         None if down is None else from_table(down),
@@ -104,8 +104,8 @@ def compared(folder: Path, names: str, **given: object) -> None:
     """A comparison in its folder, in this process and without a table and a plot at the end."""
     small = {"data": "digits", "clients": 8, "rounds": 4, "seeds": [1]}
     plan = plan_comparison({**small, "algorithms": names.split(","), **given})
-    with CompareFolder(folder).opened(plan):
-        CompareFolder(folder).run(plan, 1, lambda _: None)
+    with ComparisonDirectory(folder).opened(plan):
+        ComparisonDirectory(folder).run(plan, 1, lambda _: None)
 
 
 def views(*args: object, **more: object) -> dict[str, torch.Tensor]:

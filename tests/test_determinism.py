@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedpbc.algorithms import ALGORITHMS, Fleet
+from fedpbc.algorithms import ALGORITHMS, ServerInit
 from fedpbc.engines import choose_engine
 from fedpbc.links import Setting, Timetable, from_data
 from fedpbc.simulation.loop import Simulation
@@ -31,7 +31,7 @@ def whole_run(seed: int, algorithm: str, engine: str, threads: int = 1):
     uplink = Timetable.draw("bernoulli", setting)
     made = Simulation(
         task,
-        ALGORITHMS[algorithm](Fleet(task.init(), 6)),
+        ALGORITHMS[algorithm](ServerInit(task.init(), 6)),
         choose_engine(engine, task)[0],
         uplink,
         evaluate_every=4,

@@ -9,7 +9,7 @@ import pytest
 from annotated_types import Ge, Le
 
 from fedpbc.algorithms import ALGORITHMS
-from fedpbc.errors import DivergedError, InputError, Words
+from fedpbc.errors import DivergedError, InputError, Verbatim
 from fedpbc.options import checked, nearest, options_of
 
 
@@ -158,7 +158,7 @@ def test_options_of_algorithms_are_bounded(name, wrong):
 
 @pytest.mark.parametrize(
     "error",
-    [InputError("a.b", Words("empty"), "full"), InputError("a", 3, "4"), DivergedError(3, 5)],
+    [InputError("a.b", Verbatim("empty"), "full"), InputError("a", 3, "4"), DivergedError(3, 5)],
 )
 def test_errors_cross_process_borders(error):
     import pickle

@@ -15,7 +15,7 @@ import pytest
 from fedpbc import Config, DivergedError, FedpbcError, LocalTraining, Quadratic, simulate, start_run
 from fedpbc.experiments import run_directory as folder
 from fedpbc.experiments.run import Watcher, resume_run
-from fedpbc.experiments.run_directory import RunFolder
+from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.sweep import GridCell, run_grid
 from fedpbc.simulation import last_reports as reports
 from tests.commandline import (
@@ -386,7 +386,7 @@ def test_a_run_from_python_goes_on_from_its_file(tmp_path, monkeypatch):
     result = simulate(task, **options, out=run, reported="disk")
     assert_same_run(tmp_path / "whole", run)
     assert all(result.models[view].equal(wanted.models[view]) for view in wanted.models)
-    assert not RunFolder(run).reports_path.exists()
+    assert not RunDirectory(run).reports_path.exists()
     assert timeless(run)[-1]["round"] == 40
     assert final(run) == final(tmp_path / "whole")
 
@@ -401,7 +401,7 @@ def test_a_run_that_diverges_keeps_the_reports_of_the_round_before(tmp_path):
         with pytest.raises(DivergedError) as error:
             simulate(task, links=up, evaluate_every=40, out=run, reported=where)
         lines.append(str(error.value).replace(str(run), "run"))
-        newest = RunFolder(run).checkpoints()[0]
+        newest = RunDirectory(run).checkpoints()[0]
         state = folder.load_state(newest)["simulation"]["progress"]
         with closing(reports.choose_reports(where, run / "reports.bin")) as found:
             found.restore(state["reported"])

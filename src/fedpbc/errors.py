@@ -27,29 +27,37 @@ class FedpbcError(Exception):
 
 
 class InputError(FedpbcError, ValueError):
-    """A wrong option, file, shape or number.
+    """A wrong option, file, shape or number: what was given, what is allowed, and the remedy.
+
+    Most errors are about one option: ``InputError(option, given, expected)``. Where that makes no
+    natural sentence, the sentence is given whole.
 
     Example:
         >>> print(InputError("links.gamma", 1.5, "a number from 0 to 1"))
         links.gamma is 1.5, but should be a number from 0 to 1
+        >>> print(InputError("runs/a holds no run: there is no config.toml"))
+        runs/a holds no run: there is no config.toml
     """
 
-    def __init__(self, option: str, given: object, right: str) -> None:
-        self.option, self.given, self.right = option, given, right
-        # One line, whatever was given.
-        shown = shorten(given if isinstance(given, Words) else repr(given), 200, placeholder=" …")
-        super().__init__(f"{option} is {shown}, but should be {right}")
+    def __init__(self, option: str, given: object = None, expected: str = "") -> None:
+        self.option, self.given, self.expected = option, given, expected
+        if not expected:
+            super().__init__(shorten(option, 500, placeholder=" …"))
+            return
+        shown = given if isinstance(given, Verbatim) else repr(given)
+        shown = shorten(shown, 200, placeholder=" …")
+        super().__init__(f"{option} is {shown}, but should be {expected}")
 
     def __reduce__(self) -> tuple[type[InputError], tuple[str, object, str]]:
-        # An error crosses process borders when runs go side by side.
-        return type(self), (self.option, self.given, self.right)
+        # Errors cross process borders when runs go side by side.
+        return type(self), (self.option, self.given, self.expected)
 
 
-class Words(str):
+class Verbatim(str):
     """Text that an :class:`InputError` shows as it is, without quotes.
 
     Example:
-        >>> print(InputError("data", Words("empty"), "at least one sample a client"))
+        >>> print(InputError("data", Verbatim("empty"), "at least one sample a client"))
         data is empty, but should be at least one sample a client
     """
 

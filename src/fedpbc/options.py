@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from fedpbc.errors import InputError, Words
+from fedpbc.errors import InputError, Verbatim
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -90,7 +90,7 @@ def checked(
     known = options_of(function)
     for name in given:
         if name not in known:
-            raise InputError(full(name), Words("unknown"), nearest(name, [*known, *also]))
+            raise InputError(full(name), Verbatim("unknown"), nearest(name, [*known, *also]))
     values: dict[str, Any] = {}
     for option in known.values():
         if option.name in given:
@@ -103,7 +103,7 @@ def checked(
             except ValidationError as error:
                 raise first_mistake(error, full(option.name), given[option.name]) from None
         elif option.required:
-            raise InputError(full(option.name), Words("missing"), "given")
+            raise InputError(full(option.name), Verbatim("missing"), "given")
         else:
             values[option.name] = option.default
     return values

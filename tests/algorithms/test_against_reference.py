@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedpbc.algorithms import ALGORITHMS, Fleet
+from fedpbc.algorithms import ALGORITHMS, ServerInit
 from fedpbc.engines import SerialEngine, StackedEngine
 from fedpbc.engines.engine import one_thread
 from fedpbc.links import Setting, Timetable
@@ -114,7 +114,7 @@ def test_fedavg_known_uses_what_the_scheme_knows(engine):
     setting = Setting(3, small.CLIENTS, 12, np.linspace(0.2, 0.9, small.CLIENTS))
     uplink = Timetable.draw("bernoulli_varying", setting, {"gamma": 0.3, "period": 7})
     task, p = small.quadratic(), np.array(list(uplink.probabilities()))
-    known = ALGORITHMS["fedavg_known"](Fleet(task.init(), small.CLIENTS))
+    known = ALGORITHMS["fedavg_known"](ServerInit(task.init(), small.CLIENTS))
     made = Simulation(task, known, engine(task), uplink)
     list(made.run())
     up = np.array([uplink.up(t) for t in range(12)])

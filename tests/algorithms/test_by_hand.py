@@ -16,9 +16,9 @@ from fedpbc.algorithms import (
     FedAWE,
     FedPBC,
     FedVARP,
-    Fleet,
     Round,
     Scaffold,
+    ServerInit,
     Update,
     advance,
     mean,
@@ -35,7 +35,7 @@ def a_round(t, active, rate=0.5, steps=2, p=None):
 
 
 def make(kind, x0=0.0, clients=2, global_lr=1.0, **options):
-    return kind(Fleet(vector(x0), clients, global_lr), **options)
+    return kind(ServerInit(vector(x0), clients, global_lr), **options)
 
 
 def play(algorithm, t, deltas, start=None, **more):
@@ -172,7 +172,7 @@ def test_fedawe_scales_by_the_rounds_missed_and_clips():
 
 
 def test_fedawe_clips_the_norm_and_keeps_the_direction():
-    fedawe = FedAWE(Fleet(vector(0.0, 0.0), 1), clip=0.5)
+    fedawe = FedAWE(ServerInit(vector(0.0, 0.0), 1), clip=0.5)
     fedawe.aggregate(a_round(0, [0]), [Update(0, vector(0.0, 0.0), vector(3.0, 4.0))])
     torch.testing.assert_close(fedawe.x, vector(0.3, 0.4), rtol=0, atol=1e-15)
 
@@ -231,7 +231,7 @@ def test_advance_gives_the_end_itself_where_nothing_has_to_be_added():
 @pytest.mark.parametrize("kind", [FedPBC, FedAvg, FedAU, F3AST, MIFA, FedAWE, FedVARP, Scaffold])
 def test_the_model_keeps_its_type_and_what_came_is_not_touched(kind):
     x0 = torch.tensor([1.0, 2.0])
-    algorithm = kind(Fleet(x0, 2))
+    algorithm = kind(ServerInit(x0, 2))
     updates = [Update(i, x0, torch.tensor([0.5, i])) for i in range(2)]
     kept = [update.end.clone() for update in updates]
     for t in range(3):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedpbc.algorithms import ALGORITHMS, Algorithm, Fleet, find_algorithm, register_algorithm
+from fedpbc.algorithms import ALGORITHMS, Algorithm, ServerInit, find_algorithm, register_algorithm
 from fedpbc.engines import StackedEngine
 from fedpbc.errors import InputError
 from tests import small_runs as small
@@ -145,7 +145,7 @@ def test_registering():
 
 def test_an_algorithm_without_a_rule_says_so():
     with pytest.raises(NotImplementedError, match="aggregate"):
-        Algorithm(Fleet(torch.zeros(1), 1)).aggregate(None, [])
+        Algorithm(ServerInit(torch.zeros(1), 1)).aggregate(None, [])
 
 
 def test_a_selection_outside_the_active_clients_is_refused():

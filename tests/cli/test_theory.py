@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedpbc import Quadratic, simulate, theory
-from fedpbc.experiments.theory_query import Asked, look_at
+from fedpbc.experiments.theory_query import TheoryQuery, analyze
 from tests.commandline import content, fedpbc, ran, refused, write_check
 
 
@@ -257,5 +257,5 @@ def test_what_a_configuration_goes_beyond_is_said(tmp_path):
 
 
 def test_a_thousand_clients_are_exact_and_more_are_bounded():
-    assert look_at(Asked(p="0.3", clients=1000)).rho[1] == "exact"
-    assert look_at(Asked(p="0.3", clients=1001)).rho[1] == "bound"
+    assert analyze(TheoryQuery(p="0.3", clients=1000)).rho[1] == "exact"
+    assert analyze(TheoryQuery(p="0.3", clients=1001)).rho[1] == "bound"

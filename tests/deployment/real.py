@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 
-from fedpbc.deployment.ops.local_fleet import FleetHere
+from fedpbc.deployment.ops.local_fleet import LocalFleet
 from fedpbc.deployment.settings import read_fleet
 from fedpbc.engines import SerialEngine
 from fedpbc.links import from_table
@@ -40,7 +40,7 @@ def make_fleet(
     app: str = APP,
     fleet: dict[str, Any] | None = None,
     **options: Any,
-) -> FleetHere:
+) -> LocalFleet:
     (folder / "mine.py").write_text(app)
     given = {
         "rounds": rounds,
@@ -49,10 +49,10 @@ def make_fleet(
         "algorithm": algorithm,
         "fleet": {"round_seconds": seconds, "wait_for": clients, **(fleet or {})},
     }
-    return FleetHere(folder / "f", given, app=folder / "mine.py", **options)
+    return LocalFleet(folder / "f", given, app=folder / "mine.py", **options)
 
 
-def until(fleet: FleetHere, condition: Callable[[], object], seconds: float) -> None:
+def until(fleet: LocalFleet, condition: Callable[[], object], seconds: float) -> None:
     end = time.monotonic() + seconds
     while not condition():
         fleet.tend()
@@ -60,30 +60,30 @@ def until(fleet: FleetHere, condition: Callable[[], object], seconds: float) -> 
         time.sleep(0.1)
 
 
-def after_round(fleet: FleetHere, rounds: int, seconds: float = 120) -> None:
+def after_round(fleet: LocalFleet, rounds: int, seconds: float = 120) -> None:
     until(fleet, lambda: len(fleet.lines()) >= rounds, seconds)
 
 
-def to_the_end(fleet: FleetHere, seconds: float = 240) -> np.ndarray:
+def to_the_end(fleet: LocalFleet, seconds: float = 240) -> np.ndarray:
     """The job ends, and what comes out is right; gives the timetable."""
     until(fleet, fleet.tend, seconds)
     audit(fleet)
     return check_exact(fleet)
 
 
-def logs(fleet: FleetHere) -> str:
+def logs(fleet: LocalFleet) -> str:
     return "\n".join(
         f"--- {path.name}\n" + path.read_text(errors="replace")[-2500:]
         for path in sorted((fleet.folder / "logs").glob("*.log"))
     )
 
 
-def log_of(fleet: FleetHere, name: str) -> str:
+def log_of(fleet: LocalFleet, name: str) -> str:
     place = fleet.folder / "logs" / f"{name}.log"
     return place.read_text(errors="replace") if place.exists() else ""
 
 
-def check_exact(fleet: FleetHere) -> np.ndarray:
+def check_exact(fleet: LocalFleet) -> np.ndarray:
     """The final models are the simulator's on the timetable that the server logged."""
     table = np.loadtxt(fleet.server / "timetable.csv", delimiter=",", ndmin=2).astype(bool)
     lines = fleet.lines()
@@ -104,7 +104,7 @@ def check_exact(fleet: FleetHere) -> np.ndarray:
     return table
 
 
-def audit(fleet: FleetHere) -> None:
+def audit(fleet: LocalFleet) -> None:
     """Nothing is lost, and nothing is counted twice, by the server's log and the clients' logs.
 
     What was counted of a client in a round is what that client says it made for that round. Its

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from fedpbc.deployment.device.trainer import Trainer
-from fedpbc.deployment.protocol.messages import Parcel, read_parcel, refusal, write_parcel
-from fedpbc.deployment.server.directory import ServerFolder
+from fedpbc.deployment.protocol.messages import Payload, read_payload, refusal, write_payload
+from fedpbc.deployment.server.directory import ServerDirectory
 from fedpbc.deployment.server.ledger import Ledger
 from fedpbc.deployment.server.server_loop import Reply, Server
 from fedpbc.deployment.settings import FleetSection
@@ -65,7 +65,7 @@ class Streets:
     def nodes(self) -> Iterable[int]:
         return range(100, 100 + len(self.trainers))
 
-    def send(self, node: int, parcel: Parcel, seconds: float) -> str | None:
+    def send(self, node: int, parcel: Payload, seconds: float) -> str | None:
         self.sent += 1
         message, client = f"m{self.sent}", node - 100
         fate = "ok"
@@ -79,7 +79,7 @@ class Streets:
         self._ready += [(after, reply)] * {"unheard": 0, "twice": 2}.get(fate, 1)
         return message
 
-    def answer(self, client: int, parcel: Parcel) -> Parcel:
+    def answer(self, client: int, parcel: Payload) -> Payload:
         try:
             return self.trainers[client].handle(parcel)
         except FedpbcError as error:
@@ -99,7 +99,7 @@ class Streets:
 
 
 def make_server(
-    task, algorithm, folder: ServerFolder, streets: Streets, rounds: int, global_lr: float = 1.0
+    task, algorithm, folder: ServerDirectory, streets: Streets, rounds: int, global_lr: float = 1.0
 ) -> Server:
     rule = make_algorithm(algorithm, task, global_lr)
     return Server(
@@ -141,9 +141,9 @@ def assert_same(server: Server, expected: dict[str, torch.Tensor]) -> None:
         assert torch.equal(model, expected[view]), view
 
 
-def through_the_wire(parcel: Parcel) -> Parcel:
+def through_the_wire(parcel: Payload) -> Payload:
     import io
 
     stream = io.BytesIO()
-    write_parcel(stream, parcel)
-    return read_parcel(io.BytesIO(stream.getvalue()))
+    write_payload(stream, parcel)
+    return read_payload(io.BytesIO(stream.getvalue()))

@@ -20,12 +20,12 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedpbc.deployment.device.trainer import Trainer
-from fedpbc.deployment.device.trainer_socket import Desk
-from fedpbc.deployment.protocol.messages import Answer, Parcel, Vector
-from fedpbc.deployment.security.key_directory import KnownKeys
+from fedpbc.deployment.device.trainer_socket import TrainerSocket
+from fedpbc.deployment.protocol.messages import Payload, TrainReply, Vector
+from fedpbc.deployment.security.key_directory import KeyDirectory
 from fedpbc.deployment.security.keys import make_node_key
 from fedpbc.deployment.settings import task_of_client
-from fedpbc.deployment.user_app import load_own
+from fedpbc.deployment.user_app import load_user_app
 from tests.deployment.real import after_round, log_of, make_fleet, to_the_end, until
 
 pytestmark = pytest.mark.fleet
@@ -35,24 +35,24 @@ class IllTrainer:
     """A device whose trainer sends something else in certain rounds."""
 
     def __init__(self, fleet, client: int, ill) -> None:
-        own = load_own(fleet.server / "app.py")
+        own = load_user_app(fleet.server / "app.py")
         make = partial(task_of_client, client=client, own=own, device="cpu")
         state = fleet.device_folder(client) / "state"
         self._honest = Trainer(client, state, make, lazy=True)
         self._ill, self._sent = ill, {}
 
-    def handle(self, parcel: Parcel) -> Parcel:
+    def handle(self, parcel: Payload) -> Payload:
         reply = self._honest.handle(parcel)
         if reply.kind != "answer":
             return reply
-        answer = Answer.unpack(reply)
+        answer = TrainReply.unpack(reply)
         self._sent[answer.round] = answer
         change = self._ill.get(answer.round)
         return reply if change is None else change(answer, self._sent)
 
 
 def with_values(change):
-    def changed(answer: Answer, _) -> Parcel:
+    def changed(answer: TrainReply, _) -> Payload:
         return replace(answer, end=Vector.of(change(answer.end.array()))).pack()
 
     return changed
@@ -76,7 +76,7 @@ ILL = {
     6: lambda answer, sent: sent[5].pack(),
     7: lambda answer, sent: replace(answer, client=0).pack(),
     8: lambda answer, sent: replace(answer, job="another").pack(),
-    9: lambda answer, sent: Parcel({"kind": "nonsense"}),
+    9: lambda answer, sent: Payload({"kind": "nonsense"}),
     11: lambda answer, sent: replace(answer, end=Vector("float32", bytes(2**30))).pack(),
 }
 LINES = [
@@ -97,7 +97,7 @@ def test_answers_that_must_not_count(tmp_path):
         ill = IllTrainer(fleet, 1, ILL)
         fleet.start()
         fleet.supervisor.stop("trainer-1")
-        with Desk(fleet.device_sides[1].socket, ill.handle):
+        with TrainerSocket(fleet.device_sides[1].socket, ill.handle):
             table = to_the_end(fleet, 600)
         said = log_of(fleet, "server")
         door = log_of(fleet, "door")
@@ -143,7 +143,7 @@ def test_who_must_not_come_in(tmp_path):
         # Somebody who knows client 0's public key, but not its secret.
         trust = ssl.create_default_context(cafile=fleet.server / "certificates/ca.crt")
         [public] = [
-            k for k, name in KnownKeys(fleet.server / "keys").now().items() if name == "client-0"
+            k for k, name in KeyDirectory(fleet.server / "keys").now().items() if name == "client-0"
         ]
         for path in ("/v1/fleet/pull-messages", "/v1/fleet/activate-node"):
             connection = http.client.HTTPSConnection(where.host, where.port, context=trust)

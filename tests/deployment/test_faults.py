@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fedpbc.deployment.ops.server_processes import ServerSide
+from fedpbc.deployment.ops.server_processes import ServerProcesses
 from fedpbc.deployment.ops.sessions import members
 
 pytest.importorskip("flwr", reason="needs the extra: pip install 'fedpbc[flower]'")
@@ -158,7 +158,7 @@ def test_the_whole_server_down_and_up_again(tmp_path):
             os.killpg(process, signal.SIGKILL)
             fleet.supervisor.stop(name)
         time.sleep(5)
-        fleet.server_side = ServerSide(fleet.server, fleet.supervisor)
+        fleet.server_side = ServerProcesses(fleet.server, fleet.supervisor)
         fleet.server_side.start()
         table = to_the_end(fleet, 300)
     assert table[-1].all()

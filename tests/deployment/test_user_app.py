@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fedpbc.deployment.settings import FleetSettings, read_fleet, task_of_client
-from fedpbc.deployment.user_app import load_own
+from fedpbc.deployment.user_app import load_user_app
 from fedpbc.engines.segment import Segment
 from fedpbc.engines.serial import train
 from fedpbc.errors import FedpbcError, InputError
@@ -47,7 +47,7 @@ def test_one_clients_task_has_the_bits_of_the_whole_fleets(fleet):
     x0, layout = fleet.first_model()
     assert torch.equal(x0, whole.init())
     assert layout == whole.layout
-    own = load_own(fleet.fleet.app)
+    own = load_user_app(fleet.fleet.app)
     for client in range(3):
         task = task_of_client(fleet.sent(), client, own=own, device="cpu")
         work = Segment(client, x0, first_round=1, rounds=3, first_batch=5)
@@ -56,7 +56,7 @@ def test_one_clients_task_has_the_bits_of_the_whole_fleets(fleet):
 
 def test_a_devices_data_stays_on_it(fleet, tmp_path):
     (tmp_path / "one.py").write_text(MINE.replace("random =", "assert client == 1\n    random ="))
-    own = load_own(tmp_path / "one.py")
+    own = load_user_app(tmp_path / "one.py")
     task_of_client(fleet.sent(), 1, own=own, device="cpu")
     with pytest.raises(InputError, match=r"data\(0\) is failing"):
         task_of_client(fleet.sent(), 0, own=own, device="cpu")
@@ -71,7 +71,7 @@ def test_the_default_task_is_the_simulators():
 
 
 def test_what_a_server_sends_is_checked(fleet):
-    own = load_own(fleet.fleet.app)
+    own = load_user_app(fleet.fleet.app)
     make = partial(task_of_client, client=0, device="cpu")
     with pytest.raises(FedpbcError, match="--app"):
         make(fleet.sent())
@@ -105,7 +105,7 @@ def test_what_a_server_sends_is_checked(fleet):
 def test_a_wrong_file_is_one_line(tmp_path, content, message):
     (tmp_path / "mine.py").write_text(content)
     with pytest.raises(InputError, match=message):
-        load_own(tmp_path / "mine.py")
+        load_user_app(tmp_path / "mine.py")
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_wrong_file_is_one_line(tmp_path, content, message):
 def test_a_wrong_model_or_data_is_one_line(tmp_path, model, data, message):
     text = f"import torch\ndef model():\n    {model}\ndef data(client):\n    {data}\n"
     (tmp_path / "mine.py").write_text(text)
-    own = load_own(tmp_path / "mine.py")
+    own = load_user_app(tmp_path / "mine.py")
     settings = FleetSettings.from_dict({"clients": 2, "fleet": {"app": "mine.py"}})
     with pytest.raises(InputError, match=message):
         task_of_client(settings.sent(), 0, own=own, device="cpu")

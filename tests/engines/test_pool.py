@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from fedpbc import simulate
-from fedpbc.algorithms import FedPBC, Fleet
+from fedpbc.algorithms import FedPBC, ServerInit
 from fedpbc.engines import PoolEngine, Segment, SerialEngine, pool
 from fedpbc.engines.serial import train
 from fedpbc.errors import DivergedError, WorkerError
@@ -121,7 +121,7 @@ def run_of(task, engine, rounds=12):
     """A run of FedPBC with an engine that exists already."""
     return Simulation(
         task,
-        FedPBC(Fleet(task.init(), task.clients)),
+        FedPBC(ServerInit(task.init(), task.clients)),
         engine,
         uplink=from_table(small.random_table(rounds=rounds)),
         evaluate_every=5,

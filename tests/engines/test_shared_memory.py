@@ -74,10 +74,10 @@ def test_changes_there_are_not_seen_here():
 
 
 def test_functions_and_classes_of_this_file_and_nameless_ones():
-    class Own(nn.Tanh):
+    class UserApp(nn.Tanh):
         pass
 
-    found = there_and_back({"class": Own(), "function": lambda x: 2 * x})
+    found = there_and_back({"class": UserApp(), "function": lambda x: 2 * x})
     assert found["function"](4) == 8
     assert found["class"](torch.zeros(1)) == 0
 

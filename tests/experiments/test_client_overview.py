@@ -8,11 +8,15 @@ import pytest
 
 from fedpbc import Quadratic, simulate
 from fedpbc.experiments.build import build_simulation
-from fedpbc.experiments.client_overview import FleetShown, load_fleet, save_fleet
+from fedpbc.experiments.client_overview import (
+    ClientOverview,
+    load_client_overview,
+    save_client_overview,
+)
 from fedpbc.experiments.configuration import Config
 from fedpbc.experiments.peak_memory import begin_peak, peak_memory
 from fedpbc.experiments.run import resume_run, start_run
-from fedpbc.experiments.run_directory import RunFolder
+from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.links import from_table
 from fedpbc.links.probabilities import from_data
 from tests.commandline import DIGITS, content, fedpbc, metrics, ran, write_check
@@ -24,7 +28,7 @@ SMALL = {"data": "digits", "clients": 8, "rounds": 12}
 def test_a_run_writes_down_its_fleet(tmp_path):
     config = Config.from_dict({**SMALL, "seed": 3})
     start_run(config, tmp_path / "run")
-    fleet = load_fleet(tmp_path / "run" / "fleet.safetensors")
+    fleet = load_client_overview(tmp_path / "run" / "fleet.safetensors")
     simulation, _ = build_simulation(config)
     task = simulation.task
     assert fleet.p.tolist() == from_data(3, task.class_shares).tolist()
@@ -47,7 +51,7 @@ def test_links_that_do_not_go_by_p_have_none(tmp_path, links):
         np.save(tmp_path / "up.npy", np.ones((12, 8)))
         links["file"] = str(tmp_path / "up.npy")
     start_run(Config.from_dict({**SMALL, "links": links}), tmp_path / "run")
-    fleet = load_fleet(tmp_path / "run" / "fleet.safetensors")
+    fleet = load_client_overview(tmp_path / "run" / "fleet.safetensors")
     assert fleet.p is None
     assert fleet.shares.tolist() == [1.0] * 8
 
@@ -56,7 +60,7 @@ def test_quadratics_and_tasks_from_python_have_what_they_have(tmp_path):
     tasks = [Quadratic([[0.0], [1.0]]), Quadratic([[0.0], [2.0]])]
     for k, task in enumerate(tasks):
         simulate(task, "fedavg", {"name": "bernoulli", "p": 0.5}, rounds=4, out=tmp_path / str(k))
-    one, two = (load_fleet(tmp_path / name / "fleet.safetensors") for name in "01")
+    one, two = (load_client_overview(tmp_path / name / "fleet.safetensors") for name in "01")
     assert one.p.tolist() == [0.5, 0.5]
     assert one.class_counts is None
     assert one.samples is None
@@ -67,8 +71,8 @@ def test_quadratics_and_tasks_from_python_have_what_they_have(tmp_path):
 def test_large_fleets_are_cut(tmp_path):
     simulation, _ = build_simulation(Config.from_dict(SMALL))
     simulation.uplink = from_table(np.ones((500, 300), dtype=bool))
-    save_fleet(tmp_path / "fleet.safetensors", simulation)
-    fleet = load_fleet(tmp_path / "fleet.safetensors")
+    save_client_overview(tmp_path / "fleet.safetensors", simulation)
+    fleet = load_client_overview(tmp_path / "fleet.safetensors")
     assert fleet.up.shape == (400, 200)
     assert fleet.shares.shape == (300,)
 
@@ -99,7 +103,7 @@ def test_overwriting_removes_what_is_shown_of_the_old_run(tmp_path):
     run = tmp_path / "run"
     ran("run", write_check(tmp_path), "--out", run)
     ran("report", run)
-    RunFolder(run).save_failure("an old one")
+    RunDirectory(run).save_failure("an old one")
     old = (run / "fleet.safetensors").read_bytes()
     ran("run", *DIGITS, "--rounds", 2, "--out", run, "--overwrite")
     assert not (run / "report.html").exists()
@@ -110,14 +114,14 @@ def test_overwriting_removes_what_is_shown_of_the_old_run(tmp_path):
 def test_a_missing_or_damaged_file_is_an_unknown_fleet(tmp_path):
     (tmp_path / "damaged").write_bytes(b"\x00" * 40)
     for name in ("damaged", "missing"):
-        assert vars(load_fleet(tmp_path / name)) == vars(FleetShown())
+        assert vars(load_client_overview(tmp_path / name)) == vars(ClientOverview())
 
 
 def test_a_run_that_diverged_says_so_in_its_folder_until_it_is_resumed(tmp_path):
     run = tmp_path / "run"
     ended = fedpbc("run", *DIGITS, "--rounds", 20, "--learning-rate", "1e30", "--out", run)
     assert ended.code == 2
-    line = RunFolder(run).failure()
+    line = RunDirectory(run).failure()
     assert ended.err == f"fedpbc: {line}\n"
     assert "diverged" in line
     before = content(run)

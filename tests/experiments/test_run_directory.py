@@ -8,7 +8,7 @@ import torch
 from safetensors import SafetensorError
 
 from fedpbc import Config, start_run
-from fedpbc.experiments.run_directory import KEPT_CHECKPOINTS, RunFolder
+from fedpbc.experiments.run_directory import KEPT_CHECKPOINTS, RunDirectory
 from tests.commandline import DIGITS, content, fedpbc, metrics, ran, refused, write_check
 
 JUDGED = {"test_accuracy", "test_loss", "train_accuracy", "train_loss", "per_class"}
@@ -159,7 +159,7 @@ def test_a_run_whose_summary_is_damaged_says_so(tmp_path):
 
 
 def test_old_checkpoints_go(tmp_path):
-    folder = RunFolder(tmp_path / "run")
+    folder = RunDirectory(tmp_path / "run")
     folder.create()
     for rounds in (1, 5, 9, 10, 100):
         folder.save_checkpoint(rounds, {"round": rounds})
@@ -170,7 +170,7 @@ def test_old_checkpoints_go(tmp_path):
 
 
 def test_checkpoints_of_later_rounds_go_when_the_run_goes_on_from_an_earlier_one(tmp_path):
-    folder = RunFolder(tmp_path / "run")
+    folder = RunDirectory(tmp_path / "run")
     folder.create()
     for rounds in (4, 90, 100, 5):
         folder.save_checkpoint(rounds, {"round": rounds})

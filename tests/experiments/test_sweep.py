@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from fedpbc.experiments.run_directory import RunFolder
-from fedpbc.experiments.sweep import Diverged, GridCell, long_ones_alone, run_grid
+from fedpbc.experiments.run_directory import RunDirectory
+from fedpbc.experiments.sweep import DivergedReason, GridCell, long_ones_alone, run_grid
 from tests.commandline import COMMAND, DIGITS, assert_same_run, ran
 
 GIVEN = {"data": "digits", "clients": 8, "rounds": 6, "links": {"name": "bernoulli", "p": 0.5}}
@@ -26,8 +26,8 @@ def test_all_cells_run_and_their_progress_is_told(tmp_path):
     assert run_grid(grid, 1, told.append) == [None, None]
     assert [(p.cell, p.done) for p in told if p.done == 6] == [(0, 6), (1, 6)]
     for cell in grid:
-        assert RunFolder(cell.path).finished
-        last = RunFolder(cell.path).metrics()[-1]["views"]
+        assert RunDirectory(cell.path).finished
+        last = RunDirectory(cell.path).metrics()[-1]["views"]
         shown = "mean" if "mean" in last else "server"
         assert told[-1 if cell is grid[1] else 0].accuracy in (None, last[shown]["test_accuracy"])
 
@@ -38,8 +38,8 @@ def test_a_cell_that_fails_says_why_and_the_others_go_on(tmp_path):
         cells(tmp_path, wild, {}, {"algorithm": "nobody"}), 1, lambda _: None
     )
     assert "diverged in round 0" in first
-    assert isinstance(first, Diverged)
-    assert not isinstance(third, Diverged)
+    assert isinstance(first, DivergedReason)
+    assert not isinstance(third, DivergedReason)
     assert second is None
     assert "algorithm is 'nobody'" in third
 
@@ -91,7 +91,7 @@ def test_whoever_listens_may_stop_it(tmp_path):
     grid = cells(tmp_path, {}, {})
     with pytest.raises(Stop):
         run_grid(grid, 1, stop)
-    assert not RunFolder(grid[0].path).finished
+    assert not RunDirectory(grid[0].path).finished
     assert run_grid(grid, 1, lambda _: None) == [None, None]
 
 

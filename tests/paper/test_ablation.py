@@ -7,11 +7,11 @@ import pytest
 
 from fedpbc.experiments.configuration import Config
 from fedpbc.paper.ablation import AXES, axes_of, changed
-from fedpbc.paper.plan import Group
+from fedpbc.paper.plan import PlotGroup
 from tests.commandline import fedpbc, ran, refused
 from tests.small_grids import numbers
 
-BASE = Group(("cifar10", "bernoulli_varying"), "cifar10", "bernoulli_varying", 10)
+BASE = PlotGroup(("cifar10", "bernoulli_varying"), "cifar10", "bernoulli_varying", 10)
 
 
 def test_one_parameter_is_changed_at_a_time_and_what_the_tables_have_is_run_once():

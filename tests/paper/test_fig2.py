@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from fedpbc.paper import Wanted, make
+from fedpbc.paper import ExperimentRequest, make
 from fedpbc.paper.fig2 import BATCH, FORGOTTEN, P2, Point, simulated
 from fedpbc.simulation.build import draw_timetable
 from fedpbc.tasks import Quadratic
@@ -26,7 +26,7 @@ class Frozen(Algorithm):
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     out = tmp_path_factory.mktemp("fig2")
-    return make("fig2", Wanted(out=out, algorithms=["fedavg"], seeds=[0], rounds=600))
+    return make("fig2", ExperimentRequest(out=out, algorithms=["fedavg"], seeds=[0], rounds=600))
 
 
 def test_simulation_is_within_three_standard_errors_of_the_formula(made):

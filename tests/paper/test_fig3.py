@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fedpbc.errors import InputError
-from fedpbc.experiments.run_directory import RunFolder
-from fedpbc.paper import Wanted, fig3, make, quadratics
+from fedpbc.experiments.run_directory import RunDirectory
+from fedpbc.paper import ExperimentRequest, fig3, make, quadratics
 from fedpbc.paper.quadratics import links_of, targets
 from fedpbc.theory import fedavg_weights
 from tests.commandline import fedpbc, ran, refused
@@ -35,7 +35,7 @@ def one_pair(monkeypatch):
 
 
 def small(out, **options):
-    return Wanted(
+    return ExperimentRequest(
         out=out, **{"seeds": [0], "rounds": 20, "jobs": 1, "settings": ONE_STEP} | options
     )
 
@@ -73,7 +73,7 @@ def test_finished_runs_stay_and_the_grid_can_be_widened(tmp_path, one_pair):
     first = make("fig3", small(out, algorithms=["fedavg"]))
     summary = out / "0.1-0.5" / "fedavg" / "seed-0" / "summary.json"
     before = summary.stat().st_ino, summary.stat().st_mtime_ns
-    assert RunFolder(summary.parent).finished
+    assert RunDirectory(summary.parent).finished
     wider = make("fig3", small(out, algorithms=["fedavg", "mifa"]))
     assert (summary.stat().st_ino, summary.stat().st_mtime_ns) == before
     assert by_view(wider)["fedavg", "server"] == by_view(first)["fedavg", "server"]
@@ -96,7 +96,7 @@ def test_runs_of_other_options_are_not_mixed_in(tmp_path, one_pair):
     assert (out / "fig3.json").read_bytes() == before
     made = make("fig3", small(out, algorithms=["fedavg"], rounds=30, overwrite=True))
     assert made.numbers["settings"]["rounds"] == 30
-    assert RunFolder(out / "0.1-0.5" / "fedavg" / "seed-0").summary()["rounds"] == 30
+    assert RunDirectory(out / "0.1-0.5" / "fedavg" / "seed-0").summary()["rounds"] == 30
 
 
 def test_a_failed_run_is_shown_while_the_others_go_on(tmp_path, one_pair):

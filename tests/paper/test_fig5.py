@@ -7,7 +7,7 @@ import pytest
 
 from fedpbc.experiments.build import build_task
 from fedpbc.experiments.configuration import Config
-from fedpbc.paper import Wanted, make
+from fedpbc.paper import ExperimentRequest, make
 from fedpbc.paper.fig5 import folder_of
 from fedpbc.simulation.build import ProbabilityOptions, base_probabilities
 from tests.commandline import fedpbc, ran, refused
@@ -15,7 +15,7 @@ from tests.commandline import fedpbc, ran, refused
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    return make("fig5", Wanted(out=tmp_path_factory.mktemp("fig5"), seeds=[0, 1]))
+    return make("fig5", ExperimentRequest(out=tmp_path_factory.mktemp("fig5"), seeds=[0, 1]))
 
 
 def test_probabilities_are_those_of_a_run(made):
@@ -47,7 +47,9 @@ def test_equal_classes_give_everyone_the_same(tmp_path):
 
 
 def test_several_data_sets_side_by_side(tmp_path):
-    made = make("fig5", Wanted(out=tmp_path, quick=True, data=["digits", "fashion"], seeds=[0]))
+    made = make(
+        "fig5", ExperimentRequest(out=tmp_path, quick=True, data=["digits", "fashion"], seeds=[0])
+    )
     assert [one["data"] for one in made.numbers["drawn"]] == ["digits", "fashion"]
     assert made.text.startswith("quick: nothing is left out")
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedpbc.links import Setting, Timetable
-from fedpbc.paper import Wanted, make
+from fedpbc.paper import ExperimentRequest, make
 from fedpbc.paper.fig6 import LINKS, PROBABILITIES, activity, longest
 from tests.commandline import fedpbc, ran, refused
 
@@ -24,7 +24,7 @@ def every_third_for_fig6(setting, *, first: int = 0):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    return make("fig6", Wanted(out=tmp_path_factory.mktemp("fig6")))
+    return make("fig6", ExperimentRequest(out=tmp_path_factory.mktemp("fig6")))
 
 
 def links_in(made, scheme):

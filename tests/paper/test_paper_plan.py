@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fedpbc.errors import InputError
-from fedpbc.paper import EXPERIMENTS, Wanted
-from fedpbc.paper.directory import PaperFolder, fingerprint
+from fedpbc.paper import EXPERIMENTS, ExperimentRequest
+from fedpbc.paper.directory import PaperDirectory, fingerprint
 from fedpbc.paper.plan import groups_of, planned
 from fedpbc.paper.table1 import LINKS
 from tests.commandline import fedpbc, refused
@@ -16,7 +16,7 @@ from tests.small_grids import SMALL
 
 
 def wanted(**options):
-    return Wanted(out=Path("nowhere"), **options)
+    return ExperimentRequest(out=Path("nowhere"), **options)
 
 
 def test_the_papers_scale_is_the_default():
@@ -129,7 +129,7 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path):
     assert "this is a file" in refused(fedpbc("paper", "table1", *SMALL, "--out", file))
     (tmp_path / "plan.toml").write_text("experiment = 'moon landing'\n")
     assert "holds other files" in refused(fedpbc("paper", "table1", *SMALL, "--out", tmp_path))
-    assert PaperFolder(tmp_path, "table1").begun == {}
+    assert PaperDirectory(tmp_path, "table1").begun == {}
 
 
 def test_an_unknown_experiment_and_an_option_it_does_not_have():

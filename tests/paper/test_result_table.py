@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedpbc.algorithms import ALGORITHMS, find_algorithm
-from fedpbc.paper.result_table import Entry, Sheet, standing
+from fedpbc.paper.result_table import Entry, ResultTable, standing
 
 
 def test_best_and_second_best_are_among_those_without_memory():
@@ -30,7 +30,7 @@ def test_there_is_a_best_wherever_there_is_one_without_memory(values):
     assert set(ranks) <= set(own)
 
 
-SHEET = Sheet(
+SHEET = ResultTable(
     "accuracy, %",
     ["links", "algorithm", "test %"],
     [["a", "fedpbc", Entry("66.3", 1)], ["a", "fedau", Entry("65.9", 2)], ["b", "mifa†", "70.1"]],

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedpbc.paper import Wanted
+from fedpbc.paper import ExperimentRequest
 from fedpbc.paper.style import write_experiment
 from fedpbc.report.page import PageTable
 
@@ -15,7 +15,7 @@ def test_quick_is_said_on_the_picture_in_the_text_and_in_the_numbers(tmp_path, q
     figures = []
     made = write_experiment(
         "fig2",
-        Wanted(out=tmp_path / "new" / "folder", quick=quick),
+        ExperimentRequest(out=tmp_path / "new" / "folder", quick=quick),
         size=(2, 2),
         draw=figures.append,
         table=PageTable("", ["found", "how"], [["7", "counted"]]),
@@ -39,7 +39,7 @@ def test_quick_is_said_on_the_picture_in_the_text_and_in_the_numbers(tmp_path, q
 
 def test_the_command_makes_the_same_again():
     settings = {"plugins": ["my file.py"], "engine": "serial", "links": {"gamma": 0.25}}
-    wanted = Wanted(
+    wanted = ExperimentRequest(
         out=Path("x"), quick=True, links=["markov", "mine"], rounds=9, jobs=3, settings=settings
     )
     assert wanted.command("fig6") == (

@@ -10,7 +10,7 @@ import pytest
 
 from fedpbc.algorithms import ALGORITHMS
 from fedpbc.experiments.comparison import Cell, Comparison
-from fedpbc.paper.plan import Group
+from fedpbc.paper.plan import PlotGroup
 from fedpbc.paper.result_table import Entry
 from fedpbc.paper.table1 import sheet
 from tests.commandline import COMMAND, fedpbc, ran, refused, timeless
@@ -209,7 +209,7 @@ def test_one_of_ones_own_stands_among_the_papers(tmp_path):
 
 
 def test_the_papers_figures_stand_beside_what_was_measured():
-    group = Group(("cifar10", "bernoulli"), "cifar10", "bernoulli", 10)
+    group = PlotGroup(("cifar10", "bernoulli"), "cifar10", "bernoulli", 10)
     cells = [
         Cell("fedpbc", 0, 9, [line(10, server=0.3, mean=0.65)]),
         Cell("fedavg", 0, 9, [line(10, server=0.6)]),

@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedpbc.experiments.comparison import Cell, Comparison
-from fedpbc.paper.plan import Group
+from fedpbc.paper.plan import PlotGroup
 from fedpbc.paper.table2 import first_round, rounds_reached, thresholds_of
 from tests.commandline import fedpbc, ran, refused
 from tests.small_grids import SMALL, line, numbers
 
-CIFAR = Group(("cifar10", "bernoulli_varying"), "cifar10", "bernoulli_varying", 450)
+CIFAR = PlotGroup(("cifar10", "bernoulli_varying"), "cifar10", "bernoulli_varying", 450)
 
 
 def test_only_the_rounds_that_are_looked_at_count():
@@ -57,7 +57,7 @@ def test_the_mean_over_seeds_is_looked_at_and_every_view_is_shown():
 
 def test_other_links_than_the_papers_have_no_figures_beside_them():
     cells = [Cell("fedpbc", 0, 9, [line(150, server=0.1, mean=0.2)])]
-    group = Group(("cifar10", "markov"), "cifar10", "markov", 150)
+    group = PlotGroup(("cifar10", "markov"), "cifar10", "markov", 150)
     assert rounds_reached(group, Comparison(cells), 150)["rows"][1]["paper"] is None
 
 
@@ -66,7 +66,7 @@ def test_data_that_the_paper_does_not_have_gets_quarters_of_the_best_in_the_pape
         Cell("fedpbc", 0, 9, [line(150, server=0.99, mean=0.77)]),
         Cell("fedavg", 0, 9, [line(150, server=0.6)]),
     ]
-    group = Group(("fashion", "markov"), "fashion", "markov", 150)
+    group = PlotGroup(("fashion", "markov"), "fashion", "markov", 150)
     thresholds, origin = thresholds_of(group, Comparison(cells))
     assert thresholds == (17.5, 35, 52.5, 70)
     assert "77.0 % in the paper's view, rounded down to 70 %" in origin

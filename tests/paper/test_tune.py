@@ -7,15 +7,15 @@ import pytest
 
 from fedpbc.errors import InputError
 from fedpbc.experiments.comparison import Cell, Spread
-from fedpbc.experiments.sweep import Diverged
-from fedpbc.paper import Wanted
-from fedpbc.paper.grid import Outcome
-from fedpbc.paper.plan import Group, PlannedRun
+from fedpbc.experiments.sweep import DivergedReason
+from fedpbc.paper import ExperimentRequest
+from fedpbc.paper.grid import SweepResult
+from fedpbc.paper.plan import PlannedRun, PlotGroup
 from fedpbc.paper.step_sizes import find_step_sizes, read_chosen
 from fedpbc.paper.tune import (
     GLOBAL_LEARNING_RATES,
     LEARNING_RATES,
-    Tried,
+    GridPoint,
     best_of,
     tried_pairs,
     with_step_sizes,
@@ -25,15 +25,15 @@ from fedpbc.paper.tune import (
 from tests.commandline import fedpbc, ran, refused
 from tests.small_grids import line, numbers
 
-BASE = Group(("digits", "bernoulli_varying"), "digits", "bernoulli_varying", 500)
+BASE = PlotGroup(("digits", "bernoulli_varying"), "digits", "bernoulli_varying", 500)
 
 
-def outcome(*cells: tuple[float, float, Cell]) -> Outcome:
+def outcome(*cells: tuple[float, float, Cell]) -> SweepResult:
     runs = [
         (PlannedRun(with_step_sizes(BASE, eta, eta_g), cell.algorithm, cell.seed, {}), cell)
         for eta, eta_g, cell in cells
     ]
-    return Outcome(Path("nowhere"), runs)
+    return SweepResult(Path("nowhere"), runs)
 
 
 def test_the_grids_are_the_papers():
@@ -46,7 +46,7 @@ def test_the_best_in_the_papers_view_is_chosen():
         # By the server's own model the first would be better.
         (0.1, 1.0, Cell("fedpbc", 0, 9, [line(500, server=0.9, mean=0.3)])),
         (0.05, 1.0, Cell("fedpbc", 0, 9, [line(500, server=0.1, mean=0.4)])),
-        (0.05, 50.0, Cell("fedpbc", 0, failure=Diverged("it diverged"))),
+        (0.05, 50.0, Cell("fedpbc", 0, failure=DivergedReason("it diverged"))),
         (0.01, 1.0, Cell("fedavg", 0, 9, [line(500, server=0.8)])),
     )
     tried = tried_pairs(found, BASE, "fedpbc")
@@ -60,7 +60,7 @@ def test_the_best_in_the_papers_view_is_chosen():
 def test_a_pair_that_one_seed_does_not_survive_is_worst():
     found = outcome(
         (0.1, 1.0, Cell("fedavg", 0, 9, [line(500, server=0.9)])),
-        (0.1, 1.0, Cell("fedavg", 1, failure=Diverged("it diverged"))),
+        (0.1, 1.0, Cell("fedavg", 1, failure=DivergedReason("it diverged"))),
         (0.01, 1.0, Cell("fedavg", 0, 9, [line(500, server=0.2)])),
         (0.01, 1.0, Cell("fedavg", 1, 9, [line(500, server=0.2)])),
     )
@@ -71,10 +71,10 @@ def test_a_pair_that_one_seed_does_not_survive_is_worst():
 
 def test_where_all_diverge_nothing_is_chosen_and_what_others_chose_stays(tmp_path):
     place = tmp_path / "chosen.toml"
-    one = {("svhn", "mifa"): [Tried(0.1, 1.5, Spread.of([0.5]))]}
-    write_chosen(place, BASE, [0], one, Wanted(out=tmp_path))
-    two = {("digits", "mifa"): [Tried(0.1, 50.0, None, diverged=True)]}
-    write_chosen(place, BASE, [0], two, Wanted(out=tmp_path))
+    one = {("svhn", "mifa"): [GridPoint(0.1, 1.5, Spread.of([0.5]))]}
+    write_chosen(place, BASE, [0], one, ExperimentRequest(out=tmp_path))
+    two = {("digits", "mifa"): [GridPoint(0.1, 50.0, None, diverged=True)]}
+    write_chosen(place, BASE, [0], two, ExperimentRequest(out=tmp_path))
     chosen, rounds = read_chosen(place)
     assert chosen == {("svhn", "mifa"): {"learning_rate": 0.1, "global_learning_rate": 1.5}}
     assert rounds == 500
@@ -132,7 +132,9 @@ def test_the_tables_use_it_and_say_so(tuned):
 
 
 def test_a_diverged_run_is_no_failure_of_a_search_but_another_is():
-    assert without_divergence(Cell("mifa", 0, failure=Diverged("it diverged"))).failure is None
+    assert (
+        without_divergence(Cell("mifa", 0, failure=DivergedReason("it diverged"))).failure is None
+    )
     assert without_divergence(Cell("mifa", 0, failure="it broke")).failure == "it broke"
 
 
@@ -140,7 +142,7 @@ def test_a_diverged_run_is_no_failure_of_a_search_but_another_is():
 def test_a_file_that_tune_did_not_write_is_refused(tmp_path, content):
     (tmp_path / "chosen.toml").write_text(content)
     with pytest.raises(InputError, match="'fedpbc paper tune' wrote"):
-        find_step_sizes(Wanted(out=tmp_path / "x", tuned=str(tmp_path / "chosen.toml")))
+        find_step_sizes(ExperimentRequest(out=tmp_path / "x", tuned=str(tmp_path / "chosen.toml")))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 from fedpbc.experiments.comparison import Cell, Comparison
-from fedpbc.experiments.run_directory import RunFolder
+from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.report.page import PageTable, asset, write_page
 from fedpbc.report.table import cells_of
 from tests.commandline import content, fedpbc, ran, refused
@@ -78,7 +78,7 @@ def test_the_tables_numbers_are_the_comparisons(made):
     cells = []
     for path in runs:
         name, seed = path.parent.name, int(path.name[-1])
-        cells.append(Cell(name, seed, 8, RunFolder(path).metrics()))
+        cells.append(Cell(name, seed, 8, RunDirectory(path).metrics()))
     comparison = Comparison(cells)
     head, *rows = page.tables[0]
     assert head[:5] == ["algorithm", "view", "test %", "train %", "worst class %"]
@@ -179,7 +179,7 @@ def test_runs_that_are_not_finished_are_shown_as_far_as_they_are(tmp_path):
     one = write_run(tmp_path / "runs" / "one", "fedpbc")
     two = write_run(tmp_path / "runs" / "two", "fedavg", upto=20)
     three = write_run(tmp_path / "runs" / "three", "mifa", upto=10)
-    RunFolder(three).save_failure("the run diverged in round 17")
+    RunDirectory(three).save_failure("the run diverged in round 17")
     ran("report", tmp_path / "runs", "--out", tmp_path / "page.html")
     page, data = read(tmp_path / "page.html")
     # The table is of those that came to their end; the others are footnotes and curves.

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from fedpbc.experiments.run_directory import RunFolder
+from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.report.watch import watch
 from tests.commandline import ran
 from tests.made_runs import metrics, write_run
@@ -40,7 +40,7 @@ def test_a_page_follows_a_run_to_its_end(tmp_path):
             return
         if done < 40:
             line = metrics("fedavg", 0, 40, 10, True, 40)[done // 10]
-            RunFolder(run).append_metrics(line)
+            RunDirectory(run).append_metrics(line)
         else:
             shutil.rmtree(run)
             write_run(run)
@@ -82,7 +82,7 @@ def test_a_watching_process_follows_and_can_be_interrupted(tmp_path):
         # Its lines, not the page, tell that it has come that far: the page is there before.
         assert watching.stdout.readline() == f"{page}: 1 unfinished; round 10\n"
         assert live(page) == 5
-        RunFolder(run).append_metrics(metrics("fedavg", 0, 40, 10, True, 40)[1])
+        RunDirectory(run).append_metrics(metrics("fedavg", 0, 40, 10, True, 40)[1])
         assert watching.stdout.readline() == f"{page}: 1 unfinished; round 20\n"
         assert "20 of 40" in page.read_text(encoding="utf-8")
         watching.send_signal(signal.SIGINT)

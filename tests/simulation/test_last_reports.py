@@ -20,9 +20,9 @@ from fedpbc import FedpbcError, InputError, simulate
 from fedpbc.algorithms import FedPBC
 from fedpbc.simulation.last_reports import (
     DamagedReportsError,
-    Reports,
-    ReportsInMemory,
-    ReportsOnDisk,
+    LastReports,
+    LastReportsInMemory,
+    LastReportsOnDisk,
     SlotFile,
     choose_reports,
 )
@@ -46,7 +46,7 @@ def model(value: float) -> torch.Tensor:
     return torch.tensor([value, -value, 0.5])
 
 
-def found(reports: Reports) -> dict[int, float]:
+def found(reports: LastReports) -> dict[int, float]:
     models = dict(reports.items())
     assert list(models) == sorted(models)
     assert len(reports) == len(models)
@@ -58,7 +58,7 @@ class Run:
     """A file of reports, its checkpoints as a run keeps them, and what they should hold."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.reports = path, ReportsOnDisk(path)
+        self.path, self.reports = path, LastReportsOnDisk(path)
         self.now: dict[int, float] = {}
         self.checkpoints: list[tuple[dict, dict[int, float]]] = []  # newest first
         self.value = 0.0
@@ -95,7 +95,7 @@ class Run:
         self.path.write_bytes(content)
         if newest_damaged:
             self.checkpoints = self.checkpoints[1:]
-        self.reports, self.now = ReportsOnDisk(self.path), {}
+        self.reports, self.now = LastReportsOnDisk(self.path), {}
         self.reports.spare(state for state, _ in self.checkpoints)
         if self.checkpoints:
             state, self.now = self.checkpoints[0]
@@ -104,7 +104,7 @@ class Run:
     def check(self) -> None:
         assert found(self.reports) == self.now
         for state, wanted in self.checkpoints:
-            with closing(ReportsOnDisk(self.path)) as again:
+            with closing(LastReportsOnDisk(self.path)) as again:
                 again.restore(state)
                 assert found(again) == wanted
         if self.path.exists():
@@ -146,20 +146,20 @@ def test_a_round_counts_when_it_is_over(where):
 def test_every_type_and_layout_comes_back_to_the_bit(tmp_path, kind):
     parts = torch.randn(6, 4, generator=torch.Generator().manual_seed(0)).to(kind)
     for given_ in (parts[0], parts[:, 1], parts[1:2, 2:3].reshape(-1), parts[::2, 3][:1]):
-        with closing(ReportsOnDisk(tmp_path / "reports.bin")) as reports:
+        with closing(LastReportsOnDisk(tmp_path / "reports.bin")) as reports:
             reports.put(0, given_)
             reports.keep()
             [(_, read)] = reports.items()
             assert read.dtype == kind
             assert torch.equal(read, given_)
-            with closing(ReportsOnDisk(tmp_path / "reports.bin")) as again:
+            with closing(LastReportsOnDisk(tmp_path / "reports.bin")) as again:
                 again.restore(json.loads(json.dumps(reports.state())))
                 assert torch.equal(dict(again.items())[0], given_)
 
 
 def test_a_slot_is_used_again_once_no_checkpoint_refers_to_it(tmp_path):
     path = tmp_path / "reports.bin"
-    with closing(ReportsOnDisk(path)) as reports:
+    with closing(LastReportsOnDisk(path)) as reports:
         for k in range(50):
             reports.put(7, model(k))
             reports.keep()
@@ -178,7 +178,7 @@ def test_a_slot_is_used_again_once_no_checkpoint_refers_to_it(tmp_path):
 
 
 def test_what_is_not_alike_is_refused():
-    with closing(ReportsOnDisk()) as reports:
+    with closing(LastReportsOnDisk()) as reports:
         reports.put(0, torch.ones(3))
         with pytest.raises(FedpbcError, match=r"^client 1 reports .*float64"):
             reports.put(1, torch.ones(3, dtype=torch.float64))
@@ -190,14 +190,14 @@ def test_what_is_not_alike_is_refused():
 @pytest.fixture
 def written(tmp_path):
     """Three clients' reports in a file, and the state that refers to them."""
-    with closing(ReportsOnDisk(tmp_path / "reports.bin")) as reports:
+    with closing(LastReportsOnDisk(tmp_path / "reports.bin")) as reports:
         for client in range(3):
             reports.put(client, model(client + 1))
         reports.keep()
         return tmp_path / "reports.bin", reports.state()
 
 
-@pytest.mark.parametrize("kind", [ReportsInMemory, ReportsOnDisk])
+@pytest.mark.parametrize("kind", [LastReportsInMemory, LastReportsOnDisk])
 def test_any_byte_that_changed_is_noticed(written, kind):
     path, state = written
     whole = path.read_bytes()
@@ -216,11 +216,11 @@ def test_any_byte_that_changed_is_noticed(written, kind):
 def test_a_file_cut_short_is_noticed(written, length):
     path, state = written
     os.truncate(path, length)
-    with closing(ReportsOnDisk(path)) as reports, pytest.raises(DamagedReportsError):
+    with closing(LastReportsOnDisk(path)) as reports, pytest.raises(DamagedReportsError):
         reports.restore(state)
 
 
-@pytest.mark.parametrize("kind", [ReportsInMemory, ReportsOnDisk])
+@pytest.mark.parametrize("kind", [LastReportsInMemory, LastReportsOnDisk])
 def test_a_missing_file_is_noticed_and_not_made(written, kind):
     path, state = written
     path.unlink()
@@ -231,7 +231,7 @@ def test_a_missing_file_is_noticed_and_not_made(written, kind):
 
 def test_damage_while_it_runs_is_noticed(written):
     path, state = written
-    with closing(ReportsOnDisk(path)) as reports:
+    with closing(LastReportsOnDisk(path)) as reports:
         reports.restore(state)
         os.truncate(path, SIZE + 1)
         with pytest.raises(DamagedReportsError, match="client 1's report"):
@@ -241,7 +241,7 @@ def test_damage_while_it_runs_is_noticed(written):
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no full device here")
 def test_a_full_disk_is_one_line():
     with (
-        closing(ReportsOnDisk(Path("/dev/full"))) as reports,
+        closing(LastReportsOnDisk(Path("/dev/full"))) as reports,
         pytest.raises(FedpbcError, match=r"^/dev/full cannot be written: No space left on device$"),
     ):
         reports.put(0, model(1))
@@ -252,27 +252,27 @@ def test_a_full_disk_is_one_line():
 
 def test_reports_move_from_memory_to_disk_and_back(tmp_path):
     path = tmp_path / "reports.bin"
-    first = ReportsInMemory(path)
+    first = LastReportsInMemory(path)
     for client in (4, 1):
         first.put(client, model(client))
     first.keep()
-    with closing(ReportsOnDisk(path)) as second:
+    with closing(LastReportsOnDisk(path)) as second:
         second.restore(first.state())
         assert found(second) == {1: 1, 4: 4}
-        third = ReportsInMemory(path)
+        third = LastReportsInMemory(path)
         third.restore(second.state())
     assert found(third) == {1: 1, 4: 4}
     with pytest.raises(FedpbcError, match="are on disk: resume it in its folder"):
-        ReportsInMemory().restore({"slots": []})
+        LastReportsInMemory().restore({"slots": []})
 
 
 def test_moving_to_disk_leaves_what_older_checkpoints_refer_to(written):
     path, state = written
-    with closing(ReportsOnDisk(path)) as reports:
+    with closing(LastReportsOnDisk(path)) as reports:
         reports.spare([{0: None}, state])
         reports.restore({0: model(9), 5: model(10)})
         assert found(reports) == {0: 9, 5: 10}
-    with closing(ReportsOnDisk(path)) as reports:
+    with closing(LastReportsOnDisk(path)) as reports:
         reports.restore(state)
         assert found(reports) == {0: 1, 1: 2, 2: 3}
 
@@ -327,7 +327,7 @@ def test_both_kinds_give_the_same_bits(engine, make, algorithm, down):
     task, up = make(), small.random_table()
     more = {"engine": engine, "down": down, "global_lr": 0.7, "evaluate_every": 3}
     memory, in_memory = small.finished(task, algorithm, up, **more)
-    with closing(ReportsOnDisk()) as reports:
+    with closing(LastReportsOnDisk()) as reports:
         disk, on_disk = small.finished(task, algorithm, up, reports=reports, **more)
         assert small.same_bits(disk.view_models(), memory.view_models())
     assert [m.views for m in on_disk] == [m.views for m in in_memory]
@@ -342,7 +342,7 @@ def test_without_the_view_no_file_is_made(tmp_path):
             algorithm,
             small.random_table(),
             views=views,
-            reports=ReportsOnDisk(path),
+            reports=LastReportsOnDisk(path),
         )
         made.state()
         assert not path.exists()
@@ -358,7 +358,7 @@ def test_a_round_that_fails_leaves_no_report(tmp_path):
                 raise FedpbcError("no")
 
     up = np.ones((5, 3), dtype=bool)
-    with closing(ReportsOnDisk()) as reports:
+    with closing(LastReportsOnDisk()) as reports:
         made = small.simulation(small.quadratic(3), Picky, up, reports=reports)
         steps = made.steps()
         for _ in range(3):

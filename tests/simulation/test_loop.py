@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedpbc.algorithms import FedAvg, FedPBC, Fleet
+from fedpbc.algorithms import FedAvg, FedPBC, ServerInit
 from fedpbc.engines import SerialEngine, StackedEngine
 from fedpbc.errors import DivergedError, InputError
 from fedpbc.links import Setting, Timetable
@@ -146,7 +146,11 @@ def paths(kind, p, targets, rounds, seed=0):
     setting = Setting(seed, len(p), rounds, np.array(p))
     uplink = Timetable.draw("bernoulli", setting)
     made = Simulation(
-        task, kind(Fleet(task.init(), len(p))), SerialEngine(task), uplink, evaluate_every=rounds
+        task,
+        kind(ServerInit(task.init(), len(p))),
+        SerialEngine(task),
+        uplink,
+        evaluate_every=rounds,
     )
     return np.array([made.algorithm.x.numpy() for _ in made.steps()]), made
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedpbc.algorithms import ALGORITHMS, FedAvg, FedPBC, Fleet
+from fedpbc.algorithms import ALGORITHMS, FedAvg, FedPBC, ServerInit
 from fedpbc.engines import SerialEngine
 from fedpbc.errors import InputError
 from fedpbc.links import from_table
@@ -55,7 +55,10 @@ def test_averaged_starts_from_the_first_model():
     task = halves()
     far = torch.tensor([100.0], dtype=torch.float64)
     made = Simulation(
-        task, FedAvg(Fleet(far, 2)), SerialEngine(task), from_table(small.table([set(), {0}], 2))
+        task,
+        FedAvg(ServerInit(far, 2)),
+        SerialEngine(task),
+        from_table(small.table([set(), {0}], 2)),
     )
     steps = made.steps()
     next(steps)
@@ -79,7 +82,7 @@ def test_reported_before_any_contact_is_the_first_model_also_if_it_is_not_the_ta
     task = halves()
     far = torch.tensor([100.0], dtype=torch.float64)
     uplink = from_table(small.table([set()], 2))
-    made = Simulation(task, FedPBC(Fleet(far, 2)), SerialEngine(task), uplink)
+    made = Simulation(task, FedPBC(ServerInit(far, 2)), SerialEngine(task), uplink)
     list(made.run())
     assert made.view_models()["mean"].item() == 50 + (4 + 8) / 2
     assert made.view_models()["reported"].item() == 100

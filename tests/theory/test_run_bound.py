@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from fedpbc import Config, LocalTraining, Quadratic, resume_run, simulate, start_run, theory
-from fedpbc.algorithms import FedPBC, Fleet
+from fedpbc.algorithms import FedPBC, ServerInit
 from fedpbc.experiments.run import Watcher
 from fedpbc.links import Setting, Timetable, link_scheme
 from fedpbc.links.scheme import SCHEMES
 from fedpbc.simulation.loop import Metrics
 from fedpbc.tasks import Gradients
-from fedpbc.theory.run_bound import ConsensusLemma
+from fedpbc.theory.run_bound import RunBound
 from tests import small_runs as small
 from tests.commandline import assert_same_run, metrics
 
@@ -138,11 +138,11 @@ def test_a_scheme_of_ones_own_has_a_bound_if_it_says_that_it_is_independent():
         del SCHEMES["coins"]
 
 
-def lemma(clients: int = 8) -> ConsensusLemma:
+def lemma(clients: int = 8) -> RunBound:
     task = Quadratic(targets(clients))
     setting = Setting(0, clients, rounds=5, base_probabilities=np.full(clients, 0.5))
     links = Timetable.draw("bernoulli", setting)
-    return ConsensusLemma(task, FedPBC(Fleet(task.init(), clients)), links, None)
+    return RunBound(task, FedPBC(ServerInit(task.init(), clients)), links, None)
 
 
 def test_many_clients_have_the_bound_on_rho():
@@ -202,7 +202,7 @@ def test_the_bound_changes_nothing_else(monkeypatch):
         return simulate(small.network(), "fedpbc", {"name": "bernoulli", "p": 0.5}, rounds=7)
 
     with_bound = run()
-    monkeypatch.setattr(ConsensusLemma, "look", lambda *_: ({}, None))
+    monkeypatch.setattr(RunBound, "look", lambda *_: ({}, None))
     without = run()
     assert small.same_bits(with_bound.models, without.models)
     for one, other in zip(with_bound.metrics, without.metrics, strict=True):

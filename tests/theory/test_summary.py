@@ -10,19 +10,19 @@ from fedpbc import theory
 from fedpbc.errors import InputError
 from fedpbc.theory.empirical import measure
 from fedpbc.theory.independent_links import expect
-from fedpbc.theory.summary import Constants, Outlook
+from fedpbc.theory.summary import Constants, TheorySummary
 
 CONSTANTS = Constants(step_size=0.1, local_steps=2, rounds=100)
 P = np.array([0.5, 0.25])
 TABLE = np.array([[1, 0], [1, 1], [0, 0], [0, 1]], dtype=bool)
 
 
-def of_p(p: np.ndarray = P, **more: object) -> Outlook:
-    return Outlook("p", len(p), expect([p] * 100), None, CONSTANTS, **more)
+def of_p(p: np.ndarray = P, **more: object) -> TheorySummary:
+    return TheorySummary("p", len(p), expect([p] * 100), None, CONSTANTS, **more)
 
 
-def of_table(**more: object) -> Outlook:
-    return Outlook("table", 2, None, measure(TABLE), CONSTANTS, **more)
+def of_table(**more: object) -> TheorySummary:
+    return TheorySummary("table", 2, None, measure(TABLE), CONSTANTS, **more)
 
 
 def test_weights_and_limits_of_probabilities_by_hand() -> None:
@@ -62,7 +62,7 @@ def test_the_theorem_is_the_functions() -> None:
 
 def test_within_the_largest_step_size_the_theorem_stands() -> None:
     small = Constants(step_size=1e-6, local_steps=2, rounds=100)
-    found = Outlook("p", 2, expect([P]), None, small)
+    found = TheorySummary("p", 2, expect([P]), None, small)
     assert found.theorem.within
     assert any("within what Theorem 1 covers" in note for note in found.notes())
     assert any("above the" in note for note in of_p().notes())
@@ -80,10 +80,10 @@ def test_a_link_that_is_never_up_leaves_no_promise() -> None:
 
 def test_changing_links_say_so() -> None:
     varying = expect([np.array([0.2, 0.9]), np.array([0.9, 0.2])])
-    notes = Outlook("p", 2, varying, None, CONSTANTS).notes()
+    notes = TheorySummary("p", 2, varying, None, CONSTANTS).notes()
     assert any("p changes over the rounds" in note for note in notes)
     assert any("no round's ρ exceeds" in note for note in notes)
-    assert Outlook("p", 2, varying, None, CONSTANTS).rho[1] == "bound"
+    assert TheorySummary("p", 2, varying, None, CONSTANTS).rho[1] == "bound"
 
 
 def test_many_clients_are_bounded() -> None:
@@ -92,21 +92,21 @@ def test_many_clients_are_bounded() -> None:
     assert any("up to 1,000 clients" in note for note in found.notes())
     assert found.theorem.largest_step_size > 0
     many = measure(np.ones((2, 1001), dtype=bool), mixing=False)
-    table = Outlook("table", 1001, None, many, CONSTANTS)
+    table = TheorySummary("table", 1001, None, many, CONSTANTS)
     assert table.rho == (None, "measured")
     assert table.theorem.bound is None
 
 
 def test_what_was_assumed_is_said() -> None:
     constants = Constants(step_size=0.1, local_steps=2, rounds=9, assumed=("sigma", "local_steps"))
-    notes = Outlook("p", 2, expect([P]), None, constants, remarks=("and this",)).notes()
+    notes = TheorySummary("p", 2, expect([P]), None, constants, remarks=("and this",)).notes()
     assert "and this" in notes
     assert notes[-1] == "assumed, for want of better: sigma 1, local-steps 2"
 
 
 def test_json_has_everything_and_no_infinities() -> None:
     table = of_table()
-    both = Outlook("both", 2, expect([P] * 4), measure(TABLE), CONSTANTS, np.ones((2, 3)))
+    both = TheorySummary("both", 2, expect([P] * 4), measure(TABLE), CONSTANTS, np.ones((2, 3)))
     for found in (of_p(), table, both, of_p(np.zeros(3))):
         line = json.loads(json.dumps(found.as_dict(), allow_nan=False))
         assert line["clients"] == found.clients == len(line["per_client"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from fedpbc.algorithms.algorithm import Algorithm, Fleet, Round, Update, advance, mean
+from fedpbc.algorithms.algorithm import Algorithm, Round, ServerInit, Update, advance, mean
 from fedpbc.algorithms.f3ast import F3AST
 from fedpbc.algorithms.fedau import FedAU
 from fedpbc.algorithms.fedavg import FedAvg
@@ -36,9 +36,9 @@ __all__ = [
     "FedAvgKnown",
     "FedPBC",
     "FedVARP",
-    "Fleet",
     "Round",
     "Scaffold",
+    "ServerInit",
     "Update",
     "advance",
     "find_algorithm",

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
     Vector = torch.Tensor
 
-__all__ = ["Algorithm", "Fleet", "Round", "Update", "Updates", "advance", "mean"]
+__all__ = ["Algorithm", "Round", "ServerInit", "Update", "Updates", "advance", "mean"]
 
 
 @dataclass(frozen=True)
-class Fleet:
+class ServerInit:
     """What an algorithm starts from.
 
     Attributes:
@@ -37,7 +37,7 @@ class Fleet:
 
     Example:
         >>> import torch
-        >>> Fleet(torch.zeros(3), clients=10).global_lr
+        >>> ServerInit(torch.zeros(3), clients=10).global_lr
         1.0
     """
 
@@ -172,7 +172,7 @@ class Algorithm:
     models_on_client: ClassVar[int] = 0
     """How many a client must keep from round to round."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: ServerInit) -> None:
         self._x = fleet.x0
         self.clients = fleet.clients
         self.global_lr = fleet.global_lr

@@ -12,7 +12,7 @@ import numpy as np
 from annotated_types import Ge, Gt, Lt
 from numpy.typing import NDArray
 
-from fedpbc.algorithms.algorithm import Algorithm, Fleet, Round, Updates
+from fedpbc.algorithms.algorithm import Algorithm, Round, ServerInit, Updates
 
 __all__ = ["F3AST"]
 
@@ -30,7 +30,7 @@ class F3AST(Algorithm):
 
     def __init__(
         self,
-        fleet: Fleet,
+        fleet: ServerInit,
         *,
         beta: Annotated[float, Gt(0), Lt(1)] = 0.01,
         cap: Annotated[int, Ge(1)] = 10,

@@ -11,7 +11,7 @@ from typing import Annotated
 import numpy as np
 from annotated_types import Ge
 
-from fedpbc.algorithms.algorithm import Algorithm, Fleet, Round, Updates
+from fedpbc.algorithms.algorithm import Algorithm, Round, ServerInit, Updates
 
 __all__ = ["FedAU"]
 
@@ -29,7 +29,7 @@ class FedAU(Algorithm):
     paper = "Wang and Ji, ICLR 2024"
     one_pass = True
 
-    def __init__(self, fleet: Fleet, *, cutoff: Annotated[int, Ge(1)] = 50) -> None:
+    def __init__(self, fleet: ServerInit, *, cutoff: Annotated[int, Ge(1)] = 50) -> None:
         super().__init__(fleet)
         self.cutoff = cutoff
         self.waited = np.zeros(fleet.clients, dtype=np.int64)

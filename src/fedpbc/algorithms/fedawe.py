@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 from annotated_types import Ge
 
-from fedpbc.algorithms.algorithm import Algorithm, Fleet, Round, Update, Updates
+from fedpbc.algorithms.algorithm import Algorithm, Round, ServerInit, Update, Updates
 
 if TYPE_CHECKING:
     from fedpbc.algorithms.algorithm import Vector
@@ -36,7 +36,7 @@ class FedAWE(Algorithm):
     client_models = True
     models_on_client = 1
 
-    def __init__(self, fleet: Fleet, *, clip: Annotated[float, Ge(0)] = 0.5) -> None:
+    def __init__(self, fleet: ServerInit, *, clip: Annotated[float, Ge(0)] = 0.5) -> None:
         super().__init__(fleet)
         self.clip = clip
         self.last_active = np.full(fleet.clients, -1, dtype=np.int64)

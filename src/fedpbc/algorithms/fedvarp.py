@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedpbc.algorithms.algorithm import Algorithm, Fleet, Round, Updates, mean
+from fedpbc.algorithms.algorithm import Algorithm, Round, ServerInit, Updates, mean
 
 if TYPE_CHECKING:
     from fedpbc.algorithms.algorithm import Vector
@@ -27,7 +27,7 @@ class FedVARP(Algorithm):
     paper = "Jhunjhunwala et al., UAI 2022"
     memory_aided = True
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: ServerInit) -> None:
         super().__init__(fleet)
         self.memory: dict[int, Vector] = {}
         # Σ_all y_i, kept up to date rather than added up anew over m·d numbers in every round.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedpbc.algorithms.algorithm import Algorithm, Fleet, Round, Updates
+from fedpbc.algorithms.algorithm import Algorithm, Round, ServerInit, Updates
 
 if TYPE_CHECKING:
     from fedpbc.algorithms.algorithm import Vector
@@ -31,7 +31,7 @@ class MIFA(Algorithm):
     one_pass = True
     memory_aided = True
 
-    def __init__(self, fleet: Fleet, *, rescale: bool = False) -> None:
+    def __init__(self, fleet: ServerInit, *, rescale: bool = False) -> None:
         super().__init__(fleet)
         self.rescale = rescale
         self.memory: dict[int, Vector] = {}

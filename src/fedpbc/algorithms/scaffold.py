@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedpbc.algorithms.algorithm import Algorithm, Fleet, Round, Updates, mean
+from fedpbc.algorithms.algorithm import Algorithm, Round, ServerInit, Updates, mean
 
 if TYPE_CHECKING:
     from fedpbc.algorithms.algorithm import Vector
@@ -30,7 +30,7 @@ class Scaffold(Algorithm):
     vectors_per_upload = 2
     models_on_client = 1
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: ServerInit) -> None:
         super().__init__(fleet)
         self.control = self.x.double() * 0
         # c_i lives on the client; a client that never took part has c_i = 0.

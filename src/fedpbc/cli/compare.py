@@ -40,7 +40,7 @@ from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.overrides import gathered
 
 if TYPE_CHECKING:
-    from fedpbc.experiments.comparison_directory import CompareFolder, ComparePlan
+    from fedpbc.experiments.comparison_directory import ComparisonDirectory, ComparisonPlan
 
 __all__ = ["compare", "run_comparison"]
 
@@ -80,16 +80,16 @@ def compare(
 ) -> None:
     """Compare several algorithms × seeds on the same links; ends with a table and a plot."""
     given = gathered(config, set_, locals())
-    from fedpbc.experiments.comparison_directory import CompareFolder, plan_comparison
+    from fedpbc.experiments.comparison_directory import ComparisonDirectory, plan_comparison
 
     plan = plan_comparison(given)
-    folder = CompareFolder(out or free_folder(Path("runs"), "compare"))
+    folder = ComparisonDirectory(out or free_folder(Path("runs"), "compare"))
     run_comparison(folder, plan, jobs, as_json, overwrite)
 
 
 def run_comparison(
-    folder: CompareFolder,
-    plan: ComparePlan,
+    folder: ComparisonDirectory,
+    plan: ComparisonPlan,
     jobs: int | None,
     as_json: bool,
     overwrite: bool = False,

@@ -24,7 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedpbc.experiments.comparison import Comparison
-from fedpbc.experiments.comparison_directory import CompareFolder
+from fedpbc.experiments.comparison_directory import ComparisonDirectory
 from fedpbc.experiments.run import Watcher
 from fedpbc.experiments.sweep import GridProgress
 from fedpbc.report.table import cells_of, footnotes, headings
@@ -203,7 +203,7 @@ TABLE_WIDTH = 112
 KNOWN = ("test_accuracy", "train_accuracy", "test_loss", "train_loss", "per_class")
 
 
-def show_comparison(comparison: Comparison, folder: CompareFolder) -> None:
+def show_comparison(comparison: Comparison, folder: ComparisonDirectory) -> None:
     """The table, what was written where, and what to do next."""
     rows = comparison.rows()
     # Narrower than this the numbers would be cut off; a terminal that is narrower wraps the lines.

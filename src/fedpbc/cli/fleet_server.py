@@ -21,14 +21,14 @@ def server(
     insecure: Insecure = False,
 ) -> None:
     """Run a fleet's server until its job is done; the same command goes on where it was."""
-    from fedpbc.deployment.ops.server_processes import ServerSide
+    from fedpbc.deployment.ops.server_processes import ServerProcesses
     from fedpbc.deployment.ops.supervisor import Supervisor, to_output
     from fedpbc.deployment.server.directory import check_leftovers
 
     check_leftovers(folder)
     ended = begin(folder)
     with Supervisor(to_output) as supervisor:
-        side = ServerSide(folder, supervisor, insecure=insecure)
+        side = ServerProcesses(folder, supervisor, insecure=insecure)
         side.start()
         while not (done := side.tend()) and not ended.wait(1.0):
             pass
@@ -44,12 +44,12 @@ def device(
     insecure: Insecure = False,
 ) -> None:
     """Run a device's part of a fleet, until it is stopped."""
-    from fedpbc.deployment.ops.device_processes import DeviceSide
+    from fedpbc.deployment.ops.device_processes import DeviceProcesses
     from fedpbc.deployment.ops.supervisor import Supervisor, to_output
 
     ended = begin(folder)
     with Supervisor(to_output) as supervisor:
-        DeviceSide(folder, supervisor, insecure=insecure).start()
+        DeviceProcesses(folder, supervisor, insecure=insecure).start()
         ended.wait()
     print(f"stopped; 'fedpbc fleet device {folder}' goes on")
 

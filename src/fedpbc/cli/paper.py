@@ -25,7 +25,7 @@ from fedpbc.cli.options import (
 from fedpbc.cli.workspace import working_in
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.overrides import gathered, separated
-from fedpbc.paper.experiment import EXPERIMENTS, Wanted, default_folder, make
+from fedpbc.paper.experiment import EXPERIMENTS, ExperimentRequest, default_folder, make
 
 __all__ = ["paper"]
 
@@ -67,7 +67,7 @@ def paper(
         raise InputError("ID", experiment, nearest(experiment, EXPERIMENTS))
     check_trackers(checked_names(settings.get("track")))
     folder = out or default_folder(experiment, quick)
-    wanted = Wanted(
+    wanted = ExperimentRequest(
         out=folder,
         quick=quick,
         data=None if data is None else separated("data", data, str),

@@ -25,9 +25,9 @@ def resume(
 ) -> None:
     """Go on with a run or a comparison that was stopped, to the same bits."""
     from fedpbc.cli.display import RunDisplay
-    from fedpbc.experiments.comparison_directory import CompareFolder
+    from fedpbc.experiments.comparison_directory import ComparisonDirectory
     from fedpbc.experiments.run import resume_run
-    from fedpbc.experiments.run_directory import RunFolder
+    from fedpbc.experiments.run_directory import RunDirectory
 
     if (folder / "plan.toml").is_file():
         from fedpbc.paper.directory import read_plan
@@ -35,12 +35,12 @@ def resume(
         if (plan := read_plan(folder)) is not None:
             raise InputError("folder", str(folder), f"left to its own command: {plan['command']}")
     trackers = None if track is None else separated("track", track, str)
-    comparison = CompareFolder(folder)
+    comparison = ComparisonDirectory(folder)
     if comparison.holds_comparison:
         run_comparison(comparison, comparison.load_plan(trackers), jobs, as_json)
         return
     working_in(folder)
-    was_finished = RunFolder(folder).finished
+    was_finished = RunDirectory(folder).finished
     with RunDisplay(folder, quiet=as_json) as display:
         summary = resume_run(folder, watcher=display.watcher, track=trackers)
     if was_finished and not as_json:

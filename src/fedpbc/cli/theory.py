@@ -58,13 +58,13 @@ def theory(
     as_json: Json = False,
 ) -> None:
     """What the paper proves, for your links: FedAvg's bias, mixing, staleness, Theorem 1."""
-    from fedpbc.experiments.theory_query import Asked, look_at
-    from fedpbc.report.theory_summary import check_out, show_outlook, write_clients
+    from fedpbc.experiments.theory_query import TheoryQuery, analyze
+    from fedpbc.report.theory_summary import check_out, show_theory_summary, write_clients
 
     check_out(out)
     given = locals()
     constants = ("step_size", "local_steps", "rounds", "lipschitz", "sigma", "zeta", "beta", "gap")
-    asked = Asked(
+    asked = TheoryQuery(
         source=source,
         p=p,
         table=table,
@@ -75,12 +75,12 @@ def theory(
         run={name: given[name] for name in ("links", "data", "data_dir", "plugin")},
         constants={name: given[name] for name in constants},
     )
-    outlook = look_at(asked)
+    outlook = analyze(asked)
     if out is not None:
         write_clients(outlook, out)
     if as_json:
         print(json.dumps(outlook.as_dict(), indent=2, allow_nan=False))
         return
-    show_outlook(outlook)
+    show_theory_summary(outlook)
     if out is not None:
         print(f"written: {out}")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedpbc.errors import InputError, Words
+from fedpbc.errors import InputError, Verbatim
 from fedpbc.randomness import generator
 
 __all__ = ["Batches"]
@@ -45,7 +45,7 @@ class Batches:
         object.__setattr__(self, "sizes", tuple(int(size) for size in self.sizes))
         for client, size in enumerate(self.sizes):
             if size < 1:
-                given = Words(f"without samples for client {client}")
+                given = Verbatim(f"without samples for client {client}")
                 raise InputError("data", given, "at least one sample a client")
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from fedpbc.errors import InputError, Words
+from fedpbc.errors import InputError, Verbatim
 
 __all__ = ["channel_statistics"]
 
@@ -28,7 +28,7 @@ def channel_statistics(
         ([3.0], [3.0])
     """
     if inputs.dtype != np.uint8 or inputs.ndim < 2 or inputs.size == 0:
-        given = Words(f"an array of {inputs.dtype} with shape {inputs.shape}")
+        given = Verbatim(f"an array of {inputs.dtype} with shape {inputs.shape}")
         raise InputError("data", given, "at least one uint8 picture, channels last")
     channels = inputs.shape[-1]
     counts = np.zeros((channels, 256), dtype=np.int64)

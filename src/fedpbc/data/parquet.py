@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedpbc.data.png import PictureError, decode
-from fedpbc.errors import InputError, MissingExtraError, Words
+from fedpbc.errors import InputError, MissingExtraError, Verbatim
 
 __all__ = ["find_shards", "read_pictures"]
 
@@ -37,7 +37,7 @@ def find_shards(folder: Path, split: str) -> list[Path]:
         shown = ", ".join(file.name for file in files)
         raise InputError(
             "data.dir",
-            Words(f"{folder} with {shown}"),
+            Verbatim(f"{folder} with {shown}"),
             f"a folder with every {split} file of one version, 00000 to the last",
         )
     return files
@@ -133,7 +133,7 @@ def _labels(file: Path, row: int, column: Any, classes: int) -> npt.NDArray[np.i
 
 
 def _wrong(file: Path, what: str, right: str) -> InputError:
-    return InputError("data.dir", Words(f"{file} {what}"), right)
+    return InputError("data.dir", Verbatim(f"{file} {what}"), right)
 
 
 def _damaged(file: Path, error: Exception) -> InputError:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedpbc.errors import InputError, Words
+from fedpbc.errors import InputError, Verbatim
 from fedpbc.randomness import generator
 
 __all__ = ["class_shares", "dirichlet_partition"]
@@ -116,7 +116,7 @@ def class_shares(
     shares = np.empty((len(parts), classes))
     for client, part in enumerate(parts):
         if len(part) == 0:
-            given = Words(f"without samples for client {client}")
+            given = Verbatim(f"without samples for client {client}")
             raise InputError("data", given, "at least one sample a client")
         shares[client] = np.bincount(labels[part], minlength=classes) / len(part)
     return shares
@@ -125,12 +125,12 @@ def class_shares(
 def _checked(labels: Integers | Sequence[int], classes: int | None) -> tuple[Integers, int]:
     labels = np.asarray(labels)
     if labels.size == 0:
-        raise InputError("data", Words("empty"), "at least one sample a client")
+        raise InputError("data", Verbatim("empty"), "at least one sample a client")
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
-        given = Words(f"{labels.dtype} of shape {labels.shape}")
+        given = Verbatim(f"{labels.dtype} of shape {labels.shape}")
         raise InputError("labels", given, "one integer a sample")
     low, high = int(labels.min()), int(labels.max())
     classes = high + 1 if classes is None else classes
     if low < 0 or high >= classes:
-        raise InputError("labels", Words(f"from {low} to {high}"), f"from 0 to {classes - 1}")
+        raise InputError("labels", Verbatim(f"from {low} to {high}"), f"from 0 to {classes - 1}")
     return labels, classes

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedpbc.data.parquet import find_shards, read_pictures
-from fedpbc.errors import FedpbcError, InputError, MissingExtraError, Words
+from fedpbc.errors import FedpbcError, InputError, MissingExtraError, Verbatim
 from fedpbc.options import nearest
 
 __all__ = ["SOURCES", "DataSet", "Source", "Split", "load"]
@@ -36,7 +36,7 @@ class Split:
     def __post_init__(self) -> None:
         labels = np.asarray(self.labels)
         if labels.ndim != 1 or labels.dtype.kind not in "iu" or len(labels) != len(self.inputs):
-            given = Words(f"{labels.dtype} of shape {labels.shape}")
+            given = Verbatim(f"{labels.dtype} of shape {labels.shape}")
             raise InputError("labels", given, f"one integer for each of {len(self.inputs)} samples")
         object.__setattr__(self, "labels", labels.astype(np.int64, copy=False))
 
@@ -63,11 +63,11 @@ class DataSet:
     def __post_init__(self) -> None:
         for split in (self.train, self.test):
             if len(split.labels) == 0:
-                raise InputError("data", Words("empty"), "at least one sample in train and test")
+                raise InputError("data", Verbatim("empty"), "at least one sample in train and test")
             low, high = int(split.labels.min()), int(split.labels.max())
             if low < 0 or high >= len(self.classes):
                 right = f"from 0 to {len(self.classes) - 1}, one for each class"
-                raise InputError("labels", Words(f"from {low} to {high}"), right)
+                raise InputError("labels", Verbatim(f"from {low} to {high}"), right)
 
     def fingerprint(self) -> str:
         """A hash of all samples and labels: a resumed run tells by it that its data changed.
@@ -248,11 +248,11 @@ def _from_parquet(folder: Path, source: Source) -> tuple[Split, Split]:
     for split, paths in shards.items():
         if not paths:
             right = f"a folder with {source.repository}/{source.config}/{split}-*.parquet"
-            raise InputError("data.dir", Words(f"{folder} without {split} pictures"), right)
+            raise InputError("data.dir", Verbatim(f"{folder} without {split} pictures"), right)
         read = read_pictures(paths, source.column, source.shape, len(source.classes))
         if len(read[1]) == 0:
             right = "a file with at least one picture"
-            raise InputError("data.dir", Words(f"{paths[0]} without pictures"), right)
+            raise InputError("data.dir", Verbatim(f"{paths[0]} without pictures"), right)
         splits.append(Split(*read))
     return splits[0], splits[1]
 

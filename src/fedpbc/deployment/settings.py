@@ -15,11 +15,11 @@ from typing import Annotated, Any
 from annotated_types import Ge, Gt
 from torch import Tensor
 
-from fedpbc.algorithms import Algorithm, Fleet, find_algorithm
+from fedpbc.algorithms import Algorithm, ServerInit, find_algorithm
 from fedpbc.deployment.address import Address, parse_address
-from fedpbc.deployment.protocol.messages import ParcelError
-from fedpbc.deployment.user_app import Own, load_own
-from fedpbc.errors import InputError, Words
+from fedpbc.deployment.protocol.messages import MessageError
+from fedpbc.deployment.user_app import UserApp, load_user_app
+from fedpbc.errors import InputError, Verbatim
 from fedpbc.experiments.build import build_task
 from fedpbc.experiments.configuration import Config, read_toml
 from fedpbc.options import checked
@@ -78,7 +78,7 @@ class FleetSettings:
         config = Config.from_dict(rest)
         clients = config.general.clients
         if clients is None:
-            raise InputError("clients", Words("missing"), "how many devices the fleet has")
+            raise InputError("clients", Verbatim("missing"), "how many devices the fleet has")
         if fleet.wait_for > clients:
             raise InputError("fleet.wait_for", fleet.wait_for, f"at most the {clients} clients")
         if config.task.name != "classification":
@@ -118,7 +118,7 @@ class FleetSettings:
         if self.fleet.app is None:
             task = build_task(self.config)
             return task.init(), task.layout
-        module = load_own(Path(self.fleet.app)).module(self.config.general.seed)
+        module = load_user_app(Path(self.fleet.app)).module(self.config.general.seed)
         layout = layout_of(module)
         return layout.flatten(parameters_of(module)), layout
 
@@ -126,13 +126,13 @@ class FleetSettings:
         """The server's rule."""
         options = dict(self.config.algorithm)
         kind = find_algorithm(options.pop("name"))
-        return kind(Fleet(x0, self.clients, self.config.train.global_learning_rate), **options)
+        return kind(ServerInit(x0, self.clients, self.config.train.global_learning_rate), **options)
 
     def whole_task(self) -> Task:
         """The whole fleet's task in one place, to simulate the same."""
         if self.fleet.app is None:
             return build_task(self.config)
-        own = load_own(Path(self.fleet.app))
+        own = load_user_app(Path(self.fleet.app))
         seed = self.config.general.seed
         return own.whole_task(clients=self.clients, seed=seed, training=self.training)
 
@@ -148,7 +148,7 @@ def read_fleet(path: Path) -> FleetSettings:
 
 
 def task_of_client(
-    sent: str, client: int, *, own: Own | None = None, data_dir: str | None = None, device: str
+    sent: str, client: int, *, own: UserApp | None = None, data_dir: str | None = None, device: str
 ) -> Task:
     """A trainer's task, from what the server sent and what only the device knows.
 
@@ -162,9 +162,9 @@ def task_of_client(
         alpha = 0.1 if own else told["data"]["alpha"]
     except (ValueError, KeyError, TypeError) as error:
         right = "the server speaks of another model and data" if own is None else "unreadable"
-        raise ParcelError(f"its settings are {right}: start the trainer with --app") from error
+        raise MessageError(f"its settings are {right}: start the trainer with --app") from error
     if not all(isinstance(name, str) for name in named.values()):
-        raise ParcelError("its settings name no data and model")
+        raise MessageError("its settings name no data and model")
     given: dict[str, Any] = {"seed": seed, "clients": clients, "train": train, "device": device}
     if own is None:
         given["data"] = {"name": named["data"], "alpha": alpha}
@@ -173,7 +173,7 @@ def task_of_client(
             given["data"]["dir"] = data_dir
     config = Config.from_dict(given)
     if clients is None:
-        raise ParcelError("its settings do not say how many clients there are")
+        raise MessageError("its settings do not say how many clients there are")
     if not 0 <= client < clients:
         raise InputError("client", client, f"from 0 to {clients - 1}")
     if own is None:

@@ -12,17 +12,17 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fedpbc.errors import InputError, Words, one_line
+from fedpbc.errors import InputError, Verbatim, one_line
 from fedpbc.experiments.configuration import load_plugin
 from fedpbc.randomness import integer_seed
 from fedpbc.tasks import LocalTraining, Supervised
 from fedpbc.tasks.user_data import Samples, as_tensors
 
-__all__ = ["Own", "load_own"]
+__all__ = ["UserApp", "load_user_app"]
 
 
 @dataclass(frozen=True)
-class Own:
+class UserApp:
     """What a user's file says.
 
     Attributes:
@@ -31,7 +31,7 @@ class Own:
         loss: of a batch's outputs and labels; cross-entropy unless the file has a ``loss``.
 
     Example:
-        >>> own = Own(
+        >>> own = UserApp(
         ...     model=lambda: nn.Linear(3, 2),
         ...     data=lambda client: (torch.randn(20, 3), torch.arange(20) % 2),
         ... )
@@ -49,7 +49,7 @@ class Own:
             torch.default_generator.manual_seed(integer_seed(seed, "initial model"))
             module = _call("model()", self.model)
         if not isinstance(module, nn.Module):
-            raise InputError("model()", Words(f"a {type(module).__name__}"), "a torch.nn.Module")
+            raise InputError("model()", Verbatim(f"a {type(module).__name__}"), "a torch.nn.Module")
         return module
 
     def samples(self, client: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -57,7 +57,7 @@ class Own:
         name = f"data({client})"
         found = _call(name, self.data, client)
         if not isinstance(found, tuple | list) or len(found) != 2:
-            given = Words(f"a {type(found).__name__}")
+            given = Verbatim(f"a {type(found).__name__}")
             raise InputError(name, given, "a pair: inputs and labels")
         return as_tensors((found[0], found[1]), name)
 
@@ -100,7 +100,7 @@ class Own:
         )
 
 
-def load_own(path: Path) -> Own:
+def load_user_app(path: Path) -> UserApp:
     """Read a user's file."""
     found = load_plugin(str(path), "app")
     for name in ("model", "data"):
@@ -108,7 +108,7 @@ def load_own(path: Path) -> Own:
             right = f"a file with a function {name}({'client' if name == 'data' else ''})"
             raise InputError("app", str(path), right)
     loss = getattr(found, "loss", functional.cross_entropy)
-    return Own(found.model, found.data, loss)
+    return UserApp(found.model, found.data, loss)
 
 
 def _call(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -117,4 +117,6 @@ def _call(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
     except InputError:
         raise
     except Exception as error:
-        raise InputError(name, Words("failing"), f"without errors ({one_line(error)})") from error
+        raise InputError(
+            name, Verbatim("failing"), f"without errors ({one_line(error)})"
+        ) from error

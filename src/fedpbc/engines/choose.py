@@ -77,7 +77,7 @@ def choose_engine(
     try:
         pool = PoolEngine(task, workers=workers)
     except InputError as error:
-        return SerialEngine(task), f"serial: {error.right}"
+        return SerialEngine(task), f"serial: {error.expected}"
     return pool, f"pool: {pool.workers} processes, since {why_pool(task)}"
 
 

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from fedpbc.engines.engine import LOOKAHEAD_BYTES
 from fedpbc.engines.segment import Segment, Trained
-from fedpbc.engines.shared_memory import Order, Parcel, Slots, pack
+from fedpbc.engines.shared_memory import Order, SharedTask, Slots, pack
 from fedpbc.errors import DivergedError, FedpbcError, InputError, WorkerError, one_line
 from fedpbc.parallel import usable_cores
 from fedpbc.tasks.task import Task
@@ -89,7 +89,7 @@ class PoolEngine:
         if workers < 0:
             raise InputError("workers", workers, "at least 1, or 0 for one a core")
         self.workers = workers or usable_cores()
-        self._parcel: Parcel = pack(task)
+        self._parcel: SharedTask = pack(task)
         model = task.init()
         # No client has more than one segment under way.
         room = min(LOOKAHEAD_BYTES // max(model.nbytes, 1), task.clients)

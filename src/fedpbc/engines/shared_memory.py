@@ -25,7 +25,7 @@ from torch import Tensor
 
 from fedpbc.errors import InputError, one_line
 
-__all__ = ["Order", "Parcel", "Slots", "pack", "unpack"]
+__all__ = ["Order", "SharedTask", "Slots", "pack", "unpack"]
 
 LARGE = 2**16
 """Arrays of at least so many bytes are shared rather than copied to each process."""
@@ -54,7 +54,7 @@ def anonymous_file(size: int) -> int:
 
 
 @dataclass(frozen=True)
-class Parcel:
+class SharedTask:
     """An object packed for other processes: a file, and how much of it is the pickle.
 
     Example:
@@ -73,7 +73,7 @@ class Parcel:
         os.close(self.file)
 
 
-def pack(value: Any) -> Parcel:
+def pack(value: Any) -> SharedTask:
     """Pickle a value, its tensors and large arrays beside it."""
     packer = Packer()
     pickled = packer.pickled(value, "pool")
@@ -87,10 +87,10 @@ def pack(value: Any) -> Parcel:
             flat = np.frombuffer(room, np.uint8, array.nbytes, base + place)
             flat[:] = array.reshape(-1).view(np.uint8)
             del flat  # The mapping cannot be closed while somebody looks at it.
-    return Parcel(file, len(pickled), size)
+    return SharedTask(file, len(pickled), size)
 
 
-def unpack(parcel: Parcel) -> Any:
+def unpack(parcel: SharedTask) -> Any:
     """The value again; its tensors are those of the parcel, until somebody changes them."""
     room = mmap.mmap(parcel.file, parcel.size, access=mmap.ACCESS_COPY)
     return Unpacker(room, parcel.pickled).load()

@@ -16,7 +16,7 @@ import torch
 from fedpbc.engines.malloc import keep_freed_memory
 from fedpbc.engines.segment import Segment
 from fedpbc.engines.serial import train
-from fedpbc.engines.shared_memory import Order, Parcel, Slots, unpack
+from fedpbc.engines.shared_memory import Order, SharedTask, Slots, unpack
 from fedpbc.errors import DivergedError, one_line
 
 __all__ = ["main"]
@@ -32,7 +32,7 @@ def main() -> None:
     keep_freed_memory()
     with Connection(line) as connection:
         parcel, dimension, dtype, count, file = connection.recv()
-        task = unpack(Parcel(*parcel))
+        task = unpack(SharedTask(*parcel))
         slots = Slots(dimension, dtype, count, file)
         connection.send(None)
         while True:

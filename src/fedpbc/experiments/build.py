@@ -11,7 +11,7 @@ from fedpbc.data import load as load_data
 from fedpbc.errors import InputError
 from fedpbc.experiments.configuration import Config
 from fedpbc.simulation.build import draw_timetable, make_algorithm, make_simulation
-from fedpbc.simulation.last_reports import Reports
+from fedpbc.simulation.last_reports import LastReports
 from fedpbc.simulation.loop import Simulation
 from fedpbc.storage.arrays import read_array
 from fedpbc.tasks import LocalTraining, Quadratic, Supervised, Task
@@ -23,7 +23,7 @@ __all__ = ["build_simulation", "build_task", "data_fingerprint"]
 DEFAULT_CLIENTS = 100
 
 
-def build_simulation(config: Config, reports: Reports | None = None) -> tuple[Simulation, str]:
+def build_simulation(config: Config, reports: LastReports | None = None) -> tuple[Simulation, str]:
     """A simulation at its beginning, and one line on its engine.
 
     ``reports`` is where clients' last reports are kept; None: in memory.

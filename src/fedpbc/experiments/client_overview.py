@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from fedpbc.simulation.loop import Simulation
 from fedpbc.storage.tensors import save_tensors
 
-__all__ = ["FleetShown", "load_fleet", "save_fleet"]
+__all__ = ["ClientOverview", "load_client_overview", "save_client_overview"]
 
 CLIENTS = 10_000
 """Whose probability and number of samples are kept."""
@@ -28,7 +28,7 @@ SHOWN_CLIENTS, SHOWN_ROUNDS, SHOWN_CLASSES = 200, 400, 200
 
 
 @dataclass(frozen=True, eq=False)
-class FleetShown:
+class ClientOverview:
     """What is known of a run's fleet; None where it is not known.
 
     Attributes:
@@ -48,7 +48,7 @@ class FleetShown:
     task: str = ""
 
 
-def save_fleet(path: Path, simulation: Simulation, task: str = "") -> None:
+def save_client_overview(path: Path, simulation: Simulation, task: str = "") -> None:
     """Write a simulation's fleet.
 
     Example:
@@ -57,8 +57,8 @@ def save_fleet(path: Path, simulation: Simulation, task: str = "") -> None:
         >>> from fedpbc.experiments.build import build_simulation
         >>> config = Config.from_dict({"data": "digits", "clients": 10, "rounds": 3})
         >>> place = Path(tempfile.mkdtemp()) / "fleet.safetensors"
-        >>> save_fleet(place, build_simulation(config)[0])
-        >>> load_fleet(place).up.shape
+        >>> save_client_overview(place, build_simulation(config)[0])
+        >>> load_client_overview(place).up.shape
         (3, 10)
     """
     uplink, own = simulation.uplink, simulation.task
@@ -79,12 +79,12 @@ def save_fleet(path: Path, simulation: Simulation, task: str = "") -> None:
     save_tensors(path, tensors, {"task": task})
 
 
-def load_fleet(path: Path) -> FleetShown:
-    """What :func:`save_fleet` wrote; nothing of it where there is no file, or a damaged one."""
+def load_client_overview(path: Path) -> ClientOverview:
+    """What :func:`save_client_overview` wrote; empty if the file is missing or damaged."""
     try:
         with safe_open(path, framework="np") as file:
-            known = set(FleetShown.__dataclass_fields__) - {"task"}
+            known = set(ClientOverview.__dataclass_fields__) - {"task"}
             arrays: dict[str, Any] = {k: file.get_tensor(k) for k in file.keys() if k in known}  # noqa: SIM118
-            return FleetShown(**arrays, task=(file.metadata() or {}).get("task", ""))
+            return ClientOverview(**arrays, task=(file.metadata() or {}).get("task", ""))
     except (SafetensorError, OSError, ValueError):
-        return FleetShown()
+        return ClientOverview()

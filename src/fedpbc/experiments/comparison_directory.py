@@ -19,25 +19,30 @@ from typing import Any
 import tomli_w
 
 from fedpbc.algorithms import PAPER_ALGORITHMS, find_algorithm
-from fedpbc.errors import FedpbcError, InputError, Words
+from fedpbc.errors import FedpbcError, InputError, Verbatim
 from fedpbc.experiments.build import build_simulation
 from fedpbc.experiments.comparison import Cell, Comparison
 from fedpbc.experiments.configuration import Config, read_toml
 from fedpbc.experiments.run import self_contained, write_inputs
-from fedpbc.experiments.run_directory import RunFolder, is_report, locked_folder, make_folder
+from fedpbc.experiments.run_directory import (
+    RunDirectory,
+    is_report,
+    locked_directory,
+    make_directory,
+)
 from fedpbc.experiments.sweep import GridCell, GridProgress, run_grid
 from fedpbc.experiments.tracking import check_trackers
 from fedpbc.storage.atomic import write_atomically
 
-__all__ = ["CompareFolder", "ComparePlan", "plan_comparison"]
+__all__ = ["ComparisonDirectory", "ComparisonPlan", "plan_comparison"]
 
 
 @dataclass(frozen=True)
-class ComparePlan:
+class ComparisonPlan:
     """What is compared: the options that all runs share, the algorithms with theirs, the seeds.
 
     Example:
-        >>> plan = ComparePlan({"rounds": 10}, {"fedau": {"cutoff": 5}}, [0, 1])
+        >>> plan = ComparisonPlan({"rounds": 10}, {"fedau": {"cutoff": 5}}, [0, 1])
         >>> plan.config("fedau", 1)
         {'rounds': 10, 'algorithm': {'name': 'fedau', 'cutoff': 5}, 'seed': 1}
     """
@@ -68,7 +73,7 @@ class ComparePlan:
         return tomli_w.dumps(plan), inputs
 
 
-def plan_comparison(given: Mapping[str, Any]) -> ComparePlan:
+def plan_comparison(given: Mapping[str, Any]) -> ComparisonPlan:
     """Check what is to be compared; raises InputError before anything is written.
 
     Example:
@@ -96,7 +101,7 @@ def plan_comparison(given: Mapping[str, Any]) -> ComparePlan:
     for key in ("algorithm", "seed"):
         if key in shared:
             raise InputError(key, shared[key], f"left out: a comparison has '{key}s'")
-    plan = ComparePlan(shared, algorithms, seeds)
+    plan = ComparisonPlan(shared, algorithms, seeds)
     for name in algorithms:
         Config.from_dict(plan.config(name, seeds[0]))
     # Data, links and model are the same for all: one of them is built to find what is wrong there.
@@ -106,11 +111,11 @@ def plan_comparison(given: Mapping[str, Any]) -> ComparePlan:
     return plan
 
 
-class CompareFolder:
+class ComparisonDirectory:
     """A comparison on disk.
 
     Example:
-        >>> CompareFolder("nowhere").holds_comparison
+        >>> ComparisonDirectory("nowhere").holds_comparison
         False
     """
 
@@ -127,12 +132,12 @@ class CompareFolder:
         """Whether a comparison was begun here: a plan of ours, not just any file of that name."""
         return bool(self.planned_runs())
 
-    def planned_runs(self) -> list[RunFolder]:
+    def planned_runs(self) -> list[RunDirectory]:
         """The run folders that the plan in this folder speaks of."""
         try:
             plan = tomllib.loads(self.plan_path.read_text(encoding="utf-8"))
             return [
-                RunFolder(self.path / name / f"seed-{seed}")
+                RunDirectory(self.path / name / f"seed-{seed}")
                 for name in plan["algorithms"]
                 for seed in plan["seeds"]
             ]
@@ -140,7 +145,7 @@ class CompareFolder:
             return []
 
     @contextmanager
-    def opened(self, plan: ComparePlan, *, overwrite: bool = False) -> Iterator[None]:
+    def opened(self, plan: ComparisonPlan, *, overwrite: bool = False) -> Iterator[None]:
         """Make the folder for a comparison, or go on with the same one, and keep others out."""
         if self.path.exists() and not self.path.is_dir():
             raise InputError("out", str(self.path), "a folder; this is a file")
@@ -148,14 +153,14 @@ class CompareFolder:
             strangers = {place.name for place in self.path.iterdir()} - {".lock", "inputs"}
             if strangers:
                 right = "a new or empty folder"
-                raise InputError("out", Words(f"{self.path}, which holds other files"), right)
+                raise InputError("out", Verbatim(f"{self.path}, which holds other files"), right)
         # The inputs may lie in the very folder that is to be overwritten: they are read before.
         text, inputs = plan.self_contained()
         if self.holds_comparison and not overwrite and not self._is_same(text, inputs):
             right = "a new folder, or with --overwrite"
-            raise InputError("out", Words(f"{self.path}, which holds another comparison"), right)
-        make_folder(self.path)
-        with locked_folder(self.path):
+            raise InputError("out", Verbatim(f"{self.path}, which holds another comparison"), right)
+        make_directory(self.path)
+        with locked_directory(self.path):
             if overwrite and self.holds_comparison:
                 self._clear()
             write_inputs(self.path, inputs)
@@ -188,12 +193,12 @@ class CompareFolder:
         for place in (self.json_path, self.table_path, self.plot_path, self.plan_path):
             place.unlink(missing_ok=True)
 
-    def load_plan(self, track: Sequence[str] | None = None) -> ComparePlan:
+    def load_plan(self, track: Sequence[str] | None = None) -> ComparisonPlan:
         """What was begun here; with other trackers if there are any."""
         given = read_toml(self.plan_path)
         return plan_comparison(given if track is None else {**given, "track": list(track)})
 
-    def cells(self, plan: ComparePlan) -> list[tuple[str, int, GridCell]]:
+    def cells(self, plan: ComparisonPlan) -> list[tuple[str, int, GridCell]]:
         """All runs, the long ones first: then the cores are busy to the end."""
         found = [
             (name, seed, self._cell(plan, name, seed))
@@ -202,18 +207,18 @@ class CompareFolder:
         ]
         return sorted(found, key=lambda c: not find_algorithm(c[0]).everyone_trains)
 
-    def _cell(self, plan: ComparePlan, name: str, seed: int) -> GridCell:
+    def _cell(self, plan: ComparisonPlan, name: str, seed: int) -> GridCell:
         return GridCell(self.path / name / f"seed-{seed}", plan.config(name, seed), self.path)
 
     def run(
-        self, plan: ComparePlan, jobs: int, on_progress: Callable[[GridProgress], None]
+        self, plan: ComparisonPlan, jobs: int, on_progress: Callable[[GridProgress], None]
     ) -> Comparison:
         """Run what is not finished yet; the folder must be opened."""
         cells = self.cells(plan)
         failures = run_grid([cell for *_, cell in cells], jobs, on_progress)
         found = {}
         for (name, seed, cell), failure in zip(cells, failures, strict=True):
-            folder = RunFolder(cell.path)
+            folder = RunDirectory(cell.path)
             if failure is not None:
                 found[name, seed] = Cell(name, seed, failure=failure)
                 continue

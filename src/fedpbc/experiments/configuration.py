@@ -19,7 +19,7 @@ import tomli_w
 from annotated_types import Ge, Gt
 
 from fedpbc.algorithms import find_algorithm
-from fedpbc.errors import InputError, Words
+from fedpbc.errors import InputError, Verbatim
 from fedpbc.experiments.tracking import checked_names
 from fedpbc.links import find_scheme
 from fedpbc.options import checked, nearest
@@ -157,7 +157,9 @@ class Config:
             downlink=downlink,
         )
         if config.task.name == "quadratic" and config.task.targets is None:
-            raise InputError("task.targets", Words("missing"), "a .npy file, clients × dimensions")
+            raise InputError(
+                "task.targets", Verbatim("missing"), "a .npy file, clients × dimensions"
+            )
         if config.task.name != "quadratic" and config.task.targets is not None:
             raise InputError("task.targets", config.task.targets, "left out: it is for 'quadratic'")
         return config
@@ -193,7 +195,7 @@ def split_sections(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, 
     known = [*General.__dataclass_fields__, *SECTIONS]
     for key in top:
         if key not in known:
-            raise InputError(key, Words("unknown"), nearest(key, known))
+            raise InputError(key, Verbatim("unknown"), nearest(key, known))
     sections: dict[str, dict[str, Any]] = {}
     for name in SECTIONS:
         section = given.get(name, {})

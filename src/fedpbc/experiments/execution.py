@@ -11,9 +11,9 @@ from importlib.metadata import version
 from typing import Any
 
 from fedpbc.errors import DivergedError, FedpbcError, WorkerError
-from fedpbc.experiments.client_overview import save_fleet
+from fedpbc.experiments.client_overview import save_client_overview
 from fedpbc.experiments.peak_memory import begin_peak, peak_memory
-from fedpbc.experiments.run_directory import RunFolder, rounds_of
+from fedpbc.experiments.run_directory import RunDirectory, rounds_of
 from fedpbc.experiments.tracking import State, TrackedRun, Tracking, TrackingPlan
 from fedpbc.simulation.loop import Metrics, Simulation
 from fedpbc.simulation.views import cost_of
@@ -51,7 +51,7 @@ class Watcher:
 
 def execute(
     simulation: Simulation,
-    folder: RunFolder,
+    folder: RunDirectory,
     *,
     engine: str,
     about: Mapping[str, Any],
@@ -98,7 +98,7 @@ def execute(
 
 @contextmanager
 def tracked(
-    plan: TrackingPlan, folder: RunFolder, about: Mapping[str, Any], watcher: Watcher
+    plan: TrackingPlan, folder: RunDirectory, about: Mapping[str, Any], watcher: Watcher
 ) -> Iterator[Tracking]:
     """Trackers that know what was evaluated already, and are told how the run ended."""
     tracking = Tracking(plan.names, watcher.on_note)
@@ -126,7 +126,7 @@ def tracked(
 
 
 def take_up(
-    simulation: Simulation, folder: RunFolder, about: Mapping[str, Any], watcher: Watcher
+    simulation: Simulation, folder: RunDirectory, about: Mapping[str, Any], watcher: Watcher
 ) -> bool:
     """Move a simulation on to the newest checkpoint that is whole; tells whether there was one."""
 
@@ -143,7 +143,7 @@ def take_up(
     return state is not None
 
 
-def reports_of_checkpoints(folder: RunFolder) -> Iterator[Mapping[Any, Any]]:
+def reports_of_checkpoints(folder: RunDirectory) -> Iterator[Mapping[Any, Any]]:
     """What the checkpoints that are there say of the clients' last reports."""
     for state in folder.peek_checkpoints():
         try:
@@ -155,7 +155,7 @@ def reports_of_checkpoints(folder: RunFolder) -> Iterator[Mapping[Any, Any]]:
 
 def run_rounds(
     simulation: Simulation,
-    folder: RunFolder,
+    folder: RunDirectory,
     about: Mapping[str, Any],
     begun: bool,
     checkpoint_every: int,
@@ -178,7 +178,7 @@ def run_rounds(
         # minute's work, whether the algorithm's state can be saved at all.
         checkpoint()
     if not folder.fleet_path.is_file():
-        save_fleet(folder.fleet_path, simulation, task)
+        save_client_overview(folder.fleet_path, simulation, task)
     last, wait = time.monotonic(), CHECKPOINT_SECONDS
     done = simulation.progress.round
     try:
@@ -213,7 +213,7 @@ def run_rounds(
 
 
 def summarise(
-    simulation: Simulation, folder: RunFolder, engine: str, about: Mapping[str, Any]
+    simulation: Simulation, folder: RunDirectory, engine: str, about: Mapping[str, Any]
 ) -> dict[str, Any]:
     """How a run ended."""
     last = folder.metrics()[-1]

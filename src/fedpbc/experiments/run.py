@@ -13,11 +13,11 @@ from typing import Any
 
 import tomli_w
 
-from fedpbc.errors import FedpbcError, InputError, Words
+from fedpbc.errors import FedpbcError, InputError, Verbatim
 from fedpbc.experiments.build import build_simulation, data_fingerprint
 from fedpbc.experiments.configuration import FILES, Config, read_toml
 from fedpbc.experiments.execution import OnRound, Watcher, execute, tracked
-from fedpbc.experiments.run_directory import RunFolder
+from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.tracking import TrackingPlan, check_trackers, checked_names
 from fedpbc.simulation.last_reports import choose_reports
 from fedpbc.simulation.loop import Metrics, Simulation
@@ -47,7 +47,7 @@ def start_run(
         >>> start_run(config, Path(tempfile.mkdtemp()) / "run")["rounds"]
         2
     """
-    folder = RunFolder(path)
+    folder = RunDirectory(path)
     # Everything that can be wrong is found before anything is written.
     if group is None:
         check_trackers(config.general.track or ())
@@ -84,7 +84,7 @@ def resume_run(
         >>> start_run(config, folder) == resume_run(folder)
         True
     """
-    folder = RunFolder(path)
+    folder = RunDirectory(path)
     if not folder.holds_run:
         raise InputError("folder", str(path), "one that holds a run (there is no config.toml)")
     given = read_toml(folder.config_path)
@@ -112,7 +112,7 @@ def resume_run(
         return _execute(config, simulation, engine, folder, watcher, group)
 
 
-def _keep_track(folder: RunFolder, names: Sequence[str]) -> None:
+def _keep_track(folder: RunDirectory, names: Sequence[str]) -> None:
     """Write down which trackers a run has from now on."""
     given = tomllib.loads(folder.config_path.read_text(encoding="utf-8"))
     if given.get("track", []) != names:
@@ -122,7 +122,7 @@ def _keep_track(folder: RunFolder, names: Sequence[str]) -> None:
         )
 
 
-def _told(folder: RunFolder, plan: TrackingPlan, watcher: Watcher | None) -> dict[str, Any]:
+def _told(folder: RunDirectory, plan: TrackingPlan, watcher: Watcher | None) -> dict[str, Any]:
     """A finished run's summary; trackers that do not have it whole are told of it first."""
     summary, (_, kept) = folder.summary(), folder.load_tracking()
     late = [name for name in plan.names if kept.get(name, {}).get("state") != "finished"]
@@ -145,7 +145,7 @@ def _execute(
     config: Config,
     simulation: Simulation,
     engine: str,
-    folder: RunFolder,
+    folder: RunDirectory,
     watcher: Watcher | None,
     group: Path | None,
 ) -> dict[str, Any]:
@@ -179,10 +179,10 @@ def run_in_folder(
     group: Path | None = None,
 ) -> list[Metrics]:
     """Run a simulation that was made in Python; one that was interrupted there goes on."""
-    folder, text = RunFolder(path), tomli_w.dumps(dict(described))
+    folder, text = RunDirectory(path), tomli_w.dumps(dict(described))
     if folder.finished:
         right = "a new folder; load_view() reads the models of a finished run"
-        raise InputError("out", Words(f"{path}, which holds a finished run"), right)
+        raise InputError("out", Verbatim(f"{path}, which holds a finished run"), right)
     task = task_fingerprint(simulation.task)
     about = {
         "algorithm": simulation.algorithm.name,
@@ -246,7 +246,9 @@ def self_contained(config: Config) -> tuple[str, dict[str, bytes]]:
         try:
             inputs[name] = file.read_bytes()
         except OSError as error:
-            raise InputError(str(file), Words("unreadable"), f"a file ({error.strerror})") from None
+            raise InputError(
+                str(file), Verbatim("unreadable"), f"a file ({error.strerror})"
+            ) from None
         return f"inputs/{name}"
 
     for (section, option), file in config.files().items():

@@ -28,7 +28,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from fedpbc.errors import FedpbcError, InputError, Words
+from fedpbc.errors import FedpbcError, InputError, Verbatim
 from fedpbc.experiments.tracking.tensorboard import clear_events
 from fedpbc.simulation.last_reports import FILE as REPORTS_FILE
 from fedpbc.simulation.last_reports import DamagedReportsError
@@ -47,7 +47,14 @@ try:
 except ImportError:  # Windows has no such locks.
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["RunFolder", "is_report", "load_view", "locked_folder", "make_folder", "rounds_of"]
+__all__ = [
+    "RunDirectory",
+    "is_report",
+    "load_view",
+    "locked_directory",
+    "make_directory",
+    "rounds_of",
+]
 
 KEPT_CHECKPOINTS = 2
 TEMPORARY = (
@@ -65,12 +72,12 @@ TEMPORARY = (
 """How files begin that are being written; the last is what safetensors calls its own."""
 
 
-class RunFolder:
+class RunDirectory:
     """One run on disk.
 
     Example:
         >>> import tempfile
-        >>> folder = RunFolder(Path(tempfile.mkdtemp()) / "run")
+        >>> folder = RunDirectory(Path(tempfile.mkdtemp()) / "run")
         >>> folder.holds_run
         False
     """
@@ -143,14 +150,14 @@ class RunFolder:
             raise InputError("out", str(self.path), "a folder; this is a file")
         if self.holds_run and not overwrite:
             right = "a new folder; 'fedpbc resume' continues a run, --overwrite starts it anew"
-            raise InputError("out", Words(f"{self.path}, which holds a run already"), right)
+            raise InputError("out", Verbatim(f"{self.path}, which holds a run already"), right)
         if self.path.is_dir() and any(self.path.iterdir()):
             if not self.holds_run and not self._is_leftover():
                 right = "a new or empty folder"
-                raise InputError("out", Words(f"{self.path}, which holds other files"), right)
+                raise InputError("out", Verbatim(f"{self.path}, which holds other files"), right)
             with self.locked():
                 self.clear()
-        make_folder(self.path)
+        make_directory(self.path)
 
     def _is_leftover(self) -> bool:
         """Whether all that is here was left by a run that was stopped while it began or ended."""
@@ -183,7 +190,7 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other processes from working on the same run; a killed process lets go by itself."""
-        with locked_folder(self.path):
+        with locked_directory(self.path):
             yield
 
     # ---- metrics
@@ -209,7 +216,7 @@ class RunFolder:
                 if number == len(lines) and lines[-1] == line:
                     break
                 where = f"{self.metrics_path} line {number}"
-                raise InputError(where, Words("damaged"), "one JSON object") from None
+                raise InputError(where, Verbatim("damaged"), "one JSON object") from None
         return found
 
     def cut_metrics(self, rounds: int) -> None:
@@ -335,7 +342,7 @@ class RunFolder:
             found["views"], found["rounds"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(
-                str(self.summary_path), Words(f"unreadable ({error})"), "JSON"
+                str(self.summary_path), Verbatim(f"unreadable ({error})"), "JSON"
             ) from None
         return found
 
@@ -359,7 +366,7 @@ def rounds_of(checkpoint: Path) -> int:
 
 
 @contextmanager
-def locked_folder(path: Path) -> Iterator[None]:
+def locked_directory(path: Path) -> Iterator[None]:
     """Hold a folder's lock."""
     with (path / ".lock").open("w") as file:
         if fcntl is not None:
@@ -370,7 +377,7 @@ def locked_folder(path: Path) -> Iterator[None]:
         yield
 
 
-def make_folder(path: Path) -> None:
+def make_directory(path: Path) -> None:
     """Make a folder for results, whatever is above it."""
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -386,12 +393,12 @@ def load_view(folder: Path | str, view: str) -> dict[str, Tensor]:
 
     Example:
         >>> import tempfile, torch
-        >>> folder = RunFolder(tempfile.mkdtemp())
+        >>> folder = RunDirectory(tempfile.mkdtemp())
         >>> folder.save_final({"server": torch.ones(6)}, Layout(("weight",), ((2, 3),)))
         >>> load_view(folder.path, "server")["weight"].shape
         torch.Size([2, 3])
     """
-    path = RunFolder(folder).final_path
+    path = RunDirectory(folder).final_path
     try:
         with safe_open(path, framework="pt") as file:
             names = list(file.keys())
@@ -402,7 +409,7 @@ def load_view(folder: Path | str, view: str) -> dict[str, Tensor]:
     except (SafetensorError, OSError, KeyError, ValueError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(str(path), Words(f"unreadable ({error})"), "a finished run's") from None
+        raise InputError(str(path), Verbatim(f"unreadable ({error})"), "a finished run's") from None
     layout = Layout(
         tuple(p["name"] for p in parameters), tuple(tuple(p["shape"]) for p in parameters)
     )

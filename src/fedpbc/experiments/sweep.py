@@ -28,13 +28,13 @@ from fedpbc.errors import DivergedError, FedpbcError, one_line
 from fedpbc.experiments.configuration import Config
 from fedpbc.experiments.execution import StoppedError
 from fedpbc.experiments.run import Watcher, resume_run, start_run
-from fedpbc.experiments.run_directory import RunFolder
+from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.tracking import check_trackers, checked_names
 from fedpbc.parallel import leave_cores_to_others
 from fedpbc.simulation.loop import Metrics
 from fedpbc.simulation.views import paper_view
 
-__all__ = ["Diverged", "GridCell", "GridProgress", "long_ones_alone", "run_grid"]
+__all__ = ["DivergedReason", "GridCell", "GridProgress", "long_ones_alone", "run_grid"]
 
 REPORT_SECONDS = 0.2
 
@@ -62,7 +62,7 @@ class GridProgress:
     note: str = ""
 
 
-class Diverged(str):
+class DivergedReason(str):
     """What went wrong with a run that diverged: a grid search expects some that do."""
 
     __slots__ = ()
@@ -233,7 +233,7 @@ def _run_cell(k: int, cell: GridCell, tell: Callable[[GridProgress], None]) -> s
     def on_note(line: str) -> None:
         tell(GridProgress(k, reached, accuracy, note=line))
 
-    folder, watcher = RunFolder(cell.path), Watcher(on_start, on_round, on_note)
+    folder, watcher = RunDirectory(cell.path), Watcher(on_start, on_round, on_note)
     group = cell.group or cell.path.parent
     try:
         if folder.holds_run:
@@ -245,7 +245,7 @@ def _run_cell(k: int, cell: GridCell, tell: Callable[[GridProgress], None]) -> s
     except StoppedError:
         return "stopped"
     except DivergedError as error:
-        return Diverged(error)
+        return DivergedReason(error)
     except FedpbcError as error:
         return str(error)
     except Exception as error:

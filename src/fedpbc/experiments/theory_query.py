@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpbc.errors import InputError, Words
+from fedpbc.errors import InputError, Verbatim
 from fedpbc.experiments.overrides import gathered, put, separated
 from fedpbc.links import Timetable, from_table
 from fedpbc.storage.arrays import read_array
@@ -19,12 +19,12 @@ from fedpbc.theory.arguments import array_of, probabilities
 from fedpbc.theory.empirical import measure
 from fedpbc.theory.independent_links import expect
 from fedpbc.theory.mixing import EXACT_CLIENTS
-from fedpbc.theory.summary import Constants, Outlook
+from fedpbc.theory.summary import Constants, TheorySummary
 
 if TYPE_CHECKING:
     from fedpbc.experiments.configuration import Config
 
-__all__ = ["Asked", "look_at"]
+__all__ = ["TheoryQuery", "analyze"]
 
 Floats = NDArray[np.float64]
 
@@ -33,11 +33,11 @@ STEP_SIZE, LOCAL_STEPS, ROUNDS, CLIENTS = 0.05, 5, 500, 100
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class TheoryQuery:
     """What was given on the command line; what is None was not.
 
     Example:
-        >>> look_at(Asked(p="0.5,0.25", constants={"rounds": 10})).clients
+        >>> analyze(TheoryQuery(p="0.5,0.25", constants={"rounds": 10})).clients
         2
     """
 
@@ -54,7 +54,7 @@ class Asked:
     """Theorem 1's."""
 
 
-def look_at(asked: Asked) -> Outlook:
+def analyze(asked: TheoryQuery) -> TheorySummary:
     """Everything that the theory says of the links that were asked about."""
     targets = None
     if asked.targets is not None:
@@ -63,12 +63,12 @@ def look_at(asked: Asked) -> Outlook:
     p = None if asked.p is None else given_probabilities(asked.p)
     of_a_run = asked.source is not None or bool(asked.settings) or any(asked.run.values())
     if asked.table is not None:
-        return look_at_table(asked, targets, p, of_a_run or asked.seed is not None)
+        return analyze_table(asked, targets, p, of_a_run or asked.seed is not None)
     if p is not None and not of_a_run:
         if asked.seed is not None:
             raise InputError("--seed", asked.seed, "left out: --p alone draws nothing")
-        return look_at_probabilities(asked, targets, p)
-    return look_at_run(asked, targets, p)
+        return analyze_probabilities(asked, targets, p)
+    return analyze_run(asked, targets, p)
 
 
 def given_probabilities(text: str) -> Floats | str:
@@ -99,29 +99,33 @@ def count(option: str, given: int | None, otherwise: int) -> int:
     return otherwise if given is None else given
 
 
-def look_at_probabilities(asked: Asked, targets: Floats | None, p: Floats | str) -> Outlook:
+def analyze_probabilities(
+    asked: TheoryQuery, targets: Floats | None, p: Floats | str
+) -> TheorySummary:
     """Independent links, up with the same probability in every round."""
     own = spread(
         p, asked.clients, len(targets) if targets is not None and targets.ndim else CLIENTS
     )
     constants = constants_of(asked, targets)
     expected = expect(repeat(own, constants.rounds))
-    return Outlook("independent, with p as given", len(own), expected, None, constants, targets)
+    return TheorySummary(
+        "independent, with p as given", len(own), expected, None, constants, targets
+    )
 
 
-def look_at_table(
-    asked: Asked, targets: Floats | None, p: Floats | str | None, of_a_run: bool
-) -> Outlook:
+def analyze_table(
+    asked: TheoryQuery, targets: Floats | None, p: Floats | str | None, of_a_run: bool
+) -> TheorySummary:
     """A timetable from a file."""
     if p is not None or of_a_run:
         right = "alone: without --p, a configuration, or options of a run"
         raise InputError("--table", str(asked.table), right)
     rows = read_array(str(asked.table), "--table")
     if rows.ndim != 2 or 0 in rows.shape:
-        given = Words(f"an array of shape {rows.shape}")
+        given = Verbatim(f"an array of shape {rows.shape}")
         raise InputError("--table", given, "of rounds x clients, at least one of each")
     if not np.isin(rows, (0, 1)).all():
-        raise InputError("--table", Words("an array with other values"), "of 0 and 1")
+        raise InputError("--table", Verbatim("an array with other values"), "of 0 and 1")
     if asked.clients not in (None, rows.shape[1]):
         right = f"left out, or {rows.shape[1]}: so many columns the table has"
         raise InputError("--clients", asked.clients, right)
@@ -132,7 +136,9 @@ def look_at_table(
     return of_timetable(f"the table {asked.table}", from_table(rows[:rounds]), constants, targets)
 
 
-def look_at_run(asked: Asked, targets: Floats | None, p: Floats | str | None) -> Outlook:
+def analyze_run(
+    asked: TheoryQuery, targets: Floats | None, p: Floats | str | None
+) -> TheorySummary:
     """The links that a configuration draws."""
     from fedpbc.experiments.build import build_task
     from fedpbc.experiments.configuration import Config
@@ -174,16 +180,16 @@ def configuration(source: Path | None) -> Path | None:
     if source is None or not source.is_dir():
         return source
     from fedpbc.experiments.configuration import read_toml
-    from fedpbc.experiments.run_directory import RunFolder
+    from fedpbc.experiments.run_directory import RunDirectory
 
-    folder = RunFolder(source)
+    folder = RunDirectory(source)
     if not folder.holds_run:
         right = "a configuration, or a run's folder (there is no config.toml)"
         raise InputError("configuration", str(source), right)
     task = read_toml(folder.config_path).get("task")
     if isinstance(task, dict) and task.get("name") == "python":
         right = "one that the command line began; for others give --p or --table"
-        raise InputError("configuration", Words(f"{source}, a run begun in Python"), right)
+        raise InputError("configuration", Verbatim(f"{source}, a run begun in Python"), right)
     return folder.config_path
 
 
@@ -205,17 +211,17 @@ def of_timetable(
     constants: Constants,
     targets: Floats | None,
     notes: tuple[str, ...] = (),
-) -> Outlook:
+) -> TheorySummary:
     """What is expected, where links are independent, and what was drawn."""
     independent = timetable.independent
     expected = expect(timetable.probabilities()) if independent else None
     few = timetable.clients <= EXACT_CLIENTS
     measured = measure(map(timetable.up, range(timetable.rounds)), mixing=few)
-    return Outlook(name, timetable.clients, expected, measured, constants, targets, notes)
+    return TheorySummary(name, timetable.clients, expected, measured, constants, targets, notes)
 
 
 def constants_of(
-    asked: Asked, targets: Floats | None, known: Mapping[str, Any] | None = None
+    asked: TheoryQuery, targets: Floats | None, known: Mapping[str, Any] | None = None
 ) -> Constants:
     """Theorem 1's constants: given, of quadratics, of the run, or assumed."""
     own: dict[str, Any] = {

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedpbc.errors import InputError, Words
+from fedpbc.errors import InputError, Verbatim
 from fedpbc.randomness import generator
 
 __all__ = ["class_rates", "from_data", "varying"]
@@ -46,11 +46,11 @@ def from_data(
     shares = np.ascontiguousarray(class_shares, dtype=np.float64)
     if shares.ndim != 2 or 0 in shares.shape:
         right = "a table of clients x classes"
-        raise InputError("class_shares", Words(f"an array of shape {shares.shape}"), right)
+        raise InputError("class_shares", Verbatim(f"an array of shape {shares.shape}"), right)
     # Written so that a NaN is wrong too.
     if not (shares.min() >= 0 and np.abs(shares.sum(axis=1) - 1).max() <= 1e-5):
         right = "from 0 up and add up to 1 for each client"
-        raise InputError("class_shares", Words("not shares"), right)
+        raise InputError("class_shares", Verbatim("not shares"), right)
     if not 0 <= delta <= 1:
         raise InputError("links.delta", delta, "a number from 0 to 1")
     rates = class_rates(seed, shares.shape[1], sigma)

@@ -11,7 +11,7 @@ from typing import TypeAlias, TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpbc.errors import InputError, Words
+from fedpbc.errors import InputError, Verbatim
 from fedpbc.options import Option, nearest, options_of
 from fedpbc.randomness import generator, uniform
 
@@ -55,7 +55,7 @@ class Setting:
             return
         p = np.asarray(self.base_probabilities, dtype=np.float64).view()
         if p.shape != (self.clients,):
-            given = Words(f"an array of shape {p.shape}")
+            given = Verbatim(f"an array of shape {p.shape}")
             right = f"one number for each of the {self.clients} clients"
             raise InputError(f"{self.option}.p", given, right)
         wrong = ~((p >= 0) & (p <= 1))
@@ -72,7 +72,7 @@ class Setting:
         """The base probability of each client."""
         if self.base_probabilities is None:
             right = "given: this task has no classes to draw probabilities from"
-            raise InputError(f"{self.option}.p", Words("missing"), right)
+            raise InputError(f"{self.option}.p", Verbatim("missing"), right)
         object.__setattr__(self, "asked", True)
         return self.base_probabilities
 
@@ -165,7 +165,7 @@ def _register(function: _Function, independent: bool) -> _Function:
     signature = inspect.signature(function)
     kinds = [parameter.kind.name for parameter in signature.parameters.values()]
     if not kinds or kinds[0] == "KEYWORD_ONLY" or set(kinds[1:]) - {"KEYWORD_ONLY"}:
-        given = Words(f"{name}{signature}")
+        given = Verbatim(f"{name}{signature}")
         raise InputError("link scheme", given, f"{name}(setting, *, option=default, ...)")
     summary = (inspect.getdoc(function) or "").partition("\n")[0]
     SCHEMES[name] = LinkScheme(name, function, summary, options_of(function), independent)

@@ -11,7 +11,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedpbc.errors import InputError, Words
+from fedpbc.errors import InputError, Verbatim
 from fedpbc.links.scheme import LinkScheme, Row, Rows, Setting, find_scheme
 from fedpbc.options import checked
 
@@ -84,14 +84,14 @@ class Timetable:
                 _check(f"{name}: p of round {t}", p, setting.clients, np.float64)
                 # Written so that a NaN is wrong too.
                 if not (p.min() >= 0 and p.max() <= 1):
-                    raise InputError(f"{name}: p of round {t}", Words("out of range"), "0 to 1")
+                    raise InputError(f"{name}: p of round {t}", Verbatim("out of range"), "0 to 1")
             packed[t] = np.packbits(row)
             told.add(p is not None)
             drawn = t + 1
         if drawn < setting.rounds:
-            raise InputError(name, Words(f"{drawn} rows"), f"{setting.rounds}, one a round")
+            raise InputError(name, Verbatim(f"{drawn} rows"), f"{setting.rounds}, one a round")
         if len(told) > 1:
-            given = Words("rows with and without probabilities")
+            given = Verbatim("rows with and without probabilities")
             raise InputError(name, given, "either the one or the other")
         base = setting.base_probabilities if setting.asked else None
         if True not in told:
@@ -211,10 +211,10 @@ def from_table(table: ArrayLike) -> Timetable:
     """
     rows = np.asarray(table)
     if rows.ndim != 2 or 0 in rows.shape:
-        given = Words(f"an array of shape {rows.shape}")
+        given = Verbatim(f"an array of shape {rows.shape}")
         raise InputError("the table", given, "of rounds x clients, at least one of each")
     if not np.isin(rows, (0, 1)).all():
-        raise InputError("the table", Words("an array with other values"), "of 0 and 1")
+        raise InputError("the table", Verbatim("an array with other values"), "of 0 and 1")
     return Timetable(np.packbits(rows.astype(np.bool_), axis=1), rows.shape[1])
 
 
@@ -225,4 +225,4 @@ def _check(name: str, array: object, clients: int, kind: type[np.generic]) -> No
         if array.shape == (clients,) and array.dtype == kind:
             return
         given = f"a {array.dtype} array of shape {array.shape}"
-    raise InputError(name, Words(given), f"a {np.dtype(kind)} array of shape ({clients},)")
+    raise InputError(name, Verbatim(given), f"a {np.dtype(kind)} array of shape ({clients},)")

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
-from fedpbc.paper.experiment import EXPERIMENTS, Made, Wanted, default_folder, make
+from fedpbc.paper.experiment import (
+    EXPERIMENTS,
+    ExperimentRequest,
+    ExperimentResult,
+    default_folder,
+    make,
+)
 
-__all__ = ["EXPERIMENTS", "Made", "Wanted", "default_folder", "make"]
+__all__ = ["EXPERIMENTS", "ExperimentRequest", "ExperimentResult", "default_folder", "make"]

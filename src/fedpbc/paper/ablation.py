@@ -10,15 +10,15 @@ from fedpbc.errors import InputError
 from fedpbc.experiments.comparison import Comparison
 from fedpbc.links import find_scheme
 from fedpbc.paper.bars import Cluster, Panel, bars, row_of
-from fedpbc.paper.experiment import Made, Wanted
+from fedpbc.paper.experiment import ExperimentRequest, ExperimentResult
 from fedpbc.paper.grid import WINDOW, run_planned
-from fedpbc.paper.plan import Group, groups_of, planned, seeds_of
+from fedpbc.paper.plan import PlotGroup, groups_of, planned, seeds_of
 from fedpbc.paper.result_table import (
     AIDED_NOTE,
     RANK_NOTE,
     VIEWS_NOTE,
     Entry,
-    Sheet,
+    ResultTable,
     name_of,
     standing,
 )
@@ -59,10 +59,10 @@ AXES = (
     Axis("σ₀", "links", "sigma", 10.0, (1.0, 5.0, 10.0, 20.0), (1.0, 10.0, 20.0)),
 )
 
-Found = dict[str, tuple[Group, Comparison]]
+Found = dict[str, tuple[PlotGroup, Comparison]]
 
 
-def run(wanted: Wanted) -> Made:
+def run(wanted: ExperimentRequest) -> ExperimentResult:
     """Run the grid, and write and show what came of it."""
     quick = wanted.quick
     bases = groups_of(
@@ -121,7 +121,7 @@ def run(wanted: Wanted) -> Made:
     )
 
 
-def axes_of(base: Group) -> list[Axis]:
+def axes_of(base: PlotGroup) -> list[Axis]:
     """Those that the link scheme has: only where p_i^t varies there is a γ."""
     return [a for a in AXES if a.option != "gamma" or "gamma" in find_scheme(base.links).options]
 
@@ -131,7 +131,7 @@ def values_of(axis: Axis, quick: bool) -> Sequence[float]:
     return axis.quick if quick else axis.values
 
 
-def changed(base: Group, quick: bool) -> list[Group]:
+def changed(base: PlotGroup, quick: bool) -> list[PlotGroup]:
     """A group for what the tables have, and one for each change."""
     groups = [replace(base, key=(*base.key, BASE))]
     for axis in axes_of(base):
@@ -146,7 +146,7 @@ def _label(axis: Axis, value: float) -> str:
     return f"{axis.symbol} = {value:g}" + (" (table 1's)" if value == axis.base else "")
 
 
-def sheet(base: Group, own: Found, quick: bool) -> Sheet:
+def sheet(base: PlotGroup, own: Found, quick: bool) -> ResultTable:
     """A row for each value and algorithm."""
     lines: list[list[Entry | str]] = []
     for axis in axes_of(base):
@@ -166,10 +166,10 @@ def sheet(base: Group, own: Found, quick: bool) -> Sheet:
                     [*first, row.view, Entry(str(row.test), ranks.get(name, 0)), *deployable]
                 )
     head = ["changed", "algorithm", "view", "test %", "deployable view", "its test %"]
-    return Sheet(f"{base.title}: test accuracy, %", head, lines)
+    return ResultTable(f"{base.title}: test accuracy, %", head, lines)
 
 
-def draw(base: Group, own: Found, place: Path, quick: bool) -> list[Path]:
+def draw(base: PlotGroup, own: Found, place: Path, quick: bool) -> list[Path]:
     """A panel for each parameter, in the paper's view."""
     from fedpbc.report.plot import save_figure
 

@@ -20,18 +20,23 @@ from typing import Any
 import tomli_w
 
 from fedpbc.algorithms import find_algorithm
-from fedpbc.errors import FedpbcError, InputError, Words
+from fedpbc.errors import FedpbcError, InputError, Verbatim
 from fedpbc.experiments.build import build_simulation
 from fedpbc.experiments.comparison import Cell
 from fedpbc.experiments.configuration import FILES, Config
 from fedpbc.experiments.run import write_inputs
-from fedpbc.experiments.run_directory import RunFolder, locked_folder, make_folder, rounds_of
+from fedpbc.experiments.run_directory import (
+    RunDirectory,
+    locked_directory,
+    make_directory,
+    rounds_of,
+)
 from fedpbc.experiments.sweep import GridCell, GridProgress, long_ones_alone, run_grid
 from fedpbc.paper.plan import PlannedRun
 from fedpbc.parallel import usable_cores
 from fedpbc.storage.atomic import write_atomically
 
-__all__ = ["PaperFolder", "Pending"]
+__all__ = ["PaperDirectory", "Pending"]
 
 PLACES = ("checkpoint_every", "workers", "ray_address", "reported", "track")
 """Options that may change while a run stays the same."""
@@ -45,11 +50,11 @@ class Pending:
     done: int
 
 
-class PaperFolder:
+class PaperDirectory:
     """An experiment on disk.
 
     Example:
-        >>> PaperFolder("nowhere", "table1").begun
+        >>> PaperDirectory("nowhere", "table1").begun
         {}
     """
 
@@ -79,8 +84,8 @@ class PaperFolder:
         cells = {run.place: fingerprint(run.config) for run in runs}
         if not overwrite:
             self._refuse_others(cells)
-        make_folder(self.path)
-        with locked_folder(self.path):
+        make_directory(self.path)
+        with locked_directory(self.path):
             if overwrite:
                 self._clear()
             own = [str((self.path / "inputs" / name).resolve()) for name in inputs]
@@ -103,24 +108,24 @@ class PaperFolder:
         if found is None:
             if {place.name for place in self.path.iterdir()} - {".lock", "inputs"}:
                 right = "a new or empty folder"
-                raise InputError("out", Words(f"{self.path}, which holds other files"), right)
+                raise InputError("out", Verbatim(f"{self.path}, which holds other files"), right)
         elif found["experiment"] != self.experiment:
             given = f"{self.path}, which holds the experiment {found['experiment']}"
-            raise InputError("out", Words(given), "a folder of its own")
+            raise InputError("out", Verbatim(given), "a folder of its own")
 
     def _refuse_others(self, cells: Mapping[str, str]) -> None:
         """An earlier run in the same place that was told something else is not to be lost."""
         begun = self.begun
         for place, told in cells.items():
-            if begun.get(place, told) != told and RunFolder(self.path / place).holds_run:
+            if begun.get(place, told) != told and RunDirectory(self.path / place).holds_run:
                 given = f"{self.path}, where {place} was begun with other options"
                 right = "a new folder, or with --overwrite (or is it --tuned that differs?)"
-                raise InputError("out", Words(given), right)
+                raise InputError("out", Verbatim(given), right)
 
     def _clear(self) -> None:
         """Remove what was made here, and nothing else; the plan last."""
         for place in self.begun:
-            run = RunFolder(self.path / place)
+            run = RunDirectory(self.path / place)
             if not run.path.is_dir():
                 continue
             with run.locked():
@@ -159,7 +164,7 @@ class PaperFolder:
         """What is left to run."""
         found = []
         for run in runs:
-            folder = RunFolder(self.path / run.place)
+            folder = RunDirectory(self.path / run.place)
             checkpoints = folder.checkpoints()
             # A finished run that has checkpoints was stopped before it had put things away.
             if not folder.finished or checkpoints:
@@ -190,7 +195,7 @@ class PaperFolder:
         """What came of a run; of its evaluations those of the last rounds, or all."""
         if failure is not None:
             return Cell(run.algorithm, run.seed, failure=failure)
-        folder = RunFolder(self.path / run.place)
+        folder = RunDirectory(self.path / run.place)
         lines = folder.metrics()
         if last is not None:
             # Hundreds of runs with a thousand evaluations each would fill the memory.

@@ -10,9 +10,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from fedpbc.errors import InputError, Words
+from fedpbc.errors import InputError, Verbatim
 
-__all__ = ["EXPERIMENTS", "Made", "Wanted", "default_folder", "make"]
+__all__ = ["EXPERIMENTS", "ExperimentRequest", "ExperimentResult", "default_folder", "make"]
 
 EXPERIMENTS = {
     "fig2": "what FedAvg converges to when one of two links gets better: formula and simulation",
@@ -30,7 +30,7 @@ NARROWING = ("data", "data_dir", "algorithms", "links", "seeds", "rounds", "jobs
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class ExperimentRequest:
     """What is wanted of an experiment; what is None is as the paper has it.
 
     Attributes:
@@ -48,7 +48,7 @@ class Wanted:
         tuned: a file of step sizes that «tune» chose, or «no»; unless given it is looked for.
 
     Example:
-        >>> Wanted(out=Path("paper/fig2")).quick
+        >>> ExperimentRequest(out=Path("paper/fig2")).quick
         False
     """
 
@@ -70,7 +70,7 @@ class Wanted:
         """The command that makes the same.
 
         Example:
-            >>> Wanted(out=Path("a b"), quick=True, seeds=[0, 1]).command("table1")
+            >>> ExperimentRequest(out=Path("a b"), quick=True, seeds=[0, 1]).command("table1")
             "fedpbc paper table1 --quick --seeds 0,1 --out 'a b'"
         """
         words = ["fedpbc", "paper", name, *(["--quick"] if self.quick else [])]
@@ -117,7 +117,7 @@ def value_as_toml(value: Any) -> str:
 
 
 @dataclass(frozen=True)
-class Made:
+class ExperimentResult:
     """What came of an experiment.
 
     Attributes:
@@ -128,7 +128,7 @@ class Made:
         next: what to do next, in one line.
 
     Example:
-        >>> Made("0.5", {"p": 0.5}, [Path("fig2.png")]).failed
+        >>> ExperimentResult("0.5", {"p": 0.5}, [Path("fig2.png")]).failed
         ()
     """
 
@@ -139,11 +139,11 @@ class Made:
     next: str = ""
 
 
-def make(name: str, wanted: Wanted) -> Made:
+def make(name: str, wanted: ExperimentRequest) -> ExperimentResult:
     """Make one of the paper's figures or tables.
 
     Example:
-        >>> make("fig7", Wanted(out=Path("nowhere")))  # doctest: +ELLIPSIS
+        >>> make("fig7", ExperimentRequest(out=Path("nowhere")))  # doctest: +ELLIPSIS
         Traceback (most recent call last):
             ...
         fedpbc.errors.InputError: experiment is 'fig7', but should be one of fig2, fig3, ...
@@ -156,6 +156,6 @@ def make(name: str, wanted: Wanted) -> Made:
     for option in NARROWING:
         if getattr(wanted, option) is not None and option not in module.OPTIONS:
             shown = option.replace("_", "-")
-            raise InputError(f"--{shown}", Words("given"), f"left out: {name} does not have it")
-    made: Made = module.run(wanted)
+            raise InputError(f"--{shown}", Verbatim("given"), f"left out: {name} does not have it")
+    made: ExperimentResult = module.run(wanted)
     return made

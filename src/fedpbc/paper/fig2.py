@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from rich.progress import MofNCompleteColumn
 
 from fedpbc.cli.display import Display
-from fedpbc.paper.experiment import Made, Wanted
+from fedpbc.paper.experiment import ExperimentRequest, ExperimentResult
 from fedpbc.paper.request import (
     algorithms_of,
     check_settings,
@@ -106,14 +106,14 @@ def simulated(
     return {view: np.array(values) for view, values in found.items()}
 
 
-def run(wanted: Wanted) -> Made:
+def run(wanted: ExperimentRequest) -> ExperimentResult:
     """Simulate every algorithm at eleven p₂, and draw it over Proposition 1.
 
     Example:
         >>> import tempfile
         >>> from pathlib import Path
-        >>> wanted = Wanted(out=Path(tempfile.mkdtemp()), algorithms=["fedavg"], seeds=[0],
-        ...                 rounds=200)
+        >>> wanted = ExperimentRequest(out=Path(tempfile.mkdtemp()), algorithms=["fedavg"],
+        ...                 seeds=[0], rounds=200)
         >>> run(wanted).numbers["points"][5]["formula"]
         50.0
     """

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from fedpbc.errors import FedpbcError
 from fedpbc.experiments.comparison import Spread
 from fedpbc.experiments.configuration import Config
-from fedpbc.experiments.run_directory import RunFolder
-from fedpbc.paper.experiment import Made, Wanted
+from fedpbc.experiments.run_directory import RunDirectory
+from fedpbc.paper.experiment import ExperimentRequest, ExperimentResult
 from fedpbc.paper.quadratics import (
     CLIENTS,
     DIMENSIONS,
@@ -56,14 +56,14 @@ TRIAL = {
 """What a program of somebody else's, written from the paper alone, found over the last rounds."""
 
 
-def run(wanted: Wanted) -> Made:
+def run(wanted: ExperimentRequest) -> ExperimentResult:
     """Run the grid, or what is left of it, and draw it.
 
     Example:
         >>> import tempfile
         >>> from pathlib import Path
-        >>> wanted = Wanted(out=Path(tempfile.mkdtemp()), algorithms=["fedavg"], seeds=[0],
-        ...                 rounds=5, jobs=1, settings={"train": {"local_steps": 1}})
+        >>> wanted = ExperimentRequest(out=Path(tempfile.mkdtemp()), algorithms=["fedavg"],
+        ...                 seeds=[0], rounds=5, jobs=1, settings={"train": {"local_steps": 1}})
         >>> made = run(wanted)
         >>> [path.name for path in made.written]
         ['report.html', 'fig3.png', 'fig3.pdf', 'fig3.json']
@@ -124,7 +124,7 @@ class Found:
         self.window = max(1, min(200, rounds // 5))
         self.runs: dict[tuple[Pair, str], list[dict[str, Any]]] = {}
         for one in sorted(done, key=lambda one: one.seed):
-            lines = RunFolder(one.cell.path).metrics()
+            lines = RunDirectory(one.cell.path).metrics()
             self.runs.setdefault((one.pair, one.algorithm), []).append(
                 {view: _curve(lines, view) for view in lines[-1]["views"]}
             )

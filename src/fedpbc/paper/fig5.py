@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from fedpbc.experiments.build import build_task
 from fedpbc.experiments.configuration import Config
 from fedpbc.links import class_rates, from_data
-from fedpbc.paper.experiment import Made, Wanted
+from fedpbc.paper.experiment import ExperimentRequest, ExperimentResult
 from fedpbc.paper.request import check_settings, merged, seeds_of
 from fedpbc.paper.style import write_experiment
 from fedpbc.report.page import PageTable
@@ -82,12 +82,12 @@ def draw_probabilities(config: Config) -> Drawn:
     )
 
 
-def run(wanted: Wanted) -> Made:
+def run(wanted: ExperimentRequest) -> ExperimentResult:
     """Draw r and the histogram of p_i, a column for each data set and seed.
 
     Example:
         >>> import tempfile
-        >>> wanted = Wanted(out=Path(tempfile.mkdtemp()), data=["digits"], seeds=[3])
+        >>> wanted = ExperimentRequest(out=Path(tempfile.mkdtemp()), data=["digits"], seeds=[3])
         >>> run(wanted).numbers["drawn"][0]["seed"]
         3
     """

@@ -16,11 +16,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from fedpbc.errors import InputError, Words
+from fedpbc.errors import InputError, Verbatim
 from fedpbc.experiments.configuration import load_plugin
 from fedpbc.links import Setting, Timetable, find_scheme
 from fedpbc.options import nearest
-from fedpbc.paper.experiment import Made, Wanted
+from fedpbc.paper.experiment import ExperimentRequest, ExperimentResult
 from fedpbc.paper.request import check_settings, rounds_of, seeds_of
 from fedpbc.paper.style import write_experiment
 from fedpbc.report.page import PageTable
@@ -86,13 +86,13 @@ def activity(
     return Activity(scheme, np.stack(up, axis=1), p[0], cycle)
 
 
-def run(wanted: Wanted) -> Made:
+def run(wanted: ExperimentRequest) -> ExperimentResult:
     """Draw every scheme's links.
 
     Example:
         >>> import tempfile
         >>> from pathlib import Path
-        >>> made = run(Wanted(out=Path(tempfile.mkdtemp()), links=["always"]))
+        >>> made = run(ExperimentRequest(out=Path(tempfile.mkdtemp()), links=["always"]))
         >>> made.numbers["schemes"][0]["shares"]
         [1.0, 1.0, 1.0, 1.0]
     """
@@ -108,7 +108,7 @@ def run(wanted: Wanted) -> Made:
     known = {option for name in names for option in find_scheme(name).options}
     for option in given:
         if option not in known:
-            raise InputError(f"links.{option}", Words("unknown"), nearest(option, sorted(known)))
+            raise InputError(f"links.{option}", Verbatim("unknown"), nearest(option, sorted(known)))
     found = [activity(name, seeds, rounds, given) for name in names]
     return write_experiment(
         "fig6",

@@ -9,19 +9,19 @@ from pathlib import Path
 from fedpbc.engines.malloc import keep_freed_memory
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.comparison import Cell, Comparison
-from fedpbc.experiments.sweep import Diverged, GridProgress
-from fedpbc.paper.directory import PaperFolder
-from fedpbc.paper.experiment import Wanted
-from fedpbc.paper.plan import Group, PlannedRun
+from fedpbc.experiments.sweep import DivergedReason, GridProgress
+from fedpbc.paper.directory import PaperDirectory
+from fedpbc.paper.experiment import ExperimentRequest
+from fedpbc.paper.plan import PlannedRun, PlotGroup
 
-__all__ = ["WINDOW", "Outcome", "run_planned"]
+__all__ = ["WINDOW", "SweepResult", "run_planned"]
 
 WINDOW = 100
 """The paper's tables are means over so many last rounds; short runs have fewer."""
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SweepResult:
     """What came of a grid.
 
     Attributes:
@@ -33,9 +33,9 @@ class Outcome:
     cells: Sequence[tuple[PlannedRun, Cell]]
 
     @property
-    def groups(self) -> list[tuple[Group, Comparison]]:
+    def groups(self) -> list[tuple[PlotGroup, Comparison]]:
         """A comparison for each group, in the order planned."""
-        found: dict[tuple[str, ...], tuple[Group, list[Cell]]] = {}
+        found: dict[tuple[str, ...], tuple[PlotGroup, list[Cell]]] = {}
         for run, cell in self.cells:
             found.setdefault(run.group.key, (run.group, []))[1].append(cell)
         return [(group, Comparison(cells)) for group, cells in found.values()]
@@ -53,12 +53,12 @@ class Outcome:
 
 def run_planned(
     experiment: str,
-    wanted: Wanted,
+    wanted: ExperimentRequest,
     runs: Sequence[PlannedRun],
     *,
     last: int | None = None,
     search: bool = False,
-) -> Outcome:
+) -> SweepResult:
     """Run what is not finished yet; if every run failed there is nothing to show, and that is said.
 
     ``last``: only the evaluations of so many last rounds are wanted. ``search``: runs that diverge
@@ -70,7 +70,7 @@ def run_planned(
     if wanted.jobs is not None and wanted.jobs < 1:
         raise InputError("jobs", wanted.jobs, "at least 1")
     keep_freed_memory()
-    folder = PaperFolder(wanted.out, experiment)
+    folder = PaperDirectory(wanted.out, experiment)
     if folder.path.is_dir():
         # Found out now, and not when everything has been run.
         check_place(folder.path / "report.html")
@@ -82,7 +82,7 @@ def run_planned(
         with GridDisplay(rows, folder.path, quiet=wanted.quiet) as display:
 
             def tell(progress: GridProgress) -> None:
-                if search and isinstance(progress.failure, Diverged):
+                if search and isinstance(progress.failure, DivergedReason):
                     progress = GridProgress(progress.cell, rows[progress.cell].rounds)
                 display.on_progress(progress)
 
@@ -90,4 +90,4 @@ def run_planned(
         cells = [(run, folder.cell(run, failures.get(run.place), last=last)) for run in own]
     if all(cell.failure for _, cell in cells):
         raise FedpbcError(f"every run failed; the first: {cells[0][1].failure}")
-    return Outcome(folder.path, cells)
+    return SweepResult(folder.path, cells)

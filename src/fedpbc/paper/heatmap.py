@@ -11,14 +11,14 @@ import numpy as np
 from fedpbc.paper.result_table import name_of
 
 if TYPE_CHECKING:
-    from fedpbc.paper.tune import Tried
+    from fedpbc.paper.tune import GridPoint
 
 __all__ = ["draw_grids"]
 
 COLUMNS = 4
 
 
-def draw_grids(found: Mapping[str, Sequence[Tried]], title: str, place: Path) -> list[Path]:
+def draw_grids(found: Mapping[str, Sequence[GridPoint]], title: str, place: Path) -> list[Path]:
     """Write a picture: accuracies as shades and numbers, × where a pair diverged or failed."""
     import matplotlib
 

@@ -9,12 +9,12 @@ from typing import Any
 
 from fedpbc.algorithms import PAPER_ALGORITHMS, find_algorithm
 from fedpbc.data.sources import SOURCES
-from fedpbc.errors import InputError, Words
+from fedpbc.errors import InputError, Verbatim
 from fedpbc.experiments.configuration import load_plugin
 from fedpbc.options import nearest
-from fedpbc.paper.experiment import Wanted
+from fedpbc.paper.experiment import ExperimentRequest
 
-__all__ = ["Group", "PlannedRun", "algorithms_of", "groups_of", "merged", "planned", "seeds_of"]
+__all__ = ["PlannedRun", "PlotGroup", "algorithms_of", "groups_of", "merged", "planned", "seeds_of"]
 
 PAPER_ROUNDS = {"svhn": 4000}
 OTHER_ROUNDS = 10_000
@@ -24,7 +24,7 @@ EVERYONE = 10
 
 
 @dataclass(frozen=True)
-class Group:
+class PlotGroup:
     """Runs that are compared with each other: they differ in algorithm and seed alone.
 
     Attributes:
@@ -35,7 +35,7 @@ class Group:
         changes: options that make the group what it is.
 
     Example:
-        >>> Group(("digits", "always"), "digits", "always", 10).title
+        >>> PlotGroup(("digits", "always"), "digits", "always", 10).title
         'digits · always'
     """
 
@@ -63,7 +63,7 @@ class PlannedRun:
         weight: how long a round takes, beside others.
     """
 
-    group: Group
+    group: PlotGroup
     algorithm: str
     seed: int
     config: Mapping[str, Any]
@@ -85,7 +85,7 @@ class PlannedRun:
         return f"{self.group.title} · {self.algorithm} seed {self.seed}"
 
 
-def algorithms_of(wanted: Wanted) -> list[str]:
+def algorithms_of(wanted: ExperimentRequest) -> list[str]:
     """The algorithms that are wanted, the paper's seven unless others are named."""
     for plugin in wanted.settings.get("plugins") or ():
         load_plugin(plugin)
@@ -99,7 +99,7 @@ def algorithms_of(wanted: Wanted) -> list[str]:
     return names
 
 
-def seeds_of(wanted: Wanted, default: Sequence[int]) -> list[int]:
+def seeds_of(wanted: ExperimentRequest, default: Sequence[int]) -> list[int]:
     """The seeds that are wanted."""
     seeds = _different("seeds", wanted.seeds, default)
     if any(seed < 0 for seed in seeds):
@@ -115,8 +115,8 @@ def _different(option: str, given: Sequence[Any] | None, default: Sequence[Any])
 
 
 def groups_of(
-    wanted: Wanted, data: Sequence[str], links: Sequence[str], rounds: int | None = None
-) -> list[Group]:
+    wanted: ExperimentRequest, data: Sequence[str], links: Sequence[str], rounds: int | None = None
+) -> list[PlotGroup]:
     """A group for each data set and link scheme that is wanted.
 
     ``data`` and ``links`` are taken unless others are wanted; ``rounds`` of None: the paper's.
@@ -129,7 +129,7 @@ def groups_of(
     if wanted.rounds is not None and wanted.rounds < 1:
         raise InputError("rounds", wanted.rounds, "at least 1")
     return [
-        Group(
+        PlotGroup(
             (name, scheme),
             name,
             scheme,
@@ -141,8 +141,8 @@ def groups_of(
 
 
 def planned(
-    wanted: Wanted,
-    groups: Sequence[Group],
+    wanted: ExperimentRequest,
+    groups: Sequence[PlotGroup],
     seeds: Sequence[int],
     *,
     evaluate_every: int,
@@ -183,7 +183,7 @@ OPTION_OF = {
 }
 
 
-def _settings(wanted: Wanted) -> dict[str, Any]:
+def _settings(wanted: ExperimentRequest) -> dict[str, Any]:
     """What was set for every run, without what has an option of its own."""
     settings = dict(wanted.settings)
     for key, option in OPTION_OF.items():
@@ -201,7 +201,7 @@ def _settings(wanted: Wanted) -> dict[str, Any]:
     return settings
 
 
-def _data_folders(wanted: Wanted, names: Iterable[str]) -> dict[str, dict[str, str]]:
+def _data_folders(wanted: ExperimentRequest, names: Iterable[str]) -> dict[str, dict[str, str]]:
     """Where each data set is: in the given folder, or in one of its name there."""
     names = list(dict.fromkeys(names))
     if wanted.data_dir is None:
@@ -220,7 +220,7 @@ def _data_folders(wanted: Wanted, names: Iterable[str]) -> dict[str, dict[str, s
         if len(fetched) > 1 and not inside.is_dir() and not (place / repository).is_dir():
             # Files that lie in it directly could be any one of them, and not all.
             right = f"one that holds {repository}/ or {name}/, for {name}"
-            raise InputError("--data-dir", Words(str(place)), right)
+            raise InputError("--data-dir", Verbatim(str(place)), right)
         found[name] = {"dir": str((inside if inside.is_dir() else place).resolve())}
     return found
 

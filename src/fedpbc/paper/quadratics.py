@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 from fedpbc.algorithms import find_algorithm
 from fedpbc.cli.display import GridDisplay, GridRow
 from fedpbc.engines import ENGINES
-from fedpbc.errors import InputError, Words
+from fedpbc.errors import InputError, Verbatim
 from fedpbc.experiments.configuration import Config, read_toml
 from fedpbc.experiments.run import without_places
-from fedpbc.experiments.run_directory import RunFolder, locked_folder, make_folder
+from fedpbc.experiments.run_directory import RunDirectory, locked_directory, make_directory
 from fedpbc.experiments.sweep import GridCell, run_grid
 from fedpbc.options import nearest
-from fedpbc.paper.experiment import Wanted
+from fedpbc.paper.experiment import ExperimentRequest
 from fedpbc.paper.request import merged, options_of_algorithm
 from fedpbc.parallel import usable_cores
 from fedpbc.randomness import generator
@@ -93,7 +93,7 @@ def name_of(pair: Pair) -> str:
 
 
 def planned(
-    wanted: Wanted, algorithms: Sequence[str], seeds: Sequence[int], rounds: int
+    wanted: ExperimentRequest, algorithms: Sequence[str], seeds: Sequence[int], rounds: int
 ) -> list[Run]:
     """All runs, the long ones first; wrong options are found here, before anything is written."""
     given = {k: v for k, v in wanted.settings.items() if k != "algorithms"}
@@ -140,7 +140,7 @@ def write_targets(out: Path, seeds: Sequence[int]) -> None:
 
 def refuse_another_run(cell: GridCell, overwrite: bool) -> None:
     """A folder with a run of other options is not gone on with."""
-    folder = RunFolder(cell.path)
+    folder = RunDirectory(cell.path)
     if overwrite or not folder.holds_run:
         return
 
@@ -151,25 +151,25 @@ def refuse_another_run(cell: GridCell, overwrite: bool) -> None:
     held = Config.from_dict(read_toml(folder.config_path))
     if comparable(held) != comparable(Config.from_dict(cell.config)):
         right = "a new folder, or with --overwrite"
-        raise InputError("out", Words(f"one where {cell.path} has other options"), right)
+        raise InputError("out", Verbatim(f"one where {cell.path} has other options"), right)
 
 
 def clear(grid: Sequence[Run]) -> None:
     """Remove the runs that are to be made anew."""
-    for folder in (RunFolder(one.cell.path) for one in grid):
+    for folder in (RunDirectory(one.cell.path) for one in grid):
         if folder.holds_run:
             with folder.locked():
                 folder.clear()
 
 
-def run_all(grid: Sequence[Run], wanted: Wanted) -> list[str | None]:
+def run_all(grid: Sequence[Run], wanted: ExperimentRequest) -> list[str | None]:
     """Run what is not finished; gives what went wrong with each, or None."""
     if wanted.jobs is not None and wanted.jobs < 1:
         raise InputError("jobs", wanted.jobs, "at least 1")
     for one in grid:
         refuse_another_run(one.cell, wanted.overwrite)
-    make_folder(wanted.out)
-    with locked_folder(wanted.out):
+    make_directory(wanted.out)
+    with locked_directory(wanted.out):
         if wanted.overwrite:
             clear(grid)
         write_targets(wanted.out, sorted({one.seed for one in grid}))

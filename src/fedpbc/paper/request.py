@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedpbc.algorithms import find_algorithm
-from fedpbc.errors import InputError, Words
+from fedpbc.errors import InputError, Verbatim
 from fedpbc.experiments.configuration import load_plugin
-from fedpbc.paper.experiment import Wanted, flat
+from fedpbc.paper.experiment import ExperimentRequest, flat
 
 __all__ = [
     "algorithms_of",
@@ -20,12 +20,12 @@ __all__ = [
 ]
 
 
-def seeds_of(wanted: Wanted, default: Sequence[int]) -> list[int]:
+def seeds_of(wanted: ExperimentRequest, default: Sequence[int]) -> list[int]:
     """The seeds: different whole numbers from 0.
 
     Example:
         >>> from pathlib import Path
-        >>> seeds_of(Wanted(out=Path("x")), (0, 1, 2))
+        >>> seeds_of(ExperimentRequest(out=Path("x")), (0, 1, 2))
         [0, 1, 2]
     """
     seeds = list(default if wanted.seeds is None else wanted.seeds)
@@ -34,12 +34,12 @@ def seeds_of(wanted: Wanted, default: Sequence[int]) -> list[int]:
     return seeds
 
 
-def rounds_of(wanted: Wanted, default: int, least: int = 1, why: str = "") -> int:
+def rounds_of(wanted: ExperimentRequest, default: int, least: int = 1, why: str = "") -> int:
     """T.
 
     Example:
         >>> from pathlib import Path
-        >>> rounds_of(Wanted(out=Path("x"), rounds=7), 2500)
+        >>> rounds_of(ExperimentRequest(out=Path("x"), rounds=7), 2500)
         7
     """
     rounds = default if wanted.rounds is None else wanted.rounds
@@ -48,12 +48,12 @@ def rounds_of(wanted: Wanted, default: int, least: int = 1, why: str = "") -> in
     return rounds
 
 
-def algorithms_of(wanted: Wanted, default: Sequence[str]) -> list[str]:
+def algorithms_of(wanted: ExperimentRequest, default: Sequence[str]) -> list[str]:
     """The algorithms' names, each once; plugins are loaded first.
 
     Example:
         >>> from pathlib import Path
-        >>> algorithms_of(Wanted(out=Path("x"), algorithms=["mifa"]), ("fedavg",))
+        >>> algorithms_of(ExperimentRequest(out=Path("x"), algorithms=["mifa"]), ("fedavg",))
         ['mifa']
     """
     for plugin in wanted.settings.get("plugins", ()):
@@ -64,19 +64,20 @@ def algorithms_of(wanted: Wanted, default: Sequence[str]) -> list[str]:
     return [find_algorithm(name).name for name in names]
 
 
-def options_of_algorithm(wanted: Wanted, name: str) -> dict[str, Any]:
+def options_of_algorithm(wanted: ExperimentRequest, name: str) -> dict[str, Any]:
     """An algorithm with its own options, from ``--set algorithms.NAME.OPTION=VALUE``.
 
     Example:
         >>> from pathlib import Path
-        >>> wanted = Wanted(out=Path("x"), settings={"algorithms": {"fedau": {"cutoff": 20}}})
+        >>> settings = {"algorithms": {"fedau": {"cutoff": 20}}}
+        >>> wanted = ExperimentRequest(out=Path("x"), settings=settings)
         >>> options_of_algorithm(wanted, "fedau")
         {'name': 'fedau', 'cutoff': 20}
     """
     return {"name": name, **wanted.settings.get("algorithms", {}).get(name, {})}
 
 
-def check_settings(name: str, wanted: Wanted, known: Sequence[str]) -> None:
+def check_settings(name: str, wanted: ExperimentRequest, known: Sequence[str]) -> None:
     """Refuse options that the experiment itself decides on.
 
     Args:
@@ -86,14 +87,15 @@ def check_settings(name: str, wanted: Wanted, known: Sequence[str]) -> None:
 
     Example:
         >>> from pathlib import Path
-        >>> check_settings("fig2", Wanted(out=Path("x"), settings={"seed": 3}), ["engine"])
+        >>> wanted = ExperimentRequest(out=Path("x"), settings={"seed": 3})
+        >>> check_settings("fig2", wanted, ["engine"])
         Traceback (most recent call last):
         fedpbc.errors.InputError: seed is given, but should be left out: fig2 takes only engine here
     """
     for key, _ in flat(wanted.settings):
         if not any(key == k or key.startswith(f"{k}.") for k in known):
             right = f"left out: {name} takes only {', '.join(known)} here"
-            raise InputError(key, Words("given"), right)
+            raise InputError(key, Verbatim("given"), right)
 
 
 def merged(ours: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

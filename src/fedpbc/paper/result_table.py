@@ -17,7 +17,7 @@ __all__ = [
     "RANK_NOTE",
     "VIEWS_NOTE",
     "Entry",
-    "Sheet",
+    "ResultTable",
     "name_of",
     "standing",
     "view_of",
@@ -58,7 +58,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Sheet:
+class ResultTable:
     """A table with its title and what a reader must know.
 
     Attributes:
@@ -69,7 +69,7 @@ class Sheet:
         sections: how many first columns tell groups of rows apart, with a line between them.
 
     Example:
-        >>> print(Sheet("t", ["a", "b"], [["x", Entry("1", 2)]]).markdown())
+        >>> print(ResultTable("t", ["a", "b"], [["x", Entry("1", 2)]]).markdown())
         ### t
         <BLANKLINE>
         | a | b |

@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedpbc.paper.experiment import EXPERIMENTS, Made, Wanted
-from fedpbc.paper.grid import Outcome
+from fedpbc.paper.experiment import EXPERIMENTS, ExperimentRequest, ExperimentResult
+from fedpbc.paper.grid import SweepResult
 from fedpbc.paper.plan import PlannedRun
-from fedpbc.paper.result_table import Sheet
+from fedpbc.paper.result_table import ResultTable
 from fedpbc.storage.atomic import write_atomically
 
 __all__ = ["finish", "scale_note", "seeds_note"]
 
 
-def scale_note(wanted: Wanted, runs: Sequence[PlannedRun]) -> str:
+def scale_note(wanted: ExperimentRequest, runs: Sequence[PlannedRun]) -> str:
     """What was run, and whether that is the paper's scale."""
     seeds = sorted({run.seed for run in runs})
     rounds = sorted({run.group.rounds for run in runs})
@@ -43,16 +43,16 @@ def _listed(values: Sequence[Any]) -> str:
 
 def finish(
     experiment: str,
-    wanted: Wanted,
-    outcome: Outcome,
+    wanted: ExperimentRequest,
+    outcome: SweepResult,
     *,
-    sheets: Sequence[Sheet],
+    sheets: Sequence[ResultTable],
     notes: Sequence[str],
     numbers: Mapping[str, Any],
     pictures: Sequence[Path],
     next: str,
     folders: Sequence[Path] | None = None,
-) -> Made:
+) -> ExperimentResult:
     """Write everything, and say what is worth looking at.
 
     ``notes`` are true of all sheets; ``pictures`` are written already, as PNG and PDF; ``folders``
@@ -93,7 +93,7 @@ def finish(
     )
     text = "\n\n".join([*(sheet.terminal() for sheet in sheets), "\n".join(notes)])
     written = [page, markdown, *pictures, machine]
-    return Made(text, found, written, outcome.failed, next)
+    return ExperimentResult(text, found, written, outcome.failed, next)
 
 
 def write_report(
@@ -102,7 +102,7 @@ def write_report(
     title: str,
     command: str,
     notes: Sequence[str],
-    sheets: Sequence[Sheet],
+    sheets: Sequence[ResultTable],
     pictures: Sequence[Path],
 ) -> None:
     """Write the HTML page."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedpbc.errors import InputError, Words
-from fedpbc.paper.experiment import Wanted, default_folder
+from fedpbc.errors import InputError, Verbatim
+from fedpbc.paper.experiment import ExperimentRequest, default_folder
 from fedpbc.paper.plan import PlannedRun
 
 __all__ = ["CHOSEN", "StepSizes", "find_step_sizes"]
@@ -38,11 +38,11 @@ class StepSizes:
         return f"Trained with {self.origin}{default}."
 
 
-def find_step_sizes(wanted: Wanted) -> StepSizes:
+def find_step_sizes(wanted: ExperimentRequest) -> StepSizes:
     """What the tables use: the file that is named, or the one that «tune» left beside them.
 
     Example:
-        >>> find_step_sizes(Wanted(out=Path("nowhere/table1"))).origin
+        >>> find_step_sizes(ExperimentRequest(out=Path("nowhere/table1"))).origin
         'the default step sizes, η_0 = 0.05 and η_g = 1 (there is no nowhere/tune/chosen.toml)'
     """
     by_hand = wanted.settings.get("train", {})
@@ -77,4 +77,4 @@ def read_chosen(place: Path) -> tuple[dict[tuple[str, str], dict[str, float]], i
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         right = f"a file that 'fedpbc paper tune' wrote ({reason})"
-        raise InputError("tuned", Words(str(place)), right) from None
+        raise InputError("tuned", Verbatim(str(place)), right) from None

@@ -11,8 +11,8 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from fedpbc.algorithms import ALGORITHMS
-from fedpbc.experiments.run_directory import make_folder
-from fedpbc.paper.experiment import EXPERIMENTS, Made, Wanted
+from fedpbc.experiments.run_directory import make_directory
+from fedpbc.paper.experiment import EXPERIMENTS, ExperimentRequest, ExperimentResult
 from fedpbc.report.page import PageTable, write_page
 from fedpbc.report.plot import look, save_figure
 from fedpbc.storage.atomic import write_atomically
@@ -48,7 +48,7 @@ def look_of(algorithm: str) -> dict[str, Any]:
 
 def write_experiment(
     name: str,
-    wanted: Wanted,
+    wanted: ExperimentRequest,
     *,
     size: tuple[float, float],
     draw: Callable[[Figure], None],
@@ -57,7 +57,7 @@ def write_experiment(
     quick: str,
     runs: Sequence[Path] = (),
     failed: Sequence[str] = (),
-) -> Made:
+) -> ExperimentResult:
     """Write NAME.png, NAME.pdf, NAME.json and the page.
 
     Args:
@@ -71,7 +71,7 @@ def write_experiment(
         runs: the run folders behind it, if there are any; the page shows them too.
         failed: what went wrong while the rest went on.
     """
-    make_folder(wanted.out)
+    make_directory(wanted.out)
     with rc_context(STYLE):
         figure = Figure(figsize=size, layout="constrained")
         draw(figure)
@@ -99,7 +99,9 @@ def write_experiment(
     )
     shown = columns([table.head, *([str(cell) for cell in row] for row in table.rows)])
     text = "\n".join([*said, shown, *table.notes, f"made by: {command}"])
-    return Made(text, full, [page, *written, place], failed, f"open {page} in a browser")
+    return ExperimentResult(
+        text, full, [page, *written, place], failed, f"open {page} in a browser"
+    )
 
 
 def columns(rows: Sequence[Sequence[str]]) -> str:

@@ -9,16 +9,16 @@ from typing import Any
 
 from fedpbc.experiments.comparison import Comparison, Row, Spread
 from fedpbc.paper.bars import Cluster, Panel, bars, row_of
-from fedpbc.paper.experiment import Made, Wanted
+from fedpbc.paper.experiment import ExperimentRequest, ExperimentResult
 from fedpbc.paper.grid import WINDOW, run_planned
-from fedpbc.paper.plan import Group, groups_of, planned, seeds_of
+from fedpbc.paper.plan import PlotGroup, groups_of, planned, seeds_of
 from fedpbc.paper.published import Accuracy, published_accuracies
 from fedpbc.paper.result_table import (
     AIDED_NOTE,
     RANK_NOTE,
     VIEWS_NOTE,
     Entry,
-    Sheet,
+    ResultTable,
     name_of,
     standing,
 )
@@ -32,10 +32,10 @@ LINKS = ("bernoulli", "bernoulli_varying", "markov", "markov_varying", "cyclic",
 EVALUATE_EVERY = 10
 QUICK_ROUNDS, QUICK_SEEDS = 400, (0, 1)
 
-Measured = list[tuple[Group, Comparison]]
+EmpiricalLinks = list[tuple[PlotGroup, Comparison]]
 
 
-def run(wanted: Wanted) -> Made:
+def run(wanted: ExperimentRequest) -> ExperimentResult:
     """Run the grid, and write and show what came of it."""
     quick = wanted.quick
     data = ["fashion"] if quick else ["svhn", "cifar10", "cinic10"]
@@ -73,12 +73,12 @@ def run(wanted: Wanted) -> Made:
     )
 
 
-def published(group: Group, algorithm: str, split: str) -> Accuracy | None:
+def published(group: PlotGroup, algorithm: str, split: str) -> Accuracy | None:
     """The paper's figure, where it has one."""
     return published_accuracies().get((group.links, algorithm, group.data, split))
 
 
-def rows(group: Group, comparison: Comparison) -> list[dict[str, Any]]:
+def rows(group: PlotGroup, comparison: Comparison) -> list[dict[str, Any]]:
     """A group for machines: every view of every algorithm, and the paper's figures."""
     found = []
     for row in comparison.rows():
@@ -97,7 +97,7 @@ def rows(group: Group, comparison: Comparison) -> list[dict[str, Any]]:
     return found
 
 
-def sheet(data: str, measured: Measured) -> Sheet:
+def sheet(data: str, measured: EmpiricalLinks) -> ResultTable:
     """One data set: a row for each link scheme and algorithm."""
     has_paper = any(
         published(group, name, "test") for group, found in measured for name in found.algorithms
@@ -124,7 +124,7 @@ def sheet(data: str, measured: Measured) -> Sheet:
             line.append(str(deployable.test) if deployable else "–")
             lines.append(line)
     notes = [] if has_paper else [f"The paper has no figures for {data}."]
-    return Sheet(f"{data}: accuracy, %", head, lines, notes)
+    return ResultTable(f"{data}: accuracy, %", head, lines, notes)
 
 
 def _test(row: Row) -> Spread | None:
@@ -147,7 +147,7 @@ def _beside(measured: Spread | None, paper: Accuracy | None) -> list[str]:
     return [str(paper), "" if measured is None else f"{100 * measured.mean - paper.mean:+.1f}"]
 
 
-def draw(data: str, measured: Measured, place: Path, quick: bool) -> list[Path]:
+def draw(data: str, measured: EmpiricalLinks, place: Path, quick: bool) -> list[Path]:
     """Bars: in the paper's view, and in each algorithm's best deployable one."""
     from fedpbc.report.plot import save_figure
 
@@ -159,7 +159,7 @@ def draw(data: str, measured: Measured, place: Path, quick: bool) -> list[Path]:
     return save_figure(bars(panels, heading(data, measured, quick)), place)
 
 
-def _published_test(group: Group) -> Callable[[str], float | None]:
+def _published_test(group: PlotGroup) -> Callable[[str], float | None]:
     def value(algorithm: str) -> float | None:
         found = published(group, algorithm, "test")
         return None if found is None else found.mean
@@ -167,7 +167,7 @@ def _published_test(group: Group) -> Callable[[str], float | None]:
     return value
 
 
-def heading(what: str, measured: Sequence[tuple[Group, Comparison]], quick: bool) -> str:
+def heading(what: str, measured: Sequence[tuple[PlotGroup, Comparison]], quick: bool) -> str:
     """A figure's title: what, how long, over how many seeds."""
     seeds = len({cell.seed for _, found in measured for cell in found.cells})
     over = f"± one deviation over {seeds} seeds" if seeds > 1 else "one seed"

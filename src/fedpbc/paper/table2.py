@@ -9,11 +9,11 @@ from typing import Any
 
 from fedpbc.errors import InputError
 from fedpbc.experiments.comparison import Comparison
-from fedpbc.paper.experiment import Made, Wanted
+from fedpbc.paper.experiment import ExperimentRequest, ExperimentResult
 from fedpbc.paper.grid import run_planned
-from fedpbc.paper.plan import Group, groups_of, planned, seeds_of
+from fedpbc.paper.plan import PlotGroup, groups_of, planned, seeds_of
 from fedpbc.paper.published import published_rounds, published_thresholds
-from fedpbc.paper.result_table import AIDED_NOTE, VIEWS_NOTE, Sheet, name_of, view_of
+from fedpbc.paper.result_table import AIDED_NOTE, VIEWS_NOTE, ResultTable, name_of, view_of
 from fedpbc.paper.results import finish, scale_note, seeds_note
 from fedpbc.paper.step_sizes import find_step_sizes
 
@@ -30,7 +30,7 @@ COLUMNS = 8
 """Of the sheet of accuracies: more rounds than these are not shown."""
 
 
-def run(wanted: Wanted) -> Made:
+def run(wanted: ExperimentRequest) -> ExperimentResult:
     """Run the grid, and write and show what came of it."""
     quick = wanted.quick
     data = ["fashion"] if quick else ["svhn", "cifar10", "cinic10"]
@@ -96,7 +96,7 @@ def first_round(
     return None
 
 
-def thresholds_of(group: Group, comparison: Comparison) -> tuple[tuple[float, ...], str]:
+def thresholds_of(group: PlotGroup, comparison: Comparison) -> tuple[tuple[float, ...], str]:
     """The accuracies to be reached, in per cent, and where they come from."""
     known = published_thresholds(group.data)
     if known:
@@ -116,7 +116,7 @@ def thresholds_of(group: Group, comparison: Comparison) -> tuple[tuple[float, ..
     )
 
 
-def rounds_reached(group: Group, comparison: Comparison, every: int) -> dict[str, Any]:
+def rounds_reached(group: PlotGroup, comparison: Comparison, every: int) -> dict[str, Any]:
     """For every algorithm and view, when each accuracy was reached, and when in the paper."""
     thresholds, origin = thresholds_of(group, comparison)
     rows = []
@@ -145,7 +145,7 @@ def rounds_reached(group: Group, comparison: Comparison, every: int) -> dict[str
 
 
 def paper_rounds(
-    group: Group, algorithm: str, thresholds: Sequence[float]
+    group: PlotGroup, algorithm: str, thresholds: Sequence[float]
 ) -> list[int | None] | None:
     """The paper's, where it has this data, these links and this algorithm."""
     known = published_rounds()
@@ -155,7 +155,7 @@ def paper_rounds(
     return [known[key] for key in keys]
 
 
-def reached_sheet(group: Group, found: dict[str, Any]) -> Sheet:
+def reached_sheet(group: PlotGroup, found: dict[str, Any]) -> ResultTable:
     """When each accuracy was reached, the paper's beside it."""
     has_paper = any(row["paper"] for row in found["rows"])
     head = ["algorithm", "view"]
@@ -178,10 +178,10 @@ def reached_sheet(group: Group, found: dict[str, Any]) -> Sheet:
             "paper: three seeds, 10,000 rounds (4,000 for SVHN), tuned step sizes; it looks at "
             "round 0 as well."
         )
-    return Sheet(f"{group.title}: first round to reach an accuracy", head, rows, notes)
+    return ResultTable(f"{group.title}: first round to reach an accuracy", head, rows, notes)
 
 
-def accuracy_sheet(group: Group, comparison: Comparison, every: int) -> Sheet:
+def accuracy_sheet(group: PlotGroup, comparison: Comparison, every: int) -> ResultTable:
     """Test accuracy in the rounds that were looked at, and what they cost."""
     first = comparison.rows()[0]
     looked = [r for r in comparison.curve(first.algorithm, first.view)[0] if r % every == 0]
@@ -203,7 +203,7 @@ def accuracy_sheet(group: Group, comparison: Comparison, every: int) -> Sheet:
             ]
         )
     head = ["algorithm", "view", *(f"round {r}" for r in shown), "local steps", "uploads"]
-    return Sheet(f"{group.title}: test accuracy, %", head, rows)
+    return ResultTable(f"{group.title}: test accuracy, %", head, rows)
 
 
 def _round(value: int | None) -> str:
@@ -222,7 +222,7 @@ def reached(found: dict[str, Any]) -> list[float]:
 
 
 def draw(
-    group: Group, comparison: Comparison, levels: Sequence[float], place: Path, quick: bool
+    group: PlotGroup, comparison: Comparison, levels: Sequence[float], place: Path, quick: bool
 ) -> list[Path]:
     """The curves, with the accuracies that were reached as thin lines."""
     from fedpbc.report.plot import comparison_figure, save_figure

@@ -11,18 +11,18 @@ import tomli_w
 
 from fedpbc.errors import InputError
 from fedpbc.experiments.comparison import Cell, Comparison, Spread
-from fedpbc.experiments.sweep import Diverged
+from fedpbc.experiments.sweep import DivergedReason
 from fedpbc.paper.bars import row_of
-from fedpbc.paper.experiment import Made, Wanted
-from fedpbc.paper.grid import WINDOW, Outcome, run_planned
+from fedpbc.paper.experiment import ExperimentRequest, ExperimentResult
+from fedpbc.paper.grid import WINDOW, SweepResult, run_planned
 from fedpbc.paper.heatmap import draw_grids
-from fedpbc.paper.plan import Group, algorithms_of, groups_of, planned, seeds_of
-from fedpbc.paper.result_table import AIDED_NOTE, Sheet, name_of
+from fedpbc.paper.plan import PlotGroup, algorithms_of, groups_of, planned, seeds_of
+from fedpbc.paper.result_table import AIDED_NOTE, ResultTable, name_of
 from fedpbc.paper.results import finish, scale_note, seeds_note
 from fedpbc.paper.step_sizes import CHOSEN, read_chosen
 from fedpbc.storage.atomic import write_atomically
 
-__all__ = ["Tried", "best_of", "run"]
+__all__ = ["GridPoint", "best_of", "run"]
 
 OPTIONS = ("data", "data_dir", "algorithms", "links", "seeds", "rounds", "jobs")
 LEARNING_RATES = (0.1, 0.05, 0.01, 0.005, 0.001, 0.0005)
@@ -40,7 +40,7 @@ WHY_LINKS = (
 
 
 @dataclass(frozen=True)
-class Tried:
+class GridPoint:
     """One pair of step sizes; ``test`` is None where it diverged or failed."""
 
     learning_rate: float
@@ -49,20 +49,21 @@ class Tried:
     diverged: bool = False
 
 
-def best_of(tried: Sequence[Tried]) -> Tried | None:
+def best_of(tried: Sequence[GridPoint]) -> GridPoint | None:
     """The pair with the best accuracy; the first of equals, and None if none came to its end.
 
     Example:
         >>> low, high = Spread.of([0.3]), Spread.of([0.4])
-        >>> best_of([Tried(0.1, 50, None, True), Tried(0.1, 1, low), Tried(0.05, 1, high)])
-        Tried(learning_rate=0.05, global_learning_rate=1, test=Spread(mean=0.4, deviation=0.0, \
+        >>> diverged = GridPoint(0.1, 50, None, True)
+        >>> best_of([diverged, GridPoint(0.1, 1, low), GridPoint(0.05, 1, high)])
+        GridPoint(learning_rate=0.05, global_learning_rate=1, test=Spread(mean=0.4, deviation=0.0, \
 seeds=1), diverged=False)
     """
     finished = [pair for pair in tried if pair.test is not None]
     return max(finished, key=lambda pair: pair.test.mean if pair.test else 0.0, default=None)
 
 
-def run(wanted: Wanted) -> Made:
+def run(wanted: ExperimentRequest) -> ExperimentResult:
     """Run the grid, and write and show what came of it."""
     quick = wanted.quick
     for key in ("learning_rate", "global_learning_rate"):
@@ -120,14 +121,14 @@ def run(wanted: Wanted) -> Made:
     return replace(made, written=[outcome.path / CHOSEN, *made.written])
 
 
-def with_step_sizes(base: Group, eta: float, eta_g: float) -> Group:
+def with_step_sizes(base: PlotGroup, eta: float, eta_g: float) -> PlotGroup:
     """The group of one pair."""
     train = {"learning_rate": eta, "global_learning_rate": eta_g}
     key = (*base.key, f"eta0-{eta:g}-etag-{eta_g:g}")
     return replace(base, key=key, changes={"train": train})
 
 
-def tried_pairs(outcome: Outcome, base: Group, algorithm: str) -> list[Tried]:
+def tried_pairs(outcome: SweepResult, base: PlotGroup, algorithm: str) -> list[GridPoint]:
     """How each pair did for one algorithm."""
     found = []
     for group, comparison in outcome.groups:
@@ -138,23 +139,23 @@ def tried_pairs(outcome: Outcome, base: Group, algorithm: str) -> list[Tried]:
         whole = all(cell.failure is None for cell in mine)
         # A pair that one seed does not survive is no choice.
         row = row_of(Comparison(mine), algorithm, False) if whole else None
-        diverged = any(isinstance(cell.failure, Diverged) for cell in mine)
+        diverged = any(isinstance(cell.failure, DivergedReason) for cell in mine)
         pair = train["learning_rate"], train["global_learning_rate"]
-        found.append(Tried(*pair, row.test if row else None, diverged))
+        found.append(GridPoint(*pair, row.test if row else None, diverged))
     return found
 
 
 def without_divergence(cell: Cell) -> Cell:
     """A diverged run is no failure of a search."""
-    return replace(cell, failure=None) if isinstance(cell.failure, Diverged) else cell
+    return replace(cell, failure=None) if isinstance(cell.failure, DivergedReason) else cell
 
 
 def write_chosen(
     place: Path,
-    base: Group,
+    base: PlotGroup,
     seeds: Sequence[int],
-    found: dict[tuple[str, str], list[Tried]],
-    wanted: Wanted,
+    found: dict[tuple[str, str], list[GridPoint]],
+    wanted: ExperimentRequest,
 ) -> dict[str, Any]:
     """Keep the choice; what was chosen earlier for other data and algorithms stays."""
     chosen: dict[str, dict[str, Any]] = {}
@@ -182,7 +183,9 @@ def write_chosen(
     return kept
 
 
-def chosen_folders(outcome: Outcome, found: dict[tuple[str, str], list[Tried]]) -> list[Path]:
+def chosen_folders(
+    outcome: SweepResult, found: dict[tuple[str, str], list[GridPoint]]
+) -> list[Path]:
     """The runs of the chosen pairs: hundreds of curves would show nothing."""
     best = {key: best_of(tried) for key, tried in found.items()}
     folders = []
@@ -195,7 +198,7 @@ def chosen_folders(outcome: Outcome, found: dict[tuple[str, str], list[Tried]]) 
     return folders
 
 
-def sheet(base: Group, found: dict[str, list[Tried]]) -> Sheet:
+def sheet(base: PlotGroup, found: dict[str, list[GridPoint]]) -> ResultTable:
     """What was chosen for each algorithm, and how the default does."""
     lines = []
     for name, tried in found.items():
@@ -211,12 +214,12 @@ def sheet(base: Group, found: dict[str, list[Tried]]) -> Sheet:
     head = ["algorithm", "η_0", "η_g", "test %", "default's test %", "pairs diverged"]
     pairs = len(next(iter(found.values())))
     notes = [f"The best of {pairs} pairs each; the default is η_0 = 0.05, η_g = 1."]
-    return Sheet(
+    return ResultTable(
         f"{base.data}: the step sizes chosen on {base.links}", head, lines, notes, sections=0
     )
 
 
-def as_dicts(found: dict[tuple[str, str], list[Tried]]) -> list[dict[str, Any]]:
+def as_dicts(found: dict[tuple[str, str], list[GridPoint]]) -> list[dict[str, Any]]:
     """For machines."""
     return [
         {

@@ -17,7 +17,7 @@ from typing import Any
 from fedpbc.report.load import ShownRun, section
 from fedpbc.report.style import in_order
 
-__all__ = ["Group", "grouped"]
+__all__ = ["RunGroup", "grouped"]
 
 OWN = ("algorithm", "seed", "views")
 PLACES = (
@@ -37,7 +37,7 @@ FILES = ("task.targets", "links.file", "downlink.file", "links.p", "downlink.p")
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class RunGroup:
     """Runs that can be compared.
 
     Attributes:
@@ -53,7 +53,7 @@ class Group:
     notes: Sequence[str] = ()
 
 
-def grouped(runs: Sequence[ShownRun]) -> list[Group]:
+def grouped(runs: Sequence[ShownRun]) -> list[RunGroup]:
     """Runs in groups, in the order in which they were found.
 
     Example:
@@ -79,7 +79,7 @@ def grouped(runs: Sequence[ShownRun]) -> list[Group]:
             if beside:
                 beside[0].append(run)
     return [
-        Group(title, _once(part), shared, _notes(part))
+        RunGroup(title, _once(part), shared, _notes(part))
         for title, (shared, part) in zip(titles, parts, strict=True)
     ]
 

@@ -11,10 +11,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fedpbc.errors import FedpbcError, InputError, Words, one_line
-from fedpbc.experiments.client_overview import FleetShown, load_fleet
-from fedpbc.experiments.comparison_directory import CompareFolder
-from fedpbc.experiments.run_directory import RunFolder, rounds_of
+from fedpbc.errors import FedpbcError, InputError, Verbatim, one_line
+from fedpbc.experiments.client_overview import ClientOverview, load_client_overview
+from fedpbc.experiments.comparison_directory import ComparisonDirectory
+from fedpbc.experiments.run_directory import RunDirectory, rounds_of
 
 __all__ = ["ShownRun", "find_runs", "read_run", "read_runs"]
 
@@ -70,9 +70,9 @@ class ShownRun:
         return clients if isinstance(clients, int) else 0
 
     @cached_property
-    def fleet(self) -> FleetShown:
+    def fleet(self) -> ClientOverview:
         """What its fleet looks like, if that was written down."""
-        return load_fleet(RunFolder(self.path).fleet_path)
+        return load_client_overview(RunDirectory(self.path).fleet_path)
 
 
 def section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -111,11 +111,11 @@ def _runs_below(folder: Path) -> list[Path]:
         here = Path(place)
         inner.sort()
         # One whose configuration is damaged was a run, too.
-        if RunFolder(here).holds_run or {"config.toml", "metrics.jsonl"} <= set(names):
+        if RunDirectory(here).holds_run or {"config.toml", "metrics.jsonl"} <= set(names):
             found.append(here)
             inner.clear()
             continue
-        planned = CompareFolder(here).planned_runs() if "compare.toml" in names else []
+        planned = ComparisonDirectory(here).planned_runs() if "compare.toml" in names else []
         found += [run.path for run in planned if not run.holds_run]
         inner[:] = [name for name in inner if not name.startswith(".") and name != "inputs"]
     return sorted(dict.fromkeys(found))
@@ -131,7 +131,7 @@ def read_runs(paths: Sequence[Path]) -> list[ShownRun]:
 
 def read_run(path: Path) -> ShownRun:
     """Read what a run's folder holds; what is damaged is said, not raised."""
-    folder = RunFolder(path)
+    folder = RunDirectory(path)
     if not folder.config_path.is_file():
         known = {"algorithm": {"name": path.parent.name}, **_seed_of(path)}
         return ShownRun(path, known, "not begun", "not begun")
@@ -142,7 +142,7 @@ def read_run(path: Path) -> ShownRun:
         check(lines, config)
         if folder.finished:
             if not lines or lines[-1]["round"] != config["rounds"]:
-                raise InputError(str(folder.metrics_path), Words("cut short"), "whole")
+                raise InputError(str(folder.metrics_path), Verbatim("cut short"), "whole")
             return ShownRun(path, config, "finished", "", lines, folder.summary(), config["rounds"])
     except InputError as error:
         return ShownRun(path, config, "damaged", str(error))
@@ -171,7 +171,7 @@ def check(lines: Sequence[Any], config: Mapping[str, Any]) -> None:
     for number, line in enumerate(lines, start=1):
         where = f"metrics.jsonl line {number}"
         if not isinstance(line, dict):
-            raise InputError(where, Words("damaged"), "one JSON object")
+            raise InputError(where, Verbatim("damaged"), "one JSON object")
         if line.get("round") != min(number * every, rounds):
             right = f"{min(number * every, rounds)}: it is evaluated every {every} rounds"
             raise InputError(f"round in {where}", line.get("round"), right)
@@ -180,7 +180,7 @@ def check(lines: Sequence[Any], config: Mapping[str, Any]) -> None:
             raise InputError(f"views in {where}", views, "one for each view")
         if views.keys() != lines[0]["views"].keys():
             right = f"the same as in line 1: {', '.join(lines[0]['views'])}"
-            raise InputError(f"views in {where}", Words(", ".join(views)), right)
+            raise InputError(f"views in {where}", Verbatim(", ".join(views)), right)
         for key in NUMBERS:
             if not _is_number(line.get(key)):
                 raise InputError(f"{key} in {where}", line.get(key), "a number")

@@ -16,9 +16,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from fedpbc.errors import InputError, Words
+from fedpbc.errors import InputError, Verbatim
 from fedpbc.experiments.run_directory import REPORT_MARK, is_report
-from fedpbc.report.groups import Group, grouped
+from fedpbc.report.groups import RunGroup, grouped
 from fedpbc.report.load import ShownRun, read_runs
 from fedpbc.report.page_data import chart_data, comparison_of
 from fedpbc.report.page_sections import group_section, toolbar
@@ -103,7 +103,7 @@ def check_place(path: Path) -> None:
     if not path.parent.is_dir():
         raise InputError("out", str(path), "a file in a folder that exists")
     if path.exists() and not is_report(path):
-        given = Words(f"{path}, which is not a report")
+        given = Verbatim(f"{path}, which is not a report")
         raise InputError("out", given, "a new file, or an older report")
 
 
@@ -187,7 +187,7 @@ def embedded(content: Any) -> str:
     return text
 
 
-def header(title: str, runs: Sequence[ShownRun], groups: Sequence[Group], live: int) -> str:
+def header(title: str, runs: Sequence[ShownRun], groups: Sequence[RunGroup], live: int) -> str:
     """What the page is about."""
     finished = sum(run.state == "finished" for run in runs)
     counted = f"{len(runs)} runs" if len(runs) != 1 else "one run"
@@ -219,7 +219,7 @@ def header(title: str, runs: Sequence[ShownRun], groups: Sequence[Group], live: 
     )
 
 
-def left_out(runs: Sequence[ShownRun], groups: Sequence[Group]) -> str:
+def left_out(runs: Sequence[ShownRun], groups: Sequence[RunGroup]) -> str:
     """Runs that no group has, since nobody can tell what they are."""
     shown = {id(run) for group in groups for run in group.runs}
     known = {(run.algorithm, run.seed) for group in groups for run in group.runs}

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fedpbc.data.sources import SOURCES
 from fedpbc.experiments.comparison import Cell, Comparison, Row
 from fedpbc.report.client_data import fleet_data
-from fedpbc.report.groups import Group
+from fedpbc.report.groups import RunGroup
 from fedpbc.report.load import ShownRun
 from fedpbc.report.style import in_order
 
@@ -36,7 +36,7 @@ def thinned(count: int, limit: int = POINTS) -> list[int]:
     return [round(k * (count - 1) / (limit - 1)) for k in range(limit)]
 
 
-def comparison_of(group: Group) -> tuple[Comparison, int | None]:
+def comparison_of(group: RunGroup) -> tuple[Comparison, int | None]:
     """The runs to compare: the finished ones; if there are none, all as far as they have come.
 
     Also gives how far that is, where they are not finished.
@@ -56,7 +56,7 @@ def comparison_of(group: Group) -> tuple[Comparison, int | None]:
 
 
 def chart_data(
-    group: Group, comparison: Comparison, rows: Sequence[Row], groups: int = 1
+    group: RunGroup, comparison: Comparison, rows: Sequence[Row], groups: int = 1
 ) -> dict[str, Any]:
     """Everything that the charts of a group show; ``rows`` are the comparison's."""
     limit = max(60, min(POINTS, MANY_POINTS // max(groups, 1)))
@@ -79,7 +79,7 @@ def chart_data(
     }
 
 
-def _curve_runs(group: Group) -> dict[str, list[ShownRun]]:
+def _curve_runs(group: RunGroup) -> dict[str, list[ShownRun]]:
     found: dict[str, list[ShownRun]] = {}
     for name in in_order(run.algorithm for run in group.runs):
         own = [run for run in group.runs if run.algorithm == name and run.metrics]
@@ -181,12 +181,12 @@ def _classes(comparison: Comparison, algorithm: str, view: str) -> list[float | 
     ]
 
 
-def _class_names(group: Group) -> list[str]:
+def _class_names(group: RunGroup) -> list[str]:
     source = SOURCES.get(group.shared.get("data.name", ""))
     return [] if source is None else list(source.classes)
 
 
-def _staleness(group: Group, limit: int) -> dict[str, Any] | None:
+def _staleness(group: RunGroup, limit: int) -> dict[str, Any] | None:
     """Over rounds; the links are the same for all algorithms, so one of them says it."""
     candidates = _curve_runs(group).values()
     runs = max(candidates, key=lambda r: min(len(run.metrics) for run in r), default=None)
@@ -202,7 +202,7 @@ def _staleness(group: Group, limit: int) -> dict[str, Any] | None:
     }
 
 
-def _memory(group: Group) -> dict[str, float]:
+def _memory(group: RunGroup) -> dict[str, float]:
     found: dict[str, list[int]] = {}
     for run in group.runs:
         memory = peak_of(run)

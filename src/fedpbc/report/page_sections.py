@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fedpbc.experiments.comparison import Comparison, Row
-from fedpbc.experiments.comparison_directory import CompareFolder
-from fedpbc.report.groups import RATES, Group, flattened, made_in_python
+from fedpbc.experiments.comparison_directory import ComparisonDirectory
+from fedpbc.report.groups import RATES, RunGroup, flattened, made_in_python
 from fedpbc.report.load import ShownRun
 from fedpbc.report.page_tables import comparison_table, footnote_list, runs_table
 from fedpbc.simulation.views import VIEWS
@@ -53,7 +53,7 @@ def toolbar(groups: Sequence[Mapping[str, Any]]) -> str:
 
 def group_section(
     number: int,
-    group: Group,
+    group: RunGroup,
     comparison: Comparison,
     rows: Sequence[Row],
     so_far: int | None,
@@ -83,7 +83,7 @@ def group_section(
     )
 
 
-def facts(group: Group) -> str:
+def facts(group: RunGroup) -> str:
     """What all runs of a group share, in few words."""
     first = group.runs[0]
     flat = flattened(first.config)
@@ -107,7 +107,7 @@ def facts(group: Group) -> str:
     return f'<ul class="facts">{items}</ul>'
 
 
-def _common_rates(group: Group) -> list[str | None]:
+def _common_rates(group: RunGroup) -> list[str | None]:
     found: list[str | None] = []
     for key in RATES:
         values = {flattened(run.config).get(key) for run in group.runs} - {None}
@@ -248,7 +248,7 @@ def place(
 SHOWN_COMMANDS = 4
 
 
-def run_again(number: int, group: Group) -> str:
+def run_again(number: int, group: RunGroup) -> str:
     """The commands that make these runs once more, and a whole configuration."""
     begun = [run for run in group.runs if run.state != "not begun"]
     lines = commands_for(group.runs)
@@ -274,7 +274,7 @@ def commands_for(runs: Sequence[ShownRun]) -> list[str]:
     alone: list[ShownRun] = []
     for run in runs:
         root = run.path.parent.parent
-        if CompareFolder(root).holds_comparison:
+        if ComparisonDirectory(root).holds_comparison:
             roots.setdefault(root, []).append(run)
         elif run.state != "not begun":
             alone.append(run)

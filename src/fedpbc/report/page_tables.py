@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 
 from fedpbc.experiments.comparison import Comparison, Row
-from fedpbc.report.groups import Group
+from fedpbc.report.groups import RunGroup
 from fedpbc.report.page_data import peak_of
 from fedpbc.report.table import cells_of, footnotes, headings
 from fedpbc.simulation.views import DEPLOYABLE
@@ -78,7 +78,7 @@ def sortable_table(
     )
 
 
-def comparison_table(group: Group, comparison: Comparison, rows: Sequence[Row]) -> str:
+def comparison_table(group: RunGroup, comparison: Comparison, rows: Sequence[Row]) -> str:
     """Every view of every algorithm, and what it cost."""
     body = [_comparison_row(group, comparison, row) for row in rows]
     return sortable_table(
@@ -88,7 +88,7 @@ def comparison_table(group: Group, comparison: Comparison, rows: Sequence[Row]) 
     )
 
 
-def _comparison_row(group: Group, comparison: Comparison, row: Row) -> list[TableCell]:
+def _comparison_row(group: RunGroup, comparison: Comparison, row: Row) -> list[TableCell]:
     name, _, *texts = cells_of(row, comparison.cost_of(row.algorithm)["memory_aided"])
     tags = [("best", "best deployable")] if row.best_deployable else []
     if row.view == comparison.paper_view(row.algorithm):
@@ -125,7 +125,7 @@ def _memory(memory: float | None) -> TableCell:
     return TableCell("–" if memory is None else f"{memory / 2**20:,.0f} MiB", memory)
 
 
-def footnote_list(group: Group, comparison: Comparison) -> str:
+def footnote_list(group: RunGroup, comparison: Comparison) -> str:
     """What a reader must know to read the table."""
     # What went wrong with a run is said in the table of runs.
     told = footnotes(Comparison(comparison.finished))
@@ -152,7 +152,7 @@ def counted(states: Sequence[str]) -> str:
     return ", ".join(f"{count} {state}" for state, count in Counter(states).items())
 
 
-def runs_table(number: int, group: Group, *, opened: bool) -> str:
+def runs_table(number: int, group: RunGroup, *, opened: bool) -> str:
     """Every run: how far it is, how long it took, where it is."""
     rows = [
         [

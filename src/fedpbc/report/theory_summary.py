@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.table import Table
 
 from fedpbc.errors import InputError
-from fedpbc.theory.summary import Outlook
+from fedpbc.theory.summary import TheorySummary
 
-__all__ = ["check_out", "show_outlook", "write_clients"]
+__all__ = ["check_out", "show_theory_summary", "write_clients"]
 
 FEW = 12
 """So many clients are all shown."""
@@ -53,14 +53,14 @@ def check_out(path: Path | None) -> None:
         raise InputError("--out", str(path), "in a folder that exists")
 
 
-def write_clients(outlook: Outlook, path: Path) -> None:
+def write_clients(outlook: TheorySummary, path: Path) -> None:
     """Every client's numbers as CSV; what is not known is empty.
 
     Example:
         >>> import tempfile
-        >>> from fedpbc.experiments.theory_query import Asked, look_at
+        >>> from fedpbc.experiments.theory_query import TheoryQuery, analyze
         >>> place = Path(tempfile.mkdtemp()) / "clients.csv"
-        >>> write_clients(look_at(Asked(p="0.5,0.5")), place)
+        >>> write_clients(analyze(TheoryQuery(p="0.5,0.5")), place)
         >>> place.read_text().splitlines()[0][:8]
         'client,p'
     """
@@ -74,7 +74,7 @@ def write_clients(outlook: Outlook, path: Path) -> None:
     write_atomically(path, text.getvalue())
 
 
-def show_outlook(outlook: Outlook) -> None:
+def show_theory_summary(outlook: TheorySummary) -> None:
     """Tables for a person."""
     console = Console(width=max(Console().width, WIDTH))
     print(f"links: {outlook.links}; {outlook.clients:,} clients")
@@ -85,7 +85,7 @@ def show_outlook(outlook: Outlook) -> None:
         print(f"note: {note}")
 
 
-def clients_table(outlook: Outlook) -> Table:
+def clients_table(outlook: TheorySummary) -> Table:
     """How much clients count under FedAvg, and how stale they get."""
     rows = outlook.rows()
     shown = [k for k in HEADS if any(row[k] is not None for row in rows)]
@@ -105,7 +105,7 @@ def clients_table(outlook: Outlook) -> Table:
     return table
 
 
-def picked(outlook: Outlook) -> list[int]:
+def picked(outlook: TheorySummary) -> list[int]:
     """The clients that are shown: all of a few, else those that count least and most."""
     weights = next(iter(outlook.weights.values()), np.zeros(outlook.clients))
     if outlook.clients <= FEW:
@@ -121,7 +121,7 @@ def summed(column: Sequence[float | int | None], of: object) -> str:
     return number(float(of(known))) if len(known) == len(column) else "–"
 
 
-def numbers_table(outlook: Outlook) -> Table:
+def numbers_table(outlook: TheorySummary) -> Table:
     """Everything that is one number, and how it is known."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("quantity", "value", "how"):
@@ -131,7 +131,7 @@ def numbers_table(outlook: Outlook) -> Table:
     return table
 
 
-def lines(outlook: Outlook) -> list[tuple[str, str, str]]:
+def lines(outlook: TheorySummary) -> list[tuple[str, str, str]]:
     """The rows of that table."""
     expected, measured = outlook.expected, outlook.measured
     own, theorem, (rho, kind) = outlook.constants, outlook.theorem, outlook.rho
@@ -178,7 +178,7 @@ def lines(outlook: Outlook) -> list[tuple[str, str, str]]:
     return found
 
 
-def covered(outlook: Outlook) -> str:
+def covered(outlook: TheorySummary) -> str:
     """Whether the theorem stands behind its bound at the given step size."""
     if outlook.theorem.bound is None:
         return ""

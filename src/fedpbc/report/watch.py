@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from fedpbc.experiments.comparison_directory import CompareFolder
-from fedpbc.experiments.run_directory import RunFolder
+from fedpbc.experiments.comparison_directory import ComparisonDirectory
+from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.report.load import ShownRun, find_runs, read_runs
 from fedpbc.report.page import check_place, page_of
 from fedpbc.storage.atomic import write_atomically
@@ -70,14 +70,14 @@ def watch(
 
 
 def _knows_its_end(folder: Path) -> bool:
-    return RunFolder(folder).holds_run or CompareFolder(folder).holds_comparison
+    return RunDirectory(folder).holds_run or ComparisonDirectory(folder).holds_comparison
 
 
 def _marks(folders: Sequence[Path]) -> list[tuple[str, int, int]]:
     """Changes whenever a run does."""
     found = []
     for path in find_runs(folders):
-        folder = RunFolder(path)
+        folder = RunDirectory(path)
         for place in (
             folder.config_path,
             folder.metrics_path,

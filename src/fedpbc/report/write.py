@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from fedpbc.experiments.comparison import Comparison
-from fedpbc.experiments.comparison_directory import CompareFolder, ComparePlan
+from fedpbc.experiments.comparison_directory import ComparisonDirectory, ComparisonPlan
 from fedpbc.report.page import write_page
 from fedpbc.report.plot import plot_comparison
 from fedpbc.report.table import markdown_table
@@ -14,7 +14,9 @@ from fedpbc.storage.atomic import write_atomically
 __all__ = ["write_comparison"]
 
 
-def write_comparison(comparison: Comparison, folder: CompareFolder, plan: ComparePlan) -> None:
+def write_comparison(
+    comparison: Comparison, folder: ComparisonDirectory, plan: ComparisonPlan
+) -> None:
     """Write comparison.json, table.md, accuracy.png and report.html."""
     write_atomically(folder.json_path, json.dumps(comparison.as_dict(), indent=2) + "\n")
     write_atomically(folder.table_path, markdown_table(comparison))

@@ -13,14 +13,14 @@ from annotated_types import Ge, Le
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedpbc.algorithms import Algorithm, Fleet, find_algorithm
+from fedpbc.algorithms import Algorithm, ServerInit, find_algorithm
 from fedpbc.engines import choose_engine
-from fedpbc.errors import InputError, Words
+from fedpbc.errors import InputError, Verbatim
 from fedpbc.experiments.tracking import check_trackers, checked_names
 from fedpbc.links import LinkScheme, Setting, Timetable, find_scheme, from_data, from_table
 from fedpbc.options import checked, nearest
 from fedpbc.simulation.last_reports import FILE as REPORTS_FILE
-from fedpbc.simulation.last_reports import Reports, choose_reports
+from fedpbc.simulation.last_reports import LastReports, choose_reports
 from fedpbc.simulation.loop import Metrics, Simulation
 from fedpbc.simulation.views import paper_view
 from fedpbc.storage.arrays import read_array
@@ -79,7 +79,9 @@ class Result:
         views = self.metrics[-1].views
         accuracy = views[self._known(view or paper_view(tuple(views)))].test_accuracy
         if accuracy is None:
-            raise InputError("task", Words("without classes"), "one with classes for an accuracy")
+            raise InputError(
+                "task", Verbatim("without classes"), "one with classes for an accuracy"
+            )
         return accuracy
 
     def load_into(self, module: nn.Module, view: str) -> None:
@@ -87,7 +89,7 @@ class Result:
         own = {name: tuple(p.shape) for name, p in module.named_parameters()}
         for name, shape in zip(self.layout.names, self.layout.shapes, strict=True):
             if own.get(name) != shape:
-                given = Words(f"without a parameter {name} of shape {shape}")
+                given = Verbatim(f"without a parameter {name} of shape {shape}")
                 raise InputError("module", given, "the one that was trained")
         module.load_state_dict(self.layout.named(self.models[self._known(view)]), strict=False)
 
@@ -116,7 +118,7 @@ def make_algorithm(algorithm: AlgorithmLike, task: Task, global_lr: float = 1.0)
     else:
         raise InputError("algorithm", algorithm, "a name, a table with a name, or a class")
     options = checked(kind.__init__, options, "algorithm")
-    return kind(Fleet(task.init(), task.clients, global_lr), **options)
+    return kind(ServerInit(task.init(), task.clients, global_lr), **options)
 
 
 def base_probabilities(
@@ -134,7 +136,7 @@ def base_probabilities(
         given = read_array(p, f"{option}.p").ravel() if isinstance(p, str) else np.asarray(p)
         if given.shape not in {(), (task.clients,)}:
             right = f"one number, or one for each of the {task.clients} clients"
-            raise InputError(f"{option}.p", Words(f"{given.size} numbers"), right)
+            raise InputError(f"{option}.p", Verbatim(f"{given.size} numbers"), right)
         return np.broadcast_to(given.astype(np.float64), task.clients).copy()
     if task.class_shares is None:
         return None
@@ -295,7 +297,7 @@ def make_simulation(
     seed: int,
     evaluate_every: int = 10,
     views: Sequence[str] | None = None,
-    reports: Reports | None = None,
+    reports: LastReports | None = None,
     engine: str = "auto",
     workers: int = 0,
     ray_address: str = "",

@@ -21,7 +21,13 @@ from torch import Tensor
 
 from fedpbc.errors import FedpbcError, InputError
 
-__all__ = ["DamagedReportsError", "Reports", "ReportsInMemory", "ReportsOnDisk", "choose_reports"]
+__all__ = [
+    "DamagedReportsError",
+    "LastReports",
+    "LastReportsInMemory",
+    "LastReportsOnDisk",
+    "choose_reports",
+]
 
 FILE = "reports.bin"
 """What it is called in a run's folder."""
@@ -31,7 +37,7 @@ class DamagedReportsError(FedpbcError):
     """Reports that cannot be read back as they were written."""
 
 
-class Reports(Protocol):
+class LastReports(Protocol):
     """Where each client's last report is kept.
 
     What arrives in a round counts from :meth:`keep` on: a round that fails leaves no trace.
@@ -68,7 +74,7 @@ class Reports(Protocol):
         """Let go of the file, if there is one."""
 
 
-def choose_reports(where: str, path: Path | None = None) -> Reports:
+def choose_reports(where: str, path: Path | None = None) -> LastReports:
     """Where the option ``reported`` says: «memory», or «disk», in a run's file if it has one.
 
     Example:
@@ -77,17 +83,17 @@ def choose_reports(where: str, path: Path | None = None) -> Reports:
     """
     if where not in ("memory", "disk"):
         raise InputError("reported", where, "'memory' or 'disk'")
-    return ReportsOnDisk(path) if where == "disk" else ReportsInMemory(path)
+    return LastReportsOnDisk(path) if where == "disk" else LastReportsInMemory(path)
 
 
-class ReportsInMemory:
+class LastReportsInMemory:
     """A model for each client, in this process.
 
     Args:
         path: the file that an earlier process may have kept them in.
 
     Example:
-        >>> reports = ReportsInMemory()
+        >>> reports = LastReportsInMemory()
         >>> reports.put(3, torch.ones(2))
         >>> reports.keep()
         >>> [client for client, model in reports.items()]
@@ -131,7 +137,7 @@ class ReportsInMemory:
             return
         if self._path is None:
             raise FedpbcError("the last reports of this run are on disk: resume it in its folder")
-        with closing(ReportsOnDisk(self._path)) as on_disk:
+        with closing(LastReportsOnDisk(self._path)) as on_disk:
             on_disk.restore(state)
             self._kept = dict(on_disk.items())
 
@@ -149,7 +155,7 @@ class Place(NamedTuple):
     checksum: int
 
 
-class ReportsOnDisk:
+class LastReportsOnDisk:
     """A slot in a file for each client: in memory there is no more than one report at a time.
 
     Args:
@@ -157,7 +163,7 @@ class ReportsOnDisk:
             the process ends.
 
     Example:
-        >>> with closing(ReportsOnDisk()) as reports:
+        >>> with closing(LastReportsOnDisk()) as reports:
         ...     for round in (1.0, 2.0):
         ...         reports.put(3, torch.full((2,), round))
         ...         reports.keep()

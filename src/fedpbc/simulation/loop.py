@@ -21,12 +21,12 @@ from torch import Tensor
 from fedpbc.algorithms.algorithm import Algorithm, Round, Update, mean
 from fedpbc.engines.engine import Engine, one_thread
 from fedpbc.engines.segment import Segment, all_finite
-from fedpbc.errors import DivergedError, FedpbcError, InputError, Words
+from fedpbc.errors import DivergedError, FedpbcError, InputError, Verbatim
 from fedpbc.links import Timetable
-from fedpbc.simulation.last_reports import Reports, ReportsInMemory
+from fedpbc.simulation.last_reports import LastReports, LastReportsInMemory
 from fedpbc.simulation.views import AVERAGED_WEIGHT, views_of
 from fedpbc.tasks.task import Evaluation, Task
-from fedpbc.theory.run_bound import ConsensusLemma
+from fedpbc.theory.run_bound import RunBound
 
 __all__ = ["Metrics", "Simulation"]
 
@@ -93,7 +93,7 @@ class Progress:
     """How many batches each client has used."""
     last_contact: NDArray[np.int64]
     """τ_i, the last round in which each uplink was up; −1 before the first."""
-    reported: Reports = field(default_factory=ReportsInMemory)
+    reported: LastReports = field(default_factory=LastReportsInMemory)
     """What each client reported last, if anybody looks at it."""
     gradients: dict[str, float] = field(default_factory=dict)
     """What evaluations have seen of the gradients at x̄, for the bound on the consensus error."""
@@ -108,13 +108,13 @@ class Simulation:
     """One algorithm on one task over one timetable.
 
     Example:
-        >>> from fedpbc.algorithms import FedPBC, Fleet
+        >>> from fedpbc.algorithms import FedPBC, ServerInit
         >>> from fedpbc.engines import SerialEngine
         >>> from fedpbc.links import from_table
         >>> from fedpbc.tasks import Quadratic
         >>> task = Quadratic([[0.0], [100.0]])
         >>> simulation = Simulation(
-        ...     task, FedPBC(Fleet(task.init(), 2)), SerialEngine(task),
+        ...     task, FedPBC(ServerInit(task.init(), 2)), SerialEngine(task),
         ...     uplink=from_table(np.ones((50, 2), dtype=bool)), evaluate_every=50,
         ... )
         >>> [metrics] = simulation.run()
@@ -132,7 +132,7 @@ class Simulation:
         *,
         evaluate_every: int = 10,
         views: Sequence[str] | None = None,
-        reports: Reports | None = None,
+        reports: LastReports | None = None,
     ) -> None:
         """Set up a run at its beginning.
 
@@ -148,10 +148,10 @@ class Simulation:
         """
         for name, timetable in (("links", uplink), ("downlink", downlink)):
             if timetable is not None and timetable.clients != task.clients:
-                given = Words(f"for {timetable.clients} clients")
+                given = Verbatim(f"for {timetable.clients} clients")
                 raise InputError(name, given, f"for the task's {task.clients}")
             if timetable is not None and timetable.rounds < uplink.rounds:
-                given = Words(f"of {timetable.rounds} rounds")
+                given = Verbatim(f"of {timetable.rounds} rounds")
                 raise InputError(name, given, f"of all {uplink.rounds}")
         self.task, self.algorithm, self.engine = task, algorithm, engine
         self.uplink, self.downlink = uplink, downlink
@@ -159,12 +159,12 @@ class Simulation:
         self.evaluate_every = evaluate_every
         if algorithm.client_models and type(algorithm).correction is not Algorithm.correction:
             right = "without a correction: its clients' work begins before the server's next round"
-            raise InputError("algorithm", Words(f"{algorithm.name}, with client models"), right)
+            raise InputError("algorithm", Verbatim(f"{algorithm.name}, with client models"), right)
         if evaluate_every < 1:
             raise InputError("evaluate_every", evaluate_every, "at least 1")
         self.views = views_of(type(algorithm), views)
         self._x0 = algorithm.x
-        self._lemma = ConsensusLemma(task, algorithm, uplink, downlink)
+        self._lemma = RunBound(task, algorithm, uplink, downlink)
         # Otherwise everyone has the server's newest model, and nothing needs to be kept of it.
         self._clients_hold_models = algorithm.client_models or downlink is not None
         m = task.clients
@@ -228,7 +228,7 @@ class Simulation:
                 self.engine.submit(self._segment(i, t, t))
         before = copied(algorithm.state())
         hears = None if self.downlink is None else self.downlink.up(t)
-        arriving = Arriving(self, round, selected, hears)
+        arriving = UpdateStream(self, round, selected, hears)
         try:
             algorithm.aggregate(round, arriving if algorithm.one_pass else list(arriving))
             arriving.finish()
@@ -257,7 +257,7 @@ class Simulation:
     def _broadcast(
         self,
         round: Round,
-        arrived: Arriving,
+        arrived: UpdateStream,
         hears: NDArray[np.bool_] | None,
         others: Mapping[int, Tensor],
     ) -> None:
@@ -399,7 +399,7 @@ class Simulation:
         return error
 
 
-class Arriving:
+class UpdateStream:
     """What the selected clients bring in one round, one after another as it is asked for.
 
     No more of it is in memory than whoever goes through it keeps, and the reports of clients that

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpbc.errors import InputError, Words
+from fedpbc.errors import InputError, Verbatim
 
 __all__ = ["read_array"]
 
@@ -29,8 +29,8 @@ def read_array(path: str, option: str) -> NDArray[np.generic]:
     except Exception as error:  # A damaged file makes numpy raise whatever it likes.
         reason = " ".join(str(error).split())
         raise InputError(
-            option, Words(f"{path}, unreadable"), f"a .npy or .csv file ({reason})"
+            option, Verbatim(f"{path}, unreadable"), f"a .npy or .csv file ({reason})"
         ) from None
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
-        raise InputError(option, Words(f"{path}, which holds no numbers"), "an array of numbers")
+        raise InputError(option, Verbatim(f"{path}, which holds no numbers"), "an array of numbers")
     return array

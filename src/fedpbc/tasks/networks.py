@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from fedpbc.errors import InputError, Words
+from fedpbc.errors import InputError, Verbatim
 from fedpbc.options import nearest
 from fedpbc.randomness import integer_seed
 
@@ -83,7 +83,7 @@ def build_model(name: str, shape: PictureShape, classes: int, seed: int) -> nn.S
     if name not in MODELS:
         raise InputError("model", name, nearest(name, MODELS))
     if name.startswith("cnn") and min(shape[:2]) < 4:
-        raise InputError("model", name, Words("'mlp' or 'softmax' for pictures this small"))
+        raise InputError("model", name, Verbatim("'mlp' or 'softmax' for pictures this small"))
     with torch.random.fork_rng(devices=[]):
         # Not torch.manual_seed, which seeds every GPU, too, and nobody would put those back.
         torch.default_generator.manual_seed(integer_seed(seed, "initial model"))

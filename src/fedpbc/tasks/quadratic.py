@@ -10,7 +10,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from fedpbc.errors import InputError, Words
+from fedpbc.errors import InputError, Verbatim
 from fedpbc.tasks.device import find_device, refuse_double
 from fedpbc.tasks.layout import Layout
 from fedpbc.tasks.local_training import LocalTraining
@@ -47,10 +47,10 @@ class Quadratic:
         refuse_double(self.device, [torch.float64])
         array = np.asarray(targets)
         if array.ndim != 2 or 0 in array.shape or array.dtype.kind not in "fiu":
-            given = Words(f"an array of {array.dtype} and shape {array.shape}")
+            given = Verbatim(f"an array of {array.dtype} and shape {array.shape}")
             raise InputError("task.targets", given, "numbers, clients × dimensions")
         if not np.isfinite(array).all():
-            raise InputError("task.targets", Words("not finite everywhere"), "finite numbers")
+            raise InputError("task.targets", Verbatim("not finite everywhere"), "finite numbers")
         self.targets = torch.from_numpy(array.astype(np.float64)).to(self.device)
         self.training = training or LocalTraining()
         self.seed = seed

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedpbc.data import Augmentation, Batches, class_shares, dirichlet_partition
-from fedpbc.errors import InputError, Words
+from fedpbc.errors import InputError, Verbatim
 from fedpbc.randomness import generator, integer_seed
 from fedpbc.tasks.dense_kernel import dense_steps, has_dense_steps
 from fedpbc.tasks.device import find_device, refuse_double, repeatable, seeded
@@ -116,17 +116,17 @@ class Supervised:
         self.seed = seed
         self.layout: Layout = layout_of(module)
         if not self.layout.names:
-            raise InputError("module", Words("without parameters"), "one that can be trained")
+            raise InputError("module", Verbatim("without parameters"), "one that can be trained")
 
         # Prepared on the CPU, whatever the device: the same samples to the bit.
         self.inputs, self.labels = as_tensors(train, "train")
         self.test_inputs, self.test_labels = as_tensors(test, "test")
         self.has_classes = not self.labels.is_floating_point()
         if self.test_labels.is_floating_point() == self.has_classes:
-            given = Words(f"of types {self.labels.dtype} and {self.test_labels.dtype}")
+            given = Verbatim(f"of types {self.labels.dtype} and {self.test_labels.dtype}")
             raise InputError("train and test labels", given, "of one kind")
         if loss is functional.cross_entropy and not self.has_classes:
-            given = Words(f"of type {self.labels.dtype}")
+            given = Verbatim(f"of type {self.labels.dtype}")
             raise InputError("labels", given, "whole numbers, or come with loss=…")
         self.classes = 0
         if self.has_classes:
@@ -193,7 +193,7 @@ class Supervised:
             raise InputError("module", type(self.module).__name__, right) from error
         wanted = self.classes if self.loss is functional.cross_entropy else 0
         if wanted and (outputs.dim() < 2 or outputs.shape[1] < wanted):
-            given = Words(f"with outputs of shape {tuple(outputs.shape)}")
+            given = Verbatim(f"with outputs of shape {tuple(outputs.shape)}")
             raise InputError("module", given, f"one with an output for each of {wanted} classes")
 
     def _share_out(self, clients: int, alpha: float) -> list[NDArray[np.int64]]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedpbc.errors import InputError, Words
+from fedpbc.errors import InputError, Verbatim
 
 __all__ = [
     "Floats",
@@ -29,11 +29,11 @@ def array_of(name: str, given: ArrayLike) -> NDArray[Any]:
     try:
         array = np.asarray(given)
     except (TypeError, ValueError):
-        raise InputError(name, Words("ragged or not numbers"), "an array of numbers") from None
+        raise InputError(name, Verbatim("ragged or not numbers"), "an array of numbers") from None
     if array.dtype.kind not in "biuf":
-        raise InputError(name, Words(f"of type {array.dtype}"), "an array of numbers")
+        raise InputError(name, Verbatim(f"of type {array.dtype}"), "an array of numbers")
     if not np.isfinite(array).all():
-        raise InputError(name, Words("not finite everywhere"), "an array of finite numbers")
+        raise InputError(name, Verbatim("not finite everywhere"), "an array of finite numbers")
     return array
 
 
@@ -42,10 +42,10 @@ def probabilities(p: ArrayLike) -> Floats:
     links: Floats = array_of("p", p).astype(np.float64)
     right = "a probability from 0 to 1 for every client"
     if links.ndim != 1 or not links.size:
-        raise InputError("p", Words(f"of shape {links.shape}"), right)
+        raise InputError("p", Verbatim(f"of shape {links.shape}"), right)
     wrong = np.flatnonzero((links < 0) | (links > 1))
     if wrong.size:
-        raise InputError("p", Words(f"{links[wrong[0]]} for client {wrong[0]}"), right)
+        raise InputError("p", Verbatim(f"{links[wrong[0]]} for client {wrong[0]}"), right)
     return links
 
 
@@ -89,7 +89,7 @@ def steepest(given: ArrayLike, low: int) -> float:
     constants = array_of("lipschitz", given).astype(np.float64)
     right = "one number of at least 0, or one a client"
     if constants.ndim > 1 or not constants.size:
-        raise InputError("lipschitz", Words(f"of shape {constants.shape}"), right)
+        raise InputError("lipschitz", Verbatim(f"of shape {constants.shape}"), right)
     if constants.min() < 0:
         raise InputError("lipschitz", float(constants.min()), right)
     largest = float(constants.max())

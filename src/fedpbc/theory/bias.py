@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedpbc.errors import InputError, Words
+from fedpbc.errors import InputError, Verbatim
 from fedpbc.theory.arguments import Floats, array_of, probabilities
 from fedpbc.theory.quadrature import shares
 
@@ -26,7 +26,7 @@ def fedavg_weights(p: ArrayLike) -> Floats:
     """
     links = probabilities(p)
     if not links.any():
-        raise InputError("p", Words("0 for every client"), "above 0 for at least one client")
+        raise InputError("p", Verbatim("0 for every client"), "above 0 for at least one client")
     own = shares(links)
     weights: Floats = own / own.sum()  # the shares add up to P(A≠∅)
     return weights
@@ -48,7 +48,7 @@ def fedavg_limit(p: ArrayLike, targets: ArrayLike) -> Floats:
     if goals.ndim == 0 or len(goals) != len(weights):
         raise InputError(
             "targets",
-            Words(f"of shape {goals.shape}"),
+            Verbatim(f"of shape {goals.shape}"),
             f"one row for each of {len(weights)} clients",
         )
     return np.asarray(np.tensordot(weights, goals, axes=1), dtype=np.float64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedpbc.errors import InputError, Words
+from fedpbc.errors import InputError, Verbatim
 from fedpbc.theory.arguments import array_of, count_of, number, rate_below_one
 from fedpbc.theory.mixing import one_minus_root
 
@@ -25,7 +25,7 @@ def consensus_error(models: ArrayLike) -> float:
     rows = array_of("models", models)
     if rows.ndim != 2 or not rows.size:
         raise InputError(
-            "models", Words(f"of shape {rows.shape}"), "clients × parameters, not empty"
+            "models", Verbatim(f"of shape {rows.shape}"), "clients × parameters, not empty"
         )
     centre = rows.mean(axis=0, dtype=np.float64)
     # Row by row: a second copy of every client's model may not fit into memory.

@@ -13,14 +13,14 @@ from fedpbc.theory.arguments import Floats
 from fedpbc.theory.blas import one_blas_thread
 from fedpbc.theory.mixing import second_eigenvalue
 
-__all__ = ["Measured", "measure"]
+__all__ = ["EmpiricalLinks", "measure"]
 
 BLOCK = 512
 """Rounds that are looked at together."""
 
 
 @dataclass(frozen=True)
-class Measured:
+class EmpiricalLinks:
     """What a timetable was like.
 
     Attributes:
@@ -47,7 +47,7 @@ class Measured:
     staleness_max: int
 
 
-def measure(rows: Iterable[NDArray[np.bool_]], *, mixing: bool = True) -> Measured:
+def measure(rows: Iterable[NDArray[np.bool_]], *, mixing: bool = True) -> EmpiricalLinks:
     """Go through the rounds of a timetable, a bool a client each.
 
     Args:
@@ -82,7 +82,7 @@ def measure(rows: Iterable[NDArray[np.bool_]], *, mixing: bool = True) -> Measur
             ages_sum += ages
             oldest = max(oldest, int(ages.max()))
         block = np.array(list(islice(rows, BLOCK)))
-    return Measured(
+    return EmpiricalLinks(
         rounds=rounds,
         empty_rounds=empty,
         shares=counts / rounds,

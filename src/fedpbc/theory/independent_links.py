@@ -11,14 +11,14 @@ from fedpbc.theory.arguments import Floats
 from fedpbc.theory.mixing import EXACT_CLIENTS, mixing_rate, mixing_rate_bound
 from fedpbc.theory.quadrature import shares
 
-__all__ = ["Expected", "expect"]
+__all__ = ["IndependentLinks", "expect"]
 
 DIGITS = 12
 """Rounds whose probabilities agree so far are the same round to the weights."""
 
 
 @dataclass(frozen=True)
-class Expected:
+class IndependentLinks:
     """What links that are up independently, with p_i^t in round t, are like in expectation.
 
     Attributes:
@@ -52,7 +52,7 @@ class Expected:
     staleness_limit: Floats | None
 
 
-def expect(rows: Iterable[Floats]) -> Expected:
+def expect(rows: Iterable[Floats]) -> IndependentLinks:
     """Go through the probabilities of all rounds, one number a client each.
 
     ρ falls when any p grows: the more clients are averaged, the more disagreement goes. So the
@@ -86,7 +86,7 @@ def expect(rows: Iterable[Floats]) -> Expected:
     everyone = float(np.sum(counted))
     with np.errstate(divide="ignore"):
         limit = 1 / lowest if constant else None
-    return Expected(
+    return IndependentLinks(
         rounds=rounds,
         constant=constant,
         p=lowest if constant else p,

@@ -21,24 +21,24 @@ from fedpbc.tasks.task import Task, WithGradients
 from fedpbc.theory import consensus_bound, mixing_rate, mixing_rate_bound
 from fedpbc.theory.mixing import EXACT_CLIENTS
 
-__all__ = ["ConsensusLemma"]
+__all__ = ["RunBound"]
 
 DIGITS = 6
 """Of a bound; more would claim too much, and differ from one machine to the next."""
 
 
-class ConsensusLemma:
+class RunBound:
     """The bound of one run, if the lemma covers it.
 
     Example:
         >>> import numpy as np
-        >>> from fedpbc.algorithms import Fleet
+        >>> from fedpbc.algorithms import ServerInit
         >>> from fedpbc.links import Setting
         >>> from fedpbc.tasks import Quadratic
         >>> task = Quadratic([[0.0], [2.0]])
         >>> setting = Setting(0, clients=2, rounds=9, base_probabilities=np.array([0.5, 0.5]))
         >>> links = Timetable.draw("bernoulli", setting)
-        >>> ConsensusLemma(task, FedPBC(Fleet(task.init(), 2)), links, None).covers
+        >>> RunBound(task, FedPBC(ServerInit(task.init(), 2)), links, None).covers
         True
     """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedpbc.errors import InputError, Words
+from fedpbc.errors import InputError, Verbatim
 from fedpbc.theory.arguments import array_of, number
 
 __all__ = ["expected_staleness_bound", "staleness"]
@@ -29,10 +29,10 @@ def staleness(timetable: ArrayLike) -> NDArray[np.int64]:
     table = array_of("timetable", timetable)
     if table.ndim != 2 or not table.size:
         raise InputError(
-            "timetable", Words(f"of shape {table.shape}"), "rounds × clients, not empty"
+            "timetable", Verbatim(f"of shape {table.shape}"), "rounds × clients, not empty"
         )
     if not np.isin(table, (0, 1)).all():
-        raise InputError("timetable", Words("not only 0 and 1"), "true where an uplink is up")
+        raise InputError("timetable", Verbatim("not only 0 and 1"), "true where an uplink is up")
     rounds, clients = table.shape
     last = np.full((rounds + 1, clients), -1, dtype=np.int64)
     last[1:] = np.where(table == 1, np.arange(rounds)[:, None], -1)

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from fedpbc.errors import InputError, Words
+from fedpbc.errors import InputError, Verbatim
 from fedpbc.theory.arguments import Floats, array_of, count_of, number, steepest
 from fedpbc.theory.convergence import gradient_bound, kappa, largest_step_size
-from fedpbc.theory.empirical import Measured
-from fedpbc.theory.independent_links import Expected
+from fedpbc.theory.empirical import EmpiricalLinks
+from fedpbc.theory.independent_links import IndependentLinks
 from fedpbc.theory.mixing import EXACT_CLIENTS
 from fedpbc.theory.staleness import expected_staleness_bound
 
-__all__ = ["Constants", "Outlook", "Theorem"]
+__all__ = ["Constants", "Theorem", "TheorySummary"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +83,7 @@ class Theorem:
 
 
 @dataclass(frozen=True)
-class Outlook:
+class TheorySummary:
     """Everything that the theory says of some links.
 
     Attributes:
@@ -98,15 +98,15 @@ class Outlook:
     Example:
         >>> from fedpbc.theory.independent_links import expect
         >>> p, constants = np.array([0.5, 0.25]), Constants(step_size=0.1, local_steps=1, rounds=9)
-        >>> found = Outlook("p", 2, expect([p] * 9), None, constants, np.array([0.0, 100.0]))
+        >>> found = TheorySummary("p", 2, expect([p] * 9), None, constants, np.array([0.0, 100.0]))
         >>> round(float(found.limits["expected"]), 6)
         30.0
     """
 
     links: str
     clients: int
-    expected: Expected | None
-    measured: Measured | None
+    expected: IndependentLinks | None
+    measured: EmpiricalLinks | None
     constants: Constants
     targets: Floats | None = None
     remarks: tuple[str, ...] = ()
@@ -116,7 +116,7 @@ class Outlook:
             return
         goals = array_of("targets", self.targets).astype(np.float64)
         if goals.ndim == 0 or len(goals) != self.clients:
-            given = Words(f"of shape {goals.shape}")
+            given = Verbatim(f"of shape {goals.shape}")
             raise InputError("targets", given, f"one row for each of {self.clients} clients")
         object.__setattr__(self, "targets", goals)
 

@@ -11,10 +11,10 @@ import torch
 from safetensors.torch import load_file
 
 from fedpbc.deployment.device.trainer import Trainer
-from fedpbc.deployment.device.trainer_socket import Desk
-from fedpbc.deployment.protocol.messages import Parcel
+from fedpbc.deployment.device.trainer_socket import TrainerSocket
+from fedpbc.deployment.protocol.messages import Payload
 from fedpbc.deployment.settings import read_fleet, task_of_client
-from fedpbc.deployment.user_app import load_own
+from fedpbc.deployment.user_app import load_user_app
 from fedpbc.errors import FedpbcError
 from tests.deployment.real import APP
 from tests.deployment.streets import simulated
@@ -109,13 +109,13 @@ def fleet(tmp_path, identity):
 
             (tmp_path / "mine.py").write_text(APP)
             (tmp_path / "fleet.toml").write_text(FLEET.format(algorithm=algorithm))
-            own = load_own(tmp_path / "mine.py")
+            own = load_user_app(tmp_path / "mine.py")
             sockets = []
             for client in range(3):
                 make = partial(task_of_client, client=client, own=own, device="cpu")
                 trainer = Trainer(client, tmp_path / f"client{client}", make, lazy=True)
                 sockets.append(tmp_path / f"s{client}")
-                stack.enter_context(Desk(sockets[-1], trainer.handle))
+                stack.enter_context(TrainerSocket(sockets[-1], trainer.handle))
             grid = make_grid(sockets, is_up)
             main(grid, Context(1, 0, {}, RecordDict(), {"folder": str(tmp_path)}))
             return np.loadtxt(tmp_path / "timetable.csv", delimiter=",").astype(bool)
@@ -161,10 +161,10 @@ def asked_with(monkeypatch, header, hours):
     from fedpbc.deployment.protocol.records import from_records, to_records
 
     found = []
-    message = Message(to_records(Parcel(header)), 7, "train", ttl=60.0)
+    message = Message(to_records(Payload(header)), 7, "train", ttl=60.0)
     clock = client_app.time.time
     monkeypatch.setattr(client_app.time, "time", lambda: clock() + 3600 * hours)
-    answered = Parcel({"kind": "answer"})
+    answered = Payload({"kind": "answer"})
     monkeypatch.setattr(
         client_app, "ask", lambda path, parcel, patience: found.append(patience) or answered
     )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fedpbc.deployment.device import trainer as trainer_module
 from fedpbc.deployment.device.trainer import Trainer
-from fedpbc.deployment.protocol.messages import Answer, ParcelError, Vector, Work
+from fedpbc.deployment.protocol.messages import MessageError, TrainReply, TrainRequest, Vector
 from fedpbc.deployment.server.server_loop import to_vector
 from fedpbc.engines.segment import Segment
 from fedpbc.engines.serial import train
@@ -22,7 +22,7 @@ T = 200
 
 
 def work(round, first_round, start=None, **rest):
-    return Work(
+    return TrainRequest(
         **{
             "job": "j",
             "round": round,
@@ -61,7 +61,7 @@ def make(folder, **options):
 
 
 def answer(trainer, wanted):
-    found = Answer.unpack(trainer.handle(wanted.pack()))
+    found = TrainReply.unpack(trainer.handle(wanted.pack()))
     assert (found.job, found.round, found.client) == (wanted.job, wanted.round, 1)
     return torch.from_numpy(found.end.array())
 
@@ -284,10 +284,10 @@ def test_another_job_begins_anew(tmp_path, trained):
 
 def test_what_is_not_for_this_device_is_refused(tmp_path):
     trainer = make(tmp_path)
-    with pytest.raises(ParcelError, match="this is client 1, not 2"):
+    with pytest.raises(MessageError, match="this is client 1, not 2"):
         trainer.handle(work(0, 0, client=2).pack())
     short = Vector("float32", bytes(4))
-    with pytest.raises(ParcelError, match="another than this device's: its vector has 1 values"):
+    with pytest.raises(MessageError, match="another than this device's: its vector has 1 values"):
         trainer.handle(
             work(0, 0, start=None).pack().__class__(work(0, 0).pack().header, {"start": short})
         )

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from fedpbc.deployment.device.trainer_socket import ask
-from fedpbc.deployment.protocol.messages import Answer, Parcel, Work
+from fedpbc.deployment.protocol.messages import Payload, TrainReply, TrainRequest
 from fedpbc.deployment.server.server_loop import to_vector
 from fedpbc.deployment.settings import FleetSettings
 from fedpbc.engines.engine import one_thread
@@ -31,7 +31,7 @@ def started(state):
 
 
 def work(round, task):
-    return Work(
+    return TrainRequest(
         job="j",
         round=round,
         client=3,
@@ -51,13 +51,13 @@ def work(round, task):
 def test_sigkill_while_it_works_changes_nothing(tmp_path):
     task, socket = SETTINGS.whole_task(), tmp_path / "trainer"
     rounds = 400
-    answers: list[Parcel] = []
+    answers: list[Payload] = []
 
     def client_app():
         answers.append(ask(socket, work(rounds - 1, task).pack(), patience=60))
 
     first = started(tmp_path)
-    assert ask(socket, Parcel({"kind": "hello", "job": "j"}), patience=30).whole("client") == 3
+    assert ask(socket, Payload({"kind": "hello", "job": "j"}), patience=30).whole("client") == 3
     ask(socket, work(0, task).pack())
     asking = threading.Thread(target=client_app)
     asking.start()
@@ -75,7 +75,7 @@ def test_sigkill_while_it_works_changes_nothing(tmp_path):
     with one_thread():
         expected = train(task, Segment(3, task.init(), 0, rounds, 0)).end
     for parcel in answers:
-        end = torch.from_numpy(Answer.unpack(parcel).end.array())
+        end = torch.from_numpy(TrainReply.unpack(parcel).end.array())
         assert torch.equal(end, expected)
     log = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
     # Asked again, it had it.

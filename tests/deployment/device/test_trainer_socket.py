@@ -11,8 +11,8 @@ import time
 import pytest
 
 from fedpbc.deployment.device import trainer_socket as local
-from fedpbc.deployment.device.trainer_socket import Desk, ask
-from fedpbc.deployment.protocol.messages import Parcel, Vector, write_parcel
+from fedpbc.deployment.device.trainer_socket import TrainerSocket, ask
+from fedpbc.deployment.protocol.messages import Payload, Vector, write_payload
 from fedpbc.errors import FedpbcError, InputError
 
 
@@ -25,21 +25,21 @@ def echo(parcel):
 
 
 def test_a_parcel_goes_there_and_back(tmp_path):
-    with Desk(tmp_path / "s", echo):
-        found = ask(tmp_path / "s", Parcel({"kind": "x"}, {"v": Vector("float32", b"abcd")}))
+    with TrainerSocket(tmp_path / "s", echo):
+        found = ask(tmp_path / "s", Payload({"kind": "x"}, {"v": Vector("float32", b"abcd")}))
         assert found.vectors["v"].data == b"abcd"
         assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o600
-        assert ask(tmp_path / "s", Parcel({"kind": "bad"})).header["reason"] == "no such thing"
-        assert "oh" in ask(tmp_path / "s", Parcel({"kind": "worse"})).header["reason"]
+        assert ask(tmp_path / "s", Payload({"kind": "bad"})).header["reason"] == "no such thing"
+        assert "oh" in ask(tmp_path / "s", Payload({"kind": "worse"})).header["reason"]
     assert not (tmp_path / "s").exists()
 
 
 def test_noise_does_not_stop_the_desk(tmp_path):
-    with Desk(tmp_path / "s", echo):
+    with TrainerSocket(tmp_path / "s", echo):
         with socket.socket(socket.AF_UNIX) as noise:
             noise.connect(str(tmp_path / "s"))
             noise.sendall(b"GET / HTTP/1.1\r\n\r\n")
-        assert ask(tmp_path / "s", Parcel({"kind": "x"})).kind == "x"
+        assert ask(tmp_path / "s", Payload({"kind": "x"})).kind == "x"
 
 
 def test_a_trainer_that_comes_back_is_found_again(tmp_path):
@@ -48,20 +48,20 @@ def test_a_trainer_that_comes_back_is_found_again(tmp_path):
     answers = []
 
     def patient():
-        answers.append(ask(tmp_path / "s", Parcel({"kind": "x"}), patience=20))
+        answers.append(ask(tmp_path / "s", Payload({"kind": "x"}), patience=20))
 
     waiting = threading.Thread(target=patient)
     waiting.start()
     time.sleep(0.3)
-    with Desk(tmp_path / "s", echo):
+    with TrainerSocket(tmp_path / "s", echo):
         waiting.join()
     assert answers[0].kind == "x"
 
 
 def test_no_trainer_is_a_refusal(tmp_path):
-    assert "no trainer answers" in str(ask(tmp_path / "s", Parcel({"kind": "x"})).header["reason"])
+    assert "no trainer answers" in str(ask(tmp_path / "s", Payload({"kind": "x"})).header["reason"])
     with pytest.raises(InputError, match="bytes long"):
-        Desk(tmp_path / ("s" * 120), echo)
+        TrainerSocket(tmp_path / ("s" * 120), echo)
 
 
 @pytest.mark.parametrize(("user", "is_asked"), [(4711, False), (0, True), (None, True)])
@@ -69,8 +69,8 @@ def test_another_users_process_is_asked_nothing(tmp_path, monkeypatch, user, is_
     asked = []
     monkeypatch.setattr(local, "peer_user", lambda connection: user)
     monkeypatch.setattr(local.os, "getuid", lambda: 1000)
-    with Desk(tmp_path / "s", lambda parcel: asked.append(parcel) or parcel):
-        reply = ask(tmp_path / "s", Parcel({"kind": "x"}), patience=5)
+    with TrainerSocket(tmp_path / "s", lambda parcel: asked.append(parcel) or parcel):
+        reply = ask(tmp_path / "s", Payload({"kind": "x"}), patience=5)
     assert bool(asked) == is_asked
     if not is_asked:
         assert reply.header["reason"] == f"it is user 4711 who answers at {tmp_path}/s, not 1000"
@@ -90,7 +90,7 @@ desk.accept()[0].recv(1)
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as other:
         try:
             assert other.stdout.readline() == b"\n"
-            reason = ask(tmp_path / "s", Parcel({"kind": "x"})).header["reason"]
+            reason = ask(tmp_path / "s", Payload({"kind": "x"})).header["reason"]
         finally:
             other.kill()
     assert reason == f"it is user 1 who answers at {tmp_path}/s, not 0"
@@ -109,11 +109,11 @@ def test_whoever_leaves_before_the_answer_is_a_line_in_the_log(tmp_path, caplog)
         assert gone.wait(10)
         return parcel
 
-    with Desk(tmp_path / "desk", handle):
+    with TrainerSocket(tmp_path / "desk", handle):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as impatient:
             impatient.connect(str(tmp_path / "desk"))
             with impatient.makefile("wb") as stream:
-                write_parcel(stream, Parcel({"kind": "hello"}))
+                write_payload(stream, Payload({"kind": "hello"}))
         gone.set()
         end = time.monotonic() + 10
         while not caplog.messages:

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from fedpbc.deployment.ops import check as check_module
 from fedpbc.deployment.ops.check import ViewCheck, check_job
-from fedpbc.deployment.server.directory import ServerFolder
+from fedpbc.deployment.server.directory import ServerDirectory
 from fedpbc.deployment.server.ledger import Ledger
 from fedpbc.deployment.server.server_loop import Server
 from fedpbc.deployment.settings import read_fleet
@@ -57,7 +57,7 @@ def train(folder, text, *, stop_after=None):
     task = settings.whole_task()
     streets = Streets(make_trainers(task, folder / "devices"), fate)
     x0, layout = settings.first_model()
-    with ServerFolder(folder) as opened:
+    with ServerDirectory(folder) as opened:
         server = Server(
             Ledger(settings.algorithm(x0), settings.training, opened.reports),
             opened,

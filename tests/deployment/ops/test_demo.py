@@ -101,7 +101,7 @@ def test_only_an_older_demo_is_replaced(tmp_path):
     assert (tmp_path / "mine/thesis.tex").exists()
 
 
-class Gate:
+class FaultProxy:
     def __init__(self):
         self.is_open = True
 
@@ -130,7 +130,7 @@ class StandIn:
         self.server.mkdir(parents=True)
         (self.server / "fleet.toml").write_text(f"clients = {self.clients}\nrounds = 4\n")
         (folder / "logs").mkdir()
-        self.gates = [Gate() for _ in range(self.clients)]
+        self.gates = [FaultProxy() for _ in range(self.clients)]
         self.supervisor = Supervisor()
         self.tended = 0
 
@@ -156,7 +156,7 @@ class StandIn:
 
 @pytest.fixture
 def running(tmp_path, monkeypatch):
-    monkeypatch.setattr(demo_module, "FleetHere", StandIn)
+    monkeypatch.setattr(demo_module, "LocalFleet", StandIn)
     planned = plan()
     table = np.array([[1, 0, 1], [0, 0, 1], [1, 1, 0], [1, 1, 1]], dtype=bool)
     with Demo(tmp_path / "d", type(planned)(planned.given, planned.links, table)) as demo:

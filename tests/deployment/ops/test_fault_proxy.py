@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from fedpbc.deployment.address import HERE, Address
-from fedpbc.deployment.ops.fault_proxy import Gate
+from fedpbc.deployment.ops.fault_proxy import FaultProxy
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def reach(gate):
 
 
 def test_a_gate_lets_through_until_it_is_cut(echo):
-    gate = Gate(Address(HERE, echo))
+    gate = FaultProxy(Address(HERE, echo))
     try:
         with reach(gate) as connection:
             assert said(connection, b"one") == b"one"
@@ -68,7 +68,7 @@ def test_a_server_that_is_down_is_a_connection_that_ends(echo):
     with socket.socket() as probe:
         probe.bind((HERE, 0))
         nobody = probe.getsockname()[1]
-    gate = Gate(Address(HERE, nobody))
+    gate = FaultProxy(Address(HERE, nobody))
     with reach(gate) as connection:
         connection.settimeout(10)
         assert connection.recv(100) == b""

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from fedpbc.deployment.ops.server_processes import ServerSide, is_finished, is_held
+from fedpbc.deployment.ops.server_processes import ServerProcesses, is_finished, is_held
 from fedpbc.deployment.security.keys import make_certificates, make_node_key
 from fedpbc.deployment.settings import read_fleet
 from fedpbc.errors import FedpbcError, InputError
@@ -42,7 +42,7 @@ class Never:
 
 
 def test_what_is_right_is_taken(folder):
-    side = ServerSide(folder, Never())
+    side = ServerProcesses(folder, Never())
     assert str(side.listen) == "127.0.0.1:18443"
     # The SuperLink itself is on loopback, whatever the door listens at.
     assert side.launch.host == "127.0.0.1"
@@ -55,8 +55,8 @@ def test_it_refuses_to_start_without_tls(folder, name):
     with pytest.raises(
         InputError, match=r"ca\.crt, server\.crt and server\.key, or say --insecure"
     ):
-        ServerSide(folder, Never())
-    ServerSide(folder, Never(), insecure=True)
+        ServerProcesses(folder, Never())
+    ServerProcesses(folder, Never(), insecure=True)
 
 
 def test_it_refuses_to_start_without_keys(folder):
@@ -64,24 +64,24 @@ def test_it_refuses_to_start_without_keys(folder):
         path.unlink()
     right = r"without a key, but should be client-0\.pub to client-1\.pub, or say --insecure"
     with pytest.raises(InputError, match=right):
-        ServerSide(folder, Never())
+        ServerProcesses(folder, Never())
 
 
 def test_it_refuses_an_expired_certificate(folder, long_ago):
     make_certificates(folder / "certificates", ["127.0.0.1"], days=3)
     with pytest.raises(InputError, match=r"certificates is expired on .*renewed"):
-        ServerSide(folder, Never())
+        ServerProcesses(folder, Never())
 
 
 def test_a_certificate_that_ends_soon_is_a_line(folder, caplog):
     make_certificates(folder / "certificates", ["127.0.0.1"], days=10)
-    ServerSide(folder, Never())
+    ServerProcesses(folder, Never())
     assert "expires in 9 days" in caplog.text
 
 
 def test_it_warns_daily_while_it_runs(folder, caplog, monkeypatch):
     make_certificates(folder / "certificates", ["127.0.0.1"], days=40)
-    side = ServerSide(folder, Dying(0))
+    side = ServerProcesses(folder, Dying(0))
     side._keys, side._submitted = side._keys_now(), time.monotonic()
     day = 0.0
 
@@ -112,10 +112,10 @@ def test_the_key_must_be_that_of_the_certificate(folder, tmp_path):
     shutil.copy(tmp_path / "other/server.key", place)
     right = r"server\.key, but should be the key of server\.crt, .*KEY_VALUES_MISMATCH"
     with pytest.raises(InputError, match=right):
-        ServerSide(folder, Never())
+        ServerProcesses(folder, Never())
     place.write_text("nonsense")
     with pytest.raises(InputError, match=r"should be the key of server\.crt"):
-        ServerSide(folder, Never())
+        ServerProcesses(folder, Never())
 
 
 def test_a_key_with_a_password_asks_nobody(folder):
@@ -124,7 +124,7 @@ def test_a_key_with_a_password_asks_nobody(folder):
     locked = BestAvailableEncryption(b"secret")
     place.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, locked))
     with pytest.raises(InputError, match=r"the key of server\.crt, without a password"):
-        ServerSide(folder, Never())
+        ServerProcesses(folder, Never())
 
 
 @pytest.mark.parametrize("name", ["ca.crt", "server.crt", "server.key"])
@@ -138,7 +138,7 @@ def test_a_secret_that_this_user_may_not_read_is_said(folder, monkeypatch, name)
 
     monkeypatch.setattr(Path, "read_bytes", read)
     with pytest.raises(InputError, match=rf"should be readable \(PermissionError: .*{name}"):
-        ServerSide(folder, Never())
+        ServerProcesses(folder, Never())
 
 
 class Taking:
@@ -150,7 +150,7 @@ class Taking:
 
 @pytest.fixture
 def running(folder):
-    side = ServerSide(folder, Never())
+    side = ServerProcesses(folder, Never())
     side._control = Taking()
     side._register(patience=1.0)
     assert pinned(folder) == {"100": 0, "101": 1}
@@ -171,7 +171,7 @@ def test_a_key_too_many_does_not_keep_the_rest_from_being_taken_up(folder, runni
     right = "the keys of this job are client-0.pub to client-1.pub"
     assert caplog.messages == [f"{name}.pub is left out: {right}"]
     # Nor does it keep a server from starting.
-    ServerSide(folder, Never())
+    ServerProcesses(folder, Never())
 
 
 def test_whose_key_is_deleted_is_shut_out_the_last_one_too(folder, running, caplog):
@@ -189,7 +189,7 @@ def test_whose_key_is_deleted_is_shut_out_the_last_one_too(folder, running, capl
 
 def test_a_file_that_is_no_key_is_left_out(folder, caplog):
     (folder / "keys/client-0.pub").write_text("nonsense")
-    ServerSide(folder, Never())
+    ServerProcesses(folder, Never())
     assert "client-0.pub: it is left out" in caplog.text
 
 
@@ -229,7 +229,7 @@ BIND = "OSError: [Errno 98] error while attempting to bind on address ('127.0.0.
     ],
 )
 def test_a_door_that_cannot_listen_is_a_wrong_address(folder, said):
-    side = ServerSide(folder, Dying(5, said), insecure=True)
+    side = ServerProcesses(folder, Dying(5, said), insecure=True)
     with pytest.raises(
         InputError, match=r"listen is '127\.0\.0\.1:18443', but should be .*free"
     ) as is_:
@@ -242,7 +242,7 @@ def test_a_door_that_cannot_listen_is_a_wrong_address(folder, said):
     ["PermissionError: [Errno 13] Permission denied: 'server.key'", "MemoryError"],
 )
 def test_a_door_that_dies_of_something_else_is_quoted(folder, said):
-    side = ServerSide(folder, Dying(5, said), insecure=True)
+    side = ServerProcesses(folder, Dying(5, said), insecure=True)
     with pytest.raises(FedpbcError, match="the door ends again and again: ") as is_:
         side.tend()
     assert said in str(is_.value)
@@ -250,13 +250,13 @@ def test_a_door_that_dies_of_something_else_is_quoted(folder, said):
 
 
 def test_a_door_that_died_now_and_then_is_no_matter(folder):
-    side = ServerSide(folder, Dying(4), insecure=True)
+    side = ServerProcesses(folder, Dying(4), insecure=True)
     side._keys, side._submitted = {}, time.monotonic()
     assert not side.tend()
 
 
 def test_a_job_that_is_not_handed_in_is_a_line(folder, caplog):
-    side = ServerSide(folder, Dying(0), insecure=True)
+    side = ServerProcesses(folder, Dying(0), insecure=True)
     (folder / "flower").mkdir()
     side._submit()
     assert caplog.messages == ["the job cannot be submitted: it was ended after 120 s"]

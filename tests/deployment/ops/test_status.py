@@ -11,7 +11,7 @@ from rich.console import Console
 from fedpbc.deployment.ops import status as status_module
 from fedpbc.deployment.ops.display import fleet_table, in_words, line_of, watch
 from fedpbc.deployment.ops.status import FleetLog, Plan, read_plan
-from fedpbc.deployment.server.directory import ServerFolder
+from fedpbc.deployment.server.directory import ServerDirectory
 from fedpbc.deployment.settings import FleetSection
 from fedpbc.experiments.configuration import General
 from tests.commandline import fedpbc, ran, refused
@@ -187,7 +187,7 @@ def test_what_a_real_server_writes(tmp_path):
         make_trainers(task, tmp_path), lambda i, t: "lost" if i == 1 and t > 0 else "ok"
     )
     server = tmp_path / "server"
-    with ServerFolder(server) as folder:
+    with ServerDirectory(server) as folder:
         make_server(task, "fedpbc", folder, streets, rounds=3).run()
     (server / "fleet.toml").write_text("clients = 3\nrounds = 3\n")
     found = FleetLog(server).status()
@@ -201,7 +201,7 @@ def test_what_a_real_server_writes(tmp_path):
     assert all(one.seconds_ago < 60 for one in found.clients)
     # Who was first heard when outlasts the server.
     before = (server / "heard.json").read_text()
-    with ServerFolder(server) as folder:
+    with ServerDirectory(server) as folder:
         make_server(task, "fedpbc", folder, streets, rounds=4).run()
     assert (server / "heard.json").read_text() == before
 

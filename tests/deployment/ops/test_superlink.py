@@ -13,7 +13,7 @@ pytest.importorskip("flwr", reason="needs the extra: pip install 'fedpbc[flower]
 import httpx
 
 from fedpbc.deployment.ops.launch import Launch
-from fedpbc.deployment.ops.superlink import Control
+from fedpbc.deployment.ops.superlink import SuperLinkControl
 from fedpbc.errors import FedpbcError
 
 
@@ -51,7 +51,7 @@ class SuperLink:
 
 @pytest.fixture
 def control(tmp_path):
-    return Control(Launch(tmp_path, "127.0.0.1", 1, insecure=True))
+    return SuperLinkControl(Launch(tmp_path, "127.0.0.1", 1, insecure=True))
 
 
 def use(monkeypatch, control, link):

@@ -13,18 +13,18 @@ from hypothesis.extra.numpy import arrays
 
 from fedpbc.deployment.protocol.messages import (
     MARK,
-    Answer,
-    Parcel,
-    ParcelError,
+    MessageError,
+    Payload,
+    TrainReply,
+    TrainRequest,
     Vector,
-    Work,
-    read_parcel,
+    read_payload,
     refusal,
-    write_parcel,
+    write_payload,
 )
 from tests.deployment.streets import through_the_wire
 
-WORK = Work(
+WORK = TrainRequest(
     job="j",
     round=4,
     client=1,
@@ -48,20 +48,20 @@ WORK = Work(
 )
 def test_vectors_keep_their_bits_on_the_way(values):
     # Infinities and NaNs, too: whether they are welcome is another's question.
-    found = through_the_wire(Parcel({"kind": "x"}, {"v": Vector.of(values)})).vectors["v"].array()
+    found = through_the_wire(Payload({"kind": "x"}, {"v": Vector.of(values)})).vectors["v"].array()
     assert found.dtype == values.dtype
     assert found.tobytes() == values.tobytes()
 
 
 def test_work_arrives_as_it_was_sent():
     corrected = replace(WORK, correction=Vector.of(np.ones(3, dtype=np.float32)))
-    found = Work.unpack(through_the_wire(corrected.pack()))
+    found = TrainRequest.unpack(through_the_wire(corrected.pack()))
     plain = {k: v for k, v in vars(WORK).items() if k not in ("start", "correction")}
     assert {k: getattr(found, k) for k in plain} == plain
     assert found.start.array().tolist() == [0, 1, 2]
     assert found.correction is not None
     assert found.correction.dtype == "float32"
-    assert Work.unpack(through_the_wire(WORK.pack())).correction is None
+    assert TrainRequest.unpack(through_the_wire(WORK.pack())).correction is None
 
 
 @pytest.mark.parametrize(
@@ -84,45 +84,45 @@ def test_work_arrives_as_it_was_sent():
 )
 def test_work_that_makes_no_sense_is_refused(wrong):
     packed = WORK.pack()
-    with pytest.raises(ParcelError):
-        Work.unpack(Parcel({**packed.header, **wrong}, packed.vectors))
+    with pytest.raises(MessageError):
+        TrainRequest.unpack(Payload({**packed.header, **wrong}, packed.vectors))
 
 
 def test_a_vector_of_another_type_or_size_is_refused():
     vector = Vector.of(np.zeros(3, dtype=np.float32))
-    with pytest.raises(ParcelError, match="of type float32, not float64"):
+    with pytest.raises(MessageError, match="of type float32, not float64"):
         vector.array("float64", 3)
-    with pytest.raises(ParcelError, match="has 3 values, not 4"):
+    with pytest.raises(MessageError, match="has 3 values, not 4"):
         vector.array("float32", 4)
-    with pytest.raises(ParcelError, match=r"1\.25 values"):
+    with pytest.raises(MessageError, match=r"1\.25 values"):
         Vector("float32", bytes(5)).array()
-    with pytest.raises(ParcelError, match="int64 cannot be sent"):
+    with pytest.raises(MessageError, match="int64 cannot be sent"):
         Vector.of(np.arange(3))
 
 
 def test_a_pickle_is_no_vector():
-    with pytest.raises(ParcelError, match="of type object"):
+    with pytest.raises(MessageError, match="of type object"):
         Vector("object", pickle.dumps([1])).array()
 
 
 def test_what_ends_early_or_is_too_large_is_no_parcel():
     stream = io.BytesIO()
-    write_parcel(stream, WORK.pack())
+    write_payload(stream, WORK.pack())
     whole = stream.getvalue()
     for cut in (0, 3, len(MARK) + 2, 40, len(whole) - 1):
-        with pytest.raises(ParcelError, match="ended early"):
-            read_parcel(io.BytesIO(whole[:cut]))
-    with pytest.raises(ParcelError, match="at most 10 are taken"):
-        read_parcel(io.BytesIO(whole), largest=10)
-    with pytest.raises(ParcelError, match="not a parcel"):
-        read_parcel(io.BytesIO(b"GET / HTTP/1.1\r\n\r\n"))
-    with pytest.raises(ParcelError, match="bytes long"):
-        read_parcel(io.BytesIO(MARK + struct.pack("<I", 2**31)))
+        with pytest.raises(MessageError, match="ended early"):
+            read_payload(io.BytesIO(whole[:cut]))
+    with pytest.raises(MessageError, match="at most 10 are taken"):
+        read_payload(io.BytesIO(whole), largest=10)
+    with pytest.raises(MessageError, match="not a parcel"):
+        read_payload(io.BytesIO(b"GET / HTTP/1.1\r\n\r\n"))
+    with pytest.raises(MessageError, match="bytes long"):
+        read_payload(io.BytesIO(MARK + struct.pack("<I", 2**31)))
     for head in (b"{}", b"[]", b"\xff", b'{"header": {"a": []}, "vectors": []}'):
-        with pytest.raises(ParcelError):
-            read_parcel(io.BytesIO(MARK + struct.pack("<I", len(head)) + head))
+        with pytest.raises(MessageError):
+            read_payload(io.BytesIO(MARK + struct.pack("<I", len(head)) + head))
 
 
 def test_a_refusal_is_its_reason():
-    with pytest.raises(ParcelError, match=r"^no such data$"):
-        Answer.unpack(refusal("no such\n data"))
+    with pytest.raises(MessageError, match=r"^no such data$"):
+        TrainReply.unpack(refusal("no such\n data"))

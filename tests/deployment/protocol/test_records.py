@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from fedpbc.deployment.protocol.messages import Parcel, ParcelError, Vector
+from fedpbc.deployment.protocol.messages import MessageError, Payload, Vector
 
 pytest.importorskip("flwr")
 
@@ -16,7 +16,7 @@ def test_a_parcel_travels_in_flowers_records():
 
     header = {"kind": "work", "round": 3, "scale": 0.5, "everyone": True, "settings": "{}"}
     vector = Vector.of(np.array([1.5, np.nan, -0.0], dtype=np.float32))
-    found = from_records(to_records(Parcel(header, {"start": vector})))
+    found = from_records(to_records(Payload(header, {"start": vector})))
     assert found.header == header
     assert found.vectors["start"].data == vector.data
     assert found.vectors["start"].dtype == "float32"
@@ -33,7 +33,7 @@ def test_other_records_are_refused():
         RecordDict({"header": pickled, "vectors": pickled}),
         RecordDict({"header": ConfigRecord({}), "vectors": pickled}),
     ):
-        with pytest.raises(ParcelError):
+        with pytest.raises(MessageError):
             from_records(records)
 
 

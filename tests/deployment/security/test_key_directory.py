@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("cryptography", reason="needs the extra: pip install 'fedpbc[flower]'")
 
-from fedpbc.deployment.security.key_directory import KnownKeys
+from fedpbc.deployment.security.key_directory import KeyDirectory
 from fedpbc.deployment.security.keys import make_node_key
 
 
@@ -23,7 +23,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def known(folder):
-    known = KnownKeys(folder)
+    known = KeyDirectory(folder)
     assert sorted(known.now().values()) == ["client-0", "client-1"]
     return known
 
@@ -70,7 +70,7 @@ def test_only_what_changed_is_read_again(folder, monkeypatch):
     read = []
     whole = Path.read_bytes
     monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path.name) or whole(path))
-    known = KnownKeys(folder)
+    known = KeyDirectory(folder)
     before = known.now()
     # As long as a file is new it may be changed without looking different.
     known.now()

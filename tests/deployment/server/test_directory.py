@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fedpbc.deployment.server.directory import ServerFolder, link_intervals
+from fedpbc.deployment.server.directory import ServerDirectory, link_intervals
 from fedpbc.experiments.overrides import gathered
 from fedpbc.links import Setting, Timetable
 from fedpbc.links.trace import said_by_fleet
@@ -17,7 +17,7 @@ from tests.commandline import fedpbc, ran, refused
 
 def write_log(path, table, seconds):
     """The link log of a job with these contacts; its rounds took as long as they did."""
-    with ServerFolder(path) as folder:
+    with ServerDirectory(path) as folder:
         folder.lines = [
             {"round": t, "began_s": 2.5 * t, "ended_s": 2.5 * (t + 1), "active": found}
             for t, found in enumerate(np.flatnonzero(row).tolist() for row in table)

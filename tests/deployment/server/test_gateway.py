@@ -18,9 +18,9 @@ import pytest
 pytest.importorskip("cryptography", reason="needs the extra: pip install 'fedpbc[flower]'")
 
 from fedpbc.deployment.address import Address
-from fedpbc.deployment.security.key_directory import KnownKeys
+from fedpbc.deployment.security.key_directory import KeyDirectory
 from fedpbc.deployment.security.keys import make_certificates, make_node_key
-from fedpbc.deployment.server.gateway import Door, Limits
+from fedpbc.deployment.server.gateway import Gateway, Limits
 
 HERE = "127.0.0.1"
 
@@ -71,7 +71,7 @@ def superlink(certificates):
 class Opened:
     """A door in a thread of its own."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Gateway) -> None:
         self._door, self._ready = door, threading.Event()
         self._loop = asyncio.new_event_loop()
         self._ended = asyncio.Event()
@@ -116,7 +116,7 @@ class Place:
         self.certificates = certificates
         make_node_key(self.keys, "client-7")
         self.inside = stack.enter_context(superlink(certificates if talks else None))
-        self.door = Door(
+        self.door = Gateway(
             Address(HERE, self.inside.server_address[1]),
             Limits(answer=1000, request=600, **limits),
             certificates=certificates,
@@ -125,7 +125,7 @@ class Place:
         opened = Opened(self.door)
         stack.callback(opened.close)
         self.port = opened.port
-        self.key = next(iter(KnownKeys(self.keys).now())) if secure else ""
+        self.key = next(iter(KeyDirectory(self.keys).now())) if secure else ""
 
     def connection(self) -> http.client.HTTPConnection:
         if self.certificates is None:
@@ -200,7 +200,7 @@ def test_nothing_else_passes_even_with_a_key(place, caplog, method, path):
 
 def test_an_unknown_key_is_turned_away(place, caplog, tmp_path):
     make_node_key(tmp_path / "other", "client-8")
-    [other] = KnownKeys(tmp_path / "other").now()
+    [other] = KeyDirectory(tmp_path / "other").now()
     assert place.ask(**{"flwr-public-key": other})[0] == 401
     assert place.ask(**{"flwr-public-key": ""})[0] == 401
     assert place.ask(**{"flwr-public-key": b64encode(b"nonsense").decode()})[0] == 401
@@ -213,7 +213,7 @@ def test_an_unknown_key_is_turned_away(place, caplog, tmp_path):
 
 def test_a_key_that_is_added_is_known(place, caplog):
     make_node_key(place.keys, "client-8")
-    [new] = KnownKeys(place.keys).now().keys() - {place.key}
+    [new] = KeyDirectory(place.keys).now().keys() - {place.key}
     time.sleep(1.1)
     assert place.ask(**{"flwr-public-key": new}) == (200, b"hello")
 

@@ -3,17 +3,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedpbc.deployment.protocol.messages import Answer, Parcel, Vector, refusal
-from fedpbc.deployment.server.round_state import Nodes, RoundUnderWay
+from fedpbc.deployment.protocol.messages import Payload, TrainReply, Vector, refusal
+from fedpbc.deployment.server.round_state import Nodes, RoundState
 
 
 def answer(round=5, client=0, job="job", values=(1.0, 2.0), dtype=np.float32):
-    return Answer(job, round, client, Vector.of(np.array(values, dtype=dtype))).pack()
+    return TrainReply(job, round, client, Vector.of(np.array(values, dtype=dtype))).pack()
 
 
 @pytest.fixture
 def under_way():
-    found = RoundUnderWay("job", 5, dtype="float32", dimension=2)
+    found = RoundState("job", 5, dtype="float32", dimension=2)
     found.ask("m0", 100, 0)
     found.ask("m1", 101, 1)
     return found
@@ -38,7 +38,7 @@ def test_an_answer_counts_once(under_way):
         (answer(dtype=np.float64), "its vector is of type float64, not float32"),
         (answer(values=(1.0, np.nan)), "its model is not finite"),
         (answer(values=(np.inf, 0.0)), "its model is not finite"),
-        (Parcel({"kind": "answer"}), "it is a parcel of kind 'answer', not an answer"),
+        (Payload({"kind": "answer"}), "it is a parcel of kind 'answer', not an answer"),
         (refusal("the disk is full"), "the disk is full"),
     ],
 )

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
-from fedpbc.deployment.protocol.messages import Parcel
+from fedpbc.deployment.protocol.messages import Payload
 from fedpbc.deployment.server import directory as folder_module
-from fedpbc.deployment.server.directory import ServerFolder
+from fedpbc.deployment.server.directory import ServerDirectory
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.storage.tensors import load_state, save_state
 from tests.commandline import fedpbc, refused
@@ -47,7 +47,7 @@ def test_whatever_the_network_does_the_result_is_the_simulators(tmp_path, algori
     task, fate = small_task(), drawn(1)
     streets = Streets([], fate)
     streets.trainers = make_trainers(task, tmp_path, lazy=lazy, now=streets.now)
-    with ServerFolder(tmp_path / "server") as folder:
+    with ServerDirectory(tmp_path / "server") as folder:
         server = make_server(task, algorithm, folder, streets, rounds=10)
         server.run()
         lines = folder.lines
@@ -63,7 +63,7 @@ def test_for_any_fates_fedpbc_is_exact(seed, tmp_path_factory):
     task, fate = small_task(), drawn(seed)
     place = tmp_path_factory.mktemp("fleet")
     streets = Streets(make_trainers(task, place, lazy=True), fate)
-    with ServerFolder(place / "server") as folder:
+    with ServerDirectory(place / "server") as folder:
         server = make_server(task, "fedpbc", folder, streets, rounds=6)
         server.run()
         assert_same(server, simulated(task, "fedpbc", folder.lines))
@@ -74,7 +74,7 @@ def test_the_round_ends_at_its_deadline_or_when_all_have_answered(tmp_path):
     streets = Streets(
         make_trainers(task, tmp_path), lambda i, t: "lost" if (i, t) == (1, 1) else "ok"
     )
-    with ServerFolder(tmp_path / "server") as folder:
+    with ServerDirectory(tmp_path / "server") as folder:
         make_server(task, "fedpbc", folder, streets, rounds=3).run()
         took = [line["ended_s"] - line["began_s"] for line in folder.lines]
     assert took[0] < 1
@@ -86,7 +86,7 @@ def test_a_server_killed_anywhere_goes_on_to_the_same_models(tmp_path, monkeypat
     """Before and after each checkpoint, and before and after each line of the log."""
     task, fate = small_task(), drawn(4)
     streets = Streets(make_trainers(task, tmp_path), fate)
-    original, originally = folder_module.save_state, ServerFolder.add_line
+    original, originally = folder_module.save_state, ServerDirectory.add_line
     steps = {"n": 0, "kill": -1}
 
     def step(function, *arguments):
@@ -98,12 +98,12 @@ def test_a_server_killed_anywhere_goes_on_to_the_same_models(tmp_path, monkeypat
                 raise Killed
 
     monkeypatch.setattr(folder_module, "save_state", lambda *a: step(original, *a))
-    monkeypatch.setattr(ServerFolder, "add_line", lambda *a: step(originally, *a))
+    monkeypatch.setattr(ServerDirectory, "add_line", lambda *a: step(originally, *a))
     kills = 0
     for attempt in range(40):
         steps.update(n=0, kill=3 + attempt % 5)
         try:
-            with ServerFolder(tmp_path / "server") as folder:
+            with ServerDirectory(tmp_path / "server") as folder:
                 server = make_server(task, "fedpbc", folder, streets, rounds=8)
                 server.run()
                 log = (tmp_path / "server/rounds.jsonl").read_text().splitlines()
@@ -119,13 +119,13 @@ def test_a_server_killed_anywhere_goes_on_to_the_same_models(tmp_path, monkeypat
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path, caplog):
     task, fate = small_task(), drawn(2)
     streets = Streets(make_trainers(task, tmp_path), fate)
-    with ServerFolder(tmp_path / "server") as folder:
+    with ServerDirectory(tmp_path / "server") as folder:
         make_server(task, "fedpbc", folder, streets, rounds=5).run()
     newest = tmp_path / "server/checkpoint-1.safetensors"
     content = bytearray(newest.read_bytes())
     content[-1] ^= 1
     newest.write_bytes(content)
-    with ServerFolder(tmp_path / "server") as folder:
+    with ServerDirectory(tmp_path / "server") as folder:
         server = make_server(task, "fedpbc", folder, streets, rounds=7)
         assert server.ledger.round == 4
         server.run()
@@ -133,7 +133,10 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path, caplog):
     assert "checkpoint-1.safetensors is left out" in caplog.text
     for path in (tmp_path / "server").glob("checkpoint-*"):
         path.write_bytes(b"no")
-    with ServerFolder(tmp_path / "server") as folder, pytest.raises(FedpbcError, match="no whole"):
+    with (
+        ServerDirectory(tmp_path / "server") as folder,
+        pytest.raises(FedpbcError, match="no whole"),
+    ):
         make_server(task, "fedpbc", folder, streets, rounds=7)
 
 
@@ -147,10 +150,10 @@ def test_bad_answers_are_refused_by_name_and_the_others_train_on(tmp_path, caplo
                 return found
             vector = found.vectors["end"]
             spoilt = bytes([0, 0, 192, 127]) + vector.data[4:]
-            return Parcel(found.header, {"end": type(vector)(vector.dtype, spoilt)})
+            return Payload(found.header, {"end": type(vector)(vector.dtype, spoilt)})
 
     streets = Bad(make_trainers(task, tmp_path), lambda i, t: "ok")
-    with caplog.at_level(logging.WARNING), ServerFolder(tmp_path / "server") as folder:
+    with caplog.at_level(logging.WARNING), ServerDirectory(tmp_path / "server") as folder:
         server = make_server(task, "fedpbc", folder, streets, rounds=2)
         server.run()
         assert [line["active"] for line in folder.lines] == [[0, 2], [0, 2]]
@@ -164,7 +167,7 @@ def test_a_node_that_claims_anothers_number_is_refused(tmp_path, caplog):
     trainers = make_trainers(task, tmp_path)
     trainers[2].client = 0
     streets = Streets(trainers, lambda i, t: "ok")
-    with caplog.at_level(logging.WARNING), ServerFolder(tmp_path / "server") as folder:
+    with caplog.at_level(logging.WARNING), ServerDirectory(tmp_path / "server") as folder:
         server = make_server(task, "fedavg", folder, streets, rounds=1)
         object.__setattr__(server.fleet, "wait_for", 2)
         server.run()
@@ -175,7 +178,7 @@ def test_a_node_that_claims_anothers_number_is_refused(tmp_path, caplog):
 def test_models_load_in_plain_pytorch(tmp_path):
     task = small_task()
     streets = Streets(make_trainers(task, tmp_path), lambda i, t: "ok")
-    with ServerFolder(tmp_path / "server") as folder:
+    with ServerDirectory(tmp_path / "server") as folder:
         server = make_server(task, "fedpbc", folder, streets, rounds=2)
         server.run()
         models = server.ledger.view_models()
@@ -189,12 +192,12 @@ def test_models_load_in_plain_pytorch(tmp_path):
 def test_a_folder_is_one_servers_and_one_jobs(tmp_path):
     task = small_task()
     streets = Streets(make_trainers(task, tmp_path), lambda i, t: "ok")
-    with ServerFolder(tmp_path / "server") as folder:
+    with ServerDirectory(tmp_path / "server") as folder:
         make_server(task, "fedpbc", folder, streets, rounds=1).run()
-        with pytest.raises(FedpbcError, match="in use"), ServerFolder(tmp_path / "server"):
+        with pytest.raises(FedpbcError, match="in use"), ServerDirectory(tmp_path / "server"):
             pass
     with (
-        ServerFolder(tmp_path / "server") as folder,
+        ServerDirectory(tmp_path / "server") as folder,
         pytest.raises(InputError, match="algorithm is fedavg"),
     ):
         make_server(task, "fedavg", folder, streets, rounds=1)
@@ -232,7 +235,7 @@ def serve_fedau(path, *, rounds, global_lr=1.0, **options):
     task = small_task()
     streets = Streets(make_trainers(task, path / "devices"), lambda i, t: "ok")
     algorithm = {"name": "fedau", **options}
-    with ServerFolder(path / "server") as folder:
+    with ServerDirectory(path / "server") as folder:
         make_server(task, algorithm, folder, streets, rounds, global_lr).run()
 
 
@@ -269,11 +272,11 @@ def test_a_node_that_does_not_say_who_it_is_is_asked_again(tmp_path):
             if parcel.kind == "hello" and client == 2:
                 self.hellos += 1
                 if self.hellos < 3:
-                    return Parcel({"kind": "refusal", "reason": "no trainer answers"})
+                    return Payload({"kind": "refusal", "reason": "no trainer answers"})
             return super().answer(client, parcel)
 
     streets = Shy(make_trainers(task, tmp_path), lambda i, t: "ok")
-    with ServerFolder(tmp_path / "server") as folder:
+    with ServerDirectory(tmp_path / "server") as folder:
         server = make_server(task, "fedpbc", folder, streets, rounds=2)
         server.run()
         assert [line["active"] for line in folder.lines] == [[0, 1, 2]] * 2

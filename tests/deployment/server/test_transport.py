@@ -17,9 +17,9 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, 
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid.http_grid import HttpGrid
 
-from fedpbc.deployment.protocol.messages import Parcel
+from fedpbc.deployment.protocol.messages import Payload
 from fedpbc.deployment.protocol.records import to_records
-from fedpbc.deployment.server.transport import FlowerPost
+from fedpbc.deployment.server.transport import FlowerTransport
 
 
 class SuperLink:
@@ -92,7 +92,7 @@ def grid(monkeypatch):
     return FakeGrid()
 
 
-def collected(post: FlowerPost, names, count: int, seconds: float = 5.0):
+def collected(post: FlowerTransport, names, count: int, seconds: float = 5.0):
     found, until = [], time.monotonic() + seconds
     while len(found) < count:
         assert time.monotonic() < until, found
@@ -101,11 +101,11 @@ def collected(post: FlowerPost, names, count: int, seconds: float = 5.0):
     return {reply.message: reply for reply in found}
 
 
-HELLO = Parcel({"kind": "hello", "job": "j"})
+HELLO = Payload({"kind": "hello", "job": "j"})
 
 
 def test_a_reply_that_never_comes_holds_up_nobody(grid):
-    post = FlowerPost(grid)
+    post = FlowerTransport(grid)
     names = [post.send(node, HELLO, 3.0) for node in (901, 902)]
     grid.answer(names[0], to_records(HELLO), leave_out=True)
     grid.answer(names[1], to_records(HELLO))
@@ -124,7 +124,7 @@ def test_a_reply_that_never_comes_holds_up_nobody(grid):
 
 @pytest.mark.parametrize("content", [RecordDict(), None])
 def test_a_spoilt_reply_is_said_of_its_sender(grid, content):
-    post = FlowerPost(grid)
+    post = FlowerTransport(grid)
     names = [post.send(node, HELLO, 3.0) for node in (901, 902)]
     if content is None:
         grid.answer(names[0], to_records(HELLO), spoil=True)
@@ -141,7 +141,7 @@ def test_a_spoilt_reply_is_said_of_its_sender(grid, content):
 
 def test_nobody_asks_after_a_node_that_is_offline(grid, monkeypatch):
     monkeypatch.setattr("fedpbc.deployment.server.transport.LIST_SECONDS", 0.0)
-    post = FlowerPost(grid)
+    post = FlowerTransport(grid)
     names = [post.send(node, HELLO, 30.0) for node in (901, 902)]
     grid.online = [902]
     post.collect(names)
@@ -156,7 +156,7 @@ def test_nobody_asks_after_a_node_that_is_offline(grid, monkeypatch):
     [(ErrorCode.NODE_UNAVAILABLE, True), (ErrorCode.CLIENT_APP_RAISED_EXCEPTION, False)],
 )
 def test_what_the_superlink_only_guesses_may_be_sent_again(grid, code, lost):
-    post = FlowerPost(grid)
+    post = FlowerTransport(grid)
     name = post.send(901, HELLO, 3.0)
     grid.answer(name, Error(code, "because\nof this"))
     reply = collected(post, [name], 1)[name]
@@ -165,7 +165,7 @@ def test_what_the_superlink_only_guesses_may_be_sent_again(grid, code, lost):
 
 
 def test_a_reply_is_given_once(grid):
-    post = FlowerPost(grid)
+    post = FlowerTransport(grid)
     name = post.send(901, HELLO, 3.0)
     grid.answer(name, to_records(HELLO))
     collected(post, [name], 1)

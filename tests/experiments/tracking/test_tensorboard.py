@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedpbc.experiments.comparison_directory import CompareFolder
+from fedpbc.experiments.comparison_directory import ComparisonDirectory
 from fedpbc.experiments.tracking.tensorboard import TensorBoardTracker
 from fedpbc.experiments.tracking.tracker import TrackedRun, values_of
 from tests.commandline import DIGITS, assert_same_run, content, fedpbc, metrics, ran
@@ -139,8 +139,8 @@ def test_each_run_of_a_comparison_has_its_own(tmp_path):
     cells = [folder / name / "seed-1" for name in ("fedpbc", "fedavg")]
     for cell in cells:
         assert scalars(cell) == expected(cell)
-    plan = CompareFolder(folder).load_plan(["none"])
-    with CompareFolder(folder).opened(plan, overwrite=True):
+    plan = ComparisonDirectory(folder).load_plan(["none"])
+    with ComparisonDirectory(folder).opened(plan, overwrite=True):
         pass
     for cell in cells:
         assert not (cell / "tensorboard").exists()

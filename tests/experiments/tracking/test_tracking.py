@@ -8,9 +8,9 @@ import shutil
 import pytest
 
 from fedpbc import Config, DivergedError, compare, resume_run, simulate, start_run
-from fedpbc.experiments.comparison_directory import CompareFolder
+from fedpbc.experiments.comparison_directory import ComparisonDirectory
 from fedpbc.experiments.run import Watcher
-from fedpbc.experiments.run_directory import RunFolder
+from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.sweep import GridCell, run_grid
 from fedpbc.experiments.tracking import choose
 from fedpbc.experiments.tracking.tracker import values_of
@@ -217,8 +217,8 @@ def test_every_run_of_a_comparison_is_tracked_in_its_group(recorder, tmp_path):
     # Who looks on may change; a finished comparison is told to another tracker.
     compared(folder, "fedpbc,fedavg", track=["tensorboard"])
     assert len(recorder.begun) == 5
-    assert CompareFolder(folder).load_plan().first().general.track == ["tensorboard"]
-    assert CompareFolder(folder).load_plan(["none"]).first().general.track is None
+    assert ComparisonDirectory(folder).load_plan().first().general.track == ["tensorboard"]
+    assert ComparisonDirectory(folder).load_plan(["none"]).first().general.track is None
 
 
 def test_a_server_that_goes_away_does_not_make_runs_of_a_grid_fail(recorder, tmp_path):
@@ -276,6 +276,6 @@ def test_overwriting_forgets_the_tracked_run_and_nothing_else(recorder, tmp_path
     (run / "tensorboard" / "events.out.tfevents.1.me.2").write_bytes(b"old")
     (run / "tensorboard" / "notes.txt").write_text("mine")
     start_run(Config.from_dict({**GIVEN, "track": []}), run, overwrite=True)
-    assert not RunFolder(run).tracking_path.exists()
+    assert not RunDirectory(run).tracking_path.exists()
     assert [file.name for file in (run / "tensorboard").iterdir()] == ["notes.txt"]
     assert timeless(run)[-1]["round"] == 10

@@ -13,7 +13,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from fedpbc.deployment.device.trainer_socket import ask
-from fedpbc.deployment.protocol.messages import Parcel, ParcelError, refusal
+from fedpbc.deployment.protocol.messages import MessageError, Payload, refusal
 from fedpbc.deployment.protocol.records import from_records, to_records
 
 __all__ = ["app"]
@@ -33,12 +33,12 @@ def answer(message: Message, context: Context) -> Message:
             reply = refusal("the node's configuration names no trainer: --node-config 'trainer=…'")
         else:
             reply = ask(Path(socket), parcel, patience=patience_for(parcel, message))
-    except ParcelError as error:
+    except MessageError as error:
         reply = refusal(str(error))
     return Message(to_records(reply), reply_to=message)
 
 
-def patience_for(parcel: Parcel, message: Message) -> float:
+def patience_for(parcel: Payload, message: Message) -> float:
     """Seconds from now until the round ends, as the server said: clocks may differ."""
     if parcel.kind == "work":
         left = parcel.number("round_seconds") - parcel.number("age")

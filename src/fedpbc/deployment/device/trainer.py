@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedpbc.deployment.protocol.messages import Answer, Parcel, ParcelError, Work
+from fedpbc.deployment.protocol.messages import MessageError, Payload, TrainReply, TrainRequest
 from fedpbc.deployment.server.server_loop import checksum, to_vector
 from fedpbc.engines.engine import one_thread
 from fedpbc.engines.segment import Segment
@@ -133,7 +133,7 @@ class Trainer:
         >>> from fedpbc.tasks import Quadratic
         >>> task = Quadratic([[8.0], [4.0]])
         >>> trainer = Trainer(1, Path(tempfile.mkdtemp()), lambda settings: task)
-        >>> trainer.handle(Parcel({"kind": "hello", "job": "j"})).whole("client")
+        >>> trainer.handle(Payload({"kind": "hello", "job": "j"})).whole("client")
         1
     """
 
@@ -173,16 +173,16 @@ class Trainer:
             LOG.warning("begins anew: %s", error)
             return None
 
-    def handle(self, parcel: Parcel) -> Parcel:
+    def handle(self, parcel: Payload) -> Payload:
         """Answer a parcel; a FedpbcError if it cannot be answered."""
         if parcel.kind == "hello":
-            return Parcel({"kind": "hello", "client": self.client})
+            return Payload({"kind": "hello", "client": self.client})
         with self._lock:
-            return self._work(Work.unpack(parcel)).pack()
+            return self._work(TrainRequest.unpack(parcel)).pack()
 
-    def _work(self, work: Work) -> Answer:
+    def _work(self, work: TrainRequest) -> TrainReply:
         if work.client != self.client:
-            raise ParcelError(f"this is client {self.client}, not {work.client}")
+            raise MessageError(f"this is client {self.client}, not {work.client}")
         task = self._task_for(work.settings)
         segment = self._segment(work, task)
         progress = self.progress
@@ -218,7 +218,7 @@ class Trainer:
         # On disk before anything is sent.
         self._keep(progress)
         self._log(work, progress, caught_up)
-        return Answer(work.job, work.round, self.client, to_vector(progress.model))
+        return TrainReply(work.job, work.round, self.client, to_vector(progress.model))
 
     def tick(self) -> bool:
         """Train a round that passed without a message; gives whether there was one to train.
@@ -257,7 +257,7 @@ class Trainer:
         with one_thread():
             return replace(progress, done=rounds, model=train(task, rest).end)
 
-    def _segment(self, work: Work, task: Task) -> Segment:
+    def _segment(self, work: TrainRequest, task: Task) -> Segment:
         like = task.init()
         dtype = str(like.dtype).removeprefix("torch.")
 
@@ -266,8 +266,8 @@ class Trainer:
             assert found is not None
             try:
                 return torch.from_numpy(found.array(dtype, len(like)))
-            except ParcelError as error:
-                raise ParcelError(
+            except MessageError as error:
+                raise MessageError(
                     f"the server's model is another than this device's: {error}"
                 ) from None
 
@@ -293,7 +293,7 @@ class Trainer:
         save_state(self._place, progress.state())
         self.progress = progress
 
-    def _log(self, work: Work, progress: Progress, caught_up: int) -> None:
+    def _log(self, work: TrainRequest, progress: Progress, caught_up: int) -> None:
         line = {
             "job": work.job,
             "round": work.round,

@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 
 from fedpbc.deployment.device.trainer import Trainer
-from fedpbc.deployment.device.trainer_socket import Desk, check_socket
+from fedpbc.deployment.device.trainer_socket import TrainerSocket, check_socket
 from fedpbc.deployment.settings import task_of_client
-from fedpbc.deployment.user_app import load_own
+from fedpbc.deployment.user_app import load_user_app
 from fedpbc.errors import FedpbcError, one_line
-from fedpbc.experiments.run_directory import locked_folder
+from fedpbc.experiments.run_directory import locked_directory
 from fedpbc.tasks.device import find_device
 
 __all__ = ["run_trainer"]
@@ -36,7 +36,7 @@ def run_trainer(
     """Serve until SIGTERM or Ctrl-C."""
     check_socket(socket)
     find_device(device)
-    own = None if app is None else load_own(app)
+    own = None if app is None else load_user_app(app)
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(message)s")
     LOG.setLevel(logging.INFO)
     make_task = partial(
@@ -49,9 +49,9 @@ def run_trainer(
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     state.mkdir(parents=True, exist_ok=True)
-    with locked_folder(state):
+    with locked_directory(state):
         trainer = Trainer(client, state, make_task, lazy=lazy)
-        with Desk(socket, trainer.handle):
+        with TrainerSocket(socket, trainer.handle):
             LOG.info("client %d is ready at %s", client, socket)
             while not ended.wait(TICK_SECONDS):
                 keep_up(trainer, ended)

@@ -13,22 +13,22 @@ from contextlib import suppress
 from pathlib import Path
 
 from fedpbc.deployment.protocol.messages import (
-    Parcel,
-    ParcelError,
-    read_parcel,
+    MessageError,
+    Payload,
+    read_payload,
     refusal,
-    write_parcel,
+    write_payload,
 )
 from fedpbc.errors import FedpbcError, InputError, one_line
 
-__all__ = ["Desk", "ask", "check_socket"]
+__all__ = ["TrainerSocket", "ask", "check_socket"]
 
 LOG = logging.getLogger("fedpbc.deployment")
 LONGEST_PATH = 100
 """Unix sockets have short names: 108 bytes on Linux, a little less elsewhere."""
 
 
-class Desk:
+class TrainerSocket:
     """Answers parcels that come in over a Unix socket, one at a time.
 
     Only processes of the same user can reach it. What an earlier process left is taken away.
@@ -37,12 +37,13 @@ class Desk:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     place = Path(folder, "s")
-        ...     with Desk(place, lambda parcel: Parcel({"kind": "refusal", "reason": "closed"})):
-        ...         ask(place, Parcel({"kind": "hello"})).header["reason"]
+        ...     refusal = Payload({"kind": "refusal", "reason": "closed"})
+        ...     with TrainerSocket(place, lambda request: refusal):
+        ...         ask(place, Payload({"kind": "hello"})).header["reason"]
         'closed'
     """
 
-    def __init__(self, path: Path, handle: Callable[[Parcel], Parcel]) -> None:
+    def __init__(self, path: Path, handle: Callable[[Payload], Payload]) -> None:
         check_socket(path)
         self._path, self._handle = path, handle
         self._one_at_a_time = threading.Lock()
@@ -74,15 +75,15 @@ class Desk:
     def _serve(self, connection: socket.socket) -> None:
         try:
             with connection, connection.makefile("rwb") as stream:
-                parcel = read_parcel(stream)
+                parcel = read_payload(stream)
                 with self._one_at_a_time:
                     reply = self._answer(parcel)
-                write_parcel(stream, reply)
-        except (OSError, ParcelError) as error:
+                write_payload(stream, reply)
+        except (OSError, MessageError) as error:
             # Whoever asked has gone, or is no client app; it may ask again. Closing fails too then.
             LOG.warning("a message was lost on its way: %s", one_line(error))
 
-    def _answer(self, parcel: Parcel) -> Parcel:
+    def _answer(self, parcel: Payload) -> Payload:
         try:
             return self._handle(parcel)
         except FedpbcError as error:
@@ -101,7 +102,7 @@ class Desk:
         self._path.unlink(missing_ok=True)
         self._thread.join(timeout=5)
 
-    def __enter__(self) -> Desk:
+    def __enter__(self) -> TrainerSocket:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -118,7 +119,7 @@ def check_socket(path: Path) -> None:
         raise InputError("socket", str(path), f"at most {LONGEST_PATH} bytes long")
 
 
-def ask(path: Path, parcel: Parcel, patience: float = 0.0) -> Parcel:
+def ask(path: Path, parcel: Payload, patience: float = 0.0) -> Payload:
     """The trainer's answer; a trainer that is not there, or dies, is asked again for a while.
 
     Asking twice changes nothing: an answer is a function of the question. Another user's process
@@ -133,9 +134,9 @@ def ask(path: Path, parcel: Parcel, patience: float = 0.0) -> Parcel:
                 if (user := peer_user(connection)) not in (None, 0, os.getuid()):
                     return refusal(f"it is user {user} who answers at {path}, not {os.getuid()}")
                 with connection.makefile("rwb") as stream:
-                    write_parcel(stream, parcel)
-                    return read_parcel(stream)
-        except (OSError, ParcelError) as error:
+                    write_payload(stream, parcel)
+                    return read_payload(stream)
+        except (OSError, MessageError) as error:
             if time.monotonic() + 0.2 >= until:
                 return refusal(f"no trainer answers at {path}: {one_line(error)}")
         time.sleep(0.2)

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from fedpbc.deployment.ops.check import timetable
 from fedpbc.deployment.ops.launch import need_flower
-from fedpbc.deployment.ops.local_fleet import FleetHere
+from fedpbc.deployment.ops.local_fleet import LocalFleet
 from fedpbc.deployment.ops.status import FleetLog
 from fedpbc.deployment.settings import FleetSettings
-from fedpbc.errors import FedpbcError, InputError, Words
+from fedpbc.errors import FedpbcError, InputError, Verbatim
 from fedpbc.experiments.build import build_task
 from fedpbc.experiments.configuration import Config
 from fedpbc.parallel import usable_cores
@@ -68,7 +68,7 @@ def plan_demo(given: Mapping[str, Any], nodes: int, round_seconds: float) -> Pla
     rest = {**given, "clients": nodes, "links": with_probability(given.get("links", "bernoulli"))}
     if "downlink" in rest:
         right = "left out: on a real link both directions fail together"
-        raise InputError("downlink", Words("given"), right)
+        raise InputError("downlink", Verbatim("given"), right)
     fleet = rest.get("fleet", {})
     if isinstance(fleet, Mapping):
         rest["fleet"] = {"round_seconds": round_seconds, "wait_for": nodes, "views_every": 1} | {
@@ -122,7 +122,7 @@ class Demo:
         device = {} if place is None else {"data_dir": str(Path(place).resolve())}
         if folder.is_dir():
             folder.rmdir()
-        self.fleet = FleetHere(folder, planned.given, insecure=insecure, device=device)
+        self.fleet = LocalFleet(folder, planned.given, insecure=insecure, device=device)
         self.folder, self.server = folder, self.fleet.server
         # What is said on the way is for the log: it would tear up the table.
         self._told = logging.FileHandler(folder / "logs" / "demo.log", encoding="utf-8", delay=True)

@@ -17,13 +17,13 @@ from fedpbc.deployment.ops.launch import Launch, need_flower
 from fedpbc.deployment.ops.supervisor import Supervisor
 from fedpbc.errors import InputError
 
-__all__ = ["DeviceSide"]
+__all__ = ["DeviceProcesses"]
 
 TEMPORARY = Path("/tmp")
 """Where sockets are whose folder has a long name, and is nobody's but root's to rename."""
 
 
-class DeviceSide:
+class DeviceProcesses:
     """Keeps one device's part of a fleet running."""
 
     def __init__(

@@ -8,15 +8,15 @@ from contextlib import suppress
 
 from fedpbc.deployment.address import HERE, Address
 
-__all__ = ["Gate"]
+__all__ = ["FaultProxy"]
 
 
-class Gate:
+class FaultProxy:
     """Forwards connections to an address while it is open, and drops all of them when it is cut.
 
     Example:
         >>> with socket.create_server((HERE, 0)) as server:
-        ...     gate = Gate(Address(HERE, server.getsockname()[1]))
+        ...     gate = FaultProxy(Address(HERE, server.getsockname()[1]))
         ...     gate.cut()
         ...     gate.is_open
         False

@@ -28,8 +28,8 @@ from fedpbc.deployment.ops.templating import rendered
 from fedpbc.deployment.security.certificate_authority import Authority, end_of
 from fedpbc.deployment.security.keys import new_node_key, new_server_key
 from fedpbc.deployment.settings import FleetSettings, read_fleet
-from fedpbc.deployment.user_app import load_own
-from fedpbc.errors import InputError, Words
+from fedpbc.deployment.user_app import load_user_app
+from fedpbc.errors import InputError, Verbatim
 from fedpbc.options import checked, nearest
 from fedpbc.simulation.views import views_of
 from fedpbc.storage.atomic import sync_folder
@@ -104,7 +104,7 @@ class Plan:
         if self.app is not None:
             if not self.app.name.isprintable():
                 raise InputError("app", str(self.app), "a file with a plain name")
-            load_own(self.app).module(seed=0)
+            load_user_app(self.app).module(seed=0)
         if self.data is not None and self.data not in SOURCES:
             raise InputError("data", self.data, nearest(self.data, SOURCES))
         fleet = {"round_seconds": self.round_seconds, "wait_for": self.clients}
@@ -124,7 +124,7 @@ class Plan:
 def check_hosts(given: Sequence[str]) -> tuple[str, ...]:
     """A server's names and addresses, each once."""
     if not given:
-        raise InputError("host", Words("missing"), "the server's name or address")
+        raise InputError("host", Verbatim("missing"), "the server's name or address")
     hosts = tuple(dict.fromkeys(check_host(host, "host") for host in given))
     for host in hosts:
         if is_everywhere(host):

@@ -16,7 +16,7 @@ from typing import Any
 import tomli_w
 
 from fedpbc.deployment.address import HERE, Address
-from fedpbc.errors import FedpbcError, InputError, MissingExtraError, Words
+from fedpbc.errors import FedpbcError, InputError, MissingExtraError, Verbatim
 
 __all__ = ["QUIETLY", "Launch", "need_flower"]
 
@@ -68,7 +68,7 @@ class Launch:
     def __post_init__(self) -> None:
         if self.insecure == (self.certificates is not None):
             right = "a folder of certificates, or --insecure, and not both"
-            raise InputError("certificates", Words(f"{self.certificates}"), right)
+            raise InputError("certificates", Verbatim(f"{self.certificates}"), right)
         if self.certificates is not None and not (self.certificates / "ca.crt").is_file():
             raise InputError("certificates", str(self.certificates), "a folder with ca.crt")
 
@@ -112,7 +112,7 @@ class Launch:
         own = ["--superlink", self.address, "--host", HERE, "--port", str(port)]
         if self.certificates is not None:
             if key is None:
-                raise InputError("key", Words("missing"), "the node's own, or --insecure")
+                raise InputError("key", Verbatim("missing"), "the node's own, or --insecure")
             own += ["--auth-supernode-private-key", str(key)]
         need_flower()
         return [

@@ -11,17 +11,17 @@ from typing import Any
 import tomli_w
 
 from fedpbc.deployment.address import HERE, Address, free_port
-from fedpbc.deployment.ops.device_processes import DeviceSide
-from fedpbc.deployment.ops.fault_proxy import Gate
-from fedpbc.deployment.ops.server_processes import ServerSide
+from fedpbc.deployment.ops.device_processes import DeviceProcesses
+from fedpbc.deployment.ops.fault_proxy import FaultProxy
+from fedpbc.deployment.ops.server_processes import ServerProcesses
 from fedpbc.deployment.ops.supervisor import Supervisor, to_files
 from fedpbc.deployment.security.keys import make_certificates, make_node_key
 from fedpbc.deployment.server.directory import read_lines
 
-__all__ = ["FleetHere"]
+__all__ = ["LocalFleet"]
 
 
-class FleetHere:
+class LocalFleet:
     """Makes keys, folders and processes; every device has a link of its own that can be cut.
 
     In the folder: ``server``, ``device-0`` and so on, and ``logs``. The processes are called
@@ -62,7 +62,7 @@ class FleetHere:
         self._within = within
         self.server.mkdir(parents=True)
         fleet = {**given.get("fleet", {}), "listen": str(listen)}
-        self.gates = [Gate(listen) for _ in range(self.clients)] if host == HERE else []
+        self.gates = [FaultProxy(listen) for _ in range(self.clients)] if host == HERE else []
         if not insecure:
             make_certificates(self.server / "certificates", [host])
         if app is not None:
@@ -74,7 +74,7 @@ class FleetHere:
             self._write_device(client, reached, {} if device is None else device)
         self.supervisor = Supervisor(to_files(folder / "logs"))
         try:
-            self.server_side = ServerSide(self.server, self.supervisor, insecure=insecure)
+            self.server_side = ServerProcesses(self.server, self.supervisor, insecure=insecure)
             self.device_sides = [self.device_side(client) for client in range(self.clients)]
         except BaseException:
             self.close()
@@ -99,9 +99,9 @@ class FleetHere:
             known = self.server / "keys" / f"client-{client}.pub"
             (place / "node.key.pub").replace(known)
 
-    def device_side(self, client: int) -> DeviceSide:
+    def device_side(self, client: int) -> DeviceProcesses:
         """A device's part."""
-        return DeviceSide(
+        return DeviceProcesses(
             self.device_folder(client),
             self.supervisor,
             insecure=self.insecure,
@@ -135,7 +135,7 @@ class FleetHere:
         for gate in self.gates:
             gate.close()
 
-    def __enter__(self) -> FleetHere:
+    def __enter__(self) -> LocalFleet:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import deque
 from pathlib import Path
 
-__all__ = ["Tail"]
+__all__ = ["LogTail"]
 
 
-class Tail:
+class LogTail:
     """Follows a log from its present end on, also where it is put aside (``.1``) for a new one.
 
     Example:
         >>> import tempfile
         >>> place = Path(tempfile.mkdtemp(), "a.log")
-        >>> tail = Tail(place)
+        >>> tail = LogTail(place)
         >>> _ = place.write_bytes(b"one\\ntwo")
         >>> tail.new_lines()
         [b'one\\n']

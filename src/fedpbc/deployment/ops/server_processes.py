@@ -15,16 +15,16 @@ from pathlib import Path
 
 from fedpbc.deployment.address import HERE, free_port
 from fedpbc.deployment.ops.launch import Launch, need_flower
-from fedpbc.deployment.ops.log_tail import Tail
-from fedpbc.deployment.ops.superlink import Control, clients_of_keys
+from fedpbc.deployment.ops.log_tail import LogTail
+from fedpbc.deployment.ops.superlink import SuperLinkControl, clients_of_keys
 from fedpbc.deployment.ops.supervisor import Supervisor
-from fedpbc.deployment.security.key_directory import KnownKeys
+from fedpbc.deployment.security.key_directory import KeyDirectory
 from fedpbc.deployment.security.server_certificate import check_certificate
 from fedpbc.deployment.settings import FleetSettings, read_fleet
-from fedpbc.errors import FedpbcError, InputError, Words, one_line
+from fedpbc.errors import FedpbcError, InputError, Verbatim, one_line
 from fedpbc.storage.atomic import write_atomically
 
-__all__ = ["ServerSide"]
+__all__ = ["ServerProcesses"]
 
 LOG = logging.getLogger("fedpbc.deployment")
 BEGIN_SECONDS = 60.0
@@ -39,7 +39,7 @@ ROOM = 2**20
 """Bytes of an answer beside its model."""
 
 
-class ServerSide:
+class ServerProcesses:
     """Runs the job of a folder to its end, whatever dies in between."""
 
     def __init__(
@@ -61,7 +61,7 @@ class ServerSide:
         self.settings = read_fleet(folder / "fleet.toml")
         self.listen = self.settings.fleet.address
         certificates = None if insecure else self.folder / "certificates"
-        self._known = KnownKeys(self.folder / "keys")
+        self._known = KeyDirectory(self.folder / "keys")
         self._left_out: set[str] = set()
         self._ends: datetime | None = None
         self._warned = datetime.min.replace(tzinfo=UTC)
@@ -70,15 +70,15 @@ class ServerSide:
             self._warn_of_end()
             if not self._keys_now():
                 right = f"client-0.pub to {self._last_key}, or say --insecure"
-                raise InputError("keys", Words(f"{self.folder / 'keys'} without a key"), right)
+                raise InputError("keys", Verbatim(f"{self.folder / 'keys'} without a key"), right)
         x0, _ = self.settings.first_model()
         self._largest = x0.numel() * x0.element_size() + ROOM
         self.launch = Launch(self.folder / "flower", HERE, free_port(), certificates, insecure)
-        self._control = Control(self.launch)
+        self._control = SuperLinkControl(self.launch)
         # None: nobody has been told yet.
         self._keys: dict[bytes, int] | None = None
         self._complaint = ""
-        self._log = Tail(self.folder / "server.log")
+        self._log = LogTail(self.folder / "server.log")
         self._submitted = 0.0
         self._was_there = False
         self._failed_at: list[int] = []

@@ -16,7 +16,7 @@ from typing import Any
 from fedpbc.deployment.ops.launch import Launch
 from fedpbc.errors import FedpbcError, one_line
 
-__all__ = ["Control", "clients_of_keys"]
+__all__ = ["SuperLinkControl", "clients_of_keys"]
 
 LOG = logging.getLogger("fedpbc.deployment")
 NAMED = re.compile(r"client-(0|[1-9][0-9]*)")
@@ -39,7 +39,7 @@ def clients_of_keys(known: Mapping[str, str], clients: int) -> dict[bytes, int]:
     return found
 
 
-class Control:
+class SuperLinkControl:
     """The SuperLink, as its launcher knows it.
 
     A key stays registered there when its file is gone: a key that was unregistered can never come

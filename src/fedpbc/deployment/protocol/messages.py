@@ -19,7 +19,15 @@ from numpy.typing import NDArray
 
 from fedpbc.errors import FedpbcError
 
-__all__ = ["Answer", "Parcel", "ParcelError", "Vector", "Work", "read_parcel", "write_parcel"]
+__all__ = [
+    "MessageError",
+    "Payload",
+    "TrainReply",
+    "TrainRequest",
+    "Vector",
+    "read_payload",
+    "write_payload",
+]
 
 Value = str | int | float | bool
 DTYPES = ("float32", "float64", "float16")
@@ -47,7 +55,7 @@ class Sink(Protocol):
         """Now."""
 
 
-class ParcelError(FedpbcError):
+class MessageError(FedpbcError):
     """A parcel that is not what it should be."""
 
 
@@ -67,27 +75,27 @@ class Vector:
     def of(cls, values: NDArray[Any]) -> Vector:
         """From an array of one dimension."""
         if values.dtype.name not in DTYPES:
-            raise ParcelError(f"a vector of {values.dtype.name} cannot be sent")
+            raise MessageError(f"a vector of {values.dtype.name} cannot be sent")
         return cls(values.dtype.name, values.astype(values.dtype.newbyteorder("<")).tobytes())
 
     def array(self, dtype: str | None = None, size: int | None = None) -> NDArray[Any]:
         """The values; a ParcelError unless they have that type and size. Nobody else's memory."""
         if self.dtype not in DTYPES or dtype not in (None, self.dtype):
-            raise ParcelError(f"its vector is of type {self.dtype}, not {dtype or DTYPES[0]}")
+            raise MessageError(f"its vector is of type {self.dtype}, not {dtype or DTYPES[0]}")
         kind = np.dtype(self.dtype)
         if len(self.data) % kind.itemsize or size not in (None, len(self.data) // kind.itemsize):
             count = f"{len(self.data) / kind.itemsize:,.15g}"
-            raise ParcelError(f"its vector has {count} values, not {size or 'whole ones'}")
+            raise MessageError(f"its vector has {count} values, not {size or 'whole ones'}")
         native = np.frombuffer(self.data, dtype=kind.newbyteorder("<"))
         return native.astype(kind, copy=True)
 
 
 @dataclass(frozen=True, eq=False)
-class Parcel:
+class Payload:
     """A header of plain values, and vectors by name.
 
     Example:
-        >>> Parcel({"kind": "hello"}).kind
+        >>> Payload({"kind": "hello"}).kind
         'hello'
     """
 
@@ -103,28 +111,28 @@ class Parcel:
         """A word of the header; a ParcelError if there is none of that name."""
         value = self.header.get(name)
         if not isinstance(value, str):
-            raise ParcelError(f"its {name} is {value!r}, not a word")
+            raise MessageError(f"its {name} is {value!r}, not a word")
         return value
 
     def whole(self, name: str) -> int:
         """A whole number of the header."""
         value = self.header.get(name)
         if isinstance(value, bool) or not isinstance(value, int):
-            raise ParcelError(f"its {name} is {value!r}, not a whole number")
+            raise MessageError(f"its {name} is {value!r}, not a whole number")
         return value
 
     def number(self, name: str) -> float:
         """A finite number of the header."""
         value = self.header.get(name)
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ParcelError(f"its {name} is {value!r}, not a number")
+            raise MessageError(f"its {name} is {value!r}, not a number")
         if not math.isfinite(value):
-            raise ParcelError(f"its {name} is not finite")
+            raise MessageError(f"its {name} is not finite")
         return float(value)
 
 
 @dataclass(frozen=True, eq=False)
-class Work:
+class TrainRequest:
     """What the server asks of a client: a segment, which holds all that the work depends on.
 
     ``start`` is the model that the server owes the client: for an algorithm whose clients have
@@ -148,8 +156,8 @@ class Work:
 
     Example:
         >>> one = Vector.of(np.ones(1))
-        >>> work = Work("j", 4, 0, 2, 3, 10, 1.0, True, "{}", 60.0, 0.5, 9, one)
-        >>> Work.unpack(work.pack()).rounds
+        >>> work = TrainRequest("j", 4, 0, 2, 3, 10, 1.0, True, "{}", 60.0, 0.5, 9, one)
+        >>> TrainRequest.unpack(work.pack()).rounds
         3
     """
 
@@ -168,20 +176,20 @@ class Work:
     start: Vector
     correction: Vector | None = None
 
-    def pack(self) -> Parcel:
+    def pack(self) -> Payload:
         """As a parcel."""
         own = {name: value for name, value in vars(self).items() if not isinstance(value, Vector)}
         own.pop("correction", None)
         vectors = {"start": self.start}
         if self.correction is not None:
             vectors["correction"] = self.correction
-        return Parcel({"kind": "work", **own}, vectors)
+        return Payload({"kind": "work", **own}, vectors)
 
     @classmethod
-    def unpack(cls, parcel: Parcel) -> Work:
+    def unpack(cls, parcel: Payload) -> TrainRequest:
         """From a parcel; a ParcelError if anything is missing or makes no sense."""
         if parcel.kind != "work" or "start" not in parcel.vectors:
-            raise ParcelError(f"it is a parcel of kind {parcel.kind!r}, not work")
+            raise MessageError(f"it is a parcel of kind {parcel.kind!r}, not work")
         work = cls(
             job=parcel.text("job"),
             round=parcel.whole("round"),
@@ -200,22 +208,22 @@ class Work:
         )
         last = work.first_round + work.rounds - 1
         if min(work.first_round, work.first_batch) < 0 or work.rounds < 1 or last != work.round:
-            raise ParcelError(
+            raise MessageError(
                 f"its rounds make no sense: {work.rounds} from {work.first_round} "
                 f"for round {work.round}"
             )
         if work.round >= work.job_rounds:
-            raise ParcelError(f"its round is {work.round}, and its job has {work.job_rounds}")
+            raise MessageError(f"its round is {work.round}, and its job has {work.job_rounds}")
         return work
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
+class TrainReply:
     """What a client brings: its model after the work of a round.
 
     Example:
-        >>> answer = Answer("j", 4, 0, Vector.of(np.ones(1)))
-        >>> Answer.unpack(answer.pack()).round
+        >>> answer = TrainReply("j", 4, 0, Vector.of(np.ones(1)))
+        >>> TrainReply.unpack(answer.pack()).round
         4
     """
 
@@ -224,7 +232,7 @@ class Answer:
     client: int
     end: Vector
 
-    def pack(self) -> Parcel:
+    def pack(self) -> Payload:
         """As a parcel."""
         header: dict[str, Value] = {
             "kind": "answer",
@@ -232,15 +240,15 @@ class Answer:
             "round": self.round,
             "client": self.client,
         }
-        return Parcel(header, {"end": self.end})
+        return Payload(header, {"end": self.end})
 
     @classmethod
-    def unpack(cls, parcel: Parcel) -> Answer:
+    def unpack(cls, parcel: Payload) -> TrainReply:
         """From a parcel; a refusal is a ParcelError with its reason."""
         if parcel.kind == "refusal":
-            raise ParcelError(folded(parcel.text("reason")))
+            raise MessageError(folded(parcel.text("reason")))
         if parcel.kind != "answer" or "end" not in parcel.vectors:
-            raise ParcelError(f"it is a parcel of kind {parcel.kind!r}, not an answer")
+            raise MessageError(f"it is a parcel of kind {parcel.kind!r}, not an answer")
         own = parcel.text("job"), parcel.whole("round"), parcel.whole("client")
         return cls(*own, parcel.vectors["end"])
 
@@ -256,24 +264,24 @@ def folded(text: str) -> str:
     return " ".join(plain.split())[:LONGEST_REASON]
 
 
-def refusal(reason: str) -> Parcel:
+def refusal(reason: str) -> Payload:
     """What a trainer says instead of an answer.
 
     Example:
         >>> refusal("no such data").header["reason"]
         'no such data'
     """
-    return Parcel({"kind": "refusal", "reason": reason})
+    return Payload({"kind": "refusal", "reason": reason})
 
 
-def write_parcel(stream: Sink, parcel: Parcel) -> None:
+def write_payload(stream: Sink, parcel: Payload) -> None:
     """Onto a local socket or a file.
 
     Example:
         >>> import io
         >>> stream = io.BytesIO()
-        >>> write_parcel(stream, Parcel({"kind": "hello"}))
-        >>> read_parcel(io.BytesIO(stream.getvalue())).kind
+        >>> write_payload(stream, Payload({"kind": "hello"}))
+        >>> read_payload(io.BytesIO(stream.getvalue())).kind
         'hello'
     """
     listed = [[name, v.dtype, len(v.data)] for name, v in parcel.vectors.items()]
@@ -284,23 +292,23 @@ def write_parcel(stream: Sink, parcel: Parcel) -> None:
     stream.flush()
 
 
-def read_parcel(stream: Source, largest: int = LARGEST) -> Parcel:
+def read_payload(stream: Source, largest: int = LARGEST) -> Payload:
     """From a local socket or a file; a ParcelError if it ends early or is none."""
     if _exactly(stream, len(MARK)) != MARK:
-        raise ParcelError("what came is not a parcel")
+        raise MessageError("what came is not a parcel")
     (length,) = struct.unpack("<I", _exactly(stream, 4))
     if length > LARGEST_HEADER:
-        raise ParcelError(f"a parcel's header is {length:,} bytes long")
+        raise MessageError(f"a parcel's header is {length:,} bytes long")
     try:
         head = json.loads(_exactly(stream, length))
         header, listed = head["header"], [(str(n), str(d), int(k)) for n, d, k in head["vectors"]]
         plain = all(isinstance(v, str | int | float | bool) for v in header.values())
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ParcelError("a parcel's header cannot be read") from error
+        raise MessageError("a parcel's header cannot be read") from error
     sizes = [size for _, _, size in listed]
     if not plain or min(sizes, default=0) < 0 or sum(sizes) > largest:
-        raise ParcelError(f"a parcel of {sum(sizes):,} bytes: at most {largest:,} are taken")
-    return Parcel(header, {name: Vector(d, _exactly(stream, size)) for name, d, size in listed})
+        raise MessageError(f"a parcel of {sum(sizes):,} bytes: at most {largest:,} are taken")
+    return Payload(header, {name: Vector(d, _exactly(stream, size)) for name, d, size in listed})
 
 
 def _exactly(stream: Source, size: int) -> bytes:
@@ -309,6 +317,6 @@ def _exactly(stream: Source, size: int) -> bytes:
     while len(pieces) < size:
         piece = stream.read(min(size - len(pieces), 2**20))
         if not piece:
-            raise ParcelError("a parcel ended early")
+            raise MessageError("a parcel ended early")
         pieces += piece
     return bytes(pieces)

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from fedpbc.errors import one_line
 
-__all__ = ["KnownKeys"]
+__all__ = ["KeyDirectory"]
 
 LOG = logging.getLogger("fedpbc.deployment")
 BEING_WRITTEN_SECONDS = 10.0
 """So long an empty file may be one that is just being copied."""
 
 
-class KnownKeys:
+class KeyDirectory:
     """Follows a folder: a file that is gone is a device that is shut out.
 
     A file that is there, but cannot be read, or only by half, shuts nobody out: what was known of
@@ -24,7 +24,7 @@ class KnownKeys:
 
     Example:
         >>> import tempfile
-        >>> KnownKeys(Path(tempfile.mkdtemp())).now()
+        >>> KeyDirectory(Path(tempfile.mkdtemp())).now()
         {}
     """
 

@@ -6,7 +6,7 @@ import ssl
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fedpbc.errors import InputError, Words, one_line
+from fedpbc.errors import InputError, Verbatim, one_line
 
 __all__ = ["check_certificate"]
 
@@ -29,7 +29,7 @@ def check_certificate(folder: Path) -> datetime:
     ends: datetime = certificate.not_valid_after_utc
     if ends < datetime.now(UTC):
         ended = f"expired on {ends:%Y-%m-%d}"
-        raise InputError("certificates", Words(ended), "renewed: 'fedpbc fleet renew' does it")
+        raise InputError("certificates", Verbatim(ended), "renewed: 'fedpbc fleet renew' does it")
     return ends
 
 
@@ -41,7 +41,7 @@ def check_key(folder: Path) -> None:
         context.load_cert_chain(folder / "server.crt", folder / "server.key", password="none")
     except (OSError, ValueError) as error:
         given, right = (
-            Words(f"{folder / 'server.key'}"),
+            Verbatim(f"{folder / 'server.key'}"),
             "the key of server.crt, without a password",
         )
         raise InputError("certificates", given, f"{right} ({one_line(error)})") from None

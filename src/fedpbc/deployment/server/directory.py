@@ -29,8 +29,8 @@ from torch import Tensor
 
 from fedpbc.deployment.server.ledger import Ledger
 from fedpbc.errors import FedpbcError
-from fedpbc.experiments.run_directory import locked_folder
-from fedpbc.simulation.last_reports import DamagedReportsError, ReportsOnDisk
+from fedpbc.experiments.run_directory import locked_directory
+from fedpbc.simulation.last_reports import DamagedReportsError, LastReportsOnDisk
 from fedpbc.storage.atomic import write_atomically
 from fedpbc.storage.tensors import (
     DamagedCheckpointError,
@@ -41,17 +41,17 @@ from fedpbc.storage.tensors import (
 )
 from fedpbc.tasks.layout import Layout
 
-__all__ = ["ServerFolder", "check_leftovers", "link_intervals"]
+__all__ = ["ServerDirectory", "check_leftovers", "link_intervals"]
 
 LOG = logging.getLogger("fedpbc.deployment")
 
 
-class ServerFolder:
+class ServerDirectory:
     """One job on disk. Locked while it is open: two servers would spoil each other's rounds.
 
     Example:
         >>> import tempfile
-        >>> with ServerFolder(Path(tempfile.mkdtemp())) as folder:
+        >>> with ServerDirectory(Path(tempfile.mkdtemp())) as folder:
         ...     folder.load(ledger=None) is None
         True
     """
@@ -59,7 +59,7 @@ class ServerFolder:
     def __init__(self, path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
         self.path = path
-        self.reports = ReportsOnDisk(path / "reports.bin")
+        self.reports = LastReportsOnDisk(path / "reports.bin")
         self.lines: list[dict[str, Any]] = []
         self._heard: dict[int, dict[str, Any]] = {}
         self._heard_anew = False
@@ -69,7 +69,7 @@ class ServerFolder:
         self._nodes = path / "nodes.json"
         self._pinned: tuple[int, dict[int, int] | None] = 0, None
 
-    def __enter__(self) -> ServerFolder:
+    def __enter__(self) -> ServerDirectory:
         self._lock_patiently()
         self._open.callback(self.reports.close)
         return self
@@ -79,7 +79,7 @@ class ServerFolder:
         until = time.monotonic() + patience
         while True:
             try:
-                self._open.enter_context(locked_folder(self.path))
+                self._open.enter_context(locked_directory(self.path))
                 return
             except FedpbcError:
                 if time.monotonic() > until:

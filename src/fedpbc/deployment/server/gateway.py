@@ -22,12 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedpbc.deployment.address import Address, parse_address
-from fedpbc.deployment.security.key_directory import KnownKeys
+from fedpbc.deployment.security.key_directory import KeyDirectory
 from fedpbc.deployment.server.http1 import (
     IDLE_SECONDS,
     LARGEST_HEAD,
-    Head,
-    Turned,
+    RejectedRequest,
+    RequestHead,
     answer_of,
     copy,
     copy_chunks,
@@ -35,7 +35,7 @@ from fedpbc.deployment.server.http1 import (
 )
 from fedpbc.errors import one_line
 
-__all__ = ["Door", "Limits"]
+__all__ = ["Gateway", "Limits"]
 
 LOG = logging.getLogger("fedpbc.deployment")
 OPEN = "/v1/fleet/"
@@ -64,7 +64,7 @@ class Limits:
     connections: int = 5000
 
 
-class Door:
+class Gateway:
     """Takes connections of devices, and passes on what may pass."""
 
     def __init__(
@@ -85,7 +85,7 @@ class Door:
             keys: the folder with devices' public keys; None: anybody may come.
         """
         self.superlink, self.limits = superlink, limits
-        self._keys = None if keys is None else KnownKeys(keys)
+        self._keys = None if keys is None else KeyDirectory(keys)
         self._known: dict[str, str] = {} if self._keys is None else self._keys.now()
         self._looked = time.monotonic()
         self._sent: dict[str, int] = {}
@@ -168,7 +168,7 @@ class Door:
                     who = self._who(request, peer)
                     path = self._check(request, left, who)
                     patience = IDLE_SECONDS
-                except Turned as turned:
+                except RejectedRequest as turned:
                     self.say(who, turned.reason)
                     await self._refuse(reader, writer, turned, left)
                     return
@@ -181,7 +181,7 @@ class Door:
                     inside[1].write(request.passed_on(path))
                 except OSError as error:
                     self.say("the SuperLink", f"it cannot be reached: {one_line(error)}", "")
-                    await self._refuse(reader, writer, Turned(503, "not now"), left)
+                    await self._refuse(reader, writer, RejectedRequest(503, "not now"), left)
                     return
                 await copy(reader, inside[1], left)
                 status, goes_on = await self._pass_back(inside[0], writer, who)
@@ -198,11 +198,11 @@ class Door:
         """The SuperLink's answer; gives its status, and whether the connection goes on."""
         try:
             answer = await read_head(inside)
-        except (OSError, EOFError, Turned):
+        except (OSError, EOFError, RejectedRequest):
             answer = None
         if answer is None:
             # It was ended in between; Flower's nodes ask again after these.
-            writer.write(answer_of(Turned(502, "the server is being started again")))
+            writer.write(answer_of(RejectedRequest(502, "the server is being started again")))
             await writer.drain()
             return 502, False
         status = int(answer.first.split(" ")[1])
@@ -217,7 +217,7 @@ class Door:
             await copy(inside, writer, answer.length())
         return status, answer.fields.get("connection", "").lower() != "close"
 
-    def _who(self, request: Head, peer: str) -> str:
+    def _who(self, request: RequestHead, peer: str) -> str:
         if self._keys is None:
             return peer
         key = request.fields.get("flwr-public-key", "")
@@ -227,29 +227,29 @@ class Door:
         name = self._known.get(key)
         return peer if name is None else f"{name} ({peer})"
 
-    def _check(self, request: Head, length: int, who: str) -> str:
+    def _check(self, request: RequestHead, length: int, who: str) -> str:
         """Where the request goes, if it may."""
         match = REQUEST.fullmatch(request.first)
         if match is None:
             asked = ASKED.fullmatch(request.first)
             if asked is None:
-                raise Turned(400, "its request is not HTTP")
+                raise RejectedRequest(400, "its request is not HTTP")
             what = f"{asked[1][:10]} {asked[2][:60]!r}"
-            raise Turned(404, f"it asked for {what}, which is not for devices")
+            raise RejectedRequest(404, f"it asked for {what}, which is not for devices")
         if {"expect", "upgrade"} & request.fields.keys():
-            raise Turned(400, "its request wants another protocol")
+            raise RejectedRequest(400, "its request wants another protocol")
         key = request.fields.get("flwr-public-key", "")
         if self._keys is not None and key not in self._known:
-            raise Turned(401, "its key is not known" if key else "it brings no key")
+            raise RejectedRequest(401, "its key is not known" if key else "it brings no key")
         if length > self.limits.request:
             right = f"at most {self.limits.request:,} are taken"
-            raise Turned(413, f"it sends {length:,} bytes at once; {right}")
+            raise RejectedRequest(413, f"it sends {length:,} bytes at once; {right}")
         path = match[1]
         if path.startswith(OPEN + "push-"):
             sent = self._sent_before(who, path) + length
             if sent > self.limits.answer:
                 right = f"at most {self.limits.answer:,} are taken"
-                raise Turned(413, f"its answer has {sent:,} bytes or more; {right}")
+                raise RejectedRequest(413, f"its answer has {sent:,} bytes or more; {right}")
         return path
 
     def _sent_before(self, who: str, path: str) -> int:
@@ -267,7 +267,7 @@ class Door:
         self,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        turned: Turned,
+        turned: RejectedRequest,
         left: int,
     ) -> None:
         writer.write(answer_of(turned))
@@ -290,7 +290,7 @@ class Door:
 class _Arrival(asyncio.Protocol):
     """A connection before anything is read of it: the first bytes are the handshake's."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Gateway) -> None:
         self._door = door
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -328,7 +328,7 @@ def most_connections() -> int:
     return max((files - 100) // 2, 10)
 
 
-async def keep(door: Door, listen: Address) -> None:
+async def keep(door: Gateway, listen: Address) -> None:
     """Serve until SIGTERM or Ctrl-C."""
     ended, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -349,7 +349,7 @@ def main() -> None:
     parser.add_argument("--keys", type=Path)
     given = parser.parse_args()
     logging.basicConfig(stream=sys.stdout, format="%(asctime)s %(message)s", level=logging.INFO)
-    door = Door(
+    door = Gateway(
         parse_address(given.superlink, "superlink"),
         Limits(given.largest_answer, connections=most_connections()),
         certificates=given.certificates,

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 __all__ = [
     "IDLE_SECONDS",
     "LARGEST_HEAD",
-    "Head",
-    "Turned",
+    "RejectedRequest",
+    "RequestHead",
     "answer_of",
     "copy",
     "copy_chunks",
@@ -40,7 +40,7 @@ LARGEST_HEAD = 2**14
 IDLE_SECONDS = 300.0
 
 
-class Turned(Exception):
+class RejectedRequest(Exception):
     """Somebody is turned away, with a status and a reason."""
 
     def __init__(self, status: int, reason: str) -> None:
@@ -49,7 +49,7 @@ class Turned(Exception):
 
 
 @dataclass(frozen=True)
-class Head:
+class RequestHead:
     """The head of a request or an answer: its first line, and fields by small letters."""
 
     first: str
@@ -57,38 +57,38 @@ class Head:
     raw: bytes
 
     @classmethod
-    def parse(cls, raw: bytes) -> Head:
+    def parse(cls, raw: bytes) -> RequestHead:
         """From bytes up to the empty line; strict, so that nobody reads it in another way.
 
         Example:
-            >>> Head.parse(b"POST /a HTTP/1.1\\r\\nContent-Length: 3\\r\\n\\r\\n").length()
+            >>> RequestHead.parse(b"POST /a HTTP/1.1\\r\\nContent-Length: 3\\r\\n\\r\\n").length()
             3
         """
         try:
             first, *lines = raw.decode("ascii").removesuffix("\r\n\r\n").split("\r\n")
         except UnicodeDecodeError:
-            raise Turned(400, "its request is not HTTP") from None
+            raise RejectedRequest(400, "its request is not HTTP") from None
         fields: dict[str, str] = {}
         for line in (first, *lines):
             # An end of line of another kind may be one to who reads it next.
             if not line.isprintable():
-                raise Turned(400, "its request is not HTTP")
+                raise RejectedRequest(400, "its request is not HTTP")
         for line in lines:
             match = FIELD.fullmatch(line)
             if match is None:
-                raise Turned(400, "its request is not HTTP")
+                raise RejectedRequest(400, "its request is not HTTP")
             if match[1].lower() in fields and match[1].lower() not in MAY_REPEAT:
-                raise Turned(400, f"its request says {match[1][:30]!r} twice")
+                raise RejectedRequest(400, f"its request says {match[1][:30]!r} twice")
             fields[match[1].lower()] = match[2].strip()
         return cls(first, fields, raw)
 
     def length(self) -> int:
         """The length of the body."""
         if "transfer-encoding" in self.fields:
-            raise Turned(411, "its request does not say how long it is")
+            raise RejectedRequest(411, "its request does not say how long it is")
         text = self.fields.get("content-length", "0")
         if not re.fullmatch("[0-9]{1,15}", text):
-            raise Turned(400, f"the length of its request is {text[:20]!r}")
+            raise RejectedRequest(400, f"the length of its request is {text[:20]!r}")
         return int(text)
 
     def passed_on(self, path: str) -> bytes:
@@ -98,20 +98,22 @@ class Head:
         return "\r\n".join([*lines, *(f"{n}: {v}" for n, v in kept), "", ""]).encode("ascii")
 
 
-async def read_head(reader: asyncio.StreamReader, patience: float = IDLE_SECONDS) -> Head | None:
+async def read_head(
+    reader: asyncio.StreamReader, patience: float = IDLE_SECONDS
+) -> RequestHead | None:
     """The next head; None if the other side has ended."""
     try:
         async with asyncio.timeout(patience):
             raw = await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError:
-        raise Turned(431, "the head of its request is too long") from None
+        raise RejectedRequest(431, "the head of its request is too long") from None
     except asyncio.IncompleteReadError as error:
         if error.partial:
-            raise Turned(400, "its request is not HTTP") from None
+            raise RejectedRequest(400, "its request is not HTTP") from None
         return None
     if len(raw) > LARGEST_HEAD:
-        raise Turned(431, "the head of its request is too long")
-    return Head.parse(raw)
+        raise RejectedRequest(431, "the head of its request is too long")
+    return RequestHead.parse(raw)
 
 
 async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, length: int) -> None:
@@ -137,11 +139,11 @@ async def copy_chunks(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
         await copy(reader, writer, size + 2)
 
 
-def answer_of(turned: Turned) -> bytes:
+def answer_of(turned: RejectedRequest) -> bytes:
     """What somebody is told who is turned away.
 
     Example:
-        >>> answer_of(Turned(404, "no")).split(b"\\r\\n")[0]
+        >>> answer_of(RejectedRequest(404, "no")).split(b"\\r\\n")[0]
         b'HTTP/1.1 404 Refused'
     """
     body = turned.reason.encode("ascii", "replace")

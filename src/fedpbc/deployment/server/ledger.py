@@ -20,7 +20,7 @@ from fedpbc.engines.engine import one_thread
 from fedpbc.engines.segment import Segment, all_finite
 from fedpbc.errors import DivergedError, FedpbcError
 from fedpbc.options import options_of
-from fedpbc.simulation.last_reports import Reports, ReportsInMemory
+from fedpbc.simulation.last_reports import LastReports, LastReportsInMemory
 from fedpbc.simulation.loop import copied
 from fedpbc.simulation.views import AVERAGED_WEIGHT, DEPLOYABLE, views_of
 from fedpbc.tasks import LocalTraining
@@ -48,9 +48,9 @@ class Ledger:
 
     Example:
         >>> import torch
-        >>> from fedpbc.algorithms import FedPBC, Fleet
+        >>> from fedpbc.algorithms import FedPBC, ServerInit
         >>> x0 = torch.zeros(1)
-        >>> ledger = Ledger(FedPBC(Fleet(x0, clients=2)), LocalTraining())
+        >>> ledger = Ledger(FedPBC(ServerInit(x0, clients=2)), LocalTraining())
         >>> ledger.close({0: torch.tensor([4.0])}).active
         [0]
         >>> ledger.work(0).first_round, ledger.work(1).first_round
@@ -58,7 +58,7 @@ class Ledger:
     """
 
     def __init__(
-        self, algorithm: Algorithm, training: LocalTraining, reports: Reports | None = None
+        self, algorithm: Algorithm, training: LocalTraining, reports: LastReports | None = None
     ) -> None:
         """Set up a fleet's ledger at its beginning.
 
@@ -70,7 +70,7 @@ class Ledger:
         m = algorithm.clients
         self.algorithm, self.training = algorithm, training
         self.views = tuple(view for view in views_of(type(algorithm)) if view in DEPLOYABLE)
-        self.reported: Reports = ReportsInMemory() if reports is None else reports
+        self.reported: LastReports = LastReportsInMemory() if reports is None else reports
         self.x0 = algorithm.x
         self.round = 0
         self.uploads = 0
@@ -172,8 +172,8 @@ def options_in(algorithm: Algorithm) -> dict[str, Any]:
 
     Example:
         >>> import torch
-        >>> from fedpbc.algorithms import FedAU, Fleet
-        >>> options_in(FedAU(Fleet(torch.zeros(1), clients=2), cutoff=9))
+        >>> from fedpbc.algorithms import FedAU, ServerInit
+        >>> options_in(FedAU(ServerInit(torch.zeros(1), clients=2), cutoff=9))
         {'train.global_learning_rate': 1.0, 'algorithm.cutoff': 9}
     """
     found = {"train.global_learning_rate": algorithm.global_lr}

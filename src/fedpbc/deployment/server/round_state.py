@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable, Mapping
 import torch
 from torch import Tensor
 
-from fedpbc.deployment.protocol.messages import Answer, Parcel, ParcelError
+from fedpbc.deployment.protocol.messages import MessageError, Payload, TrainReply
 from fedpbc.engines.segment import all_finite
 
-__all__ = ["Nodes", "RoundUnderWay"]
+__all__ = ["Nodes", "RoundState"]
 
 
 class Nodes:
@@ -56,14 +56,14 @@ class Nodes:
         return next((n for n, c in self.client_of.items() if c == client), None)
 
 
-class RoundUnderWay:
+class RoundState:
     """The answers of one round, keyed by message and client: each counts once, or not at all.
 
     Example:
         >>> from fedpbc.deployment.protocol.messages import Vector
-        >>> under_way = RoundUnderWay("job", 3, dtype="float32", dimension=2)
+        >>> under_way = RoundState("job", 3, dtype="float32", dimension=2)
         >>> under_way.ask("m1", node=901, client=0)
-        >>> answer = Answer("job", 2, 0, Vector("float32", bytes(8)))
+        >>> answer = TrainReply("job", 2, 0, Vector("float32", bytes(8)))
         >>> under_way.take("m1", 901, answer.pack())
         'its answer is of round 2; this is round 3'
     """
@@ -104,7 +104,7 @@ class RoundUnderWay:
         """Whether everybody known has answered, one way or the other."""
         return bool(known) and set(known) <= self.answers.keys() | self.refused
 
-    def take(self, message: str, node: int, parcel: Parcel) -> str | None:
+    def take(self, message: str, node: int, parcel: Payload) -> str | None:
         """Take an answer, or give the reason why it changes nothing."""
         if message not in self._asked:
             return f"it answers no message of round {self.number}: it is late, or not asked for"
@@ -115,21 +115,23 @@ class RoundUnderWay:
             return f"client {client} has answered in round {self.number} already"
         try:
             self.answers[client] = self._checked(client, parcel)
-        except ParcelError as error:
+        except MessageError as error:
             self.refused.add(client)
             return str(error)
         self.refused.discard(client)
         return None
 
-    def _checked(self, client: int, parcel: Parcel) -> Tensor:
-        answer = Answer.unpack(parcel)
+    def _checked(self, client: int, parcel: Payload) -> Tensor:
+        answer = TrainReply.unpack(parcel)
         if answer.job != self.job:
-            raise ParcelError(f"its answer is of another job, {answer.job[:50]!r}")
+            raise MessageError(f"its answer is of another job, {answer.job[:50]!r}")
         if answer.round != self.number:
-            raise ParcelError(f"its answer is of round {answer.round}; this is round {self.number}")
+            raise MessageError(
+                f"its answer is of round {answer.round}; this is round {self.number}"
+            )
         if answer.client != client:
-            raise ParcelError(f"it answers as client {answer.client}, but is client {client}")
+            raise MessageError(f"it answers as client {answer.client}, but is client {client}")
         end = torch.from_numpy(answer.end.array(self._dtype, self._dimension))
         if not all_finite(end):
-            raise ParcelError("its model is not finite")
+            raise MessageError("its model is not finite")
         return end

@@ -11,10 +11,10 @@ from pathlib import Path
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedpbc.deployment.server.directory import ServerFolder
+from fedpbc.deployment.server.directory import ServerDirectory
 from fedpbc.deployment.server.ledger import Ledger
 from fedpbc.deployment.server.server_loop import Server
-from fedpbc.deployment.server.transport import FlowerPost
+from fedpbc.deployment.server.transport import FlowerTransport
 from fedpbc.deployment.settings import read_fleet
 from fedpbc.errors import FedpbcError, InputError, one_line
 
@@ -60,12 +60,12 @@ def serve_job(grid: Grid, path: Path) -> None:
     """Everything from the folder's ``fleet.toml`` on."""
     settings = read_fleet(path / "fleet.toml")
     x0, layout = settings.first_model()
-    with ServerFolder(path) as folder:
+    with ServerDirectory(path) as folder:
         ledger = Ledger(settings.algorithm(x0), settings.training, folder.reports)
         server = Server(
             ledger,
             folder,
-            FlowerPost(grid),
+            FlowerTransport(grid),
             rounds=settings.config.general.rounds,
             layout=layout,
             sent=settings.sent(),

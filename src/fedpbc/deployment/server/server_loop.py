@@ -1,6 +1,6 @@
 """The server's loop: one message a round and node, until the deadline or until all answered.
 
-It knows nothing of Flower: a :class:`Post` brings messages out and answers in.
+It knows nothing of Flower: a :class:`Transport` brings messages out and answers in.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from zlib import crc32
 
 from torch import Tensor
 
-from fedpbc.deployment.protocol.messages import Parcel, ParcelError, Vector, Work, folded
-from fedpbc.deployment.server.directory import ServerFolder
+from fedpbc.deployment.protocol.messages import MessageError, Payload, TrainRequest, Vector, folded
+from fedpbc.deployment.server.directory import ServerDirectory
 from fedpbc.deployment.server.ledger import Ledger, options_in
-from fedpbc.deployment.server.round_state import Nodes, RoundUnderWay
+from fedpbc.deployment.server.round_state import Nodes, RoundState
 from fedpbc.deployment.settings import FleetSection
-from fedpbc.errors import InputError, Words
+from fedpbc.errors import InputError, Verbatim
 from fedpbc.tasks.layout import Layout
 
-__all__ = ["Post", "Reply", "Server"]
+__all__ = ["Reply", "Server", "Transport"]
 
 LOG = logging.getLogger("fedpbc.deployment")
 POLL_SECONDS = 0.25
@@ -40,18 +40,18 @@ class Reply:
 
     message: str
     node: int
-    parcel: Parcel | None
+    parcel: Payload | None
     error: str = ""
     lost: bool = False
 
 
-class Post(Protocol):
+class Transport(Protocol):
     """What carries messages."""
 
     def nodes(self) -> Iterable[int]:
         """The nodes that can be reached at the moment, as far as is known."""
 
-    def send(self, node: int, parcel: Parcel, seconds: float) -> str | None:
+    def send(self, node: int, parcel: Payload, seconds: float) -> str | None:
         """Send a message that lives so long; gives its name, or None if it cannot be sent."""
 
     def collect(self, messages: Sequence[str]) -> list[Reply]:
@@ -64,8 +64,8 @@ class Server:
     def __init__(
         self,
         ledger: Ledger,
-        folder: ServerFolder,
-        post: Post,
+        folder: ServerDirectory,
+        post: Transport,
         *,
         rounds: int,
         layout: Layout,
@@ -98,7 +98,7 @@ class Server:
         self._options = options_in(ledger.algorithm)
         self._greeted: dict[str, int] = {}
         self._greeted_at: dict[int, float] = {}
-        self._last: RoundUnderWay | None = None
+        self._last: RoundState | None = None
         self._seconds = 0.0
         self._take_up()
         # The job's own clock: time in which no server ran is nobody's outage.
@@ -119,10 +119,10 @@ class Server:
         ):
             if was != is_now:
                 right = f"what the job in {self.folder.path} was begun with: {was}"
-                raise InputError(what, Words(is_now), right)
+                raise InputError(what, Verbatim(is_now), right)
         if len(self.ledger.algorithm.x) != self.layout.dimension:
             right = f"the {len(self.ledger.algorithm.x):,} that the job was begun with"
-            raise InputError("model()", Words(f"of {self.layout.dimension:,} parameters"), right)
+            raise InputError("model()", Verbatim(f"of {self.layout.dimension:,} parameters"), right)
         self.job, self._seconds = state["job"], state["seconds"]
         self.nodes.client_of = dict(state["nodes"])
         for node, client in self.nodes.client_of.items():
@@ -164,7 +164,7 @@ class Server:
         ledger, x = self.ledger, self.ledger.algorithm.x
         number, began = ledger.round, self._now()
         dtype = str(x.dtype).removeprefix("torch.")
-        under_way = RoundUnderWay(self.job, number, dtype=dtype, dimension=len(x))
+        under_way = RoundState(self.job, number, dtype=dtype, dimension=len(x))
         while True:
             self._greet()
             self._ask(under_way, began)
@@ -216,13 +216,13 @@ class Server:
                 continue
             # Its last greeting has expired.
             self._greeted = {m: n for m, n in self._greeted.items() if n != node}
-            hello = Parcel({"kind": "hello", "job": self.job})
+            hello = Payload({"kind": "hello", "job": self.job})
             message = self.post.send(node, hello, self.fleet.round_seconds)
             self._greeted_at[node] = self._now()
             if message is not None:
                 self._greeted[message] = node
 
-    def _ask(self, under_way: RoundUnderWay, began: float) -> None:
+    def _ask(self, under_way: RoundState, began: float) -> None:
         """Send this round's work to every known client; to one that is away, when it is back."""
         asked, online = under_way.asked, set(self.post.nodes())
         for node, client in sorted(self.nodes.client_of.items(), key=lambda pair: pair[1]):
@@ -233,10 +233,10 @@ class Server:
             if message is not None:
                 under_way.ask(message, node, client)
 
-    def _work(self, client: int, began: float) -> Work:
+    def _work(self, client: int, began: float) -> TrainRequest:
         segment = self.ledger.work(client)
         correction = segment.correction
-        return Work(
+        return TrainRequest(
             job=self.job,
             round=self.ledger.round,
             client=client,
@@ -253,7 +253,7 @@ class Server:
             correction=None if correction is None else to_vector(correction),
         )
 
-    def _collect(self, under_way: RoundUnderWay | None) -> None:
+    def _collect(self, under_way: RoundState | None) -> None:
         wanted = [*self._greeted, *(under_way.messages if under_way else ())]
         # Those of the round before, too: that they are late is worth a line.
         wanted += self._last.messages if self._last else []
@@ -287,11 +287,11 @@ class Server:
         del self._greeted[reply.message]
         try:
             if reply.parcel is None:
-                raise ParcelError(reply.error)
+                raise MessageError(reply.error)
             if reply.parcel.kind == "refusal":
-                raise ParcelError(reply.parcel.text("reason"))
+                raise MessageError(reply.parcel.text("reason"))
             reason = self.nodes.bind(reply.node, reply.parcel.whole("client"))
-        except ParcelError as error:
+        except MessageError as error:
             reason = str(error)
         if reason is not None:
             LOG.warning("node %d is refused: %s", reply.node, folded(reason))

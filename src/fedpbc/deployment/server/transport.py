@@ -26,11 +26,11 @@ from flwr.supercore.inflatable.inflatable_utils import (
 )
 from flwr.superlink.grid.http_grid import HttpGrid
 
-from fedpbc.deployment.protocol.messages import Parcel, ParcelError, folded
+from fedpbc.deployment.protocol.messages import MessageError, Payload, folded
 from fedpbc.deployment.protocol.records import from_records, to_records
 from fedpbc.deployment.server.server_loop import Reply
 
-__all__ = ["FlowerPost"]
+__all__ = ["FlowerTransport"]
 
 LIST_SECONDS = 1.0
 """How often the SuperLink is asked who is there."""
@@ -45,8 +45,8 @@ It forgets the message then, so that it has to be sent again.
 """
 
 
-class FlowerPost:
-    """A :class:`fedpbc.deployment.server.server_loop.Post` over Flower."""
+class FlowerTransport:
+    """A :class:`fedpbc.deployment.server.server_loop.Transport` over Flower."""
 
     def __init__(self, grid: Grid) -> None:
         self._grid: Any = grid
@@ -64,7 +64,7 @@ class FlowerPost:
             self._listed = time.monotonic()
         return self._online
 
-    def send(self, node: int, parcel: Parcel, seconds: float) -> str | None:
+    def send(self, node: int, parcel: Payload, seconds: float) -> str | None:
         """Push one message."""
         kind = "query" if parcel.kind == "hello" else "train"
         message = Message(to_records(parcel), node, kind, ttl=seconds)
@@ -145,11 +145,11 @@ class FlowerPost:
     @staticmethod
     def _reply(name: str, node: int, message: Any) -> Reply:
         if not isinstance(message, Message):
-            raise ParcelError("it is no message")
+            raise MessageError("it is no message")
         if message.has_error():
             reason = f"{folded(message.error.reason or 'it failed')} (code {message.error.code})"
             return Reply(name, node, None, reason, lost=message.error.code in GUESSES)
         try:
             return Reply(name, node, from_records(message.content))
-        except ParcelError as error:
+        except MessageError as error:
             return Reply(name, node, None, folded(str(error)))

@@ -13,7 +13,8 @@ from fedpbc.algorithms import ALGORITHMS, Algorithm, ServerInit
 from fedpbc.engines import SerialEngine
 from fedpbc.experiments.comparison_directory import ComparisonDirectory, plan_comparison
 from fedpbc.links import from_table
-from fedpbc.simulation.loop import Metrics, Simulation
+from fedpbc.simulation.loop import Simulation
+from fedpbc.simulation.metrics import Metrics
 from fedpbc.tasks import LocalTraining, Quadratic, Supervised
 
 CLIENTS, ROUNDS = 7, 18

@@ -386,7 +386,7 @@ def test_a_run_from_python_goes_on_from_its_file(tmp_path, monkeypatch):
     result = simulate(task, **options, out=run, reported="disk")
     assert_same_run(tmp_path / "whole", run)
     assert all(result.models[view].equal(wanted.models[view]) for view in wanted.models)
-    assert not RunDirectory(run).reports_path.exists()
+    assert not RunDirectory(run).last_reports_path.exists()
     assert timeless(run)[-1]["round"] == 40
     assert final(run) == final(tmp_path / "whole")
 
@@ -401,9 +401,9 @@ def test_a_run_that_diverges_keeps_the_reports_of_the_round_before(tmp_path):
         with pytest.raises(DivergedError) as error:
             simulate(task, links=up, evaluate_every=40, out=run, reported=where)
         lines.append(str(error.value).replace(str(run), "run"))
-        newest = RunDirectory(run).checkpoints()[0]
+        newest = RunDirectory(run).checkpoints.paths()[0]
         state = folder.load_state(newest)["simulation"]["progress"]
-        with closing(reports.choose_reports(where, run / "reports.bin")) as found:
+        with closing(reports.choose_last_reports(where, run / "reports.bin")) as found:
             found.restore(state["reported"])
             kept.append({client: report.clone() for client, report in found.items()})
         assert state["round"] == error.value.round == 15

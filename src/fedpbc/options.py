@@ -17,7 +17,26 @@ from fedpbc.errors import InputError, Verbatim
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
-__all__ = ["Option", "checked", "first_mistake", "nearest", "options_of"]
+__all__ = ["Help", "Option", "checked", "first_mistake", "nearest", "options_of"]
+
+
+@dataclass(frozen=True)
+class Help:
+    """Annotates a setting that is an option of the command line.
+
+    Attributes:
+        text: what it is.
+        default: what to show for the default, where that is computed.
+        flag: the option's name, where it is not the setting's.
+
+    Example:
+        >>> Help("T, how many rounds").flag
+        ''
+    """
+
+    text: str
+    default: str = ""
+    flag: str = ""
 
 
 @dataclass(frozen=True)

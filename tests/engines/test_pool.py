@@ -155,11 +155,11 @@ def test_one_engine_for_several_runs_and_results_that_outlive_it(opened):
         simulation = run_of(task, engine)
         list(simulation.run())
         models.append(simulation.view_models())
-        held = simulation.progress.held
+        held = simulation.server.held
     engine.close()
     for found in models:
         assert all(torch.equal(found[view], model) for view, model in wanted.view_models().items())
-    for a, b in zip(held, wanted.progress.held, strict=True):
+    for a, b in zip(held, wanted.server.held, strict=True):
         assert torch.equal(a, b)
 
 

@@ -22,7 +22,7 @@ from fedpbc import simulate
 from fedpbc.engines import ENGINES, RayEngine, Segment, SerialEngine, ray_instance
 from fedpbc.engines import ray as engine_module
 from fedpbc.errors import DivergedError, InputError, MissingExtraError, WorkerError
-from fedpbc.experiments.configuration import load_plugin
+from fedpbc.experiments.plugins import load_plugin
 from fedpbc.tasks import LocalTraining, Supervised
 from fedpbc.tasks.layout import Layout
 from tests import small_runs as small

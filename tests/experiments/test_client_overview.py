@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedpbc import Quadratic, simulate
-from fedpbc.experiments.build import build_simulation
+from fedpbc.experiments.build import build_experiment
 from fedpbc.experiments.client_overview import (
     ClientOverview,
     load_client_overview,
@@ -29,7 +29,7 @@ def test_a_run_writes_down_its_fleet(tmp_path):
     config = Config.from_dict({**SMALL, "seed": 3})
     start_run(config, tmp_path / "run")
     fleet = load_client_overview(tmp_path / "run" / "fleet.safetensors")
-    simulation, _ = build_simulation(config)
+    simulation = build_experiment(config).simulation
     task = simulation.task
     assert fleet.p.tolist() == from_data(3, task.class_shares).tolist()
     table = [simulation.uplink.up(t) for t in range(12)]
@@ -69,7 +69,7 @@ def test_quadratics_and_tasks_from_python_have_what_they_have(tmp_path):
 
 
 def test_large_fleets_are_cut(tmp_path):
-    simulation, _ = build_simulation(Config.from_dict(SMALL))
+    simulation = build_experiment(Config.from_dict(SMALL)).simulation
     simulation.uplink = from_table(np.ones((500, 300), dtype=bool))
     save_client_overview(tmp_path / "fleet.safetensors", simulation)
     fleet = load_client_overview(tmp_path / "fleet.safetensors")

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedpbc import ALGORITHMS, SCHEMES, Config, InputError
-from fedpbc.experiments.configuration import load_plugin, read_toml
 from fedpbc.experiments.overrides import value_of
+from fedpbc.experiments.plugins import load_plugin, read_toml
 from fedpbc.options import options_of
 from tests.commandline import DIGITS, assert_same_run, ran, write_check
 

@@ -164,7 +164,7 @@ def test_old_checkpoints_go(tmp_path):
     for rounds in (1, 5, 9, 10, 100):
         folder.save_checkpoint(rounds, {"round": rounds})
         assert folder.load_checkpoint() == ({"round": rounds}, [])
-    names = [p.name for p in folder.checkpoints()]
+    names = [p.name for p in folder.checkpoints.paths()]
     assert names == ["checkpoint-0000100.safetensors", "checkpoint-0000010.safetensors"]
     assert len(names) == KEPT_CHECKPOINTS
 
@@ -175,7 +175,7 @@ def test_checkpoints_of_later_rounds_go_when_the_run_goes_on_from_an_earlier_one
     for rounds in (4, 90, 100, 5):
         folder.save_checkpoint(rounds, {"round": rounds})
     # They were damaged: with them, the one at 5 would be the third, and be removed at once.
-    names = [p.name for p in folder.checkpoints()]
+    names = [p.name for p in folder.checkpoints.paths()]
     assert names == ["checkpoint-0000005.safetensors"]
 
 

@@ -24,7 +24,7 @@ from fedpbc.simulation.last_reports import (
     LastReportsInMemory,
     LastReportsOnDisk,
     SlotFile,
-    choose_reports,
+    choose_last_reports,
 )
 from fedpbc.tasks import Evaluation, LocalTraining
 from fedpbc.tasks.layout import Layout
@@ -125,7 +125,7 @@ def test_on_disk_it_is_a_dict_whatever_happens(tmp_path_factory, happenings):
 
 @pytest.mark.parametrize("where", ["memory", "disk"])
 def test_a_round_counts_when_it_is_over(where):
-    with closing(choose_reports(where)) as reports:
+    with closing(choose_last_reports(where)) as reports:
         reports.put(2, model(1))
         assert found(reports) == {}
         reports.keep()

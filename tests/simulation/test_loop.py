@@ -132,7 +132,7 @@ def test_lazy_does_the_work_of_contacts_only():
 
 def test_clients_that_synced_together_share_one_model():
     made, _ = small.finished(small.quadratic(4), "fedpbc", small.table([{1}, {0, 2, 3}], 4))
-    held = made.progress.held
+    held = made.server.held
     assert held[0] is held[2] is held[3] is made.algorithm.x
     assert held[1] is not held[0]
 
@@ -231,7 +231,7 @@ def test_consensus_error(engine, name):
         small.network(), name, small.random_table(), engine=engine, evaluate_every=3
     )
     for metrics in made.run():
-        models = torch.stack(made.progress.held).double().numpy()
+        models = torch.stack(made.server.held).double().numpy()
         assert metrics.consensus_error == pytest.approx(consensus_error(models), rel=1e-5)
     assert metrics.consensus_error > 0
 
@@ -264,7 +264,7 @@ def test_steps_gives_one_item_a_round_and_the_rest_after_a_pause():
     assert [next(steps) is None for steps in [made.steps()] for _ in range(7)] == (
         [True] * 4 + [False] + [True] * 2
     )
-    assert made.progress.round == 7
+    assert made.round == 7
 
 
 def test_metrics_as_a_line():
@@ -293,7 +293,7 @@ def test_a_lost_answer_by_hand():
     made = small.simulation(task, "fedpbc", up, down=down, evaluate_every=1)
     steps = made.steps()
     next(steps)
-    assert [model.item() for model in made.progress.held] == [4.0, 6.0]
+    assert [model.item() for model in made.server.held] == [4.0, 6.0]
     next(steps)
     assert made.algorithm.x.item() == ((4 + 8) / 2 + (6 + 16) / 2) / 2
     # FedAvg: client 0 brings the change from 4 to 6, client 1 that from 6 to 11.

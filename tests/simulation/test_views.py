@@ -69,7 +69,7 @@ def test_averaged_starts_from_the_first_model():
 
 def test_averaged_is_kept_in_double_precision():
     made, _ = small.finished(small.network(), "fedavg", small.random_table())
-    assert made.progress.averaged.dtype == torch.float64
+    assert made.server.averaged.dtype == torch.float64
     assert made.view_models()["averaged"].dtype == torch.float32
 
 

@@ -14,7 +14,7 @@ from fedpbc.algorithms import FedPBC, ServerInit
 from fedpbc.experiments.run import Watcher
 from fedpbc.links import Setting, Timetable, link_scheme
 from fedpbc.links.scheme import SCHEMES
-from fedpbc.simulation.loop import Metrics
+from fedpbc.simulation.metrics import Metrics
 from fedpbc.tasks import Gradients
 from fedpbc.theory.run_bound import RunBound
 from tests import small_runs as small
@@ -50,7 +50,7 @@ def test_the_measured_consensus_error_stays_below_the_bound(links, steps):
     scheme = {"name": links, "p": P.tolist()}
     found = simulate(task, "fedpbc", scheme, rounds=600, evaluate_every=1).metrics
     errors = np.array([line.consensus_error for line in found])
-    bounds = np.array([line.consensus_bound for line in found])
+    bounds = np.array([line.observed["consensus_bound"] for line in found])
     # The lemma speaks of the mean up to each round; here every single one stays below it as well.
     means = np.cumsum(errors) / np.arange(1, len(errors) + 1)
     assert (bounds > 0).all()
@@ -76,13 +76,13 @@ def test_the_bound_by_hand():
             beta=0.0,
             mean_squared_gradient=mean_slope,
         )
-        assert line.consensus_bound == pytest.approx(bound, rel=1e-5)
+        assert line.observed["consensus_bound"] == pytest.approx(bound, rel=1e-5)
 
 
 def test_a_decaying_step_counts_as_its_first():
     falling = simulate(quadratic(decay=True), "fedpbc", bernoulli(), rounds=1).metrics[0]
     constant = simulate(quadratic(), "fedpbc", bernoulli(), rounds=1).metrics[0]
-    assert falling.consensus_bound == constant.consensus_bound
+    assert falling.observed["consensus_bound"] == constant.observed["consensus_bound"]
 
 
 @pytest.mark.parametrize(
@@ -103,14 +103,14 @@ def test_a_decaying_step_counts_as_its_first():
 def test_what_the_lemma_does_not_speak_of_has_no_bound(other):
     usual = {"algorithm": "fedpbc", "links": bernoulli(), "rounds": 4, "evaluate_every": 2}
     found = simulate(quadratic(), **{**usual, **other}).metrics
-    assert [line.consensus_bound for line in found] == [None, None]
-    assert simulate(quadratic(), **usual).metrics[-1].consensus_bound > 0
+    assert [line.observed["consensus_bound"] for line in found] == [None, None]
+    assert simulate(quadratic(), **usual).metrics[-1].observed["consensus_bound"] > 0
 
 
 def test_only_plain_steps_have_a_bound():
     training = LocalTraining(local_steps=3, learning_rate=0.1, optimizer="momentum")
     task = Quadratic(targets(), training=training)
-    assert simulate(task, "fedpbc", bernoulli(), rounds=2).metrics[-1].consensus_bound is None
+    assert simulate(task, "fedpbc", bernoulli(), rounds=2).metrics[-1].observed["consensus_bound"] is None
 
 
 def test_a_task_without_gradients_has_no_bound():
@@ -118,7 +118,7 @@ def test_a_task_without_gradients_has_no_bound():
         gradients = None
 
     assert (
-        simulate(Plain(targets()), "fedpbc", bernoulli(), rounds=2).metrics[0].consensus_bound
+        simulate(Plain(targets()), "fedpbc", bernoulli(), rounds=2).metrics[0].observed["consensus_bound"]
         is None
     )
 
@@ -131,9 +131,9 @@ def test_a_scheme_of_ones_own_has_a_bound_if_it_says_that_it_is_independent():
             yield setting.uniform(t) < 0.5, np.full(setting.clients, 0.5)
 
     try:
-        found = simulate(quadratic(), "fedpbc", "coins", rounds=2).metrics[0].consensus_bound
+        found = simulate(quadratic(), "fedpbc", "coins", rounds=2).metrics[0].observed["consensus_bound"]
         even = simulate(quadratic(), "fedpbc", bernoulli(np.full(8, 0.5)), rounds=2).metrics[0]
-        assert found == even.consensus_bound
+        assert found == even.observed["consensus_bound"]
     finally:
         del SCHEMES["coins"]
 
@@ -206,8 +206,8 @@ def test_the_bound_changes_nothing_else(monkeypatch):
     without = run()
     assert small.same_bits(with_bound.models, without.models)
     for one, other in zip(with_bound.metrics, without.metrics, strict=True):
-        assert one.consensus_bound is not None
-        assert other.consensus_bound is None
+        assert one.observed["consensus_bound"] is not None
+        assert other.observed["consensus_bound"] is None
         assert one.views == other.views
         assert one.consensus_error == other.consensus_error
 
@@ -216,5 +216,5 @@ def test_lines_of_older_runs_have_no_bound():
     [line] = simulate(quadratic(), "fedpbc", bernoulli(), rounds=1).metrics
     older = line.as_dict()
     assert older.pop("consensus_bound") > 0
-    assert Metrics.from_dict(older).consensus_bound is None
+    assert Metrics.from_dict(older).observed["consensus_bound"] is None
     assert Metrics.from_dict(line.as_dict()) == line

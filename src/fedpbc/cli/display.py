@@ -28,7 +28,7 @@ from fedpbc.experiments.comparison_directory import ComparisonDirectory
 from fedpbc.experiments.run import Watcher
 from fedpbc.experiments.sweep import GridProgress
 from fedpbc.report.table import cells_of, footnotes, headings
-from fedpbc.simulation.loop import Metrics
+from fedpbc.simulation.metrics import Metrics
 from fedpbc.simulation.views import DEPLOYABLE, paper_view
 
 __all__ = ["GridDisplay", "GridRow", "RunDisplay", "show_comparison", "show_summary"]

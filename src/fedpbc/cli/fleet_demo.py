@@ -3,37 +3,35 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from fedpbc.cli.fleet_status import which_algorithm
-from fedpbc.cli.options import Insecure, Links, Overwrite, Set, default
+from fedpbc.cli.options import Insecure, Overwrite, Set, config_options, default
 from fedpbc.cli.workspace import working_in
 from fedpbc.errors import InputError
-from fedpbc.experiments.overrides import gathered
+from fedpbc.experiments.overrides import configuration_values
 
 __all__ = ["demo"]
 
 
+@config_options("links", "algorithm", "seed")
 def demo(
+    options: dict[str, Any],
     nodes: Annotated[int, typer.Option(help="Devices, each with processes of its own.")] = 3,
     rounds: Annotated[int, typer.Option(help="T, how many rounds.")] = 10,
     round_seconds: Annotated[
         float | None,
         default("When a round ends, if not all have answered", "10, or what the nodes need here"),
     ] = None,
-    links: Links = None,
-    algorithm: Annotated[str | None, default("Algorithm", "fedpbc")] = None,
-    seed: Annotated[int | None, default("Of everything random", "0")] = None,
     set_: Set = None,
     out: Annotated[Path, typer.Option(help="Folder for everything.")] = Path("fleet-demo"),
     overwrite: Overwrite = False,
     insecure: Insecure = False,
 ) -> None:
     """Train a real fleet on this machine while its links fail, and check it with the simulator."""
-    options = {"rounds": rounds, "links": links, "algorithm": algorithm, "seed": seed}
-    given = gathered(None, set_, options)
+    given = configuration_values(None, {"rounds": rounds, **options}, set_)
     if nodes < 1:
         raise InputError("--nodes", nodes, "at least 1")
     from fedpbc.cli.fleet_check import run_check, show_checks

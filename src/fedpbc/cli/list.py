@@ -17,7 +17,7 @@ def list_(
     from fedpbc.report.listing import everything, show_listing
 
     if plugin:
-        from fedpbc.experiments.configuration import load_plugin
+        from fedpbc.experiments.plugins import load_plugin
 
         for file in plugin:
             load_plugin(str(file))

@@ -1,46 +1,60 @@
-"""Options that several commands have."""
+"""Options that several commands have; those of a configuration are made from its settings."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from fedpbc.experiments.overrides import split_list
+from fedpbc.experiments.settings import CommandOption, command_options
+
 __all__ = [
-    "BatchSize",
-    "Clients",
+    "RUN_OPTIONS",
     "ConfigFile",
-    "Data",
-    "DataDir",
-    "Device",
-    "Downlink",
-    "Engine",
-    "EvaluateEvery",
-    "GlobalLearningRate",
     "Insecure",
     "Jobs",
     "Json",
-    "LearningRate",
-    "Links",
-    "LocalSteps",
-    "Model",
     "Overwrite",
-    "Plugin",
-    "RayAddress",
-    "Reported",
-    "Rounds",
     "Set",
-    "Trace",
-    "Track",
-    "Views",
-    "Workers",
+    "config_options",
     "default",
 ]
 
+RUN_OPTIONS = (
+    "algorithm",
+    "links",
+    "trace",
+    "downlink",
+    "data",
+    "data_dir",
+    "model",
+    "rounds",
+    "clients",
+    "seed",
+    "learning_rate",
+    "global_learning_rate",
+    "local_steps",
+    "batch_size",
+    "engine",
+    "workers",
+    "ray_address",
+    "device",
+    "views",
+    "reported",
+    "evaluate_every",
+    "plugin",
+    "track",
+)
+"""In the order of the help text."""
+
 
 def default(text: str, value: str) -> Any:
-    """An option that says what it is when it is not given; the configuration knows the value."""
+    """An option whose default is known elsewhere; the help text names it."""
     return typer.Option(help=f"{text} (default: {value}).")
 
 
@@ -48,7 +62,6 @@ ConfigFile = Annotated[
     Path | None,
     typer.Argument(metavar="CONFIG.toml", help="A configuration; options outrank it."),
 ]
-Links = Annotated[str | None, typer.Option(help="Link scheme of the uplinks; see 'fedpbc list'.")]
 Insecure = Annotated[
     bool,
     typer.Option("--insecure", help="Without encryption and keys. Only for trying out."),
@@ -56,34 +69,13 @@ Insecure = Annotated[
 Trace = Annotated[
     Path | None,
     typer.Option(
-        help="Recorded links, a CSV: short for --links trace --set links.file=…; of a fleet's log "
-        "also its length of a round and number of clients."
+        help="Recorded links, a CSV: short for --links trace --set links.file=…; a fleet's log "
+        "also has its round length and number of clients."
     ),
 ]
-Downlink = Annotated[str | None, default("Link scheme of the downlinks", "always")]
-Data = Annotated[str | None, default("Data set; see 'fedpbc list'", "fashion")]
-DataDir = Annotated[Path | None, typer.Option(help="Folder of the data set's Parquet files.")]
-Model = Annotated[str | None, default("Network", "the paper's for the data, or mlp")]
-Rounds = Annotated[int | None, default("T, how many rounds", "500")]
-Clients = Annotated[int | None, default("m, how many clients", "100")]
-LearningRate = Annotated[float | None, default("η_0", "0.05")]
-GlobalLearningRate = Annotated[float | None, default("η_g", "1")]
-LocalSteps = Annotated[int | None, default("s, local steps a round", "5")]
-BatchSize = Annotated[int | None, default("Samples a step", "16")]
-Engine = Annotated[str | None, default("auto, serial, stacked, pool or ray", "auto")]
-Workers = Annotated[int | None, default("Processes of the engine", "one for each core")]
-RayAddress = Annotated[str | None, default("An existing Ray cluster", "this machine")]
-Device = Annotated[str | None, default("Where to train: cpu, cuda, cuda:1, …", "cpu")]
-Reported = Annotated[str | None, default("Where last reports are kept: memory or disk", "memory")]
-Views = Annotated[str | None, default("Models to judge, such as server,averaged", "all")]
-EvaluateEvery = Annotated[int | None, default("Rounds between evaluations", "10")]
 Plugin = Annotated[
     list[Path] | None,
     typer.Option(help="Python file with algorithms or link schemes of your own; repeatable."),
-]
-Track = Annotated[
-    str | None,
-    default("Follow it in tensorboard, mlflow, wandb; names, separated by commas", "none"),
 ]
 Set = Annotated[
     list[str] | None,
@@ -91,4 +83,77 @@ Set = Annotated[
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what the folder holds.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else.")]
-Jobs = Annotated[int | None, default("Runs side by side", "one for each core")]
+Jobs = Annotated[int | None, default("Runs side by side", "one per core")]
+
+Command = Callable[..., None]
+_SETTINGS = {option.name: option for option in command_options()}
+
+
+def config_options(*names: str) -> Callable[[Command], Command]:
+    """Add options of the configuration to a command.
+
+    The command gets them as ``options``: the values that were given, by the key of the setting.
+    ``trace`` is passed on as a parameter of that name, since it stands for several settings.
+
+    Example:
+        >>> @config_options("rounds", "data_dir")
+        ... def command(options: dict[str, object]) -> None:
+        ...     print(options)
+        >>> command(rounds=5, data_dir=None)
+        {'rounds': 5}
+    """
+    settings = [_SETTINGS[name] for name in names if name in _SETTINGS]
+
+    def decorate(command: Command) -> Command:
+        @wraps(command)
+        def wrapper(**values: Any) -> None:
+            options = {option.key: _value(option, values.pop(option.name)) for option in settings}
+            if "plugin" in names:
+                options["plugins"] = [str(path) for path in values.pop("plugin") or ()] or None
+            given = {key: value for key, value in options.items() if value is not None}
+            command(**values, options=given)
+
+        hints = get_type_hints(command, include_extras=True)
+        signature = inspect.signature(command)
+        wrapper.__signature__ = signature.replace(  # type: ignore[attr-defined]
+            parameters=_parameters(signature, hints, names)
+        )
+        wrapper.__annotations__ = {
+            p.name: p.annotation for p in inspect.signature(wrapper).parameters.values()
+        }
+        return wrapper
+
+    return decorate
+
+
+def _parameters(
+    signature: inspect.Signature, hints: dict[str, Any], names: tuple[str, ...]
+) -> list[inspect.Parameter]:
+    """The command's parameters, with the generated options in place of ``options``."""
+    parameters = []
+    for parameter in signature.parameters.values():
+        if parameter.name == "options":
+            parameters += [_parameter(name, _annotation(name), None) for name in names]
+        elif parameter.name not in names:
+            hint, value = hints[parameter.name], parameter.default
+            parameters.append(_parameter(parameter.name, hint, value))
+    return parameters
+
+
+def _parameter(name: str, annotation: Any, value: Any) -> inspect.Parameter:
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, annotation=annotation, default=value)
+
+
+def _annotation(name: str) -> Any:
+    if name in ("trace", "plugin"):
+        return {"trace": Trace, "plugin": Plugin}[name]
+    option = _SETTINGS[name]
+    # A list is one text, with commas.
+    kind: Any = str if option.type is list else option.type
+    return Annotated[kind | None, typer.Option(help=option.help)]
+
+
+def _value(option: CommandOption, value: Any) -> Any:
+    """A list is written with commas."""
+    return split_list(option.name, value) if option.type is list and value is not None else value

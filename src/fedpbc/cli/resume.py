@@ -12,7 +12,7 @@ from fedpbc.cli.options import Jobs, Json, default
 from fedpbc.cli.run import show_run
 from fedpbc.cli.workspace import working_in
 from fedpbc.errors import InputError
-from fedpbc.experiments.overrides import separated
+from fedpbc.experiments.overrides import split_list
 
 __all__ = ["resume"]
 
@@ -34,7 +34,7 @@ def resume(
 
         if (plan := read_plan(folder)) is not None:
             raise InputError("folder", str(folder), f"left to its own command: {plan['command']}")
-    trackers = None if track is None else separated("track", track, str)
+    trackers = None if track is None else split_list("track", track)
     comparison = ComparisonDirectory(folder)
     if comparison.holds_comparison:
         run_comparison(comparison, comparison.load_plan(trackers), jobs, as_json)

@@ -4,27 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from fedpbc.cli.options import (
-    Clients,
-    Data,
-    DataDir,
-    Json,
-    Links,
-    LocalSteps,
-    Plugin,
-    Rounds,
-    Set,
-    default,
-)
+from fedpbc.cli.options import Json, Set, config_options, default
 
 __all__ = ["theory"]
 
 
+@config_options("links", "data", "data_dir", "clients", "rounds", "local_steps", "plugin")
 def theory(
+    options: dict[str, Any],
     source: Annotated[
         Path | None,
         typer.Argument(metavar="CONFIG.toml|RUN", help="A configuration or a run's folder."),
@@ -39,20 +30,13 @@ def theory(
     targets: Annotated[
         Path | None, typer.Option(help="u_i of quadratics, .npy or .csv: where FedAvg ends up.")
     ] = None,
-    links: Links = None,
-    data: Data = None,
-    data_dir: DataDir = None,
-    clients: Clients = None,
     seed: Annotated[int | None, default("Of links that are drawn", "0")] = None,
-    rounds: Rounds = None,
     step_size: Annotated[float | None, default("η", "the configuration's η_0, or 0.05")] = None,
-    local_steps: LocalSteps = None,
     lipschitz: Annotated[float | None, default("L, at least 1", "1")] = None,
     sigma: Annotated[float | None, default("σ of gradients", "1; 0 with targets")] = None,
     zeta: Annotated[float | None, default("ζ of clients", "1; the targets' own")] = None,
     beta: Annotated[float | None, default("β of clients", "0")] = None,
     gap: Annotated[float | None, default("F(x⁰) − F*", "1; the targets' own")] = None,
-    plugin: Plugin = None,
     set_: Set = None,
     out: Annotated[Path | None, typer.Option(help="A .csv file for every client's line.")] = None,
     as_json: Json = False,
@@ -62,25 +46,32 @@ def theory(
     from fedpbc.report.theory_summary import check_out, show_theory_summary, write_clients
 
     check_out(out)
-    given = locals()
-    constants = ("step_size", "local_steps", "rounds", "lipschitz", "sigma", "zeta", "beta", "gap")
-    asked = TheoryQuery(
+    query = TheoryQuery(
         source=source,
         p=p,
         table=table,
         targets=targets,
-        clients=clients,
+        clients=options.pop("clients", None),
         seed=seed,
-        settings=set_,
-        run={name: given[name] for name in ("links", "data", "data_dir", "plugin")},
-        constants={name: given[name] for name in constants},
+        assignments=set_,
+        constants={
+            "step_size": step_size,
+            "local_steps": options.pop("train.local_steps", None),
+            "rounds": options.pop("rounds", None),
+            "lipschitz": lipschitz,
+            "sigma": sigma,
+            "zeta": zeta,
+            "beta": beta,
+            "gap": gap,
+        },
+        options=options,
     )
-    outlook = analyze(asked)
+    summary = analyze(query)
     if out is not None:
-        write_clients(outlook, out)
+        write_clients(summary, out)
     if as_json:
-        print(json.dumps(outlook.as_dict(), indent=2, allow_nan=False))
+        print(json.dumps(summary.as_dict(), indent=2, allow_nan=False))
         return
-    show_theory_summary(outlook)
+    show_theory_summary(summary)
     if out is not None:
         print(f"written: {out}")

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 from fedpbc.errors import InputError, Verbatim, one_line
-from fedpbc.experiments.configuration import load_plugin
+from fedpbc.experiments.plugins import load_plugin
 from fedpbc.randomness import integer_seed
 from fedpbc.tasks import LocalTraining, Supervised
 from fedpbc.tasks.user_data import Samples, as_tensors

@@ -1,59 +1,139 @@
-"""From a configuration to a simulation."""
+"""From a configuration to an experiment that is ready to run."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
+from pathlib import Path
+from typing import Any
 
+from fedpbc import defaults
 from fedpbc.data import DataSet, channel_statistics
 from fedpbc.data import load as load_data
+from fedpbc.engines import choose_engine
 from fedpbc.errors import InputError
-from fedpbc.experiments.configuration import Config
-from fedpbc.simulation.build import draw_timetable, make_algorithm, make_simulation
-from fedpbc.simulation.last_reports import LastReports
+from fedpbc.experiments.configuration import Config, identity
+from fedpbc.links import Timetable
+from fedpbc.simulation.build import draw_timetable, make_algorithm
+from fedpbc.simulation.last_reports import choose_last_reports
 from fedpbc.simulation.loop import Simulation
 from fedpbc.storage.arrays import read_array
+from fedpbc.storage.tensors import checksum
 from fedpbc.tasks import LocalTraining, Quadratic, Supervised, Task
 from fedpbc.tasks.device import find_device
 from fedpbc.tasks.networks import build_model
+from fedpbc.theory.run_bound import RunBound
 
-__all__ = ["build_simulation", "build_task", "data_fingerprint"]
-
-DEFAULT_CLIENTS = 100
+__all__ = ["Experiment", "build_experiment", "build_task"]
 
 
-def build_simulation(config: Config, reports: LastReports | None = None) -> tuple[Simulation, str]:
-    """A simulation at its beginning, and one line on its engine.
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    """A configuration, and the simulation that it describes, before round 0.
 
-    ``reports`` is where clients' last reports are kept; None: in memory.
+    Attributes:
+        config: with the number of clients.
+        simulation: at its beginning.
+        engine: one line on the engine and why it was chosen.
 
     Example:
         >>> config = Config.from_dict({"data": "digits", "clients": 10, "rounds": 3})
-        >>> simulation, engine = build_simulation(config)
-        >>> engine
+        >>> build_experiment(config).engine
         'stacked: a small dense model, 4,810 parameters'
     """
-    general = config.general
-    task = build_task(config)
-    algorithm = make_algorithm(config.algorithm, task, config.train.global_learning_rate)
-    return make_simulation(
+
+    config: Config
+    simulation: Simulation
+    engine: str
+
+    def about(self) -> dict[str, Any]:
+        """What identifies the run; a checkpoint of another run is refused."""
+        config = self.config
+        kind = config.task.name
+        return {
+            "algorithm": config.algorithm["name"],
+            "links": config.links["name"],
+            "data": config.data.name if kind == "classification" else kind,
+            "seed": config.general.seed,
+            "fingerprint": self._fingerprint(identity(config.to_dict())),
+        }
+
+    def _fingerprint(self, options: Mapping[str, Any]) -> str:
+        """Changes with the data, the links and every option that matters."""
+        timetables = (self.simulation.uplink, self.simulation.downlink)
+        links = [timetable.fingerprint() for timetable in timetables if timetable is not None]
+        content = [self.data_fingerprint(), links, options]
+        return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    def data_fingerprint(self) -> str:
+        """Changes with the data; for a task built in Python, with what can be known of it."""
+        config = self.config
+        if config.task.name == "python":
+            task = self.simulation.task
+            own = getattr(task, "fingerprint", None)
+            return checksum({"x0": task.init()}) + (str(own()) if own is not None else "")
+        if config.task.name == "quadratic":
+            targets = read_array(str(config.task.targets), "task.targets")
+            return sha256(targets.tobytes()).hexdigest()
+        return load_cached(config.data.name, config.data.dir).fingerprint()
+
+
+def build_experiment(config: Config, last_reports_path: Path | None = None) -> Experiment:
+    """Build everything that a configuration describes; wrong values raise InputError.
+
+    ``last_reports_path`` is the file of the clients' last reports, if those are kept on disk; None:
+    a temporary file.
+    """
+    general, objects = config.general, config.objects
+    last_reports = choose_last_reports(general.reported, last_reports_path)
+    task: Task = objects["task"] if "task" in objects else build_task(config)
+    uplink = draw_timetable(objects.get("links", config.links), task, general.rounds, general.seed)
+    algorithm = make_algorithm(
+        objects.get("algorithm", config.algorithm), task, config.train.global_learning_rate
+    )
+    downlink = _downlink(config, task, uplink.rounds)
+    if algorithm.everyone_trains:
+        client_rounds = task.clients * uplink.rounds
+    else:
+        client_rounds = int(uplink.shares().sum() * uplink.rounds)
+    engine, line = choose_engine(
+        general.engine,
         task,
-        algorithm,
-        draw_timetable(config.links, task, general.rounds, general.seed),
-        config.downlink,
-        seed=general.seed,
-        evaluate_every=general.evaluate_every,
-        views=general.views,
-        reports=reports,
-        engine=general.engine,
         workers=general.workers,
         ray_address=general.ray_address,
+        client_rounds=client_rounds,
     )
+    simulation = Simulation(
+        task,
+        algorithm,
+        engine,
+        uplink,
+        downlink,
+        evaluate_every=general.evaluate_every,
+        views=general.views,
+        last_reports=last_reports,
+        observers=[RunBound(task, algorithm, uplink, downlink)],
+    )
+    general = replace(general, clients=task.clients, rounds=uplink.rounds)
+    return Experiment(replace(config, general=general), simulation, line)
+
+
+def _downlink(config: Config, task: Task, rounds: int) -> Timetable | None:
+    """None where every downlink is always up: then nothing needs to be remembered for it."""
+    if "downlink" in config.objects:
+        return draw_timetable(
+            config.objects["downlink"], task, rounds, config.general.seed, option="downlink"
+        )
+    if config.downlink["name"] == "always":
+        return None
+    return draw_timetable(config.downlink, task, rounds, config.general.seed, option="downlink")
 
 
 def build_task(config: Config) -> Task:
-    """What the configuration says is minimised."""
+    """The task that the configuration describes."""
     general = config.general
     train = asdict(config.train)
     train.pop("global_learning_rate")
@@ -64,18 +144,18 @@ def build_task(config: Config) -> Task:
         targets = read_array(str(config.task.targets), "task.targets")
         task = Quadratic(targets, training=training, seed=general.seed, device=device)
         if general.clients not in (None, task.clients):
-            right = f"left out, or {task.clients}: that many targets there are"
-            raise InputError("clients", general.clients, right)
+            raise InputError(
+                "clients", general.clients, f"left out, or {task.clients} as there are targets"
+            )
         return task
     data = load_cached(config.data.name, config.data.dir)
     height, width, channels = data.train.inputs.shape[1:]
-    shape = height, width, channels
     means, deviations = channel_statistics(data.train.inputs)
     return Supervised(
-        build_model(config.model.name, shape, len(data.classes), general.seed),
+        build_model(config.model.name, (height, width, channels), len(data.classes), general.seed),
         (data.train.inputs, data.train.labels),
         (data.test.inputs, data.test.labels),
-        clients=DEFAULT_CLIENTS if general.clients is None else general.clients,
+        clients=defaults.CLIENTS if general.clients is None else general.clients,
         alpha=config.data.alpha,
         training=training,
         seed=general.seed,
@@ -91,11 +171,3 @@ def build_task(config: Config) -> Task:
 def load_cached(name: str, folder: str | None) -> DataSet:
     """A data set, kept for the next run of the same process."""
     return load_data(name, folder)
-
-
-def data_fingerprint(config: Config) -> str:
-    """Tells whether a run's data is still what it was begun with."""
-    if config.task.name == "quadratic":
-        targets = read_array(str(config.task.targets), "task.targets")
-        return sha256(targets.tobytes()).hexdigest()
-    return load_cached(config.data.name, config.data.dir).fingerprint()

@@ -1,8 +1,8 @@
-"""What a run's fleet looks like: who gets through when and how likely, and who holds what.
+"""What a report shows of a run's clients: their timetable, probabilities and class counts.
 
-fleet.safetensors is written once, when a run begins, for reports to show. Nothing is read back from
-it to run, so an older folder without it is as good as ever. Of large fleets it has the first
-clients only, and of the timetable the part that a picture can show.
+``fleet.safetensors`` is written once, when a run begins. Nothing is read back from it to run, so
+older directories without it work as well. Of many clients it has the first only, and of the
+timetable the part that a picture can show.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from fedpbc.storage.tensors import save_tensors
 __all__ = ["ClientOverview", "load_client_overview", "save_client_overview"]
 
 CLIENTS = 10_000
-"""Whose probability and number of samples are kept."""
+"""How many clients' probabilities and numbers of samples are kept."""
 SHOWN_CLIENTS, SHOWN_ROUNDS, SHOWN_CLASSES = 200, 400, 200
 """How much of the timetable and of the classes is kept."""
 
 
 @dataclass(frozen=True, eq=False)
 class ClientOverview:
-    """What is known of a run's fleet; None where it is not known.
+    """What is known of a run's clients; None where it is not known.
 
     Attributes:
         p: the base probability of each client's uplink, if the links have one.
-        shares: in which share of the rounds each client gets through.
-        up: the timetable's first rounds × clients.
+        shares: the share of rounds in which each client gets through.
+        up: the first rounds × clients of the timetable.
         class_counts: how many samples of each class the first clients hold.
         samples: how many samples each client holds.
-        task: tells tasks made in Python apart.
+        task: distinguishes tasks built in Python.
     """
 
     p: NDArray[np.float64] | None = None
@@ -49,22 +49,22 @@ class ClientOverview:
 
 
 def save_client_overview(path: Path, simulation: Simulation, task: str = "") -> None:
-    """Write a simulation's fleet.
+    """Write the overview of a simulation's clients.
 
     Example:
         >>> import tempfile
         >>> from fedpbc.experiments.configuration import Config
-        >>> from fedpbc.experiments.build import build_simulation
+        >>> from fedpbc.experiments.build import build_experiment
         >>> config = Config.from_dict({"data": "digits", "clients": 10, "rounds": 3})
-        >>> place = Path(tempfile.mkdtemp()) / "fleet.safetensors"
-        >>> save_client_overview(place, build_simulation(config)[0])
-        >>> load_client_overview(place).up.shape
+        >>> file = Path(tempfile.mkdtemp()) / "fleet.safetensors"
+        >>> save_client_overview(file, build_experiment(config).simulation)
+        >>> load_client_overview(file).up.shape
         (3, 10)
     """
-    uplink, own = simulation.uplink, simulation.task
-    counts: NDArray[np.int64] | None = getattr(own, "class_counts", None)
-    samples: NDArray[np.int64] | None = getattr(own, "samples", None)
-    found = {
+    uplink = simulation.uplink
+    counts: NDArray[np.int64] | None = getattr(simulation.task, "class_counts", None)
+    samples: NDArray[np.int64] | None = getattr(simulation.task, "samples", None)
+    arrays = {
         "p": uplink.base_probabilities,
         "shares": uplink.shares(CLIENTS),
         "up": uplink.block(SHOWN_ROUNDS, SHOWN_CLIENTS),
@@ -73,7 +73,7 @@ def save_client_overview(path: Path, simulation: Simulation, task: str = "") -> 
     }
     tensors = {
         name: torch.from_numpy(np.array(array[:CLIENTS]))
-        for name, array in found.items()
+        for name, array in arrays.items()
         if array is not None
     }
     save_tensors(path, tensors, {"task": task})
@@ -83,8 +83,8 @@ def load_client_overview(path: Path) -> ClientOverview:
     """What :func:`save_client_overview` wrote; empty if the file is missing or damaged."""
     try:
         with safe_open(path, framework="np") as file:
-            known = set(ClientOverview.__dataclass_fields__) - {"task"}
-            arrays: dict[str, Any] = {k: file.get_tensor(k) for k in file.keys() if k in known}  # noqa: SIM118
+            names = set(ClientOverview.__dataclass_fields__) - {"task"}
+            arrays: dict[str, Any] = {k: file.get_tensor(k) for k in file.keys() if k in names}  # noqa: SIM118
             return ClientOverview(**arrays, task=(file.metadata() or {}).get("task", ""))
     except (SafetensorError, OSError, ValueError):
         return ClientOverview()

@@ -10,23 +10,12 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import takewhile
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fedpbc.algorithms import (
-    ALGORITHMS,
-    PAPER_ALGORITHMS,
-    Algorithm,
-    find_algorithm,
-    register_algorithm,
-)
-from fedpbc.errors import DivergedError, InputError
+from fedpbc.algorithms import ALGORITHMS
 from fedpbc.simulation.views import DEPLOYABLE, cost_of, paper_view
 
-if TYPE_CHECKING:
-    from fedpbc.tasks import Task
-
-__all__ = ["Cell", "Comparison", "Row", "Spread", "compare"]
+__all__ = ["Cell", "Comparison", "Row", "Spread"]
 
 Value = Callable[[Mapping[str, Any]], Any]
 """What is wanted of an evaluation."""
@@ -267,62 +256,3 @@ def _goodness(row: Row) -> float:
 def _worst_class(evaluation: Mapping[str, Any]) -> float | None:
     known = [v for v in evaluation["per_class"] or () if v is not None]
     return min(known, default=None)
-
-
-def compare(
-    make_task: Callable[[int], Task],
-    algorithms: Sequence[Any] = PAPER_ALGORITHMS,
-    seeds: Sequence[int] = (0, 1, 2),
-    *,
-    out: Path | str | None = None,
-    **options: Any,
-) -> Comparison:
-    """Run algorithms × seeds on the same links, one after another.
-
-    Args:
-        make_task: gives the task for a seed.
-        algorithms: names, names with options, or classes.
-        seeds: one run of each algorithm for each.
-        out: a folder for the runs, each in ALGORITHM/seed-K.
-        options: of :func:`fedpbc.simulate`.
-
-    Example:
-        >>> from fedpbc import Quadratic
-        >>> task = lambda seed: Quadratic([[0.0], [100.0]], seed=seed)
-        >>> result = compare(task, ["fedpbc", "fedavg"], links={"name": "bernoulli", "p": 0.5},
-        ...                  rounds=20)
-        >>> len(result.rows())
-        6
-    """
-    from fedpbc.experiments.tracking import check_trackers, checked_names
-    from fedpbc.simulation.build import simulate
-
-    # Once, before anything begins: a server that goes away later must not stop the comparison.
-    check_trackers(checked_names(options.get("track")))
-    cells: list[Cell] = []
-    for algorithm in algorithms:
-        name = _name_of(algorithm)
-        if any(cell.algorithm == name for cell in cells):
-            raise InputError("algorithms", name, "there once: a row of a comparison has one name")
-        for seed in seeds:
-            task = make_task(seed)
-            folder = None if out is None else Path(out) / name / f"seed-{seed}"
-            try:
-                result = simulate(
-                    task, algorithm, seed=seed, out=folder, **{"group": out, **options}
-                )
-            except DivergedError as error:
-                cells.append(Cell(name, seed, task.clients, failure=str(error)))
-                continue
-            lines = [metrics.as_dict() for metrics in result.metrics]
-            cells.append(Cell(name, seed, task.clients, lines))
-    return Comparison(cells)
-
-
-def _name_of(algorithm: Any) -> str:
-    if isinstance(algorithm, type) and issubclass(algorithm, Algorithm):
-        return str(register_algorithm(algorithm).name)
-    name = algorithm.get("name") if isinstance(algorithm, Mapping) else algorithm
-    if not isinstance(name, str):
-        raise InputError("algorithms", algorithm, "names, tables with a name, or classes")
-    return find_algorithm(name).name

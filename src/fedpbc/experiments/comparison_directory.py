@@ -1,8 +1,8 @@
-"""A comparison's folder: one run folder for each algorithm and seed, and what comes of them.
+"""A comparison's directory: one run directory for each algorithm and seed, and the results.
 
 compare.toml            what is compared
 inputs/                 copies of the files that it names
-ALGORITHM/seed-K/       a run's folder each
+ALGORITHM/seed-K/       a run's directory each
 comparison.json, table.md, accuracy.png, report.html     written at the end
 """
 
@@ -19,27 +19,24 @@ from typing import Any
 import tomli_w
 
 from fedpbc.algorithms import PAPER_ALGORITHMS, find_algorithm
-from fedpbc.errors import FedpbcError, InputError, Verbatim
-from fedpbc.experiments.build import build_simulation
+from fedpbc.errors import FedpbcError, InputError
+from fedpbc.experiments.build import build_experiment
 from fedpbc.experiments.comparison import Cell, Comparison
 from fedpbc.experiments.configuration import Config, read_toml
-from fedpbc.experiments.run import self_contained, write_inputs
-from fedpbc.experiments.run_directory import (
-    RunDirectory,
-    is_report,
-    locked_directory,
-    make_directory,
-)
+from fedpbc.experiments.run_directory import RunDirectory, is_report, write_inputs
 from fedpbc.experiments.sweep import GridCell, GridProgress, run_grid
 from fedpbc.experiments.tracking import check_trackers
 from fedpbc.storage.atomic import write_atomically
+from fedpbc.storage.directories import locked_directory, make_directory
 
-__all__ = ["ComparisonDirectory", "ComparisonPlan", "plan_comparison"]
+__all__ = ["DEFAULT_SEEDS", "ComparisonDirectory", "ComparisonPlan", "plan_comparison"]
+
+DEFAULT_SEEDS = (0, 1, 2)
 
 
 @dataclass(frozen=True)
 class ComparisonPlan:
-    """What is compared: the options that all runs share, the algorithms with theirs, the seeds.
+    """What is compared: the values that all runs share, the algorithms with their options, seeds.
 
     Example:
         >>> plan = ComparisonPlan({"rounds": 10}, {"fedau": {"cutoff": 5}}, [0, 1])
@@ -52,18 +49,17 @@ class ComparisonPlan:
     seeds: Sequence[int]
 
     def config(self, algorithm: str, seed: int) -> dict[str, Any]:
-        """What one run is told."""
+        """The values of one run's configuration."""
         options = {"name": algorithm, **self.algorithms[algorithm]}
         return {**self.shared, "algorithm": options, "seed": seed}
 
     def first(self) -> Config:
-        """One run's configuration; but for the algorithm and the seed they are all the same."""
+        """One run's configuration; all others differ only in the algorithm and the seed."""
         return Config.from_dict(self.config(next(iter(self.algorithms)), self.seeds[0]))
 
     def self_contained(self) -> tuple[str, dict[str, bytes]]:
-        """The plan as TOML, and the files it names, by the names it has for them."""
-        text, inputs = self_contained(self.first())
-        nested = tomllib.loads(text)
+        """The plan as TOML with files as ``inputs/NAME``, and the content of these files."""
+        nested, inputs = self.first().self_contained()
         for key in ("algorithm", "seed", "views"):
             nested.pop(key)
         if "views" in self.shared:
@@ -73,7 +69,7 @@ class ComparisonPlan:
         return tomli_w.dumps(plan), inputs
 
 
-def plan_comparison(given: Mapping[str, Any]) -> ComparisonPlan:
+def plan_comparison(values: Mapping[str, Any]) -> ComparisonPlan:
     """Check what is to be compared; raises InputError before anything is written.
 
     Example:
@@ -81,7 +77,7 @@ def plan_comparison(given: Mapping[str, Any]) -> ComparisonPlan:
         >>> len(plan.algorithms)
         7
     """
-    shared = dict(given)
+    shared = dict(values)
     algorithms = shared.pop("algorithms", list(PAPER_ALGORITHMS))
     if isinstance(algorithms, list | tuple):
         if not all(isinstance(name, str) for name in algorithms):
@@ -94,7 +90,7 @@ def plan_comparison(given: Mapping[str, Any]) -> ComparisonPlan:
     for name, options in algorithms.items():
         if not isinstance(options, Mapping):
             raise InputError(f"algorithms.{name}", options, f"a table [algorithms.{name}]")
-    seeds = shared.pop("seeds", [0, 1, 2])
+    seeds = shared.pop("seeds", list(DEFAULT_SEEDS))
     numbers = isinstance(seeds, list | tuple) and all(type(s) is int and s >= 0 for s in seeds)
     if not numbers or not seeds or len(set(seeds)) != len(seeds):
         raise InputError("seeds", seeds, "different whole numbers from 0, such as [0, 1, 2]")
@@ -104,10 +100,10 @@ def plan_comparison(given: Mapping[str, Any]) -> ComparisonPlan:
     plan = ComparisonPlan(shared, algorithms, seeds)
     for name in algorithms:
         Config.from_dict(plan.config(name, seeds[0]))
-    # Data, links and model are the same for all: one of them is built to find what is wrong there.
+    # Data, links and model are the same for all: building one finds what is wrong there.
     first = plan.first()
     check_trackers(first.general.track or ())
-    build_simulation(first)
+    build_experiment(first)
     return plan
 
 
@@ -129,11 +125,11 @@ class ComparisonDirectory:
 
     @property
     def holds_comparison(self) -> bool:
-        """Whether a comparison was begun here: a plan of ours, not just any file of that name."""
+        """Whether a comparison was begun here: a plan of ours, not just a file of that name."""
         return bool(self.planned_runs())
 
     def planned_runs(self) -> list[RunDirectory]:
-        """The run folders that the plan in this folder speaks of."""
+        """The run directories of the plan in this directory."""
         try:
             plan = tomllib.loads(self.plan_path.read_text(encoding="utf-8"))
             return [
@@ -146,19 +142,19 @@ class ComparisonDirectory:
 
     @contextmanager
     def opened(self, plan: ComparisonPlan, *, overwrite: bool = False) -> Iterator[None]:
-        """Make the folder for a comparison, or go on with the same one, and keep others out."""
+        """Make the directory for a comparison, or continue the same one, and lock it."""
         if self.path.exists() and not self.path.is_dir():
             raise InputError("out", str(self.path), "a folder; this is a file")
-        if self.path.is_dir() and not self.holds_comparison:
-            strangers = {place.name for place in self.path.iterdir()} - {".lock", "inputs"}
-            if strangers:
-                right = "a new or empty folder"
-                raise InputError("out", Verbatim(f"{self.path}, which holds other files"), right)
-        # The inputs may lie in the very folder that is to be overwritten: they are read before.
+        files = {file.name for file in self.path.iterdir()} if self.path.is_dir() else set()
+        if files - {".lock", "inputs"} and not self.holds_comparison:
+            raise InputError(f"out: {self.path} holds other files; choose a new or empty folder")
+        # The inputs may lie in the very directory that is to be overwritten: they are read before.
         text, inputs = plan.self_contained()
         if self.holds_comparison and not overwrite and not self._is_same(text, inputs):
-            right = "a new folder, or with --overwrite"
-            raise InputError("out", Verbatim(f"{self.path}, which holds another comparison"), right)
+            raise InputError(
+                f"out: {self.path} holds another comparison; choose a new folder, or replace it "
+                "with --overwrite"
+            )
         make_directory(self.path)
         with locked_directory(self.path):
             if overwrite and self.holds_comparison:
@@ -168,14 +164,14 @@ class ComparisonDirectory:
             yield
 
     def _is_same(self, text: str, inputs: Mapping[str, bytes]) -> bool:
-        places = {self.path / "inputs" / name: content for name, content in inputs.items()}
-        same = all(p.is_file() and p.read_bytes() == content for p, content in places.items())
+        files = {self.path / "inputs" / name: content for name, content in inputs.items()}
+        same = all(p.is_file() and p.read_bytes() == content for p, content in files.items())
         begun = tomllib.loads(self.plan_path.read_text(encoding="utf-8"))
-        wanted = tomllib.loads(text)
-        # Who looks on may change.
-        for plan in (begun, wanted):
+        requested = tomllib.loads(text)
+        # Trackers may change.
+        for plan in (begun, requested):
             plan.pop("track", None)
-        return same and begun == wanted
+        return same and begun == requested
 
     def _clear(self) -> None:
         """Remove what an earlier comparison wrote, and nothing else; its plan last."""
@@ -190,22 +186,22 @@ class ComparisonDirectory:
         shutil.rmtree(self.path / "inputs", ignore_errors=True)
         if is_report(self.report_path):
             self.report_path.unlink()
-        for place in (self.json_path, self.table_path, self.plot_path, self.plan_path):
-            place.unlink(missing_ok=True)
+        for file in (self.json_path, self.table_path, self.plot_path, self.plan_path):
+            file.unlink(missing_ok=True)
 
     def load_plan(self, track: Sequence[str] | None = None) -> ComparisonPlan:
-        """What was begun here; with other trackers if there are any."""
-        given = read_toml(self.plan_path)
-        return plan_comparison(given if track is None else {**given, "track": list(track)})
+        """The plan in this directory, with other trackers if they are given."""
+        values = read_toml(self.plan_path)
+        return plan_comparison(values if track is None else {**values, "track": list(track)})
 
     def cells(self, plan: ComparisonPlan) -> list[tuple[str, int, GridCell]]:
         """All runs, the long ones first: then the cores are busy to the end."""
-        found = [
+        cells = [
             (name, seed, self._cell(plan, name, seed))
             for name in plan.algorithms
             for seed in plan.seeds
         ]
-        return sorted(found, key=lambda c: not find_algorithm(c[0]).everyone_trains)
+        return sorted(cells, key=lambda c: not find_algorithm(c[0]).everyone_trains)
 
     def _cell(self, plan: ComparisonPlan, name: str, seed: int) -> GridCell:
         return GridCell(self.path / name / f"seed-{seed}", plan.config(name, seed), self.path)
@@ -213,18 +209,17 @@ class ComparisonDirectory:
     def run(
         self, plan: ComparisonPlan, jobs: int, on_progress: Callable[[GridProgress], None]
     ) -> Comparison:
-        """Run what is not finished yet; the folder must be opened."""
+        """Run what is not finished yet; the directory must be opened."""
         cells = self.cells(plan)
         failures = run_grid([cell for *_, cell in cells], jobs, on_progress)
-        found = {}
+        results = {}
         for (name, seed, cell), failure in zip(cells, failures, strict=True):
-            folder = RunDirectory(cell.path)
+            run = RunDirectory(cell.path)
             if failure is not None:
-                found[name, seed] = Cell(name, seed, failure=failure)
+                results[name, seed] = Cell(name, seed, failure=failure)
                 continue
-            clients = folder.summary()["clients"]
-            found[name, seed] = Cell(name, seed, clients, folder.metrics())
-        comparison = Comparison(found[n, s] for n in plan.algorithms for s in plan.seeds)
+            results[name, seed] = Cell(name, seed, run.summary()["clients"], run.metrics())
+        comparison = Comparison(results[n, s] for n in plan.algorithms for s in plan.seeds)
         if not comparison.finished:
             raise FedpbcError(f"every run failed; the first: {comparison.failed[0].failure}")
         return comparison

@@ -1,117 +1,56 @@
-"""What can be set, read from TOML or options, checked, and written back complete.
+"""The configuration of a run: the one way to an experiment, from TOML, options or Python.
 
-A section may be given by its name alone: ``links = "bernoulli"`` is short for a table ``[links]``
-with ``name = "bernoulli"``.
+Values are checked against :mod:`fedpbc.experiments.settings` and completed with defaults. A section
+may be given by its name alone: ``links = "bernoulli"`` is short for a table ``[links]`` with
+``name = "bernoulli"``. From Python, a section may also be an object: a task, an algorithm's class,
+a timetable.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from hashlib import sha256
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from types import ModuleType
-from typing import Annotated, Any, Literal
+from typing import Any
 
+import numpy as np
 import tomli_w
-from annotated_types import Ge, Gt
 
-from fedpbc.algorithms import find_algorithm
-from fedpbc.errors import InputError, Verbatim
+from fedpbc.algorithms import Algorithm, find_algorithm
+from fedpbc.errors import InputError
+from fedpbc.experiments.plugins import load_plugin
+from fedpbc.experiments.settings import (
+    EXECUTION,
+    FILES,
+    SECTIONS,
+    AlgorithmSection,
+    DataSection,
+    DownlinkSection,
+    General,
+    LinksSection,
+    ModelSection,
+    TaskSection,
+    TrainSection,
+)
 from fedpbc.experiments.tracking import checked_names
-from fedpbc.links import find_scheme
+from fedpbc.links import Timetable, find_scheme
 from fedpbc.options import checked, nearest
 from fedpbc.simulation.build import ProbabilityOptions, take_probability_options
 from fedpbc.simulation.views import views_of
 from fedpbc.storage.toml import parsed_toml
-from fedpbc.tasks.local_training import LocalTraining
 
-__all__ = ["Config", "read_toml"]
+__all__ = ["Config", "identity", "is_python_task", "read_toml"]
 
-
-@dataclass(frozen=True, kw_only=True)
-class General:
-    """What stands at the top of the file.
-
-    Attributes:
-        rounds: T.
-        seed: of everything random.
-        clients: m; 100, or as many as a quadratic task has targets.
-        engine: where local work runs.
-        workers: how many processes it has, for «pool» and «ray»; 0: one a core.
-        ray_address: an existing Ray cluster; this machine unless given.
-        device: where tensors are trained and judged: cpu, cuda, cuda:1, …
-        evaluate_every: rounds between evaluations.
-        views: which models are judged; all that the algorithm has unless given.
-        reported: where the view «reported» keeps each client's last report.
-        checkpoint_every: rounds between checkpoints; 0: about every half minute.
-        plugins: Python files to import first, with one's own algorithms and link schemes.
-        track: where else the run's numbers go: tensorboard, mlflow, wandb.
-    """
-
-    rounds: Annotated[int, Ge(1)] = 500
-    seed: Annotated[int, Ge(0)] = 0
-    clients: Annotated[int, Ge(1)] | None = None
-    engine: str = "auto"
-    workers: Annotated[int, Ge(0)] = 0
-    ray_address: str = ""
-    device: str = "cpu"
-    evaluate_every: Annotated[int, Ge(1)] = 10
-    views: list[str] | None = None
-    reported: Literal["memory", "disk"] = "memory"
-    checkpoint_every: Annotated[int, Ge(0)] = 0
-    plugins: list[str] | None = None
-    track: list[str] | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaskSection:
-    """What is minimised: pictures are classified, or quadratics with the given targets (.npy)."""
-
-    name: Literal["classification", "quadratic"] = "classification"
-    targets: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataSection:
-    """Which pictures, where their Parquet files are, and how they are shared out and judged."""
-
-    name: str = "fashion"
-    dir: str | None = None
-    alpha: Annotated[float, Gt(0)] = 0.1
-    train_samples: Annotated[int, Ge(0)] = 5000
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelSection:
-    """Which network; the one that the paper has for the data unless given."""
-
-    name: str = "mlp"
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainSection(LocalTraining):
-    """The local steps, and η_g."""
-
-    global_learning_rate: Annotated[float, Gt(0)] = 1.0
-
-
-SECTIONS = ("algorithm", "task", "data", "model", "train", "links", "downlink")
-FILES = (
-    ("task", "targets"),
-    ("links", "file"),
-    ("downlink", "file"),
-    ("links", "p"),
-    ("downlink", "p"),
-)
-"""Options that name a file: copied into a run's folder, so that it can be resumed anywhere."""
+PAPER_MODELS = {"svhn": "cnn_svhn", "cifar10": "cnn_cifar10", "cinic10": "cnn_cinic10"}
+"""The paper's network for each data set."""
 
 
 @dataclass(frozen=True)
 class Config:
     """A complete, checked configuration.
+
+    Attributes:
+        objects: sections that were given as Python objects, by name.
 
     Example:
         >>> config = Config.from_dict({"algorithm": "fedau", "rounds": 60})
@@ -129,43 +68,50 @@ class Config:
     train: TrainSection
     links: dict[str, Any]
     downlink: dict[str, Any]
+    objects: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> Config:
-        """Check everything that was given and fill in the rest."""
-        top, sections = split_sections(given)
+    def from_dict(cls, values: Mapping[str, Any]) -> Config:
+        """Check all values and fill in the defaults."""
+        top, sections, objects = split_sections(values)
         general = General(**checked(General, top))
         general = replace(general, track=checked_names(general.track) or None)
         for plugin in general.plugins or ():
             load_plugin(plugin)
         if "targets" in sections["task"]:
             sections["task"].setdefault("name", "quadratic")
+        if "task" in objects:
+            general = replace(general, clients=objects["task"].clients)
+            sections["train"] |= asdict(objects["task"].training)
 
-        algorithm = dict(sections["algorithm"])
-        kind = find_algorithm(_name(algorithm, "algorithm", "fedpbc"))
-        options = checked(kind.__init__, algorithm, "algorithm")
-        links = checked_links(sections["links"], "links", "bernoulli_varying")
-        downlink = checked_links(sections["downlink"], "downlink", "always")
+        options = dict(sections["algorithm"])
+        name = _name(options, "algorithm", AlgorithmSection.name)
+        kind: type[Algorithm] = objects.get("algorithm") or find_algorithm(name)
         config = cls(
             general=replace(general, views=list(views_of(kind, general.views))),
-            algorithm={"name": kind.name, **options},
+            algorithm={"name": kind.name, **checked(kind.__init__, options, "algorithm")},
             task=TaskSection(**checked(TaskSection, sections["task"], "task")),
             data=DataSection(**checked(DataSection, sections["data"], "data")),
             model=ModelSection(**checked(ModelSection, with_model(sections), "model")),
             train=TrainSection(**checked(TrainSection, sections["train"], "train")),
-            links=links,
-            downlink=downlink,
+            links=checked_links(sections, objects, "links", LinksSection.name),
+            downlink=checked_links(sections, objects, "downlink", DownlinkSection.name),
+            objects=objects,
         )
-        if config.task.name == "quadratic" and config.task.targets is None:
-            raise InputError(
-                "task.targets", Verbatim("missing"), "a .npy file, clients × dimensions"
-            )
-        if config.task.name != "quadratic" and config.task.targets is not None:
-            raise InputError("task.targets", config.task.targets, "left out: it is for 'quadratic'")
+        config._check_task()
         return config
 
+    def _check_task(self) -> None:
+        kind, targets = self.task.name, self.task.targets
+        if kind == "quadratic" and targets is None:
+            raise InputError("task.targets is missing: name a .npy file of clients × dimensions")
+        if kind != "quadratic" and targets is not None:
+            raise InputError("task.targets", targets, "left out: it is for 'quadratic'")
+        if kind == "python" and "task" not in self.objects:
+            raise InputError("task.name", kind, "'classification' or 'quadratic' outside of Python")
+
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, as they stand in a TOML file; what is None is left out."""
+        """Plain values, as in a TOML file; what is None is left out."""
         nested: dict[str, Any] = asdict(self.general)
         nested["algorithm"] = self.algorithm
         nested["task"] = asdict(self.task)
@@ -181,48 +127,111 @@ class Config:
 
     def files(self) -> dict[tuple[str, str], Path]:
         """The files that the configuration names."""
-        nested, found = self.to_dict(), {}
-        for section, option in FILES:
-            value = nested.get(section, {}).get(option)
-            if isinstance(value, str):
-                found[section, option] = Path(value)
-        return found
+        nested = self.to_dict()
+        values = {(a, b): nested.get(a, {}).get(b) for a, b in FILES}
+        return {key: Path(value) for key, value in values.items() if isinstance(value, str)}
+
+    def self_contained(self) -> tuple[dict[str, Any], dict[str, bytes]]:
+        """The values with files as ``inputs/NAME``, and the content of these files by name."""
+        nested, inputs = self.to_dict(), {}
+
+        def copy(name: str, file: Path) -> str:
+            try:
+                inputs[name] = file.read_bytes()
+            except OSError as error:
+                raise InputError(f"{file} cannot be read: {error.strerror}") from None
+            return f"inputs/{name}"
+
+        for (section, option), file in self.files().items():
+            nested[section][option] = copy(f"{section}-{option}{file.suffix}", file)
+        if self.general.plugins:
+            nested["plugins"] = [
+                copy(f"plugin-{k}.py", Path(file)) for k, file in enumerate(self.general.plugins)
+            ]
+        if nested.get("data", {}).get("dir"):
+            nested["data"]["dir"] = str(Path(nested["data"]["dir"]).expanduser().resolve())
+        return nested, inputs
 
 
-def split_sections(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """The top of the file, and its sections as tables."""
-    top = {key: value for key, value in given.items() if key not in SECTIONS}
-    known = [*General.__dataclass_fields__, *SECTIONS]
+def identity(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that make a run this run: without where files are and how it is executed.
+
+    Example:
+        >>> identity({"rounds": 5, "workers": 2, "data": {"name": "svhn", "dir": "/data"}})
+        {'rounds': 5, 'data': {'name': 'svhn'}}
+    """
+    kept = {key: value for key, value in values.items() if key not in EXECUTION}
+    for section, option in (*FILES, ("data", "dir")):
+        if isinstance(kept.get(section, {}).get(option), str):
+            kept[section] = {k: v for k, v in kept[section].items() if k != option}
+    return kept
+
+
+def is_python_task(values: Mapping[str, Any]) -> bool:
+    """Whether these are the values of a run whose task was built in Python."""
+    task = values.get("task")
+    return isinstance(task, Mapping) and task.get("name") == "python"
+
+
+Sections = dict[str, dict[str, Any]]
+
+
+def split_sections(values: Mapping[str, Any]) -> tuple[dict[str, Any], Sections, dict[str, Any]]:
+    """The settings outside of sections, the sections as tables, and sections that are objects."""
+    top = {key: value for key, value in values.items() if key not in SECTIONS}
+    names = [*General.__dataclass_fields__, *SECTIONS]
     for key in top:
-        if key not in known:
-            raise InputError(key, Verbatim("unknown"), nearest(key, known))
-    sections: dict[str, dict[str, Any]] = {}
+        if key not in names:
+            raise InputError(f"{key} is unknown: use {nearest(key, names)}")
+    sections: Sections = {}
+    objects: dict[str, Any] = {}
     for name in SECTIONS:
-        section = given.get(name, {})
-        if isinstance(section, str):
-            section = {"name": section}
-        if not isinstance(section, Mapping):
-            raise InputError(name, section, f"a name, or a table [{name}]")
-        sections[name] = dict(section)
-    return top, sections
+        value = values.get(name, {})
+        if isinstance(value, Mapping):
+            sections[name] = dict(value)
+        elif isinstance(value, str):
+            sections[name] = {"name": value}
+        else:
+            sections[name], is_object = _described(name, value)
+            if is_object:
+                objects[name] = value
+    return top, sections, objects
 
 
-PAPER_MODELS = {"svhn": "cnn_svhn", "cifar10": "cnn_cifar10", "cinic10": "cnn_cinic10"}
+def _described(section: str, value: Any) -> tuple[dict[str, Any], bool]:
+    """A Python object as a section shows it, and whether the object itself is needed."""
+    if section == "task" and hasattr(value, "local_steps"):
+        return {"name": "python"}, True
+    if section == "algorithm" and isinstance(value, type) and issubclass(value, Algorithm):
+        return {}, True
+    if section in ("links", "downlink"):
+        if isinstance(value, Timetable | np.ndarray | list | tuple):
+            return {}, True
+        if callable(value):
+            return {"name": value.__name__}, False
+        raise InputError(section, value, "a name, a table with a name, a function or a timetable")
+    if section == "algorithm":
+        raise InputError(section, value, "a name, a table with a name, or a class")
+    raise InputError(section, value, f"a name, or a table [{section}]")
 
 
-def with_model(sections: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The section «model», with the network that the paper has for the data unless one is named."""
+def with_model(sections: Sections) -> dict[str, Any]:
+    """The section ``model``, by default with the paper's network for the data set."""
     data = sections["data"].get("name", DataSection.name)
-    return {"name": PAPER_MODELS.get(str(data), "mlp"), **sections["model"]}
+    return {"name": PAPER_MODELS.get(str(data), ModelSection.name), **sections["model"]}
 
 
-def checked_links(given: Mapping[str, Any], section: str, default: str) -> dict[str, Any]:
-    """A link scheme's name, what its probabilities come from, and its own options."""
-    options = dict(given)
+def checked_links(
+    sections: Sections, objects: Mapping[str, Any], section: str, default: str
+) -> dict[str, Any]:
+    """A link scheme's name, where its probabilities come from, and its own options."""
+    if section in objects:
+        return {"name": "table"}
+    options = dict(sections[section])
     scheme = find_scheme(_name(options, section, default), section)
     probabilities = checked(ProbabilityOptions, take_probability_options(options), section)
-    own = checked(scheme.rows, options, section, also=probabilities)
-    return {"name": scheme.name, **probabilities, **own}
+    scheme_options = checked(scheme.rows, options, section, also=probabilities)
+    return {"name": scheme.name, **probabilities, **scheme_options}
 
 
 def _name(options: dict[str, Any], section: str, default: str) -> str:
@@ -241,42 +250,19 @@ def _without_none(nested: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """A TOML file's content; files that it names are looked for beside it, then here."""
-    given = parsed_toml(path)
+    """A TOML file's content; files that it names are looked up beside it, then here."""
+    values = parsed_toml(path)
     for section, option in (*FILES, ("data", "dir")):
-        table = given.get(section)
+        table = values.get(section)
         if isinstance(table, dict) and isinstance(table.get(option), str):
             table[option] = str(_beside(path, table[option]))
-    plugins = given.get("plugins")
+    plugins = values.get("plugins")
     if isinstance(plugins, list):
-        given["plugins"] = [str(_beside(path, p)) if isinstance(p, str) else p for p in plugins]
-    return given
+        values["plugins"] = [str(_beside(path, p)) if isinstance(p, str) else p for p in plugins]
+    return values
 
 
-def _beside(config: Path, named: str) -> Path:
-    here = Path(named).expanduser()
-    beside = config.parent / here
-    return (beside if beside.exists() or not here.exists() else here).resolve()
-
-
-def load_plugin(path: str, option: str = "plugins") -> ModuleType:
-    """Import a Python file, so that the algorithms and link schemes in it become known."""
-    place = Path(path)
-    if not place.is_file():
-        raise InputError(option, path, "a Python file that exists")
-    # Named by its content: a run's copy of a plugin is the same plugin.
-    name = f"fedpbc_plugin_{sha256(place.read_bytes()).hexdigest()[:16]}"
-    specification = importlib.util.spec_from_file_location(name, place)
-    if specification is None or specification.loader is None:
-        raise InputError(option, path, "a Python file, ending in .py")
-    module = importlib.util.module_from_spec(specification)
-    sys.modules[name] = module
-    try:
-        specification.loader.exec_module(module)
-    except Exception as error:
-        del sys.modules[name]
-        if isinstance(error, InputError):
-            raise
-        reason = f"{type(error).__name__}: {error}"
-        raise InputError(option, path, f"importable ({' '.join(reason.split())})") from error
-    return module
+def _beside(config: Path, name: str) -> Path:
+    path = Path(name).expanduser()
+    beside = config.parent / path
+    return (beside if beside.exists() or not path.exists() else path).resolve()

@@ -1,4 +1,4 @@
-"""Run a simulation in its folder: killed anywhere, it goes on to the same bits."""
+"""Execute an experiment in its directory: killed anywhere, it resumes to the same bits."""
 
 from __future__ import annotations
 
@@ -8,32 +8,36 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from fedpbc.errors import DivergedError, FedpbcError, WorkerError
+from fedpbc.experiments.build import Experiment
+from fedpbc.experiments.checkpoints import rounds_of
 from fedpbc.experiments.client_overview import save_client_overview
 from fedpbc.experiments.peak_memory import begin_peak, peak_memory
-from fedpbc.experiments.run_directory import RunDirectory, rounds_of
+from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.tracking import State, TrackedRun, Tracking, TrackingPlan
-from fedpbc.simulation.loop import Metrics, Simulation
+from fedpbc.simulation.loop import upgrade_state
+from fedpbc.simulation.metrics import Metrics
 from fedpbc.simulation.views import cost_of
 
-__all__ = ["StoppedError", "Watcher", "execute", "tracked"]
+__all__ = ["OnRound", "StoppedError", "Watcher", "execute", "tracked"]
 
 OnRound = Callable[[int, Metrics | None], None]
 
 CHECKPOINT_SECONDS = 30.0
 CHECKPOINT_SHARE = 0.05
-"""At most this share of the time goes into writing checkpoints."""
+"""At most this share of the time is spent on writing checkpoints."""
 
 
 class StoppedError(FedpbcError):
-    """What a watcher raises to stop a run: it can go on later."""
+    """Raised by a watcher to stop a run, which can be resumed later."""
 
 
 @dataclass(frozen=True)
 class Watcher:
-    """Who wants to know how a run goes.
+    """Callbacks of a run.
 
     Example:
         >>> watcher = Watcher(on_round=lambda done, metrics: print(done))
@@ -42,79 +46,184 @@ class Watcher:
     """
 
     on_start: Callable[[int, int, str], None] | None = None
-    """Called with the rounds done, all rounds, and one line on the engine."""
+    """Called with the rounds completed, all rounds, and one line on the engine."""
     on_round: OnRound | None = None
     """Called after every round, with its metrics if it was evaluated."""
     on_note: Callable[[str], None] | None = None
     """Called with lines that a person should see."""
 
+    def note(self, line: str) -> None:
+        """Pass on a line, if anybody listens."""
+        if self.on_note is not None:
+            self.on_note(line)
+
 
 def execute(
-    simulation: Simulation,
-    folder: RunDirectory,
-    *,
-    engine: str,
-    about: Mapping[str, Any],
-    checkpoint_every: int = 0,
+    experiment: Experiment,
+    directory: RunDirectory,
     watcher: Watcher | None = None,
-    task: str = "",
-    plan: TrackingPlan | None = None,
+    group: Path | None = None,
 ) -> dict[str, Any]:
-    """Run what is left of a run and write down how it ended.
+    """Run the remaining rounds and write the results; returns the summary.
 
     Args:
-        simulation: at its beginning; a checkpoint in the folder moves it on.
-        folder: the run's, locked by the caller.
-        engine: one line on the engine.
-        about: what identifies the run, for the summary; a checkpoint of another run is refused.
-        checkpoint_every: rounds; 0: about every half minute.
+        experiment: before round 0; it continues from a checkpoint in the directory.
+        directory: of the run, locked by the caller.
         watcher: told how it goes.
-        task: tells a task made in Python from others; a report must not mix them.
-        plan: how the run is tracked, if it is.
+        group: the directory of the runs that this one belongs to, for trackers.
     """
-    watcher = watcher or Watcher()
-    begin_peak()
-    with closing(simulation):
-        folder.sweep()
-        begun = take_up(simulation, folder, about, watcher)
-        folder.cut_metrics(simulation.progress.round)
-        if watcher.on_start is not None:
-            watcher.on_start(simulation.progress.round, simulation.rounds, engine)
-        folder.failure_path.unlink(missing_ok=True)
-        with tracked(plan or TrackingPlan(), folder, about, watcher) as tracking:
-            try:
-                run_rounds(
-                    simulation, folder, about, begun, checkpoint_every, watcher, tracking, task
+    return _Execution(experiment, directory, watcher or Watcher()).run(group)
+
+
+class _Execution:
+    def __init__(self, experiment: Experiment, directory: RunDirectory, watcher: Watcher) -> None:
+        self.experiment, self.simulation = experiment, experiment.simulation
+        self.directory, self.watcher = directory, watcher
+        self.about = experiment.about()
+
+    def run(self, group: Path | None) -> dict[str, Any]:
+        simulation, directory, config = self.simulation, self.directory, self.experiment.config
+        begin_peak()
+        with closing(simulation):
+            directory.remove_temporary_files()
+            resumed = self._restore()
+            directory.cut_metrics(simulation.round)
+            if self.watcher.on_start is not None:
+                self.watcher.on_start(simulation.round, simulation.rounds, self.experiment.engine)
+            directory.failure_path.unlink(missing_ok=True)
+            plan = TrackingPlan(config.general.track or (), config.to_dict(), group)
+            with tracked(plan, directory, self.about, self.watcher) as tracking:
+                try:
+                    self._run_rounds(tracking, resumed)
+                except (DivergedError, WorkerError) as error:
+                    directory.save_failure(str(error))
+                    raise
+                summary = self._summary()
+                directory.save_final(simulation.view_models(), simulation.task.layout)
+                directory.save_summary(summary)
+        directory.remove_last_reports()
+        return summary
+
+    def _restore(self) -> bool:
+        """Continue from the newest intact checkpoint; returns whether there was one."""
+
+        def restore(state: Mapping[str, Any]) -> None:
+            if state["about"] != self.about:
+                raise FedpbcError(
+                    f"{self.directory.path} belongs to another run: its data or options have "
+                    "changed; restore them, or start again with --overwrite"
                 )
-            except (DivergedError, WorkerError) as error:
-                folder.save_failure(str(error))
-                raise
-            summary = summarise(simulation, folder, engine, about)
-            folder.save_final(simulation.view_models(), simulation.task.layout)
-            folder.save_summary(summary)
-    folder.remove_reports()
-    return summary
+            self.simulation.restore(state["simulation"])
+
+        self._protect_last_reports()
+        state, complaints = self.directory.checkpoints.load(restore)
+        remedy = "an older one is used" if state else "starting again from round 0"
+        for line in complaints:
+            self.watcher.note(f"{line}; {remedy}")
+        return state is not None
+
+    def _protect_last_reports(self) -> None:
+        """Keep the last reports that existing checkpoints refer to from being overwritten."""
+        states = []
+        for checkpoint in self.directory.checkpoints.peek():
+            try:
+                states.append(upgrade_state(checkpoint["simulation"])["server"]["reported"])
+            except (LookupError, TypeError, AttributeError):
+                continue  # Peeking checks nothing: a damaged one may hold anything.
+        self.simulation.server.last_reports.spare(states)
+
+    def _checkpoint(self) -> float:
+        """Write a checkpoint; returns the seconds that it took."""
+        began = time.monotonic()
+        state = {"about": self.about, "simulation": self.simulation.state()}
+        self.directory.checkpoints.save(self.simulation.round, state)
+        self._protect_last_reports()
+        return time.monotonic() - began
+
+    def _run_rounds(self, tracking: Tracking, resumed: bool) -> None:
+        """Run the remaining rounds, with metrics and checkpoints."""
+        simulation, directory, config = self.simulation, self.directory, self.experiment.config
+        if not resumed:
+            # A resumed run must know its data and options. And it shows now, not after half a
+            # minute of work, whether the algorithm's state can be saved at all.
+            self._checkpoint()
+        if not directory.overview_path.is_file():
+            python = config.task.name == "python"
+            task = self.experiment.data_fingerprint() if python else ""
+            save_client_overview(directory.overview_path, simulation, task)
+        every, last, wait = config.general.checkpoint_every, time.monotonic(), CHECKPOINT_SECONDS
+        done = simulation.round
+        try:
+            for metrics in simulation.steps():
+                done = simulation.round
+                if metrics is not None:
+                    directory.append_metrics(metrics.as_dict())
+                    tracking.log(metrics.as_dict())
+                due = done % every == 0 if every else time.monotonic() - last > wait
+                if due and done < simulation.rounds:
+                    wait = max(CHECKPOINT_SECONDS, self._checkpoint() / CHECKPOINT_SHARE)
+                    last = time.monotonic()
+                if self.watcher.on_round is not None:
+                    self.watcher.on_round(done, metrics)
+        except DivergedError as error:
+            # The start of the failed round is worth keeping, unless an earlier round's work was
+            # only fetched now, or only the evaluation failed.
+            if simulation.round == done == error.round > 0:
+                self._checkpoint()
+            usable = [p for p in directory.checkpoints.paths() if rounds_of(p) <= error.round]
+            kept = f"{directory.path} keeps {usable[0].name}" if usable else f"see {directory.path}"
+            raise DivergedError(error.client, error.round, error.view, kept) from None
+        except WorkerError as error:
+            # The state is that before the round: with more memory, say, the run can be resumed.
+            self._checkpoint()
+            kept = f"{directory.path} keeps everything up to round {simulation.round}"
+            raise WorkerError(
+                error.client, error.first_round, error.last_round, error.reason, kept
+            ) from None
+
+    def _summary(self) -> dict[str, Any]:
+        simulation = self.simulation
+        last = self.directory.metrics()[-1]
+        processes = getattr(simulation.engine, "processes", None)
+        memory = peak_memory(processes() if processes is not None else ())
+        cost = cost_of(type(simulation.algorithm), simulation.task.clients, simulation.views)
+        return {
+            **self.about,
+            "rounds": simulation.rounds,
+            "clients": simulation.task.clients,
+            "parameters": simulation.task.layout.dimension,
+            "views": last["views"],
+            "cost": cost | {"local_steps": last["local_steps"], "uploads": last["uploads"]},
+            "engine": self.experiment.engine,
+            "seconds": last["seconds"],
+            **({} if memory is None else {"memory": memory}),
+            "versions": {
+                "fedpbc": version("fedpbc"),
+                "torch": version("torch"),
+                "python": platform.python_version(),
+            },
+        }
 
 
 @contextmanager
 def tracked(
-    plan: TrackingPlan, folder: RunDirectory, about: Mapping[str, Any], watcher: Watcher
+    plan: TrackingPlan, directory: RunDirectory, about: Mapping[str, Any], watcher: Watcher
 ) -> Iterator[Tracking]:
-    """Trackers that know what was evaluated already, and are told how the run ended."""
+    """Trackers that know the evaluations so far, and are told how the run ended."""
     tracking = Tracking(plan.names, watcher.on_note)
     if not plan.names:
         yield tracking
         return
-    group, kept = folder.load_tracking()
+    group, states = directory.load_tracking()
     group = plan.group or group
-    run = TrackedRun(folder.path, about, plan.options, group)
-    kept = tracking.begin(run, kept, folder.metrics())
-    folder.save_tracking(group, kept)
+    run = TrackedRun(directory.path, about, plan.options, group)
+    states = tracking.begin(run, states, directory.metrics())
+    directory.save_tracking(group, states)
 
     def end(state: State) -> None:
         for name in tracking.end(state):
-            kept[name]["state"] = state
-        folder.save_tracking(group, kept)
+            states[name]["state"] = state
+        directory.save_tracking(group, states)
 
     try:
         yield tracking
@@ -123,116 +232,3 @@ def tracked(
         end("failed" if failed else "killed")
         raise
     end("finished")
-
-
-def take_up(
-    simulation: Simulation, folder: RunDirectory, about: Mapping[str, Any], watcher: Watcher
-) -> bool:
-    """Move a simulation on to the newest checkpoint that is whole; tells whether there was one."""
-
-    def restore(state: Mapping[str, Any]) -> None:
-        if state["about"] != dict(about):
-            raise FedpbcError(f"{folder.path} belongs to another run: its data or options changed")
-        simulation.restore(state["simulation"])
-
-    simulation.progress.reported.spare(reports_of_checkpoints(folder))
-    state, complaints = folder.load_checkpoint(restore)
-    for line in complaints:
-        if watcher.on_note is not None:
-            watcher.on_note(f"{line}; " + ("an older one is used" if state else "beginning anew"))
-    return state is not None
-
-
-def reports_of_checkpoints(folder: RunDirectory) -> Iterator[Mapping[Any, Any]]:
-    """What the checkpoints that are there say of the clients' last reports."""
-    for state in folder.peek_checkpoints():
-        try:
-            reported = state["simulation"]["progress"]["reported"]
-        except (LookupError, TypeError):
-            continue  # It was not checked: in a damaged one there may be anything.
-        yield reported
-
-
-def run_rounds(
-    simulation: Simulation,
-    folder: RunDirectory,
-    about: Mapping[str, Any],
-    begun: bool,
-    checkpoint_every: int,
-    watcher: Watcher,
-    tracking: Tracking,
-    task: str = "",
-) -> None:
-    """Run the rounds that are left, and write down metrics and checkpoints."""
-
-    def checkpoint() -> float:
-        began = time.monotonic()
-        saved = {"about": dict(about), "simulation": simulation.state()}
-        folder.save_checkpoint(simulation.progress.round, saved)
-        # What only an older one referred to may be written over from now on.
-        simulation.progress.reported.spare(reports_of_checkpoints(folder))
-        return time.monotonic() - began
-
-    if not begun:
-        # So that a run that goes on knows its data and options; and it shows now, not after half a
-        # minute's work, whether the algorithm's state can be saved at all.
-        checkpoint()
-    if not folder.fleet_path.is_file():
-        save_client_overview(folder.fleet_path, simulation, task)
-    last, wait = time.monotonic(), CHECKPOINT_SECONDS
-    done = simulation.progress.round
-    try:
-        for metrics in simulation.steps():
-            done = simulation.progress.round
-            if metrics is not None:
-                folder.append_metrics(metrics.as_dict())
-                tracking.log(metrics.as_dict())
-            if checkpoint_every:
-                due = done % checkpoint_every == 0
-            else:
-                due = time.monotonic() - last > wait
-            if due and done < simulation.rounds:
-                wait = max(CHECKPOINT_SECONDS, checkpoint() / CHECKPOINT_SHARE)
-                last = time.monotonic()
-            if watcher.on_round is not None:
-                watcher.on_round(done, metrics)
-    except DivergedError as error:
-        # Where the failed round began is worth keeping: unless a client's work of an earlier round
-        # was only looked at now, or only the evaluation failed.
-        if simulation.progress.round == done == error.round > 0:
-            checkpoint()
-        good = [path for path in folder.checkpoints() if rounds_of(path) <= error.round]
-        kept = f"{folder.path} keeps {good[0].name}" if good else f"see {folder.path}"
-        raise DivergedError(error.client, error.round, error.view, kept) from None
-    except WorkerError as error:
-        # The round is as it began: with more memory, say, the run can go on from here.
-        checkpoint()
-        kept = f"{folder.path} keeps everything up to round {simulation.progress.round}"
-        reason = error.reason
-        raise WorkerError(error.client, error.first_round, error.last_round, reason, kept) from None
-
-
-def summarise(
-    simulation: Simulation, folder: RunDirectory, engine: str, about: Mapping[str, Any]
-) -> dict[str, Any]:
-    """How a run ended."""
-    last = folder.metrics()[-1]
-    processes = getattr(simulation.engine, "processes", None)
-    memory = peak_memory(processes() if processes is not None else ())
-    return {
-        **about,
-        "rounds": simulation.rounds,
-        "clients": simulation.task.clients,
-        "parameters": simulation.task.layout.dimension,
-        "views": last["views"],
-        "cost": cost_of(type(simulation.algorithm), simulation.task.clients, simulation.views)
-        | {"local_steps": last["local_steps"], "uploads": last["uploads"]},
-        "engine": engine,
-        "seconds": last["seconds"],
-        **({} if memory is None else {"memory": memory}),
-        "versions": {
-            "fedpbc": version("fedpbc"),
-            "torch": version("torch"),
-            "python": platform.python_version(),
-        },
-    }

@@ -1,106 +1,89 @@
-"""What was given on the command line: a file, options, and --set; the later outranks."""
+"""The values that a command line gives a configuration: a file, options and ``--set``."""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedpbc.errors import InputError
 
-__all__ = ["gathered"]
+__all__ = ["configuration_values", "set_value", "split_list"]
 
-SECTION_OF = {
-    "algorithm": ("algorithm", "name"),
-    "links": ("links", "name"),
-    "downlink": ("downlink", "name"),
-    "data": ("data", "name"),
-    "data_dir": ("data", "dir"),
-    "model": ("model", "name"),
-    "learning_rate": ("train", "learning_rate"),
-    "global_learning_rate": ("train", "global_learning_rate"),
-    "local_steps": ("train", "local_steps"),
-    "batch_size": ("train", "batch_size"),
-}
 SHARED = {
     "links": ("p", "sigma", "delta"),
     "downlink": ("p", "sigma", "delta"),
     "data": ("alpha", "train_samples"),
 }
-"""Options of a section that stay when another of its kind is named."""
-TOP = (
-    "rounds",
-    "clients",
-    "seed",
-    "engine",
-    "workers",
-    "ray_address",
-    "device",
-    "reported",
-    "evaluate_every",
-)
+"""Settings of a section that stay when another scheme or data set is chosen."""
 
 
-def gathered(
-    config: Path | None, settings: list[str] | None, options: dict[str, Any]
+def configuration_values(
+    file: Path | None = None,
+    options: Mapping[str, Any] | None = None,
+    assignments: Sequence[str] | None = None,
+    *,
+    trace: Path | None = None,
 ) -> dict[str, Any]:
-    """What was given: the file, then the options, then --set; the later outranks."""
-    given: dict[str, Any] = {}
-    if config is not None:
+    """The values of a configuration: the file's, then the options', then those of ``--set``.
+
+    Args:
+        file: a TOML file.
+        options: values by key, such as ``train.learning_rate``; None is skipped.
+        assignments: ``KEY=VALUE`` texts.
+        trace: a recorded trace, for the links.
+
+    Example:
+        >>> configuration_values(None, {"links.name": "markov", "seed": None}, ["links.p=0.5"])
+        {'links': {'name': 'markov', 'p': 0.5}}
+    """
+    values: dict[str, Any] = {}
+    if file is not None:
         from fedpbc.experiments.configuration import read_toml
 
-        given = read_toml(config)
-    for name, (section, key) in SECTION_OF.items():
-        if options.get(name) is not None:
-            value = options[name]
-            put(given, f"{section}.{key}", str(value) if isinstance(value, Path) else value)
-    for name in TOP:
-        if options.get(name) is not None:
-            given[name] = options[name]
-    if options.get("trace") is not None:
-        put_trace(given, options["trace"], options.get("links"))
-    for name, convert in (("views", str), ("algorithms", str), ("seeds", int), ("track", str)):
-        if options.get(name) is not None:
-            given[name] = separated(name, options[name], convert)
-    if options.get("plugin"):
-        given["plugins"] = [str(path) for path in options["plugin"]]
-    for setting in settings or ():
-        key, equals, text = setting.partition("=")
+        values = read_toml(file)
+    options = {key: value for key, value in (options or {}).items() if value is not None}
+    for key, value in options.items():
+        set_value(values, key, value)
+    if trace is not None:
+        set_trace(values, trace, options.get("links.name"))
+    for assignment in assignments or ():
+        key, equals, text = assignment.partition("=")
         if not equals or not key:
-            raise InputError("--set", setting, "KEY=VALUE, such as links.gamma=0.2")
-        put(given, key.strip(), value_of(text.strip()))
-    return given
+            raise InputError("--set", assignment, "KEY=VALUE, such as links.gamma=0.2")
+        set_value(values, key.strip(), parse_value(text.strip()))
+    return values
 
 
-def put_trace(given: dict[str, Any], file: Path, links: str | None) -> None:
-    """A recorded trace; a fleet's own log also says how long a round is, and how many clients."""
+def set_trace(values: dict[str, Any], file: Path, links: str | None) -> None:
+    """Use a recorded trace; a fleet's log also has its round length and number of clients."""
     from fedpbc.links.trace import said_by_fleet
 
     if links not in (None, "trace"):
         raise InputError("--trace", str(file), f"left out with --links {links}")
-    put(given, "links.name", "trace")
-    put(given, "links.file", str(file))
-    said = said_by_fleet(str(file))
-    if said is not None:
-        given["links"].setdefault("round_seconds", said[0])
-        if "task" not in given:
-            # Of quadratics there are as many clients as targets.
-            given.setdefault("clients", said[1])
+    set_value(values, "links.name", "trace")
+    set_value(values, "links.file", str(file))
+    header = said_by_fleet(str(file))
+    if header is not None:
+        values["links"].setdefault("round_seconds", header[0])
+        if "task" not in values:
+            # A quadratic task has as many clients as targets.
+            values.setdefault("clients", header[1])
 
 
-def put(given: dict[str, Any], key: str, value: Any) -> None:
-    """Set a key with dots; another scheme or algorithm does not get the options of the old one."""
+def set_value(values: dict[str, Any], key: str, value: Any) -> None:
+    """Set a dotted key; choosing another scheme or algorithm drops the options of the old one."""
     *sections, last = key.split(".")
     if not all([*sections, last]):
         raise InputError("--set", key, "a key, such as links.gamma")
     if sections[:1] == ["algorithms"]:
         from fedpbc.algorithms import PAPER_ALGORITHMS
 
-        # An option of one of them: a list of names becomes a table of them.
-        names = given.get("algorithms", PAPER_ALGORITHMS)
-        given["algorithms"] = names if isinstance(names, dict) else {name: {} for name in names}
-    table = given
+        # An option of one of them: a list of names becomes a table.
+        names = values.get("algorithms", PAPER_ALGORITHMS)
+        values["algorithms"] = names if isinstance(names, dict) else {name: {} for name in names}
+    table = values
     for section in sections:
         inner = table.get(section, {})
         table[section] = {"name": inner} if isinstance(inner, str) else inner
@@ -108,21 +91,31 @@ def put(given: dict[str, Any], key: str, value: Any) -> None:
         if not isinstance(table, dict):
             raise InputError("--set", key, f"a key; {section} is no section")
     if last == "name" and table.get("name") not in (None, value):
-        for own in set(table) - set(SHARED.get(sections[0], ())):
-            del table[own]
+        for option in set(table) - set(SHARED.get(sections[0], ())):
+            del table[option]
     table[last] = value
 
 
-def value_of(text: str) -> Any:
-    """A TOML value; anything else is taken as a string."""
+def parse_value(text: str) -> Any:
+    """A TOML value; anything else is a string.
+
+    Example:
+        >>> parse_value("0.5"), parse_value("markov")
+        (0.5, 'markov')
+    """
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
 
 
-def separated(option: str, text: str, convert: Callable[[str], Any]) -> list[Any]:
-    """A list written with commas."""
+def split_list(option: str, text: str, convert: Callable[[str], Any] = str) -> list[Any]:
+    """A list written with commas.
+
+    Example:
+        >>> split_list("seeds", "0, 1,2", int)
+        [0, 1, 2]
+    """
     try:
         return [convert(part.strip()) for part in text.split(",") if part.strip()]
     except ValueError:

@@ -1,7 +1,7 @@
-"""Many runs, each in a folder of its own, side by side.
+"""Many runs side by side, each in a directory of its own.
 
-A grid that is killed goes on where it was: finished runs are never run again, the others resume. A
-run that fails says why, while the rest go on.
+A sweep that is killed can be resumed: finished runs are not run again, the others continue. A run
+that fails is reported, and the rest continue.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fedpbc.experiments.run import Watcher, resume_run, start_run
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.tracking import check_trackers, checked_names
 from fedpbc.parallel import leave_cores_to_others
-from fedpbc.simulation.loop import Metrics
+from fedpbc.simulation.metrics import Metrics
 from fedpbc.simulation.views import paper_view
 
 __all__ = ["DivergedReason", "GridCell", "GridProgress", "long_ones_alone", "run_grid"]
@@ -41,7 +41,7 @@ REPORT_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class GridCell:
-    """One run of a grid: where it goes, what it is, and the folder of the grid, for trackers."""
+    """One run: its directory, the values of its configuration, and its group, for trackers."""
 
     path: Path
     config: Mapping[str, Any]
@@ -50,9 +50,9 @@ class GridCell:
 
 @dataclass(frozen=True)
 class GridProgress:
-    """How far one run has come: rounds done, the last test accuracy found, or why it failed.
+    """The progress of one run: rounds completed, the last test accuracy, or why it failed.
 
-    A note is something that a person should see.
+    A note is a line that a person should see.
     """
 
     cell: int
@@ -63,7 +63,7 @@ class GridProgress:
 
 
 class DivergedReason(str):
-    """What went wrong with a run that diverged: a grid search expects some that do."""
+    """The failure of a run that diverged: a grid search expects some that do."""
 
     __slots__ = ()
 
@@ -75,12 +75,12 @@ def run_grid(
     *,
     alone: int = 0,
 ) -> list[str | None]:
-    """Run all cells, ``jobs`` at a time; gives what went wrong with each, or None.
+    """Run all cells, ``jobs`` at a time; returns the failure of each, or None.
 
-    Cells are begun in the order given: put long ones first. The first ``alone`` of them run one
-    after another, each with the whole machine, before the others begin.
+    Cells are started in the order given: put long ones first. The first ``alone`` of them run one
+    after another, each with the whole machine, before the others start.
     """
-    # Here and not in each of them: a server that goes away later must not make any of them fail.
+    # Here and not in each run: a tracking server that fails later must not make a run fail.
     check_trackers(sorted({n for cell in cells for n in checked_names(cell.config.get("track"))}))
     if jobs == 1 or len(cells) == 1:
         alone = len(cells)
@@ -116,19 +116,19 @@ def run_grid(
 
 
 WASTE = 0.1
-"""Share of the time for which cores may stand idle at the end of a grid."""
+"""Share of the time for which cores may be idle at the end of a sweep."""
 
 
 def long_ones_alone(weights: Sequence[float], jobs: int, most: int) -> int:
     """How many of the first runs should have the whole machine, one after another.
 
-    Side by side, each run has one core. Where one takes longer than all others together, the other
-    cores would wait for it: then it is better to have them all work on it first.
+    Side by side, each run has one core. Where one run takes longer than all others together, the
+    other cores would be idle: then it is better to let all of them work on it first.
 
     Args:
-        weights: how long each run takes on one core, the longest first.
+        weights: the duration of each run on one core, longest first.
         jobs: runs side by side.
-        most: how many of the first can make use of several cores.
+        most: how many of the first runs can use several cores.
 
     Example:
         >>> long_ones_alone([10, 1, 1, 1, 1, 1, 1], jobs=2, most=1)
@@ -148,9 +148,9 @@ def long_ones_alone(weights: Sequence[float], jobs: int, most: int) -> int:
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Ignore Ctrl-C here, and in processes started meanwhile from their first moment."""
+    """Ignore Ctrl-C here, and in processes that are started meanwhile."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # Only the main thread may say what signals do.
+        yield  # Only the main thread may set signal handlers.
         return
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -181,27 +181,27 @@ _stop: StopEvent | None = None
 
 
 def _begin(messages: Any, stop: StopEvent, parent: int) -> None:
-    """In a worker: remember whom to tell."""
+    """Set up a worker process."""
     global _messages, _stop
     _messages, _stop = messages, stop
-    # There is a process for each core; threads that wait for each other would only be in the way.
+    # There is one process per core; more threads would only compete.
     torch.set_num_threads(1)
     leave_cores_to_others()
     keep_freed_memory()
     threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
-    # Ctrl-C reaches the whole group; the parent decides, and says so through the event.
+    # Ctrl-C reaches the whole process group; the parent decides, and sets the event.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _leave_with(parent: int) -> None:
-    """End this process when its parent was killed: an idle worker would wait for it for ever."""
+    """End this process when its parent was killed: an idle worker would wait forever."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)
 
 
 def _work(k: int, cell: GridCell) -> str | None:
-    """In a worker: run a cell and tell how it goes."""
+    """Run a cell in a worker process, and send its progress."""
 
     def tell(progress: GridProgress) -> None:
         if _stop is not None and _stop.is_set():
@@ -219,7 +219,7 @@ def _run_cell(k: int, cell: GridCell, tell: Callable[[GridProgress], None]) -> s
         reached = done
         if metrics is not None:
             accuracy = metrics.views[paper_view(tuple(metrics.views))].test_accuracy
-        # The last round is told at the very end, when everything is written.
+        # The last round is reported at the very end, when everything is written.
         if done < rounds and time.monotonic() - last > REPORT_SECONDS:
             last = time.monotonic()
             stopped = True
@@ -233,10 +233,10 @@ def _run_cell(k: int, cell: GridCell, tell: Callable[[GridProgress], None]) -> s
     def on_note(line: str) -> None:
         tell(GridProgress(k, reached, accuracy, note=line))
 
-    folder, watcher = RunDirectory(cell.path), Watcher(on_start, on_round, on_note)
+    directory, watcher = RunDirectory(cell.path), Watcher(on_start, on_round, on_note)
     group = cell.group or cell.path.parent
     try:
-        if folder.holds_run:
+        if directory.holds_run:
             track = checked_names(cell.config.get("track"))
             summary = resume_run(cell.path, watcher=watcher, track=track, group=group)
         else:
@@ -250,11 +250,10 @@ def _run_cell(k: int, cell: GridCell, tell: Callable[[GridProgress], None]) -> s
         return str(error)
     except Exception as error:
         if stopped:
-            raise  # Whoever listens wants no more.
-        # Anything may go wrong in an algorithm of one's own; the other runs need not suffer.
+            raise  # The listener stopped the sweep.
+        # A plugin's algorithm may raise anything; the other runs continue.
         return one_line(error)
-    # Nobody resumes a finished run of a grid, and there are many of them.
-    for checkpoint in folder.checkpoints():
-        checkpoint.unlink()
+    # Nobody resumes a finished run of a sweep, and there are many of them.
+    directory.checkpoints.remove()
     tell(GridProgress(k, summary["rounds"], accuracy))
     return None

@@ -21,20 +21,17 @@ import tomli_w
 
 from fedpbc.algorithms import find_algorithm
 from fedpbc.errors import FedpbcError, InputError, Verbatim
-from fedpbc.experiments.build import build_simulation
+from fedpbc.experiments.build import build_experiment
+from fedpbc.experiments.checkpoints import rounds_of
 from fedpbc.experiments.comparison import Cell
-from fedpbc.experiments.configuration import FILES, Config
-from fedpbc.experiments.run import write_inputs
-from fedpbc.experiments.run_directory import (
-    RunDirectory,
-    locked_directory,
-    make_directory,
-    rounds_of,
-)
+from fedpbc.experiments.configuration import Config
+from fedpbc.experiments.run_directory import RunDirectory, write_inputs
+from fedpbc.experiments.settings import FILES
 from fedpbc.experiments.sweep import GridCell, GridProgress, long_ones_alone, run_grid
 from fedpbc.paper.plan import PlannedRun
 from fedpbc.parallel import usable_cores
 from fedpbc.storage.atomic import write_atomically
+from fedpbc.storage.directories import locked_directory, make_directory
 
 __all__ = ["PaperDirectory", "Pending"]
 
@@ -155,9 +152,9 @@ class PaperDirectory:
         left = runs if fresh else [pending.run for pending in self.pending(runs)]
         for run in sorted(left, key=lambda run: -run.length):
             if run.group.data not in engines:
-                simulation, engine = build_simulation(Config.from_dict(run.config))
-                with closing(simulation):
-                    engines[run.group.data] = engine
+                experiment = build_experiment(Config.from_dict(run.config))
+                with closing(experiment.simulation):
+                    engines[run.group.data] = experiment.engine
         return engines
 
     def pending(self, runs: Sequence[PlannedRun]) -> list[Pending]:
@@ -165,7 +162,7 @@ class PaperDirectory:
         found = []
         for run in runs:
             folder = RunDirectory(self.path / run.place)
-            checkpoints = folder.checkpoints()
+            checkpoints = folder.checkpoints.paths()
             # A finished run that has checkpoints was stopped before it had put things away.
             if not folder.finished or checkpoints:
                 found.append(Pending(run, rounds_of(checkpoints[0]) if checkpoints else 0))

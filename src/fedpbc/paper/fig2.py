@@ -22,7 +22,10 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from rich.progress import MofNCompleteColumn
 
+from fedpbc.algorithms import find_algorithm
 from fedpbc.cli.display import Display
+from fedpbc.experiments.build import build_experiment
+from fedpbc.experiments.configuration import Config
 from fedpbc.paper.experiment import ExperimentRequest, ExperimentResult
 from fedpbc.paper.request import (
     algorithms_of,
@@ -33,7 +36,6 @@ from fedpbc.paper.request import (
 )
 from fedpbc.paper.style import look_of, write_experiment
 from fedpbc.report.page import PageTable
-from fedpbc.simulation.build import draw_timetable, make_algorithm, make_simulation
 from fedpbc.simulation.views import paper_view
 from fedpbc.tasks import LocalTraining, Quadratic
 from fedpbc.theory import fedavg_limit
@@ -85,18 +87,21 @@ def simulated(
         0.0
     """
     task = Quadratic([[target] for target in TARGETS], training=TRAINING, seed=seed)
-    links = {"name": "bernoulli", "p": [P1, p2]}
-    made = make_algorithm(algorithm, task)
-    simulation, _ = make_simulation(
-        task,
-        made,
-        draw_timetable(links, task, rounds, seed),
-        seed=seed,
-        # All clients' models are only there where they are judged.
-        evaluate_every=1 if made.client_models else rounds,
-        views=("server", "mean"),
-        engine=engine,
+    client_models = find_algorithm(algorithm["name"]).client_models
+    config = Config.from_dict(
+        {
+            "task": task,
+            "algorithm": algorithm,
+            "links": {"name": "bernoulli", "p": [P1, p2]},
+            "rounds": rounds,
+            "seed": seed,
+            # All clients' models are at hand only where they are evaluated.
+            "evaluate_every": 1 if client_models else rounds,
+            "views": ["server", "mean"],
+            "engine": engine,
+        }
     )
+    simulation = build_experiment(config).simulation
     found: dict[str, list[float]] = {view: [] for view in simulation.views}
     with closing(simulation):
         for t, _ in enumerate(simulation.steps()):

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from fedpbc.errors import InputError, Verbatim
-from fedpbc.experiments.configuration import load_plugin
+from fedpbc.experiments.plugins import load_plugin
 from fedpbc.links import Setting, Timetable, find_scheme
 from fedpbc.options import nearest
 from fedpbc.paper.experiment import ExperimentRequest, ExperimentResult

@@ -10,7 +10,7 @@ from typing import Any
 from fedpbc.algorithms import PAPER_ALGORITHMS, find_algorithm
 from fedpbc.data.sources import SOURCES
 from fedpbc.errors import InputError, Verbatim
-from fedpbc.experiments.configuration import load_plugin
+from fedpbc.experiments.plugins import load_plugin
 from fedpbc.options import nearest
 from fedpbc.paper.experiment import ExperimentRequest
 

@@ -19,9 +19,8 @@ from fedpbc.algorithms import find_algorithm
 from fedpbc.cli.display import GridDisplay, GridRow
 from fedpbc.engines import ENGINES
 from fedpbc.errors import InputError, Verbatim
-from fedpbc.experiments.configuration import Config, read_toml
-from fedpbc.experiments.run import without_places
-from fedpbc.experiments.run_directory import RunDirectory, locked_directory, make_directory
+from fedpbc.experiments.configuration import Config, identity, read_toml
+from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.sweep import GridCell, run_grid
 from fedpbc.options import nearest
 from fedpbc.paper.experiment import ExperimentRequest
@@ -29,6 +28,7 @@ from fedpbc.paper.request import merged, options_of_algorithm
 from fedpbc.parallel import usable_cores
 from fedpbc.randomness import generator
 from fedpbc.storage.atomic import write_atomically
+from fedpbc.storage.directories import locked_directory, make_directory
 from fedpbc.tasks.device import find_device
 
 __all__ = [
@@ -146,7 +146,7 @@ def refuse_another_run(cell: GridCell, overwrite: bool) -> None:
 
     def comparable(config: Config) -> dict[str, Any]:
         counted = replace(config, general=replace(config.general, clients=CLIENTS))
-        return without_places(counted.to_dict())
+        return identity(counted.to_dict())
 
     held = Config.from_dict(read_toml(folder.config_path))
     if comparable(held) != comparable(Config.from_dict(cell.config)):

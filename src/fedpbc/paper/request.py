@@ -7,7 +7,7 @@ from typing import Any
 
 from fedpbc.algorithms import find_algorithm
 from fedpbc.errors import InputError, Verbatim
-from fedpbc.experiments.configuration import load_plugin
+from fedpbc.experiments.plugins import load_plugin
 from fedpbc.paper.experiment import ExperimentRequest, flat
 
 __all__ = [

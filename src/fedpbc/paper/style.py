@@ -11,11 +11,11 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from fedpbc.algorithms import ALGORITHMS
-from fedpbc.experiments.run_directory import make_directory
 from fedpbc.paper.experiment import EXPERIMENTS, ExperimentRequest, ExperimentResult
 from fedpbc.report.page import PageTable, write_page
 from fedpbc.report.plot import look, save_figure
 from fedpbc.storage.atomic import write_atomically
+from fedpbc.storage.directories import make_directory
 
 __all__ = ["columns", "look_of", "write_experiment"]
 

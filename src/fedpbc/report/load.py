@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from fedpbc.errors import FedpbcError, InputError, Verbatim, one_line
+from fedpbc.experiments.checkpoints import rounds_of
 from fedpbc.experiments.client_overview import ClientOverview, load_client_overview
 from fedpbc.experiments.comparison_directory import ComparisonDirectory
-from fedpbc.experiments.run_directory import RunDirectory, rounds_of
+from fedpbc.experiments.run_directory import RunDirectory
 
 __all__ = ["ShownRun", "find_runs", "read_run", "read_runs"]
 
@@ -72,7 +73,7 @@ class ShownRun:
     @cached_property
     def fleet(self) -> ClientOverview:
         """What its fleet looks like, if that was written down."""
-        return load_client_overview(RunDirectory(self.path).fleet_path)
+        return load_client_overview(RunDirectory(self.path).overview_path)
 
 
 def section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -148,7 +149,7 @@ def read_run(path: Path) -> ShownRun:
         return ShownRun(path, config, "damaged", str(error))
     except (OSError, ValueError, KeyError, TypeError) as error:
         return ShownRun(path, config, "damaged", one_line(error))
-    saved = max((rounds_of(place) for place in folder.checkpoints()), default=0)
+    saved = max((rounds_of(place) for place in folder.checkpoints.paths()), default=0)
     done = max(saved, lines[-1]["round"] if lines else 0)
     failure = folder.failure()
     if failure is not None:

@@ -26,7 +26,7 @@ __all__ = [
     "LastReports",
     "LastReportsInMemory",
     "LastReportsOnDisk",
-    "choose_reports",
+    "choose_last_reports",
 ]
 
 FILE = "reports.bin"
@@ -74,11 +74,11 @@ class LastReports(Protocol):
         """Let go of the file, if there is one."""
 
 
-def choose_reports(where: str, path: Path | None = None) -> LastReports:
+def choose_last_reports(where: str, path: Path | None = None) -> LastReports:
     """Where the option ``reported`` says: «memory», or «disk», in a run's file if it has one.
 
     Example:
-        >>> len(choose_reports("memory"))
+        >>> len(choose_last_reports("memory"))
         0
     """
     if where not in ("memory", "disk"):

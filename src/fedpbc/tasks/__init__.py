@@ -1,17 +1,9 @@
-"""What is minimised: anything with ``init``, ``local_steps`` and ``evaluate``."""
+"""What is minimised: anything with ``init``, ``local_steps`` and ``evaluate``.
 
-from fedpbc.tasks.local_training import LocalTraining
-from fedpbc.tasks.quadratic import Quadratic
-from fedpbc.tasks.supervised import Supervised
-from fedpbc.tasks.task import Evaluation, Gradients, StackedTask, Task, WithGradients
+Public names are listed in ``__init__.pyi`` and loaded when they are first used: the command line
+reads defaults from this package, and must not wait for torch.
+"""
 
-__all__ = [
-    "Evaluation",
-    "Gradients",
-    "LocalTraining",
-    "Quadratic",
-    "StackedTask",
-    "Supervised",
-    "Task",
-    "WithGradients",
-]
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import torch
 from annotated_types import Ge, Gt, Lt
-from torch import Tensor
 
-from fedpbc.options import checked
+from fedpbc.options import Help, checked
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["LocalTraining"]
 
@@ -39,9 +40,9 @@ class LocalTraining:
         0.05
     """
 
-    local_steps: Annotated[int, Ge(1)] = 5
-    batch_size: Annotated[int, Ge(1)] = 16
-    learning_rate: Annotated[float, Gt(0)] = 0.05
+    local_steps: Annotated[int, Ge(1), Help("s, local steps per round")] = 5
+    batch_size: Annotated[int, Ge(1), Help("Samples per step")] = 16
+    learning_rate: Annotated[float, Gt(0), Help("η_0")] = 0.05
     decay: bool = True
     optimizer: Literal["sgd", "momentum", "adam"] = "sgd"
     momentum: Annotated[float, Ge(0), Lt(1)] = 0.9
@@ -67,6 +68,9 @@ class LocalTraining:
         ``parameters`` may be stacks of clients' parameters; then ``rates`` has one number a client.
         ``correction`` is added to every gradient.
         """
+        # Late: the command line reads these defaults, and must start quickly.
+        import torch
+
         starts = [p.detach().clone() for p in parameters] if self.proximal else []
         scaled = self._optimizer(parameters)
 
@@ -91,6 +95,8 @@ class LocalTraining:
         self, parameters: Sequence[Tensor]
     ) -> Callable[[Sequence[Tensor]], Sequence[Tensor]]:
         """What turns gradients into directions; its memory lasts a round."""
+        import torch
+
         if self.optimizer == "momentum":
             velocity = [torch.zeros_like(p) for p in parameters]
 
@@ -110,6 +116,8 @@ def _adam(parameters: Sequence[Tensor]) -> Callable[[Sequence[Tensor]], Sequence
 
     Not torch.optim's: stacked clients may be in different rounds, each with its own rate.
     """
+    import torch
+
     first, second, epsilon = 0.9, 0.999, 1e-8
     mean = [torch.zeros_like(p) for p in parameters]
     square = [torch.zeros_like(p) for p in parameters]

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedpbc import defaults
 from fedpbc.data import Augmentation, Batches, class_shares, dirichlet_partition
 from fedpbc.errors import InputError, Verbatim
 from fedpbc.randomness import generator, integer_seed
@@ -78,8 +79,8 @@ class Supervised:
         train: Samples,
         test: Samples,
         *,
-        clients: int = 100,
-        alpha: float = 0.1,
+        clients: int = defaults.CLIENTS,
+        alpha: float = defaults.ALPHA,
         partition: Partition | None = None,
         loss: Loss = functional.cross_entropy,
         training: LocalTraining | None = None,
@@ -87,7 +88,7 @@ class Supervised:
         crop_padding: int = 0,
         flip: bool = False,
         normalise: tuple[Sequence[float], Sequence[float]] | None = None,
-        train_samples: int = 5000,
+        train_samples: int = defaults.TRAIN_SAMPLES,
         device: str | torch.device = "cpu",
     ) -> None:
         """Set up the task.

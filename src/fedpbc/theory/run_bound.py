@@ -1,9 +1,9 @@
-"""The lemma Consensus Error beside a run: how far apart may its clients' models be?
+"""The Consensus Error lemma evaluated along a run: how far apart may its clients' models be?
 
-The lemma speaks of the mean over the rounds, of a constant step size, of independent links, and of
-constants σ and ζ that hold everywhere. Here σ² and ζ² are the largest that were seen at x̄ in any
-evaluation, ‖∇F(x̄)‖² of an evaluation stands for the rounds up to the next, η is the largest so far,
-and ρ is that of the links at their lowest.
+The lemma assumes a constant step size, independent links, and constants σ and ζ that hold
+everywhere, and bounds the mean over the rounds. Along a run, σ² and ζ² are the largest seen at x̄ in
+any evaluation, ‖∇F(x̄)‖² of an evaluation stands for the rounds up to the next one, η is the largest
+so far, and ρ is that of the links at their lowest probabilities.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import cached_property
+from typing import Any
 
 from torch import Tensor
 
@@ -24,11 +25,11 @@ from fedpbc.theory.mixing import EXACT_CLIENTS
 __all__ = ["RunBound"]
 
 DIGITS = 6
-"""Of a bound; more would claim too much, and differ from one machine to the next."""
+"""Significant digits of a bound; more would claim too much and differ between machines."""
 
 
 class RunBound:
-    """The bound of one run, if the lemma covers it.
+    """Observes the bound of one run, if the lemma covers it; its value is None otherwise.
 
     Example:
         >>> import numpy as np
@@ -41,6 +42,8 @@ class RunBound:
         >>> RunBound(task, FedPBC(ServerInit(task.init(), 2)), links, None).covers
         True
     """
+
+    name = "consensus_bound"
 
     def __init__(
         self, task: Task, algorithm: Algorithm, uplink: Timetable, downlink: Timetable | None
@@ -55,6 +58,9 @@ class RunBound:
             and uplink.independent
             and isinstance(task, WithGradients)
         )
+        self._x0 = algorithm.x
+        # The gradients seen so far; empty before the first evaluation.
+        self._seen: dict[str, float] = {}
 
     @cached_property
     def rho(self) -> float:
@@ -67,36 +73,37 @@ class RunBound:
             return mixing_rate_bound(float(lowest.min()), len(lowest))
         return mixing_rate(lowest)
 
-    def look(
-        self, seen: Mapping[str, float], x0: Tensor, model: Tensor, rounds: int
-    ) -> tuple[dict[str, float], float | None]:
-        """What has been seen after ``rounds`` rounds, when x̄ is ``model``, and the bound.
-
-        ``seen`` is what this gave last, or nothing at first. No bound without a ρ below 1, or where
-        gradients are no longer finite.
-        """
-        if not self.covers or self.rho == 1:
-            return {}, None
-        if not seen:
-            seen = {"rounds": 0, "slopes": 0.0, **self._gradients(x0, 0)}
+    def observe(self, rounds: int, models: Mapping[str, Tensor]) -> float | None:
+        """The bound after ``rounds`` rounds; None without a ρ below 1 or finite gradients."""
+        if "mean" not in models or not self.covers or self.rho == 1:
+            return None
+        seen = self._seen or {"rounds": 0, "slopes": 0.0, **self._gradients(self._x0, 0)}
         slopes = seen["slopes"] + (rounds - seen["rounds"]) * seen["slope"]
-        here = self._gradients(model, rounds)
-        worst = {name: max(seen[name], here[name]) for name in ("noise", "spread")}
-        bound = None
-        if all(map(math.isfinite, (slopes, *worst.values()))):
-            found = consensus_bound(
-                step_size=max(self.task.training.rate(t) for t in (0, rounds - 1)),
-                local_steps=self.task.training.local_steps,
-                rho=self.rho,
-                sigma=math.sqrt(worst["noise"]),
-                zeta=math.sqrt(worst["spread"]),
-                beta=0.0,
-                mean_squared_gradient=slopes / rounds,
-            )
-            bound = float(f"{found:.{DIGITS}g}") if math.isfinite(found) else None
-        return {**here, **worst, "slopes": slopes, "rounds": rounds}, bound
+        latest = self._gradients(models["mean"], rounds)
+        worst = {name: max(seen[name], latest[name]) for name in ("noise", "spread")}
+        self._seen = {**latest, **worst, "slopes": slopes, "rounds": rounds}
+        if not all(map(math.isfinite, (slopes, *worst.values()))):
+            return None
+        bound = consensus_bound(
+            step_size=max(self.task.training.rate(t) for t in (0, rounds - 1)),
+            local_steps=self.task.training.local_steps,
+            rho=self.rho,
+            sigma=math.sqrt(worst["noise"]),
+            zeta=math.sqrt(worst["spread"]),
+            beta=0.0,
+            mean_squared_gradient=slopes / rounds,
+        )
+        return float(f"{bound:.{DIGITS}g}") if math.isfinite(bound) else None
 
     def _gradients(self, model: Tensor, draw: int) -> dict[str, float]:
         assert isinstance(self.task, WithGradients)
-        found = vars(self.task.gradients(model, draw))
-        return {name: value if math.isfinite(value) else math.inf for name, value in found.items()}
+        gradients = vars(self.task.gradients(model, draw))
+        return {name: v if math.isfinite(v) else math.inf for name, v in gradients.items()}
+
+    def state(self) -> dict[str, Any]:
+        """The gradients seen so far."""
+        return dict(self._seen)
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue from :meth:`state`."""
+        self._seen = dict(state)

@@ -14,7 +14,7 @@ from fedpbc.deployment.device.trainer_socket import TrainerSocket, check_socket
 from fedpbc.deployment.settings import task_of_client
 from fedpbc.deployment.user_app import load_user_app
 from fedpbc.errors import FedpbcError, one_line
-from fedpbc.experiments.run_directory import locked_directory
+from fedpbc.storage.directories import locked_directory
 from fedpbc.tasks.device import find_device
 
 __all__ = ["run_trainer"]

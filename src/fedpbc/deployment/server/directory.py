@@ -29,9 +29,9 @@ from torch import Tensor
 
 from fedpbc.deployment.server.ledger import Ledger
 from fedpbc.errors import FedpbcError
-from fedpbc.experiments.run_directory import locked_directory
 from fedpbc.simulation.last_reports import DamagedReportsError, LastReportsOnDisk
 from fedpbc.storage.atomic import write_atomically
+from fedpbc.storage.directories import locked_directory
 from fedpbc.storage.tensors import (
     DamagedCheckpointError,
     load_state,

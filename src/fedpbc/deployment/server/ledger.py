@@ -21,7 +21,7 @@ from fedpbc.engines.segment import Segment, all_finite
 from fedpbc.errors import DivergedError, FedpbcError
 from fedpbc.options import options_of
 from fedpbc.simulation.last_reports import LastReports, LastReportsInMemory
-from fedpbc.simulation.loop import copied
+from fedpbc.simulation.server_state import copy_of_state
 from fedpbc.simulation.views import AVERAGED_WEIGHT, DEPLOYABLE, views_of
 from fedpbc.tasks import LocalTraining
 
@@ -107,7 +107,7 @@ class Ledger:
         active = np.array(sorted(ends), dtype=np.int64)
         steps = self.training.local_steps
         round = Round(t, active, self.training.rate(t), steps)
-        before = copied(algorithm.state())
+        before = copy_of_state(algorithm)
         try:
             with one_thread():
                 selected = algorithm.select(round).tolist()

@@ -1,16 +1,17 @@
-"""Which trackers there are; each is imported when it is first asked for."""
+"""Which trackers there are; each is imported when it is first used."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from fedpbc.errors import InputError
 from fedpbc.experiments.tracking.tracker import Tracker
 from fedpbc.options import nearest
 
-__all__ = ["TRACKERS", "check_trackers", "checked_names", "make_tracker"]
+__all__ = ["TRACKERS", "check_trackers", "checked_names", "make_tracker", "remove_tracker_files"]
 
 TRACKERS = {
     "tensorboard": "Event files in the run's folder; extra [tensorboard].",
@@ -21,7 +22,7 @@ TRACKERS = {
 
 
 def checked_names(names: Sequence[str] | str | None) -> list[str]:
-    """The names of trackers, if they are right; «none» alone is none.
+    """The names of trackers, if they are right; "none" alone is none.
 
     Example:
         >>> checked_names("tensorboard"), checked_names(["none"])
@@ -55,6 +56,12 @@ def make_tracker(name: str) -> Tracker:
     """A tracker for one run."""
     tracker: Tracker = _module(name).make()
     return tracker
+
+
+def remove_tracker_files(run: Path) -> None:
+    """Remove what trackers wrote into a run's directory."""
+    for name in TRACKERS:
+        _module(name).remove_files(run)
 
 
 def _module(name: str) -> Any:

@@ -16,7 +16,7 @@ try:
 except ImportError:  # Windows has no such locks.
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["DATABASE", "MLflowTracker", "check", "make"]
+__all__ = ["DATABASE", "MLflowTracker", "check", "make", "remove_files"]
 
 DATABASE = "mlflow.db"
 LOCK = ".mlflow.lock"
@@ -43,6 +43,10 @@ def check() -> None:
         except Exception as error:
             # Not shown: there may be a password in it.
             raise FedpbcError(f"MLFLOW_TRACKING_URI is of no use: {one_line(error)}") from error
+
+
+def remove_files(run: Path) -> None:
+    """Nothing is kept in the run's directory."""
 
 
 def make() -> MLflowTracker:

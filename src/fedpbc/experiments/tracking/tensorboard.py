@@ -16,7 +16,7 @@ from typing import Any
 from fedpbc.errors import MissingExtraError
 from fedpbc.experiments.tracking.tracker import Setting, State, TrackedRun
 
-__all__ = ["FOLDER", "TensorBoardTracker", "check", "clear_events", "make"]
+__all__ = ["FOLDER", "TensorBoardTracker", "check", "make", "remove_files"]
 
 FOLDER = "tensorboard"
 """In a run's folder."""
@@ -40,14 +40,14 @@ def make() -> TensorBoardTracker:
     return TensorBoardTracker()
 
 
-def clear_events(folder: Path) -> None:
+def remove_files(run: Path) -> None:
     """Remove the event files of a run, and their folder if nothing else is in it."""
-    place = folder / FOLDER
-    found = list(place.glob(f"{EVENTS}*"))
-    for file in found:
+    folder = run / FOLDER
+    files = list(folder.glob(f"{EVENTS}*"))
+    for file in files:
         file.unlink()
-    if found and not any(place.iterdir()):
-        place.rmdir()
+    if files and not any(folder.iterdir()):
+        folder.rmdir()
 
 
 class TensorBoardTracker:

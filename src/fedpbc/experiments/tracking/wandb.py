@@ -6,12 +6,13 @@ import os
 import secrets
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from fedpbc.errors import FedpbcError, InputError, MissingExtraError, one_line
 from fedpbc.experiments.tracking.tracker import State, TrackedRun
 
-__all__ = ["WandbTracker", "check", "make"]
+__all__ = ["WandbTracker", "check", "make", "remove_files"]
 
 PROJECT = "fedpbc"
 MODES = ("online", "offline", "disabled", "shared", "dryrun", "run")
@@ -47,6 +48,10 @@ def check() -> None:
         raise FedpbcError(f"wandb cannot log in: {one_line(error)}") from error
     if not logged_in:
         raise FedpbcError("wandb is not logged in: 'wandb login', or set WANDB_MODE=offline")
+
+
+def remove_files(run: Path) -> None:
+    """Nothing is kept in the run's directory."""
 
 
 def make() -> WandbTracker:

@@ -1,0 +1,88 @@
+"""A run's checkpoints on disk: the last two, each complete or recognisably damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedpbc.simulation.last_reports import DamagedReportsError
+from fedpbc.storage.tensors import DamagedCheckpointError, load_state, peek_state, save_state
+
+__all__ = ["Checkpoints", "rounds_of"]
+
+KEPT = 2
+
+
+class Checkpoints:
+    """The files ``checkpoint-R.safetensors`` of a run, R the rounds completed.
+
+    Example:
+        >>> import tempfile
+        >>> checkpoints = Checkpoints(Path(tempfile.mkdtemp()))
+        >>> for rounds in (1, 2, 3):
+        ...     checkpoints.save(rounds, {"round": rounds})
+        >>> [rounds_of(path) for path in checkpoints.paths()]
+        [3, 2]
+        >>> checkpoints.load()
+        ({'round': 3}, [])
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def paths(self) -> list[Path]:
+        """The files, newest first."""
+        files = [
+            file
+            for file in self._directory.glob("checkpoint-*.safetensors")
+            if file.stem.removeprefix("checkpoint-").isdigit()
+        ]
+        return sorted(files, key=rounds_of, reverse=True)
+
+    def save(self, rounds: int, state: Mapping[str, Any]) -> None:
+        """Write the state after so many rounds, and remove all but the last two."""
+        save_state(self._directory / f"checkpoint-{rounds:07d}.safetensors", state)
+        paths = self.paths()
+        # A later one was unusable, or the run would have continued from it; metrics are cut, too.
+        later = [path for path in paths if rounds_of(path) > rounds]
+        for path in (*later, *paths[len(later) + KEPT :]):
+            path.unlink()
+
+    def load(self, restore: Callable[[Any], None] = lambda state: None) -> tuple[Any, list[str]]:
+        """Return the newest intact state, or None, and what is wrong with newer ones.
+
+        ``restore`` is called with a state. It may find that the last reports, which are in a file
+        of their own, are damaged.
+        """
+        complaints: list[str] = []
+        for path in self.paths():
+            try:
+                state = load_state(path)
+                restore(state)
+            except DamagedCheckpointError as error:
+                complaints.append(str(error))
+            except DamagedReportsError as error:
+                complaints.append(f"{path} is unusable: {error}")
+            else:
+                return state, complaints
+        return None, complaints
+
+    def peek(self) -> Iterator[Any]:
+        """The states of all readable checkpoints, without their tensors."""
+        for path in self.paths():
+            try:
+                state = peek_state(path)
+            except DamagedCheckpointError:
+                continue  # Nothing can be resumed from it.
+            yield state
+
+    def remove(self) -> None:
+        """Remove all checkpoints."""
+        for path in self.paths():
+            path.unlink()
+
+
+def rounds_of(checkpoint: Path) -> int:
+    """The rounds completed when a checkpoint was written."""
+    return int(checkpoint.stem.removeprefix("checkpoint-"))

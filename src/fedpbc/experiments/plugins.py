@@ -1,0 +1,43 @@
+"""Plugins: Python files whose algorithms and link schemes become known by being imported."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from hashlib import sha256
+from pathlib import Path
+from types import ModuleType
+
+from fedpbc.errors import InputError, one_line
+
+__all__ = ["load_plugin"]
+
+
+def load_plugin(path: str, option: str = "plugins") -> ModuleType:
+    """Import a Python file; ``option`` is what error messages call it.
+
+    Example:
+        >>> import tempfile
+        >>> file = Path(tempfile.mkdtemp(), "mine.py")
+        >>> _ = file.write_text("RATE = 0.5")
+        >>> load_plugin(str(file)).RATE
+        0.5
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise InputError(option, path, "a Python file that exists")
+    # Named by its content: a run's copy of a plugin is the same plugin.
+    name = f"fedpbc_plugin_{sha256(file.read_bytes()).hexdigest()[:16]}"
+    specification = importlib.util.spec_from_file_location(name, file)
+    if specification is None or specification.loader is None:
+        raise InputError(option, path, "a Python file, ending in .py")
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[name] = module
+    try:
+        specification.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        if isinstance(error, InputError):
+            raise
+        raise InputError(option, path, f"importable ({one_line(error)})") from error
+    return module

@@ -1,0 +1,201 @@
+"""Everything that can be set about a run, with its type, bounds, default and help.
+
+The TOML file, ``--set``, the options of the command line and Python all take it from here. No
+torch is imported, so that ``--help`` is quick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+from annotated_types import Ge, Gt
+
+from fedpbc import defaults
+from fedpbc.options import Help, options_of
+from fedpbc.tasks.local_training import LocalTraining
+
+__all__ = [
+    "COMPUTE",
+    "EXECUTION",
+    "FILES",
+    "SECTIONS",
+    "AlgorithmSection",
+    "CommandOption",
+    "DataSection",
+    "DownlinkSection",
+    "General",
+    "LinksSection",
+    "ModelSection",
+    "TaskSection",
+    "TrainSection",
+    "command_options",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class General:
+    """The settings outside of sections.
+
+    Attributes:
+        clients: None: 100, or as many as a quadratic task has targets.
+        views: which models are evaluated; None: all that the algorithm has.
+        checkpoint_every: rounds between checkpoints; 0: about every half minute.
+        plugins: Python files to import first, with algorithms and link schemes of one's own.
+    """
+
+    rounds: Annotated[int, Ge(1), Help("T, how many rounds")] = 500
+    seed: Annotated[int, Ge(0), Help("Seed of everything random")] = 0
+    clients: Annotated[
+        Annotated[int, Ge(1)] | None, Help("m, how many clients", str(defaults.CLIENTS))
+    ] = None
+    engine: Annotated[str, Help("auto, serial, stacked, pool or ray")] = "auto"
+    workers: Annotated[int, Ge(0), Help("Processes of the engine", "one per core")] = 0
+    ray_address: Annotated[str, Help("An existing Ray cluster", "this machine")] = ""
+    device: Annotated[str, Help("Where to train: cpu, cuda, cuda:1, …")] = "cpu"
+    evaluate_every: Annotated[int, Ge(1), Help("Rounds between evaluations")] = (
+        defaults.EVALUATE_EVERY
+    )
+    views: Annotated[
+        list[str] | None, Help("Models to evaluate, such as server,averaged", "all")
+    ] = None
+    reported: Annotated[
+        Literal["memory", "disk"], Help("Where last reports are kept: memory or disk")
+    ] = "memory"
+    checkpoint_every: Annotated[int, Ge(0)] = 0
+    plugins: list[str] | None = None
+    track: Annotated[
+        list[str] | None,
+        Help("Trackers, separated by commas: tensorboard, mlflow, wandb", "none"),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlgorithmSection:
+    """The algorithm; its own options are those of its class."""
+
+    name: Annotated[str, Help("Algorithm; see 'fedpbc list'")] = "fedpbc"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskSection:
+    """What is minimised: image classification, quadratics with targets (.npy), or a Python task."""
+
+    name: Literal["classification", "quadratic", "python"] = "classification"
+    targets: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSection:
+    """The data set, and how clients share it."""
+
+    name: Annotated[str, Help("Data set; see 'fedpbc list'")] = "fashion"
+    dir: Annotated[str | None, Help("Folder of the data set's Parquet files", flag="data_dir")] = (
+        None
+    )
+    alpha: Annotated[float, Gt(0)] = defaults.ALPHA
+    train_samples: Annotated[int, Ge(0)] = defaults.TRAIN_SAMPLES
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSection:
+    """The network; by default the paper's for the data set."""
+
+    name: Annotated[str, Help("Network", "the paper's for the data, or mlp")] = "mlp"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSection(LocalTraining):
+    """The local steps, and η_g."""
+
+    global_learning_rate: Annotated[float, Gt(0), Help("η_g")] = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinksSection:
+    """Who gets through; a scheme's own options are those of its function."""
+
+    name: Annotated[str, Help("Link scheme of the uplinks; see 'fedpbc list'")] = (
+        "bernoulli_varying"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DownlinkSection:
+    """Who hears the server's answer."""
+
+    name: Annotated[str, Help("Link scheme of the downlinks")] = "always"
+
+
+SECTIONS: dict[str, type] = {
+    "algorithm": AlgorithmSection,
+    "task": TaskSection,
+    "data": DataSection,
+    "model": ModelSection,
+    "train": TrainSection,
+    "links": LinksSection,
+    "downlink": DownlinkSection,
+}
+
+FILES = (
+    ("task", "targets"),
+    ("links", "file"),
+    ("downlink", "file"),
+    ("links", "p"),
+    ("downlink", "p"),
+)
+"""Settings that name a file. It is copied into the run's directory, so that the run can be resumed
+anywhere."""
+EXECUTION = ("checkpoint_every", "plugins", "workers", "ray_address", "reported", "track")
+"""General settings of how a run is executed: they may change when it is resumed."""
+COMPUTE = ("engine", "device")
+"""General settings that may change bits, but not what is computed."""
+
+
+@dataclass(frozen=True)
+class CommandOption:
+    """A setting as an option of the command line.
+
+    Attributes:
+        name: of the option, with underscores.
+        key: of the setting, such as ``train.learning_rate``.
+        type: int, float, str, or list for values separated by commas.
+        help: one line, with the default.
+    """
+
+    name: str
+    key: str
+    type: type
+    help: str
+
+
+def command_options() -> Iterator[CommandOption]:
+    """The settings that are options of the command line.
+
+    Example:
+        >>> {option.name: option.key for option in command_options()}["data_dir"]
+        'data.dir'
+    """
+    for section, settings in {"": General, **SECTIONS}.items():
+        for option in options_of(settings).values():
+            for help in (each for each in get_args(option.annotation) if isinstance(each, Help)):
+                default = help.default or option.default
+                text = help.text + (f" (default: {default})." if default is not None else ".")
+                name = help.flag or (section if option.name == "name" else option.name)
+                key = f"{section}.{option.name}" if section else option.name
+                yield CommandOption(name, key, _plain_type(option.annotation), text)
+
+
+def _plain_type(annotation: Any) -> type:
+    """The type that a value on the command line is converted to."""
+    if get_origin(annotation) is Annotated:
+        return _plain_type(get_args(annotation)[0])
+    if get_origin(annotation) is Literal:
+        return str
+    if isinstance(annotation, type) and get_origin(annotation) is None:
+        return annotation
+    if get_origin(annotation) is list:
+        return list
+    [plain] = [part for part in get_args(annotation) if part is not type(None)]
+    return _plain_type(plain)

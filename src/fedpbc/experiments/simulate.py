@@ -1,0 +1,240 @@
+"""Python's way to an experiment: :func:`simulate` and :func:`compare`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from fedpbc.algorithms import (
+    PAPER_ALGORITHMS,
+    Algorithm,
+    find_algorithm,
+    register_algorithm,
+)
+from fedpbc.errors import DivergedError, InputError
+from fedpbc.experiments.build import build_experiment
+from fedpbc.experiments.comparison import Cell, Comparison
+from fedpbc.experiments.comparison_directory import DEFAULT_SEEDS
+from fedpbc.experiments.configuration import Config
+from fedpbc.experiments.execution import OnRound
+from fedpbc.experiments.run import run_python_task
+from fedpbc.experiments.run_directory import RunDirectory
+from fedpbc.experiments.settings import (
+    AlgorithmSection,
+    DownlinkSection,
+    General,
+    LinksSection,
+    TrainSection,
+)
+from fedpbc.experiments.tracking import check_trackers, checked_names
+from fedpbc.options import nearest
+from fedpbc.simulation.build import AlgorithmLike, LinksLike
+from fedpbc.simulation.metrics import Metrics
+from fedpbc.simulation.views import paper_view
+from fedpbc.tasks import Task
+from fedpbc.tasks.layout import Layout
+
+__all__ = ["Result", "compare", "simulate"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result of :func:`simulate`.
+
+    Attributes:
+        metrics: of every evaluation.
+        models: the final model of each view, as flat vectors.
+        layout: the names and shapes of the parameters in these vectors.
+        engine: which engine ran, and why.
+
+    Example:
+        >>> from fedpbc.tasks import Quadratic
+        >>> result = simulate(Quadratic([[8.0]]), "fedavg", "always", rounds=20)
+        >>> [metrics.round for metrics in result.metrics]
+        [10, 20]
+    """
+
+    metrics: list[Metrics]
+    models: dict[str, Tensor]
+    layout: Layout
+    engine: str
+
+    def accuracy(self, view: str | None = None) -> float:
+        """The last test accuracy; by default in the view that the paper shows."""
+        views = self.metrics[-1].views
+        accuracy = views[self._checked(view or paper_view(tuple(views)))].test_accuracy
+        if accuracy is None:
+            raise InputError("this task has no classes, so there is no accuracy: see metrics")
+        return accuracy
+
+    def load_into(self, module: nn.Module, view: str) -> None:
+        """Copy a view's model into a module with the same parameters."""
+        shapes = {name: tuple(p.shape) for name, p in module.named_parameters()}
+        for name, shape in zip(self.layout.names, self.layout.shapes, strict=True):
+            if shapes.get(name) != shape:
+                raise InputError(
+                    f"module has no parameter {name} of shape {shape}: it is not the module that "
+                    "was trained"
+                )
+        module.load_state_dict(self.layout.named(self.models[self._checked(view)]), strict=False)
+
+    def _checked(self, view: str) -> str:
+        if view not in self.models:
+            raise InputError("view", view, nearest(view, self.models))
+        return view
+
+
+def simulate(
+    task: Task,
+    algorithm: AlgorithmLike = AlgorithmSection.name,
+    links: LinksLike = LinksSection.name,
+    *,
+    rounds: int = General.rounds,
+    downlink: LinksLike = DownlinkSection.name,
+    seed: int | None = None,
+    global_lr: float = TrainSection.global_learning_rate,
+    evaluate_every: int = General.evaluate_every,
+    views: Sequence[str] | None = None,
+    reported: str = General.reported,
+    engine: str = General.engine,
+    workers: int = General.workers,
+    ray_address: str = General.ray_address,
+    out: Path | str | None = None,
+    on_round: OnRound | None = None,
+    track: Sequence[str] | str = (),
+    group: Path | str | None = None,
+) -> Result:
+    """Train a task with an algorithm over unreliable links.
+
+    Args:
+        task: what is minimised, such as a ``Supervised``.
+        algorithm: a name, a name with options (``{"name": "fedau", "cutoff": 20}``) or a class.
+        links: the uplinks: a scheme's name, a name with options, a scheme's function, a bool table
+            (rounds × clients) or a ``Timetable``.
+        rounds: T; a table has its own number of rounds.
+        downlink: the same for the answers; a client that does not hear one keeps its own model.
+        seed: of the links; None: the task's.
+        global_lr: η_g.
+        evaluate_every: rounds between evaluations.
+        views: which models are evaluated; None: all that the algorithm has.
+        reported: where the view ``reported`` keeps each client's last report: "memory", or "disk":
+            a file in ``out``, or a temporary file.
+        engine: "auto", "serial", "stacked", "pool" or "ray".
+        workers: processes of the engine; 0: one per core.
+        ray_address: an existing Ray cluster.
+        out: a folder for the run; an interrupted run there is continued.
+        on_round: called after every round with its number and its metrics, if it was evaluated.
+        track: trackers: "tensorboard", "mlflow", "wandb", or several of them.
+        group: a folder above ``out`` whose runs belong together, for trackers.
+
+    Example:
+        >>> from fedpbc.tasks import Quadratic
+        >>> task = Quadratic([[0.0], [100.0]])
+        >>> result = simulate(task, "fedpbc", {"name": "bernoulli", "p": 0.5}, rounds=200)
+        >>> abs(float(result.models["mean"]) - 50) < 1
+        True
+    """
+    trackers = checked_names(track)
+    if trackers and out is None:
+        raise InputError("track", track, "given together with out, the run's folder")
+    if group is None:
+        check_trackers(trackers)
+    config = Config.from_dict(
+        {
+            "task": task,
+            "algorithm": algorithm,
+            "links": links,
+            "downlink": downlink,
+            "train": {"global_learning_rate": global_lr},
+            "rounds": rounds,
+            "seed": task.seed if seed is None else seed,
+            "evaluate_every": evaluate_every,
+            "views": views,
+            "reported": reported,
+            "engine": engine,
+            "workers": workers,
+            "ray_address": ray_address,
+            "track": trackers,
+        }
+    )
+    path = None if out is None else Path(out)
+    reports = None if path is None else RunDirectory(path).last_reports_path
+    experiment = build_experiment(config, reports)
+    simulation = experiment.simulation
+    if path is not None:
+        above = None if group is None else Path(group)
+        metrics = run_python_task(experiment, path, on_round, above)
+    else:
+        with closing(simulation):
+            metrics = []
+            for evaluated in simulation.steps():
+                if evaluated is not None:
+                    metrics.append(evaluated)
+                if on_round is not None:
+                    on_round(simulation.round, evaluated)
+            models = simulation.view_models()
+            return Result(metrics, models, task.layout, experiment.engine)
+    return Result(metrics, simulation.view_models(), task.layout, experiment.engine)
+
+
+def compare(
+    make_task: Callable[[int], Task],
+    algorithms: Sequence[Any] = PAPER_ALGORITHMS,
+    seeds: Sequence[int] = DEFAULT_SEEDS,
+    *,
+    out: Path | str | None = None,
+    **options: Any,
+) -> Comparison:
+    """Run algorithms × seeds on the same links, one after another.
+
+    Args:
+        make_task: returns the task for a seed.
+        algorithms: names, names with options, or classes.
+        seeds: one run of each algorithm for each.
+        out: a folder for the runs, each in ALGORITHM/seed-K.
+        options: of :func:`fedpbc.simulate`.
+
+    Example:
+        >>> from fedpbc import Quadratic
+        >>> task = lambda seed: Quadratic([[0.0], [100.0]], seed=seed)
+        >>> result = compare(task, ["fedpbc", "fedavg"], links={"name": "bernoulli", "p": 0.5},
+        ...                  rounds=20)
+        >>> len(result.rows())
+        6
+    """
+    # Once, before anything begins: a server that goes away later must not stop the comparison.
+    check_trackers(checked_names(options.get("track")))
+    cells: list[Cell] = []
+    for algorithm in algorithms:
+        name = _name_of(algorithm)
+        if any(cell.algorithm == name for cell in cells):
+            raise InputError(
+                "algorithms", name, "named once: each row of a comparison has its own name"
+            )
+        for seed in seeds:
+            task = make_task(seed)
+            folder = None if out is None else Path(out) / name / f"seed-{seed}"
+            try:
+                result = simulate(
+                    task, algorithm, seed=seed, out=folder, **{"group": out, **options}
+                )
+            except DivergedError as error:
+                cells.append(Cell(name, seed, task.clients, failure=str(error)))
+                continue
+            lines = [metrics.as_dict() for metrics in result.metrics]
+            cells.append(Cell(name, seed, task.clients, lines))
+    return Comparison(cells)
+
+
+def _name_of(algorithm: Any) -> str:
+    if isinstance(algorithm, type) and issubclass(algorithm, Algorithm):
+        return str(register_algorithm(algorithm).name)
+    name = algorithm.get("name") if isinstance(algorithm, Mapping) else algorithm
+    if not isinstance(name, str):
+        raise InputError("algorithms", algorithm, "names, tables with a name, or classes")
+    return find_algorithm(name).name

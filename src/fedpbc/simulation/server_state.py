@@ -1,0 +1,308 @@
+"""The server's state, shared by the simulator and real fleets.
+
+The state holds the server's model, which model each client holds since when, the last reports and
+the moving average. A round is opened with the clients that got through and closed with the models
+they uploaded. The simulator knows these clients from its timetable, a fleet from what arrived in
+time; nothing else differs. If closing a round fails, the state is what it was before the round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedpbc.algorithms.algorithm import Algorithm, Round, Update, mean
+from fedpbc.engines.engine import one_thread
+from fedpbc.engines.segment import Segment, all_finite
+from fedpbc.errors import DivergedError, FedpbcError, InputError
+from fedpbc.simulation.last_reports import LastReports, LastReportsInMemory
+from fedpbc.simulation.views import AVERAGED_WEIGHT, views_of
+from fedpbc.tasks.local_training import LocalTraining
+
+__all__ = ["ServerState"]
+
+TrainedModel = Callable[[int], Tensor]
+"""Returns a client's model after its segment; called once per client."""
+
+
+class ServerState:
+    """An algorithm, and the bookkeeping that every algorithm needs.
+
+    Attributes:
+        algorithm: with the server's model x^t.
+        round: rounds completed.
+        held: the model each client holds; clients that received the same model share it. Only
+            maintained where clients do not all hold the server's newest model.
+        since: for each client, the first round that its held model has not been trained in.
+        batches: for each client, the number of batches it has used.
+        last_contact: τ_i, the last round in which each uplink was up; −1 before the first.
+        averaged: the moving average of the server's model, in double precision.
+        last_reports: what each client reported last; empty unless the view ``reported`` is used.
+        contacts: the sum of |A^t| over all rounds.
+        uploads: uploads counted in all rounds.
+        local_steps: local steps of all clients in all rounds.
+
+    Example:
+        >>> import torch
+        >>> from fedpbc.algorithms import FedPBC, ServerInit
+        >>> state = ServerState(FedPBC(ServerInit(torch.zeros(1), clients=2)), LocalTraining())
+        >>> round = state.open_round([0])
+        >>> state.close_round(round, [0], lambda client: torch.tensor([4.0]))
+        >>> state.segment(0, last=1).first_round, state.segment(1, last=1).first_round
+        (1, 0)
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        training: LocalTraining,
+        *,
+        views: Sequence[str] | None = None,
+        last_reports: LastReports | None = None,
+        lossy_downlink: bool = False,
+    ) -> None:
+        """Set up the state before round 0.
+
+        Args:
+            algorithm: fresh from its constructor.
+            training: the clients' local steps.
+            views: the models to provide; None: all that the algorithm has.
+            last_reports: where to keep each client's last report; None: in memory.
+            lossy_downlink: whether clients may miss the server's answer.
+        """
+        m = algorithm.clients
+        self.algorithm, self.training = algorithm, training
+        self.views = views_of(type(algorithm), views)
+        self.last_reports: LastReports = LastReportsInMemory()
+        if last_reports is not None and "reported" in self.views:
+            self.last_reports = last_reports
+        self.lossy_downlink = lossy_downlink
+        self.x0 = algorithm.x
+        self.round = 0
+        self.held: list[Tensor] = [algorithm.x] * m
+        self.since = np.zeros(m, dtype=np.int64)
+        self.batches = np.zeros(m, dtype=np.int64)
+        self.last_contact = np.full(m, -1, dtype=np.int64)
+        self.averaged = algorithm.x.double()
+        self.contacts = self.uploads = self.local_steps = 0
+
+    def start_model(self, client: int) -> Tensor:
+        """The model that the client's next segment starts from."""
+        own_model = self.algorithm.client_models or self.lossy_downlink
+        return self.held[client] if own_model else self.algorithm.x
+
+    def segment(self, client: int, last: int) -> Segment:
+        """The client's local work up to round ``last``."""
+        algorithm = self.algorithm
+        everyone = algorithm.everyone_trains
+        first = int(self.since[client]) if everyone and algorithm.client_models else last
+        return Segment(
+            client,
+            start=self.start_model(client),
+            first_round=first,
+            rounds=last - first + 1,
+            # A client that trains in every round has used all batches up to now, heard or not.
+            first_batch=first * self.training.local_steps
+            if everyone
+            else int(self.batches[client]),
+            scale=algorithm.global_lr if everyone else 1.0,
+            correction=algorithm.correction(client),
+        )
+
+    def open_round(
+        self,
+        active: Sequence[int] | NDArray[np.int64],
+        probabilities: NDArray[np.float64] | None = None,
+    ) -> Round:
+        """What the algorithm is told about the next round, in which ``active`` get through."""
+        return Round(
+            self.round,
+            np.asarray(active, dtype=np.int64),
+            self.training.rate(self.round),
+            self.training.local_steps,
+            probabilities,
+        )
+
+    def select(self, round: Round) -> list[int]:
+        """The clients whose uploads the algorithm uses, ascending."""
+        selected: list[int] = self.algorithm.select(round).tolist()
+        if not set(selected) <= set(round.active.tolist()):
+            raise InputError(f"{self.algorithm.name}'s selection", selected, "a part of A^t")
+        return selected
+
+    def close_round(
+        self,
+        round: Round,
+        selected: Sequence[int],
+        trained_model: TrainedModel,
+        *,
+        hears: NDArray[np.bool_] | None = None,
+        synchronised: Collection[int] = (),
+    ) -> None:
+        """Aggregate the uploads and broadcast the result.
+
+        Args:
+            round: from :meth:`open_round`.
+            selected: from :meth:`select`.
+            trained_model: returns the upload of a selected client, or the model of a synchronised
+                one.
+            hears: whose downlink is up; None: everyone's.
+            synchronised: further clients whose model is brought up to this round although they did
+                not get through: an evaluation needs the mean of all clients.
+        """
+        algorithm, t = self.algorithm, round.number
+        before = copy_of_state(algorithm)
+        uploads = UpdateStream(self, round, selected, trained_model, hears)
+        try:
+            with one_thread():
+                algorithm.aggregate(round, uploads if algorithm.one_pass else list(uploads))
+                uploads.exhaust()
+            if not all_finite(algorithm.x):
+                raise DivergedError(client=None, round=t)
+            others = {i: trained_model(i) for i in synchronised if i not in uploads.clients}
+        except FedpbcError:
+            algorithm.restore(before)
+            self.last_reports.forget()
+            raise
+        self._broadcast(round, uploads, hears, others)
+        self.last_reports.keep()
+        if len(round.active):
+            with one_thread():
+                difference = algorithm.x.double() - self.averaged
+                self.averaged = self.averaged + AVERAGED_WEIGHT * difference
+        self.last_contact[round.active] = t
+        self.contacts += len(round.active)
+        self.uploads += len(selected)
+        trainers = algorithm.clients if algorithm.everyone_trains else len(selected)
+        self.local_steps += trainers * round.local_steps
+        self.round = t + 1
+
+    def _broadcast(
+        self,
+        round: Round,
+        uploads: UpdateStream,
+        hears: NDArray[np.bool_] | None,
+        others: Mapping[int, Tensor],
+    ) -> None:
+        """Update which model each client holds."""
+        x = self.algorithm.x
+        self.batches[list(uploads.clients)] += round.local_steps
+        if not (self.algorithm.client_models or self.lossy_downlink):
+            return
+        for i in uploads.clients:
+            self.held[i] = uploads.unanswered.get(i, x)
+            self.since[i] = round.number + 1
+        for i, model in others.items():
+            if self.algorithm.everyone_trains:
+                self.held[i] = model
+            self.since[i] = round.number + 1
+        if hears is not None and not self.algorithm.client_models:
+            # The server's model goes out to everyone who hears it, whether or not they reported.
+            for i in np.flatnonzero(hears).tolist():
+                self.held[i] = x
+
+    def view_models(self) -> dict[str, Tensor]:
+        """The model of each view; ``mean`` is exact only while all clients are synchronised."""
+        x = self.algorithm.x
+        reports = (report for _, report in self.last_reports.items())
+        models: dict[str, Callable[[], Tensor]] = {
+            "server": lambda: x,
+            "averaged": lambda: self.averaged.to(x.dtype),
+            "mean": lambda: mean(self.held),
+            "reported": lambda: mean(reports) if len(self.last_reports) else self.x0,
+        }
+        with one_thread():
+            return {view: models[view]() for view in self.views}
+
+    def state(self) -> dict[str, Any]:
+        """Everything that a later process needs to continue to the same bits."""
+        return {
+            **{name: getattr(self, name) for name in STATE},
+            "algorithm": self.algorithm.state(),
+            "reported": self.last_reports.state(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue from :meth:`state`; counters that an older version did not keep stay at 0."""
+        # First, since the reports may be damaged: then nothing has changed yet.
+        self.last_reports.restore(state["reported"])
+        self.algorithm.restore(state["algorithm"])
+        vars(self).update({name: state[name] for name in STATE if name in state})
+
+
+STATE = (
+    "round",
+    "contacts",
+    "uploads",
+    "local_steps",
+    "x0",
+    "averaged",
+    "held",
+    "since",
+    "batches",
+    "last_contact",
+)
+
+
+class UpdateStream:
+    """The updates of one round, each fetched when the algorithm reaches it.
+
+    No more of them are in memory than the algorithm keeps, beside the reports of clients that will
+    not hear the answer: they go on with those.
+    """
+
+    def __init__(
+        self,
+        state: ServerState,
+        round: Round,
+        selected: Sequence[int],
+        trained_model: TrainedModel,
+        hears: NDArray[np.bool_] | None,
+    ) -> None:
+        self.clients = dict.fromkeys(selected)
+        self.unanswered: dict[int, Tensor] = {}
+        self._algorithm, self._round = state.algorithm, round
+        # Taken now: the algorithm may replace its model while updates still arrive.
+        self._starts = {client: state.start_model(client) for client in selected}
+        self._trained_model, self._hears = trained_model, hears
+        self._last_reports = state.last_reports if "reported" in state.views else None
+        self._updates, self._begun = self._fetch(), False
+
+    def _fetch(self) -> Iterator[Update]:
+        for client in self.clients:
+            update = Update(client, self._starts.pop(client), self._trained_model(client))
+            heard = self._hears is None or self._hears[client]
+            if self._last_reports is not None or not heard:
+                report = self._algorithm.report(self._round, update)
+                if self._last_reports is not None:
+                    self._last_reports.put(client, report)
+                if not heard:
+                    self.unanswered[client] = report
+            yield update
+
+    def exhaust(self) -> None:
+        """Fetch the updates that the algorithm did not look at."""
+        for _ in self._updates:
+            continue
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    def __iter__(self) -> Iterator[Update]:
+        if self._begun:
+            name = self._algorithm.name
+            raise FedpbcError(f"{name} iterates over its updates twice: it must not set one_pass")
+        self._begun = True
+        return self._updates
+
+
+def copy_of_state(algorithm: Algorithm) -> dict[str, Any]:
+    """A copy that in-place changes do not reach; tensors are never changed in place."""
+    return {
+        name: value.copy() if isinstance(value, dict | np.ndarray) else value
+        for name, value in algorithm.state().items()
+    }

@@ -69,8 +69,7 @@ def test_state_is_all_there_is(name):
     for _ in range(9):
         next(steps)
     other = small.simulation(task, name, up)
-    other.algorithm.restore(copy.deepcopy(whole.algorithm.state()))
-    other.progress = copy.deepcopy(whole.progress)
+    other.restore(copy.deepcopy(whole.state()))
     for simulation in (steps, other.steps()):
         list(simulation)
     assert small.same_bits(whole.view_models(), other.view_models())

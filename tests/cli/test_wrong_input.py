@@ -146,11 +146,11 @@ NUMBERS = [
     ("links.p=2", "links.p is 2, but should be at most 1"),
     ("links.p=-0.5", "links.p is -0.5, but should be at least 0"),
     ("links.p=true", "links.p is True, but should be"),
-    ("links.p=[0.5, 0.5]", "links.p is 2 numbers, but should be"),
-    ("links.p=[]", "links.p is 0 numbers, but should be"),
+    ("links.p=[0.5, 0.5]", "links.p has 2 numbers, but should have one"),
+    ("links.p=[]", "links.p has 0 numbers, but should have one"),
     ("links.p=[0.5, 'a']", "links.p is "),
     ("links.p=missing.npy", "links.p is 'missing.npy', but should be a file that exists"),
-    ("links.p=p_few.npy", "links.p is 2 numbers, but should be"),
+    ("links.p=p_few.npy", "links.p has 2 numbers, but should have one"),
     ("links.p=p_large.npy", "links.p is 1.5, but should be from 0 to 1"),
     ("downlink.p=2", "downlink.p is 2"),
     ("rounds=99999999999999", "rounds is 99999999999999, but should be"),
@@ -478,8 +478,8 @@ def test_a_network_that_diverges(tmp_path, engine):
     assert newest.name == "checkpoint-0000003.safetensors"
     assert newest.name in line
     state = load_state(newest)["simulation"]
-    assert state["progress"]["round"] == 3
-    assert state["algorithm"]["_x"].isfinite().all()
+    assert state["server"]["round"] == 3
+    assert state["server"]["algorithm"]["_x"].isfinite().all()
     assert [m["round"] for m in metrics(run)] == [1, 2, 3]
     assert not (run / "summary.json").exists()
     assert not (run / "final.safetensors").exists()
@@ -514,9 +514,9 @@ def test_quadratics_that_diverge(tmp_path, algorithm, evaluated):
     # The last good state is the one before the round that failed, or older.
     newest = max(run.glob("checkpoint-*"))
     state = load_state(newest)["simulation"]
-    rounds = state["progress"]["round"]
+    rounds = state["server"]["round"]
     assert 1 <= rounds <= int(said[1]) + (evaluated > 1)
-    assert state["algorithm"]["_x"].isfinite().all()
+    assert state["server"]["algorithm"]["_x"].isfinite().all()
     # Every round that it stands behind was evaluated, where it should have been.
     assert [m["round"] for m in metrics(run)] == list(range(1, rounds + 1)) * (evaluated == 1)
     again = DIVERGED.match(refused(fedpbc("resume", run)))

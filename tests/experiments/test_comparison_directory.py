@@ -182,7 +182,7 @@ def test_another_comparison_in_the_same_folder_is_refused(compared, more):
     folder, _ = compared
     before = content(folder)
     line = refused(fedpbc(*TWO, *more, "--jobs", 1, "--out", folder))
-    assert line.startswith(f"out is {folder}, which holds another comparison")
+    assert line.startswith(f"out: {folder} holds another comparison")
     assert "--overwrite" in line
     assert content(folder) == before
 

@@ -328,7 +328,7 @@ def test_both_kinds_give_the_same_bits(engine, make, algorithm, down):
     more = {"engine": engine, "down": down, "global_lr": 0.7, "evaluate_every": 3}
     memory, in_memory = small.finished(task, algorithm, up, **more)
     with closing(LastReportsOnDisk()) as reports:
-        disk, on_disk = small.finished(task, algorithm, up, reports=reports, **more)
+        disk, on_disk = small.finished(task, algorithm, up, last_reports=reports, **more)
         assert small.same_bits(disk.view_models(), memory.view_models())
     assert [m.views for m in on_disk] == [m.views for m in in_memory]
     assert len(reports) == 6  # One client is never heard.
@@ -342,7 +342,7 @@ def test_without_the_view_no_file_is_made(tmp_path):
             algorithm,
             small.random_table(),
             views=views,
-            reports=LastReportsOnDisk(path),
+            last_reports=LastReportsOnDisk(path),
         )
         made.state()
         assert not path.exists()
@@ -359,7 +359,7 @@ def test_a_round_that_fails_leaves_no_report(tmp_path):
 
     up = np.ones((5, 3), dtype=bool)
     with closing(LastReportsOnDisk()) as reports:
-        made = small.simulation(small.quadratic(3), Picky, up, reports=reports)
+        made = small.simulation(small.quadratic(3), Picky, up, last_reports=reports)
         steps = made.steps()
         for _ in range(3):
             next(steps)

@@ -21,7 +21,8 @@ from fedpbc.deployment.protocol.messages import MessageError
 from fedpbc.deployment.user_app import UserApp, load_user_app
 from fedpbc.errors import InputError, Verbatim
 from fedpbc.experiments.build import build_task
-from fedpbc.experiments.configuration import Config, read_toml
+from fedpbc.experiments.config_file import read_toml
+from fedpbc.experiments.configuration import Config
 from fedpbc.options import checked
 from fedpbc.tasks import LocalTraining, Task
 from fedpbc.tasks.layout import Layout, layout_of, parameters_of

@@ -22,7 +22,8 @@ from fedpbc.algorithms import PAPER_ALGORITHMS, find_algorithm
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.build import build_experiment
 from fedpbc.experiments.comparison import Cell, Comparison
-from fedpbc.experiments.configuration import Config, read_toml
+from fedpbc.experiments.config_file import read_toml
+from fedpbc.experiments.configuration import Config
 from fedpbc.experiments.run_directory import RunDirectory, is_report, write_inputs
 from fedpbc.experiments.sweep import GridCell, GridProgress, run_grid
 from fedpbc.experiments.tracking import check_trackers

@@ -37,9 +37,8 @@ from fedpbc.links import Timetable, find_scheme
 from fedpbc.options import checked, nearest
 from fedpbc.simulation.build import ProbabilityOptions, take_probability_options
 from fedpbc.simulation.views import views_of
-from fedpbc.storage.toml import parsed_toml
 
-__all__ = ["Config", "identity", "is_python_task", "read_toml"]
+__all__ = ["Config", "identity", "is_python_task"]
 
 PAPER_MODELS = {"svhn": "cnn_svhn", "cifar10": "cnn_cifar10", "cinic10": "cnn_cinic10"}
 """The paper's network for each data set."""
@@ -182,7 +181,7 @@ def split_sections(values: Mapping[str, Any]) -> tuple[dict[str, Any], Sections,
     names = [*General.__dataclass_fields__, *SECTIONS]
     for key in top:
         if key not in names:
-            raise InputError(f"{key} is unknown: use {nearest(key, names)}")
+            raise InputError(f"{key} is unknown, but should be {nearest(key, names)}")
     sections: Sections = {}
     objects: dict[str, Any] = {}
     for name in SECTIONS:
@@ -205,7 +204,7 @@ def _described(section: str, value: Any) -> tuple[dict[str, Any], bool]:
     if section == "algorithm" and isinstance(value, type) and issubclass(value, Algorithm):
         return {}, True
     if section in ("links", "downlink"):
-        if isinstance(value, Timetable | np.ndarray | list | tuple):
+        if isinstance(value, Timetable | np.ndarray):
             return {}, True
         if callable(value):
             return {"name": value.__name__}, False
@@ -247,22 +246,3 @@ def _without_none(nested: Mapping[str, Any]) -> dict[str, Any]:
         for key, value in nested.items()
         if value is not None
     }
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """A TOML file's content; files that it names are looked up beside it, then here."""
-    values = parsed_toml(path)
-    for section, option in (*FILES, ("data", "dir")):
-        table = values.get(section)
-        if isinstance(table, dict) and isinstance(table.get(option), str):
-            table[option] = str(_beside(path, table[option]))
-    plugins = values.get("plugins")
-    if isinstance(plugins, list):
-        values["plugins"] = [str(_beside(path, p)) if isinstance(p, str) else p for p in plugins]
-    return values
-
-
-def _beside(config: Path, name: str) -> Path:
-    path = Path(name).expanduser()
-    beside = config.parent / path
-    return (beside if beside.exists() or not path.exists() else path).resolve()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedpbc.errors import InputError
+from fedpbc.experiments.config_file import read_toml
 
 __all__ = ["configuration_values", "set_value", "split_list"]
 
@@ -40,8 +41,6 @@ def configuration_values(
     """
     values: dict[str, Any] = {}
     if file is not None:
-        from fedpbc.experiments.configuration import read_toml
-
         values = read_toml(file)
     options = {key: value for key, value in (options or {}).items() if value is not None}
     for key, value in options.items():

@@ -13,7 +13,8 @@ import tomli_w
 
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.build import Experiment, build_experiment
-from fedpbc.experiments.configuration import Config, identity, is_python_task, read_toml
+from fedpbc.experiments.config_file import read_toml
+from fedpbc.experiments.configuration import Config, identity, is_python_task
 from fedpbc.experiments.execution import OnRound, Watcher, execute, tracked
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.tracking import TrackingPlan, check_trackers, checked_names

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 
 from fedpbc.algorithms import (
@@ -148,8 +149,8 @@ def simulate(
         {
             "task": task,
             "algorithm": algorithm,
-            "links": links,
-            "downlink": downlink,
+            "links": _table(links),
+            "downlink": _table(downlink),
             "train": {"global_learning_rate": global_lr},
             "rounds": rounds,
             "seed": task.seed if seed is None else seed,
@@ -180,6 +181,11 @@ def simulate(
             models = simulation.view_models()
             return Result(metrics, models, task.layout, experiment.engine)
     return Result(metrics, simulation.view_models(), task.layout, experiment.engine)
+
+
+def _table(links: Any) -> Any:
+    """A nested list is a table as well as an array is."""
+    return np.asarray(links) if isinstance(links, list | tuple) else links
 
 
 def compare(

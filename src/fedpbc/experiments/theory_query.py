@@ -198,7 +198,8 @@ def config_file(source: Path | None) -> Path | None:
     """The configuration itself, or that of a run's directory."""
     if source is None or not source.is_dir():
         return source
-    from fedpbc.experiments.configuration import is_python_task, read_toml
+    from fedpbc.experiments.config_file import read_toml
+    from fedpbc.experiments.configuration import is_python_task
     from fedpbc.experiments.run_directory import RunDirectory
 
     run = RunDirectory(source)

@@ -19,7 +19,8 @@ from fedpbc.algorithms import find_algorithm
 from fedpbc.cli.display import GridDisplay, GridRow
 from fedpbc.engines import ENGINES
 from fedpbc.errors import InputError, Verbatim
-from fedpbc.experiments.configuration import Config, identity, read_toml
+from fedpbc.experiments.config_file import read_toml
+from fedpbc.experiments.configuration import Config, identity
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.sweep import GridCell, run_grid
 from fedpbc.options import nearest

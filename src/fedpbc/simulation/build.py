@@ -109,8 +109,8 @@ def draw_timetable(
     """
     if isinstance(links, Timetable):
         return links
-    if isinstance(links, np.ndarray | list | tuple):
-        return from_table(np.asarray(links))
+    if isinstance(links, np.ndarray):
+        return from_table(links)
     if callable(links):
         links = links.__name__
     options = {"name": links} if isinstance(links, str) else dict(links)

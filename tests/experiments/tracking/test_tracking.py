@@ -12,7 +12,7 @@ from fedpbc.experiments.comparison_directory import ComparisonDirectory
 from fedpbc.experiments.run import Watcher
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.sweep import GridCell, run_grid
-from fedpbc.experiments.tracking import choose
+from fedpbc.experiments.tracking import choose, tensorboard
 from fedpbc.experiments.tracking.tracker import values_of
 from tests.commandline import (
     DIGITS,
@@ -41,6 +41,9 @@ class Recorder:
 
     def make(self):
         return self
+
+    def remove_files(self, run):
+        tensorboard.remove_files(run)
 
     def _step(self, name):
         if self.fails == name:

@@ -103,9 +103,9 @@ def test_the_message_stays_one_line_whatever_was_given(value):
 
 
 def test_unknown_options():
-    with pytest.raises(InputError, match=r"^links\.gama is unknown, .*meant 'gamma'\?$"):
+    with pytest.raises(InputError, match=r"^links\.gama is unknown: .*did you mean 'gamma'\?$"):
         checked(scheme, {"gama": 1}, "links")
-    with pytest.raises(InputError, match=r"^links\.zzz is unknown, but should be one of cutoff, "):
+    with pytest.raises(InputError, match=r"^links\.zzz is unknown: use one of cutoff, "):
         checked(scheme, {"zzz": 1}, "links")
     with pytest.raises(InputError, match="there are no options here"):
         checked(lambda setting: None, {"zzz": 1}, "links")
@@ -116,7 +116,7 @@ def test_unknown_options():
 def test_missing_options():
     with pytest.raises(InputError) as error:
         checked(needy, {"path": "a"}, "downlink")
-    assert str(error.value) == "downlink.count is missing, but should be given"
+    assert str(error.value) == "downlink.count is missing: it has no default"
     assert checked(needy, {"path": "a", "count": 2}, "downlink") == {"path": "a", "count": 2}
 
 
@@ -127,7 +127,7 @@ def test_how_options_are_written():
 
 
 def test_nearest():
-    assert nearest("mifaa", ["fedavg", "mifa"]) == "one of fedavg, mifa; meant 'mifa'?"
+    assert nearest("mifaa", ["fedavg", "mifa"]) == "one of fedavg, mifa; did you mean 'mifa'?"
     assert nearest("zzz", ["fedavg", "mifa"]) == "one of fedavg, mifa"
 
 

@@ -115,7 +115,7 @@ def test_listing_them_does_not_wait_for_torch():
 
 
 def test_unknown_name_gets_a_suggestion():
-    with pytest.raises(InputError, match=r"algorithm is 'fedavgg'.*meant 'fedavg'\?"):
+    with pytest.raises(InputError, match=r"algorithm is 'fedavgg'.*did you mean 'fedavg'\?"):
         find_algorithm("fedavgg")
 
 

@@ -38,7 +38,7 @@ def test_no_swing_is_bernoulli() -> None:
         ({"gamma": "much"}, "links.gamma is 'much', but should be a valid number"),
         ({"period": 0.0}, "links.period is 0.0, but should be at least 1"),
         ({"period": math.inf}, "links.period is inf"),
-        ({"gama": 0.4}, "links.gama is unknown, but should be one of gamma, period"),
+        ({"gama": 0.4}, "links.gama is unknown: use one of gamma, period"),
     ],
 )
 @pytest.mark.parametrize("name", ["bernoulli_varying", "markov_varying"])

@@ -78,13 +78,13 @@ def test_varying_repeats_after_a_period() -> None:
 @pytest.mark.parametrize(
     ("shares", "more", "message"),
     [
-        ([0.5, 0.5], {}, "class_shares is an array of shape (2,), but should be a table"),
+        ([0.5, 0.5], {}, "class_shares has shape (2,), but should be clients x classes"),
         (np.zeros((0, 3)), {}, "shape (0, 3)"),
-        ([[2, 3]], {}, "class_shares is not shares, but should be from 0 up and add up to 1"),
-        ([[1.5, -0.5]], {}, "not shares"),
-        ([[math.nan, 1]], {}, "not shares"),
+        ([[2, 3]], {}, "class_shares must be at least 0 and add up to 1 for each client"),
+        ([[1.5, -0.5]], {}, "must be at least 0 and add up to 1"),
+        ([[math.nan, 1]], {}, "must be at least 0 and add up to 1"),
         ([[1, 0]], {"delta": 1.5}, "links.delta is 1.5, but should be a number from 0 to 1"),
-        ([[1, 0]], {"sigma": -1}, "links.sigma is -1, but should be a number from 0 up"),
+        ([[1, 0]], {"sigma": -1}, "links.sigma is -1, but should be a finite number of at least 0"),
         ([[1, 0]], {"sigma": math.nan}, "links.sigma is nan"),
     ],
 )

@@ -91,7 +91,7 @@ def test_a_scheme_takes_a_setting_and_keyword_only_options() -> None:
         yield np.ones(setting.clients, dtype=bool)
 
     for function in (positional, nothing, anything):
-        with pytest.raises(InputError, match=r"but should be \w+\(setting, \*, option=default"):
+        with pytest.raises(InputError, match=r"should be \w+\(setting, \*, option=default"):
             link_scheme(function)
         assert function.__name__ not in SCHEMES
 
@@ -100,7 +100,7 @@ def test_an_unknown_name() -> None:
     with pytest.raises(InputError) as caught:
         find_scheme("markof", option="downlink")
     assert str(caught.value).startswith("downlink is 'markof', but should be one of ")
-    assert str(caught.value).endswith("meant 'markov'?")
+    assert str(caught.value).endswith("did you mean 'markov'?")
     for name in SCHEMES:
         assert name in str(caught.value)
 
@@ -110,15 +110,14 @@ def test_p_is_needed_by_those_who_use_it() -> None:
     with pytest.raises(InputError) as caught:
         Timetable.draw("bernoulli", setting)
     assert str(caught.value) == (
-        "downlink.p is missing, but should be given: "
-        "this task has no classes to draw probabilities from"
+        "downlink.p is missing: set it, since this task has no classes to derive probabilities from"
     )
 
 
 @pytest.mark.parametrize(
     ("p", "message"),
     [
-        ([0.5], "links.p is an array of shape (1,), but should be one number for each of the 2"),
+        ([0.5], "links.p has shape (1,), but should be one number for each of the 2"),
         ([[0.5, 0.5]], "shape (1, 2)"),
         ([0.5, 1.1], "links.p is 1.1, but should be from 0 to 1 for each client, also client 1"),
         ([-0.1, 0.5], "links.p is -0.1"),

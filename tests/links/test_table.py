@@ -101,11 +101,11 @@ def refusal(path: Path, rounds: int = 4, clients: int = 3) -> str:
         ("1,0,0\n0,0.5,1\n", "row 1 holds another value"),
         ("1,0,0\n0,nan,1\n", "row 1 holds another value"),
         ("a,b,c\n1,0,0\n", "row 0 holds another value"),
-        ("client a,client b,client c\n1,0,0\n", "it is damaged at row 0"),
+        ("client a,client b,client c\n1,0,0\n", "row 0 is damaged"),
         ("1,0,0\n1,,0\n", "row 1"),
         ("1;0;0\n", "row 0"),
-        ("1,0,0,\n", "it is damaged at row 0"),
-        ("1,0,\n", "it is damaged at row 0"),
+        ("1,0,0,\n", "row 0 is damaged"),
+        ("1,0,\n", "row 0 is damaged"),
     ],
 )
 def test_wrong_csv(tmp_path: Path, text: str, message: str) -> None:
@@ -124,7 +124,7 @@ def test_wrong_csv(tmp_path: Path, text: str, message: str) -> None:
         (TABLE[None], "it holds "),
         (np.array(1), "it holds "),
         (TABLE.astype(str), "it holds "),
-        (TABLE.astype(object), "it is damaged"),
+        (TABLE.astype(object), "row 0 is damaged"),
         (np.zeros((0, 3)), "4 rows of 3"),
     ],
 )
@@ -150,7 +150,7 @@ def test_missing_files(tmp_path: Path) -> None:
 
 
 def test_a_file_must_be_given() -> None:
-    with pytest.raises(InputError, match=r"^links\.file is missing, but should be given"):
+    with pytest.raises(InputError, match=r"^links\.file is missing"):
         Timetable.draw("table", Setting(1, 3, 4))
 
 

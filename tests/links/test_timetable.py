@@ -91,8 +91,8 @@ UP = np.ones(3, dtype=bool)
 @pytest.mark.parametrize(
     ("items", "message"),
     [
-        ([UP, UP], "links mine is 2 rows, but should be 4, one a round"),
-        ([], "links mine is 0 rows"),
+        ([UP, UP], "links mine yields 2 rows, but should yield 4, one per round"),
+        ([], "links mine yields 0 rows"),
         ([UP, UP[:2]], "links mine: row 1 is a bool array of shape (2,), but should be a bool ar"),
         ([np.ones(3)], "links mine: row 0 is a float64 array of shape (3,), but should be a bool"),
         ([np.ones((1, 3), dtype=bool)], "shape (1, 3)"),
@@ -101,8 +101,8 @@ UP = np.ones(3, dtype=bool)
         ([(UP, np.ones(2))], "links mine: p of round 0 is a float64 array of shape (2,)"),
         ([(UP, 0.5)], "links mine: p of round 0 is a float"),
         ([(UP, UP)], "p of round 0 is a bool array of shape (3,), but should be a float64 array"),
-        ([(UP, np.full(3, 1.5))], "links mine: p of round 0 is out of range, but should be 0 to 1"),
-        ([(UP, np.array([0, 1, np.nan]))], "out of range"),
+        ([(UP, np.full(3, 1.5))], "links mine: p of round 0 must be from 0 to 1"),
+        ([(UP, np.array([0, 1, np.nan]))], "must be from 0 to 1"),
         ([UP, (UP, np.ones(3)), UP, UP], "rows with and without probabilities"),
     ],
 )
@@ -139,10 +139,10 @@ def test_clients_that_are_not_there(client: int) -> None:
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ([1, 0], "the table is an array of shape (2,), but should be of rounds x clients"),
+        ([1, 0], "the table has shape (2,), but should be rounds x clients"),
         (np.zeros((0, 3)), "shape (0, 3)"),
-        ([[0, 2]], "the table is an array with other values, but should be of 0 and 1"),
-        ([[0.0, np.nan]], "other values"),
+        ([[0, 2]], "the table has values other than 0 and 1"),
+        ([[0.0, np.nan]], "values other than 0 and 1"),
     ],
 )
 def test_wrong_tables(table: Any, message: str) -> None:
@@ -152,5 +152,5 @@ def test_wrong_tables(table: Any, message: str) -> None:
 
 
 def test_an_unknown_scheme() -> None:
-    with pytest.raises(InputError, match=r"^downlink is 'allways', .* meant 'always'\?$"):
+    with pytest.raises(InputError, match=r"^downlink is 'allways', .* did you mean 'always'\?$"):
         Timetable.draw("allways", Setting(1, 2, 3, option="downlink"))

@@ -170,7 +170,7 @@ def refusal(path: Path) -> str:
         (f"{HEADER}\na,nan,20\n", "line 2 is 'a,nan,20'"),
         (f"{HEADER}\na,0,inf\n", "line 2 is 'a,0,inf'"),
         ("x" * 100_000, "its first line is 'xxx"),
-        ("x" * 200_000, "it cannot be read as one"),
+        ("x" * 200_000, "it cannot be parsed"),
     ],
 )
 def test_wrong_trace(tmp_path: Path, text: str, message: str) -> None:
@@ -180,7 +180,7 @@ def test_wrong_trace(tmp_path: Path, text: str, message: str) -> None:
 
 def test_damaged_and_missing_files(tmp_path: Path) -> None:
     (tmp_path / "trace.csv").write_bytes(b"\xff\xfe\x00\x80")
-    assert "it cannot be read as one" in refusal(tmp_path / "trace.csv")
+    assert "it cannot be parsed" in refusal(tmp_path / "trace.csv")
     assert "a file that can be read: No such file" in refusal(tmp_path / "none.csv")
     assert "a file that can be read: Is a directory" in refusal(tmp_path)
 

@@ -22,7 +22,7 @@ from fedpbc.algorithms import find_algorithm
 from fedpbc.errors import InputError, Verbatim
 from fedpbc.experiments.tracking import checked_names
 from fedpbc.links import find_scheme
-from fedpbc.options import checked, nearest
+from fedpbc.options import checked, unknown_option
 from fedpbc.simulation.build import ProbabilityOptions, take_probability_options
 from fedpbc.simulation.views import views_of
 from fedpbc.storage.toml import parsed_toml
@@ -195,7 +195,7 @@ def split_sections(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, 
     known = [*General.__dataclass_fields__, *SECTIONS]
     for key in top:
         if key not in known:
-            raise InputError(key, Verbatim("unknown"), nearest(key, known))
+            raise unknown_option(key, known)
     sections: dict[str, dict[str, Any]] = {}
     for name in SECTIONS:
         section = given.get(name, {})

@@ -75,13 +75,13 @@ def gathered(
 
 def put_trace(given: dict[str, Any], file: Path, links: str | None) -> None:
     """A recorded trace; a fleet's own log also says how long a round is, and how many clients."""
-    from fedpbc.links.trace import said_by_fleet
+    from fedpbc.links.trace import fleet_log_settings
 
     if links not in (None, "trace"):
         raise InputError("--trace", str(file), f"left out with --links {links}")
     put(given, "links.name", "trace")
     put(given, "links.file", str(file))
-    said = said_by_fleet(str(file))
+    said = fleet_log_settings(str(file))
     if said is not None:
         given["links"].setdefault("round_seconds", said[0])
         if "task" not in given:

@@ -16,8 +16,8 @@ from fedpbc.experiments.overrides import gathered, put, separated
 from fedpbc.links import Timetable, from_table
 from fedpbc.storage.arrays import read_array
 from fedpbc.theory.arguments import array_of, probabilities
-from fedpbc.theory.empirical import measure
-from fedpbc.theory.independent_links import expect
+from fedpbc.theory.empirical import EmpiricalLinks
+from fedpbc.theory.independent_links import IndependentLinks
 from fedpbc.theory.mixing import EXACT_CLIENTS
 from fedpbc.theory.summary import Constants, TheorySummary
 
@@ -107,7 +107,7 @@ def analyze_probabilities(
         p, asked.clients, len(targets) if targets is not None and targets.ndim else CLIENTS
     )
     constants = constants_of(asked, targets)
-    expected = expect(repeat(own, constants.rounds))
+    expected = IndependentLinks.from_probabilities(repeat(own, constants.rounds))
     return TheorySummary(
         "independent, with p as given", len(own), expected, None, constants, targets
     )
@@ -214,9 +214,11 @@ def of_timetable(
 ) -> TheorySummary:
     """What is expected, where links are independent, and what was drawn."""
     independent = timetable.independent
-    expected = expect(timetable.probabilities()) if independent else None
+    expected = (
+        IndependentLinks.from_probabilities(timetable.probabilities()) if independent else None
+    )
     few = timetable.clients <= EXACT_CLIENTS
-    measured = measure(map(timetable.up, range(timetable.rounds)), mixing=few)
+    measured = EmpiricalLinks.from_rows(map(timetable.up, range(timetable.rounds)), mixing=few)
     return TheorySummary(name, timetable.clients, expected, measured, constants, targets, notes)
 
 

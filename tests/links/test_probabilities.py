@@ -66,7 +66,7 @@ def test_varying_by_hand() -> None:
     assert varying(p, 10, 0.4, 40) == pytest.approx([0.1, 1.0])
     assert varying(p, 30, 0.4, 40) == pytest.approx([0.02, 0.2])
     assert varying(p, 13, 0.0, 40) == pytest.approx(p)
-    # With all of p swinging the sine goes below nought, and the chance stays there.
+    # With gamma 1 the sine falls below 0, and p is clipped.
     assert varying(p, 30, 1.0, 40).tolist() == [0.0, 0.0]
 
 
@@ -76,7 +76,7 @@ def test_varying_repeats_after_a_period() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shares", "more", "message"),
+    ("shares", "options", "message"),
     [
         ([0.5, 0.5], {}, "class_shares has shape (2,), but should be clients x classes"),
         (np.zeros((0, 3)), {}, "shape (0, 3)"),
@@ -88,9 +88,9 @@ def test_varying_repeats_after_a_period() -> None:
         ([[1, 0]], {"sigma": math.nan}, "links.sigma is nan"),
     ],
 )
-def test_wrong_input(shares: object, more: dict[str, float], message: str) -> None:
+def test_wrong_input(shares: object, options: dict[str, float], message: str) -> None:
     with pytest.raises(InputError) as caught:
-        from_data(1, shares, **more)  # type: ignore[arg-type]
+        from_data(1, shares, **options)  # type: ignore[arg-type]
     assert message in str(caught.value)
 
 

@@ -41,7 +41,7 @@ def test_an_array_stored_by_columns(tmp_path: Path) -> None:
         "True,False,False\nfalse,true,true\n1,1,0\n0,0,False\n",
     ],
 )
-def test_the_ways_to_write_a_csv(tmp_path: Path, text: str) -> None:
+def test_csv_variants(tmp_path: Path, text: str) -> None:
     (tmp_path / "links.csv").write_text(text, encoding="utf-8", newline="")
     assert (dense(draw(tmp_path / "links.csv")) == TABLE).all()
 
@@ -55,7 +55,7 @@ def test_one_client_in_a_csv(tmp_path: Path) -> None:
 @settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-def test_whatever_is_written_is_read(tmp_path: Path, table: np.ndarray) -> None:
+def test_round_trip(tmp_path: Path, table: np.ndarray) -> None:
     np.save(tmp_path / "a.npy", table)
     np.savetxt(tmp_path / "a.csv", table, delimiter=",", fmt="%d")
     np.savetxt(tmp_path / "b.csv", table, delimiter=",")
@@ -68,7 +68,7 @@ def test_rows_beyond_the_run_are_not_used(tmp_path: Path) -> None:
         if name.endswith("npy"):
             np.save(tmp_path / name, TABLE)
         else:
-            # Not even looked at.
+            # Not even parsed.
             (tmp_path / name).write_text("1,0,0\n0,1,1\nnonsense\n")
         assert (dense(draw(tmp_path / name, rounds=2)) == TABLE[:2]).all()
 

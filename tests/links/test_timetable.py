@@ -62,20 +62,22 @@ def test_next_contact_in_each_client_of_a_byte_and_block() -> None:
 def test_probabilities_start_anywhere() -> None:
     for name in ("bernoulli_varying", "markov_varying", "cyclic_reset"):
         table = timetable(name, [0.2, 0.9], 50)
-        whole = list(table.probabilities())
-        assert len(whole) == 50
-        assert [p.tolist() for p in table.probabilities(20)] == [p.tolist() for p in whole[20:]]
+        probabilities = list(table.probabilities())
+        assert len(probabilities) == 50
+        assert [p.tolist() for p in table.probabilities(20)] == [
+            p.tolist() for p in probabilities[20:]
+        ]
         assert list(table.probabilities(50)) == []
 
 
-def test_a_timetable_can_go_to_another_process() -> None:
+def test_a_timetable_can_be_pickled() -> None:
     table = timetable("markov_varying", [0.2, 0.9], 50)
     copy = pickle.loads(pickle.dumps(table))
     assert (dense(copy) == dense(table)).all()
     assert [p.tolist() for p in copy.probabilities()] == [p.tolist() for p in table.probabilities()]
 
 
-def test_a_large_fleet_takes_a_bit_a_link() -> None:
+def test_a_link_takes_one_bit() -> None:
     table = Timetable.draw("always", Setting(1, clients=100_000, rounds=40))
     # 40 x 100,000 / 8 = 500,000 bytes, and little else.
     assert len(pickle.dumps(table)) < 502_000
@@ -112,26 +114,26 @@ def test_wrong_rows(items: list[object], message: str) -> None:
     assert message in str(caught.value)
 
 
-def test_no_more_rows_are_asked_for_than_there_are_rounds() -> None:
+def test_no_more_rows_are_requested_than_rounds() -> None:
     def endless(setting: Setting) -> Iterator[Row]:
         for t in range(setting.rounds):
             yield np.arange(setting.clients) == t
-        raise AssertionError("asked for one row too many")
+        raise AssertionError("one row too many was requested")
 
     drawn = Timetable.draw(scheme(endless), Setting(1, clients=3, rounds=3))
     assert (dense(drawn) == np.eye(3)).all()
 
 
 @pytest.mark.parametrize("t", [-1, 2])
-def test_rounds_that_are_not_there(t: int) -> None:
+def test_rounds_out_of_range(t: int) -> None:
     table = from_table([[1, 0], [0, 1]])
-    for ask in (table.up, table.active):
+    for method in (table.up, table.active):
         with pytest.raises(InputError, match=f"round is {t}, but should be from 0 to 1"):
-            ask(t)
+            method(t)
 
 
 @pytest.mark.parametrize("client", [-1, 2])
-def test_clients_that_are_not_there(client: int) -> None:
+def test_clients_out_of_range(client: int) -> None:
     with pytest.raises(InputError, match=f"client is {client}, but should be from 0 to 1"):
         from_table([[1, 0], [0, 1]]).next_contact(client, 0)
 

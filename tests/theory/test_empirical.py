@@ -33,7 +33,7 @@ def test_a_timetable_by_hand() -> None:
     assert measured.mixing_rate == pytest.approx(np.linalg.eigvalsh(mean)[-2], rel=1e-14)
 
 
-def test_nobody_ever_up() -> None:
+def test_no_link_is_ever_up() -> None:
     measured = EmpiricalLinks.from_rows(np.zeros((5, 2), dtype=bool))
     assert measured.weights is None
     assert measured.mixing_rate == 1
@@ -42,7 +42,7 @@ def test_nobody_ever_up() -> None:
 
 @quick
 @given(tables)
-def test_it_is_what_the_functions_for_whole_tables_say(rows: list[list[bool]]) -> None:
+def test_it_agrees_with_the_functions_for_whole_tables(rows: list[list[bool]]) -> None:
     table = np.array(rows)
     measured = EmpiricalLinks.from_rows(iter(table))
     ages = theory.staleness(table)

@@ -13,7 +13,7 @@ from fedpbc.theory.independent_links import IndependentLinks
 from tests.theory.cases import quick, subsets
 
 
-def test_constant_links_are_propositions_one() -> None:
+def test_constant_links_follow_proposition_one() -> None:
     p = np.array([0.5, 0.25, 0.9])
     expected = IndependentLinks.from_probabilities([p] * 7)
     assert expected.constant
@@ -95,7 +95,7 @@ def test_many_clients_have_a_bound_only() -> None:
     np.testing.assert_allclose(expected.weights, 1 / 1001, rtol=1e-12)
 
 
-def test_nobody_ever_up_has_no_weights() -> None:
+def test_links_that_are_never_up_have_no_weights() -> None:
     expected = IndependentLinks.from_probabilities([np.zeros(3)] * 2)
     assert expected.weights is None
     assert expected.mixing_rate == 1

@@ -47,7 +47,9 @@ __all__ = [
 
 AlgorithmClass = TypeVar("AlgorithmClass", bound=type[Algorithm])
 
-ALGORITHMS: dict[str, type[Algorithm]] = {}
+_BUILT_IN = (FedPBC, FedAvg, FedAvgAll, FedAU, F3AST, FedAvgKnown, MIFA, FedAWE, FedVARP, Scaffold)
+
+ALGORITHMS: dict[str, type[Algorithm]] = {algorithm.name: algorithm for algorithm in _BUILT_IN}
 """Every registered algorithm by name."""
 
 PAPER_ALGORITHMS = ("fedpbc", "fedavg", "fedavg_all", "fedau", "f3ast", "fedavg_known", "mifa")
@@ -79,21 +81,6 @@ def register_algorithm(algorithm: AlgorithmClass) -> AlgorithmClass:
         raise InputError(option, name, "a name that is not taken yet")
     ALGORITHMS[name] = algorithm
     return algorithm
-
-
-for _algorithm in (
-    FedPBC,
-    FedAvg,
-    FedAvgAll,
-    FedAU,
-    F3AST,
-    FedAvgKnown,
-    MIFA,
-    FedAWE,
-    FedVARP,
-    Scaffold,
-):
-    register_algorithm(_algorithm)
 
 
 def find_algorithm(name: str) -> type[Algorithm]:

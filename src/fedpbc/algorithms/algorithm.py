@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     # Only for types: listing the algorithms must not import torch.
     import torch
 
-    Vector = torch.Tensor
+__all__ = ["Algorithm", "Round", "ServerInit", "Update", "Updates", "Vector", "advance", "mean"]
 
-__all__ = ["Algorithm", "Round", "ServerInit", "Update", "Updates", "advance", "mean"]
+Vector: TypeAlias = "torch.Tensor"
+"""A model, or anything of its size, as a flat vector."""
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,12 @@ Non-stationary Client Unavailability, NeurIPS 2024.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
 from annotated_types import Ge
 
-from fedpbc.algorithms.algorithm import Algorithm, Round, ServerInit, Update, Updates
-
-if TYPE_CHECKING:
-    from fedpbc.algorithms.algorithm import Vector
+from fedpbc.algorithms.algorithm import Algorithm, Round, ServerInit, Update, Updates, Vector
 
 __all__ = ["FedAWE"]
 

@@ -6,12 +6,7 @@ NeurIPS 2021.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from fedpbc.algorithms.algorithm import Algorithm, Round, ServerInit, Updates
-
-if TYPE_CHECKING:
-    from fedpbc.algorithms.algorithm import Vector
+from fedpbc.algorithms.algorithm import Algorithm, Round, ServerInit, Updates, Vector
 
 __all__ = ["MIFA"]
 

@@ -6,12 +6,7 @@ Federated Learning, ICML 2020.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from fedpbc.algorithms.algorithm import Algorithm, Round, ServerInit, Updates, mean
-
-if TYPE_CHECKING:
-    from fedpbc.algorithms.algorithm import Vector
+from fedpbc.algorithms.algorithm import Algorithm, Round, ServerInit, Updates, Vector, mean
 
 __all__ = ["Scaffold"]
 

@@ -89,23 +89,11 @@ class Setting:
         return self.base_probabilities
 
     def uniform(self, t: int) -> NDArray[np.float64]:
-        """One number in [0, 1) per client for round ``t``, whatever the number of clients.
-
-        Example:
-            >>> few, many = Setting(1, clients=2, rounds=9), Setting(1, clients=50, rounds=9)
-            >>> bool((few.uniform(3) == many.uniform(3)[:2]).all())
-            True
-        """
+        """One number in [0, 1) per client for round ``t``, whatever the number of clients."""
         return uniform(self.seed, self.stream, t, self.clients)
 
     def generator(self, purpose: str, first: int = 0, second: int = 0) -> np.random.Generator:
-        """For draws that are not one per client and round, such as a cycle's offset.
-
-        Example:
-            >>> up, down = Setting(1, 3, 9), Setting(1, 3, 9, stream="downlink")
-            >>> bool(up.generator("offset").random() == down.generator("offset").random())
-            False
-        """
+        """For draws that are not one per client and round, such as a cycle's offset."""
         return generator(self.seed, f"{self.stream}/{purpose}", first, second)
 
 

@@ -31,10 +31,11 @@ class Timetable:
         independent: whether links are known to be independent of each other and of other rounds.
 
     Example:
-        >>> from fedpbc.links import Setting
-        >>> timetable = Timetable.draw("always", Setting(seed=1, clients=3, rounds=5))
-        >>> timetable.active(4).tolist()
-        [0, 1, 2]
+        >>> timetable = from_table([[1, 0], [1, 1]])
+        >>> timetable.up(0), timetable.active(1), timetable.shares()
+        (array([ True, False]), array([0, 1]), array([1. , 0.5]))
+        >>> timetable.next_contact(1, after=-1), timetable.next_contact(1, after=1)
+        (1, None)
     """
 
     def __init__(
@@ -104,33 +105,17 @@ class Timetable:
         return cls(packed, setting.clients, run, base, scheme.independent)
 
     def up(self, t: int) -> Row:
-        """Whether each client's link is up in round ``t``.
-
-        Example:
-            >>> from_table([[1, 0], [1, 1]]).up(0)
-            array([ True, False])
-        """
+        """Whether each client's link is up in round ``t``."""
         if not 0 <= t < self.rounds:
             raise InputError("round", t, f"from 0 to {self.rounds - 1}")
         return np.unpackbits(self._packed[t], count=self.clients).view(np.bool_)
 
     def active(self, t: int) -> NDArray[np.int64]:
-        """The clients whose link is up in round ``t``, ascending: the paper's A^t.
-
-        Example:
-            >>> from_table([[1, 0], [1, 1]]).active(1)
-            array([0, 1])
-        """
+        """The clients whose link is up in round ``t``, ascending: the paper's A^t."""
         return np.flatnonzero(self.up(t))
 
     def next_contact(self, client: int, after: int) -> int | None:
-        """The first round after ``after`` in which the client's link is up, or None.
-
-        Example:
-            >>> timetable = from_table([[1, 0], [1, 1]])
-            >>> timetable.next_contact(1, after=-1), timetable.next_contact(1, after=1)
-            (1, None)
-        """
+        """The first round after ``after`` in which the client's link is up, or None."""
         if not 0 <= client < self.clients:
             raise InputError("client", client, f"from 0 to {self.clients - 1}")
         column, bit = self._packed[:, client >> 3], 128 >> (client & 7)
@@ -146,21 +131,11 @@ class Timetable:
         return None
 
     def fingerprint(self) -> str:
-        """A hash of all rounds, by which a resumed run detects that its links changed.
-
-        Example:
-            >>> from_table([[1, 0]]).fingerprint() == from_table([[1, 1]]).fingerprint()
-            False
-        """
+        """A hash of all rounds, by which a resumed run detects that its links changed."""
         return sha256(self._packed.tobytes()).hexdigest()
 
     def shares(self, clients: int | None = None) -> NDArray[np.float64]:
-        """The share of rounds in which each client's link is up; with ``clients``, the first ones.
-
-        Example:
-            >>> from_table([[1, 0], [1, 1]]).shares().tolist()
-            [1.0, 0.5]
-        """
+        """The share of rounds in which each client, or each of the first ``clients``, is up."""
         count = self.clients if clients is None else min(clients, self.clients)
         counts = np.zeros(count, dtype=np.int64)
         for row in self._packed[:, : -(-count // 8)]:
@@ -168,12 +143,7 @@ class Timetable:
         return counts / self.rounds
 
     def block(self, rounds: int, clients: int) -> NDArray[np.bool_]:
-        """The first rounds of the first clients, or as many as there are.
-
-        Example:
-            >>> from_table([[1, 0], [1, 1]]).block(rounds=1, clients=9)
-            array([[ True, False]])
-        """
+        """The first rounds of the first clients, or as many as there are."""
         count = min(clients, self.clients)
         packed = np.ascontiguousarray(self._packed[:rounds, : -(-count // 8)])
         return np.unpackbits(packed, axis=1, count=count).view(np.bool_)
@@ -182,12 +152,7 @@ class Timetable:
         """p_i^t for t = start, start + 1, …: what ``fedavg_known`` divides by.
 
         These are what the scheme yields, or each client's share of active rounds if it yields none
-        (``table``, ``trace``). Not stored: the scheme runs again alongside the round loop.
-
-        Example:
-            >>> [p.tolist() for p in from_table([[1, 0], [1, 1]]).probabilities()]
-            [[1.0, 0.5], [1.0, 0.5]]
-        """
+        (``table``, ``trace``). Not stored: the scheme runs again alongside the round loop."""
         if self._rerun is None:
             yield from repeat(self.shares(), self.rounds - start)
         else:
@@ -195,12 +160,7 @@ class Timetable:
                 yield item[1]
 
     def lowest_probabilities(self) -> Probabilities:
-        """The smallest p_i^t of each client; computed by running the scheme again.
-
-        Example:
-            >>> from_table([[1, 0], [1, 1]]).lowest_probabilities().tolist()
-            [1.0, 0.5]
-        """
+        """The smallest p_i^t of each client; computed by running the scheme again."""
         lowest = np.ones(self.clients)
         for p in self.probabilities():
             np.minimum(lowest, p, out=lowest)

@@ -47,17 +47,10 @@ def consensus_bound(
 ) -> float:
     """The lemma Consensus Error: a bound on the mean of the expected consensus error over rounds.
 
-    [12σ² + 54ζ² + 54(β²+1)·G] · ρη²s²/(1−√ρ)², valid up to :func:`largest_step_size`.
-
-    Args:
-        step_size: η.
-        local_steps: s.
-        rho: the mixing rate, below 1.
-        sigma: σ, the standard deviation of a stochastic gradient.
-        zeta: ζ, the dissimilarity of the clients' gradients where ∇F = 0.
-        beta: β, the dissimilarity in proportion to ∇F.
-        mean_squared_gradient: G, the mean of ‖∇F(x̄^t)‖² over the rounds. The lemma as printed
-            also divides it by m; its proof, and the proof of Theorem 1, do not.
+    [12σ² + 54ζ² + 54(β²+1)·G] · ρη²s²/(1−√ρ)², valid up to :func:`largest_step_size`. σ is the
+    standard deviation of a stochastic gradient; ζ and β bound the dissimilarity of the clients'
+    gradients, where ∇F = 0 and in proportion to ∇F. G, ``mean_squared_gradient``, is the mean of
+    ‖∇F(x̄^t)‖² over the rounds. The lemma as printed also divides G by m; the proofs do not.
 
     Example:
         >>> bound = consensus_bound(step_size=0.01, local_steps=5, rho=0.25, sigma=1.0, zeta=0.0,

@@ -15,12 +15,8 @@ def kappa(step_size: float, lipschitz: ArrayLike, local_steps: int) -> float:
 
     κ = max_i [(1+ηL_i)^s − 1 − sηL_i] / [C(s,2)(ηL_i)²]: 0 for one local step, 1 for two, then
     growing with η. Evaluated as the series Σ_{k≥2} C(s,k)(ηL)^(k−2) / C(s,2) of positive terms,
-    since the quotient loses all digits when ηL is small. Infinite if it overflows.
-
-    Args:
-        step_size: η, above 0.
-        lipschitz: L_i, one for all clients or one per client.
-        local_steps: s.
+    since the quotient loses all digits when ηL is small. Infinite if it overflows. ``lipschitz`` is
+    one number for all clients, or L_i for each.
 
     Example:
         >>> print(kappa(0.5, 3.0, 2), kappa(0.5, [1.0, 3.0], 3))
@@ -38,13 +34,8 @@ def largest_step_size(
 
     η ≤ (1−√ρ) / [108 L² s³ (β²+1)(1+κ²L²)]. κ depends on η, so the equation is solved by bisection
     to the last bit. The result is far below the step sizes that work in practice: the factor 108
-    comes from the proof.
-
-    Args:
-        rho: the mixing rate, below 1.
-        lipschitz: L, or every client's L_i, of which the largest counts; the paper assumes L ≥ 1.
-        local_steps: s.
-        beta: β of the bounded dissimilarity between clients.
+    comes from the proof. ``lipschitz`` is L ≥ 1, or every client's L_i (the largest counts);
+    β is that of the bounded dissimilarity between clients.
 
     Example:
         >>> print(f"{largest_step_size(rho=0.25, lipschitz=1.0, local_steps=2, beta=0.0):.6f}")
@@ -88,15 +79,8 @@ def gradient_bound(
     links get worse. The formula is evaluated for any step size, but the theorem holds only up to
     :func:`largest_step_size`. x̄ is the mean over all clients, not the server's model.
 
-    Args:
-        gap: F(x̄⁰) − F*.
-        step_size: η.
-        local_steps: s.
-        rounds: T.
-        lipschitz: L, or every client's L_i, of which the largest counts; at least 1.
-        rho: the mixing rate, below 1.
-        sigma: σ, the standard deviation of a stochastic gradient.
-        zeta: ζ, the dissimilarity of the clients' gradients where ∇F = 0.
+    gap is F(x̄⁰) − F*; ``lipschitz`` is as in :func:`largest_step_size`; σ is the standard deviation
+    of a stochastic gradient, ζ the dissimilarity of the clients' gradients where ∇F = 0.
 
     Example:
         >>> bound = gradient_bound(gap=1.0, step_size=0.01, local_steps=1, rounds=600,

@@ -54,11 +54,6 @@ class EmpiricalLinks:
         Args:
             rows: one per round, at least one; a bool per client.
             mixing: whether to compute λ₂, which takes a clients × clients matrix.
-
-        Example:
-            >>> rows = [np.array([True, True]), np.array([True, False])]
-            >>> EmpiricalLinks.from_rows(rows).mixing_rate
-            0.5
         """
         rows = iter(rows)
         first = next(rows)

@@ -57,11 +57,6 @@ class IndependentLinks:
 
         ρ falls when any p grows: averaging over more clients removes more disagreement. So the
         lowest probabilities have the largest ρ, and one eigenvalue problem is enough.
-
-        Example:
-            >>> rows = [np.array([0.5, 0.8]), np.array([1.0, 1.0])]
-            >>> print(f"{IndependentLinks.from_probabilities(rows).mixing_rate:.6f}")
-            0.600000
         """
         repetitions: dict[bytes, tuple[Floats, int]] = {}
         total: Floats | float = 0.0

@@ -25,11 +25,7 @@ def mixing_matrix(active: Iterable[int], clients: int) -> Floats:
 
     Row i of W @ models is client i's next model: the active clients take their mean, the others
     keep theirs. W is symmetric, doubly stochastic and a projection (W² = W), so the mean over all
-    clients never changes.
-
-    Args:
-        active: the numbers of the clients whose uplink is up, from 0; possibly none.
-        clients: m.
+    clients never changes. ``active`` are client numbers from 0; possibly none.
 
     Example:
         >>> print(mixing_matrix([0, 2], 3))

@@ -1,4 +1,4 @@
-"""Anyone can check an algorithm by hand: the file of the issue, to the letter."""
+"""An algorithm can be checked by hand: quadratic targets and a timetable, both from files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.reference import ALGORITHMS, OWN_MODELS, reference
 
 
 def by_hand(folder, algorithm: str, *, decay: bool = False, rate: float = 0.1, steps: int = 5):
-    """The views after all rounds, from nothing but the two files."""
+    """The reference's views after all rounds, computed from the two files alone."""
     targets = torch.from_numpy(np.load(folder / "targets.npy"))
     up = np.load(folder / "timetable.npy").astype(bool)
 
@@ -49,7 +49,7 @@ def by_hand(folder, algorithm: str, *, decay: bool = False, rate: float = 0.1, s
 
 @pytest.mark.parametrize("decay", [False, True])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_every_algorithm_gives_what_it_should(tmp_path, monkeypatch, algorithm, decay):
+def test_every_algorithm_matches_the_reference(tmp_path, monkeypatch, algorithm, decay):
     check = write_check(tmp_path / "given")
     text = check.read_text()
     text = text.replace('algorithm = "fedau"', f'algorithm = "{algorithm}"')
@@ -59,13 +59,13 @@ def test_every_algorithm_gives_what_it_should(tmp_path, monkeypatch, algorithm, 
     monkeypatch.chdir(elsewhere)
     ran("run", "../given/check.toml", "--out", "run")
     expected = by_hand(tmp_path / "given", algorithm, decay=decay)
-    found = load_file(elsewhere / "run" / "final.safetensors")
-    own = {"mean", "reported"} if algorithm in OWN_MODELS else set()
-    assert found.keys() == {"server", "averaged"} | own
+    saved = load_file(elsewhere / "run" / "final.safetensors")
+    own_model_views = {"mean", "reported"} if algorithm in OWN_MODELS else set()
+    assert saved.keys() == {"server", "averaged"} | own_model_views
     for view, model in expected.items():
-        assert found[view].dtype == torch.float64
-        assert found[view].shape == (3,)
-        assert torch.allclose(found[view], model, rtol=0, atol=1e-6), view
+        assert saved[view].dtype == torch.float64
+        assert saved[view].shape == (3,)
+        assert torch.allclose(saved[view], model, rtol=0, atol=1e-6), view
 
 
 def test_the_averaged_view_starts_at_zero(tmp_path):
@@ -74,13 +74,13 @@ def test_the_averaged_view_starts_at_zero(tmp_path):
     up[1, 3] = 1
     np.save(tmp_path / "timetable.npy", up)
     ran("run", check, "--rounds", 2, "--out", tmp_path / "run")
-    found = load_file(tmp_path / "run" / "final.safetensors")
+    saved = load_file(tmp_path / "run" / "final.safetensors")
     moved = (1 - 0.9**5) * np.load(tmp_path / "targets.npy")[3] / 12  # a first contact weighs 1
-    assert np.allclose(found["server"], moved, atol=1e-12)
-    assert np.allclose(found["averaged"], 0.05 * moved, atol=1e-12)
+    assert np.allclose(saved["server"], moved, atol=1e-12)
+    assert np.allclose(saved["averaged"], 0.05 * moved, atol=1e-12)
 
 
-def test_the_file_as_a_command_in_a_process_of_its_own(tmp_path):
+def test_the_command_in_a_separate_process(tmp_path):
     check = write_check(tmp_path / "given")
     work = tmp_path / "work"
     work.mkdir()
@@ -93,7 +93,7 @@ def test_the_file_as_a_command_in_a_process_of_its_own(tmp_path):
     assert sorted(p.name for p in work.iterdir()) == ["run"]
 
 
-def test_the_file_with_a_timetable_of_words_and_of_csv(tmp_path):
+def test_the_timetable_as_csv_and_as_bools(tmp_path):
     check = write_check(tmp_path)
     ran("run", check, "--out", tmp_path / "npy")
     up = np.load(tmp_path / "timetable.npy")
@@ -111,7 +111,7 @@ def test_names_and_shapes_are_in_the_file(tmp_path):
     with safe_open(tmp_path / "run" / "final.safetensors", framework="pt") as file:
         metadata = file.metadata()
     assert json.loads(metadata["parameters"]) == [{"name": "x", "shape": [3]}]
-    # One entry: several would stand in another order in every file, which would then differ.
+    # One entry: the order of several would differ from file to file.
     assert list(metadata) == ["parameters"]
     view = load_view(tmp_path / "run", "averaged")
     assert list(view) == ["x"]
@@ -119,7 +119,7 @@ def test_names_and_shapes_are_in_the_file(tmp_path):
     assert torch.equal(view["x"], stored)
 
 
-def test_a_view_goes_into_a_module_and_does_what_was_measured(tmp_path):
+def test_a_view_loaded_into_a_module_reproduces_the_metrics(tmp_path):
     run = tmp_path / "run"
     ran("run", "--data", "digits", "--clients", 8, "--rounds", 10, "--out", run)
     flat = load_file(run / "final.safetensors")
@@ -131,7 +131,7 @@ def test_a_view_goes_into_a_module_and_does_what_was_measured(tmp_path):
     inputs = (torch.from_numpy(digits.test.inputs).float() - means) / deviations
     last = metrics(run)[-1]["views"]
     assert flat.keys() == last.keys() == {"server", "averaged", "mean", "reported"}
-    for view, judged in last.items():
+    for view, evaluated in last.items():
         named = load_view(run, view)
         assert {k: v.shape for k, v in named.items()} == {
             k: v.shape for k, v in network.named_parameters()
@@ -141,13 +141,13 @@ def test_a_view_goes_into_a_module_and_does_what_was_measured(tmp_path):
         assert not unexpected
         assert torch.equal(nn.utils.parameters_to_vector(network.parameters()), flat[view])
         with torch.no_grad():
-            right = network(inputs.permute(0, 3, 1, 2)).argmax(1).numpy() == digits.test.labels
-        assert right.mean() == pytest.approx(judged["test_accuracy"], abs=1e-9)
-        per_class = [right[digits.test.labels == c].mean() for c in range(10)]
-        assert judged["per_class"] == pytest.approx(per_class, abs=1e-9)
+            correct = network(inputs.permute(0, 3, 1, 2)).argmax(1).numpy() == digits.test.labels
+        assert correct.mean() == pytest.approx(evaluated["test_accuracy"], abs=1e-9)
+        per_class = [correct[digits.test.labels == c].mean() for c in range(10)]
+        assert evaluated["per_class"] == pytest.approx(per_class, abs=1e-9)
 
 
-def test_a_view_that_is_not_there(tmp_path):
+def test_a_missing_view(tmp_path):
     check = write_check(tmp_path)
     ran("run", check, "--out", tmp_path / "run")
     with pytest.raises(InputError, match="view is 'mean', but should be one of averaged, server"):
@@ -159,7 +159,7 @@ def test_a_view_that_is_not_there(tmp_path):
         load_view(tmp_path / "run", "server")
 
 
-def test_the_run_can_be_made_again_from_its_folder(tmp_path):
+def test_a_run_can_be_repeated_from_its_config(tmp_path):
     check = write_check(tmp_path / "given")
     ran("run", check, "--out", tmp_path / "one")
     shutil.rmtree(tmp_path / "given")

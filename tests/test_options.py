@@ -1,4 +1,4 @@
-"""Options are read off a signature, checked, and a mistake is one line."""
+"""Options are read from a signature and checked; errors are one line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from annotated_types import Ge, Le
 
 from fedpbc.algorithms import ALGORITHMS
-from fedpbc.errors import DivergedError, InputError, Verbatim
+from fedpbc.errors import DivergedError, InputError
 from fedpbc.options import checked, nearest, options_of
 
 
@@ -26,7 +26,7 @@ def scheme(
 ): ...
 
 
-def needy(setting, *, path: str, count: int): ...
+def required_options(setting, *, path: str, count: int): ...
 
 
 DEFAULTS = {
@@ -58,9 +58,9 @@ def test_defaults_are_filled_in():
         ("free", object),
     ],
 )
-def test_right_values_are_taken(option, value):
-    found = checked(scheme, {option: value}, "links")
-    assert found == {**DEFAULTS, option: value}
+def test_valid_values_are_accepted(option, value):
+    values = checked(scheme, {option: value}, "links")
+    assert values == {**DEFAULTS, option: value}
 
 
 def test_a_whole_number_is_a_number():
@@ -68,7 +68,7 @@ def test_a_whole_number_is_a_number():
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "says"),
+    ("option", "value", "message"),
     [
         ("cutoff", 0, "is 0, but should be at least 1"),
         ("cutoff", 1.5, "is 1.5, but should be a valid integer"),
@@ -89,10 +89,10 @@ def test_a_whole_number_is_a_number():
         ("period", [1], "is [1], but should be a valid number"),
     ],
 )
-def test_wrong_values_are_one_line(option, value, says):
+def test_wrong_values_are_one_line(option, value, message):
     with pytest.raises(InputError) as error:
         checked(scheme, {option: value}, "links")
-    assert str(error.value) == f"links.{option} {says}"
+    assert str(error.value) == f"links.{option} {message}"
 
 
 @pytest.mark.parametrize("value", ["two\nlines", {"a": "\n"}, [1] * 3, np.zeros((3, 3))])
@@ -103,9 +103,9 @@ def test_the_message_stays_one_line_whatever_was_given(value):
 
 
 def test_unknown_options():
-    with pytest.raises(InputError, match=r"^links\.gama is unknown, .*meant 'gamma'\?$"):
+    with pytest.raises(InputError, match=r"^links\.gama is unknown: .*did you mean 'gamma'\?$"):
         checked(scheme, {"gama": 1}, "links")
-    with pytest.raises(InputError, match=r"^links\.zzz is unknown, but should be one of cutoff, "):
+    with pytest.raises(InputError, match=r"^links\.zzz is unknown: use one of cutoff, "):
         checked(scheme, {"zzz": 1}, "links")
     with pytest.raises(InputError, match="there are no options here"):
         checked(lambda setting: None, {"zzz": 1}, "links")
@@ -115,28 +115,34 @@ def test_unknown_options():
 
 def test_missing_options():
     with pytest.raises(InputError) as error:
-        checked(needy, {"path": "a"}, "downlink")
-    assert str(error.value) == "downlink.count is missing, but should be given"
-    assert checked(needy, {"path": "a", "count": 2}, "downlink") == {"path": "a", "count": 2}
+        checked(required_options, {"path": "a"}, "downlink")
+    assert str(error.value) == "downlink.count is missing: it has no default"
+    assert checked(required_options, {"path": "a", "count": 2}, "downlink") == {
+        "path": "a",
+        "count": 2,
+    }
 
 
-def test_how_options_are_written():
-    shown = [str(option) for option in options_of(scheme).values()]
-    assert shown[:3] == ["cutoff=50", "gamma=0.4", "rescale=false"]
-    assert [str(option) for option in options_of(needy).values()] == ["path=…", "count=…"]
+def test_options_as_text():
+    texts = [str(option) for option in options_of(scheme).values()]
+    assert texts[:3] == ["cutoff=50", "gamma=0.4", "rescale=false"]
+    assert [str(option) for option in options_of(required_options).values()] == [
+        "path=…",
+        "count=…",
+    ]
 
 
 def test_nearest():
-    assert nearest("mifaa", ["fedavg", "mifa"]) == "one of fedavg, mifa; meant 'mifa'?"
+    assert nearest("mifaa", ["fedavg", "mifa"]) == "one of fedavg, mifa; did you mean 'mifa'?"
     assert nearest("zzz", ["fedavg", "mifa"]) == "one of fedavg, mifa"
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_every_algorithm_can_be_given_its_own_defaults(name):
-    made = ALGORITHMS[name].__init__
-    options = options_of(made)
+def test_every_algorithm_accepts_its_defaults(name):
+    constructor = ALGORITHMS[name].__init__
+    options = options_of(constructor)
     defaults = {option.name: option.default for option in options.values()}
-    assert checked(made, defaults, "algorithm") == defaults
+    assert checked(constructor, defaults, "algorithm") == defaults
 
 
 @pytest.mark.parametrize(
@@ -158,9 +164,9 @@ def test_options_of_algorithms_are_bounded(name, wrong):
 
 @pytest.mark.parametrize(
     "error",
-    [InputError("a.b", Verbatim("empty"), "full"), InputError("a", 3, "4"), DivergedError(3, 5)],
+    [InputError("a.b is empty"), InputError("a", 3, "4"), DivergedError(3, 5)],
 )
-def test_errors_cross_process_borders(error):
+def test_errors_can_be_pickled(error):
     import pickle
 
     copy = pickle.loads(pickle.dumps(error))

@@ -1,7 +1,7 @@
-"""The oracle itself, against rounds worked by hand.
+"""The reference itself, compared with rounds worked by hand.
 
 Unless a case says otherwise: two clients, F_i(x) = (x − u_i)²/2, u = (8, 16), x⁰ = 0, s = 1 and
-η = 1/2, so that one local step goes half-way from the start to u_i: end = (start + u_i)/2, and
+η = 1/2, so one local step goes halfway from the start to u_i: end = (start + u_i)/2, and
 Δ_i = (u_i − start)/2. All numbers are dyadic, so the arithmetic is exact.
 """
 
@@ -17,7 +17,7 @@ UP, DOWN = 1, 0
 
 
 class Quadratics:
-    """Gradient descent on the F_i; `calls` is what each call to it was given."""
+    """Gradient descent on the F_i; `calls` records the arguments of each call."""
 
     def __init__(self, u=(8.0, 16.0), s=1, eta=lambda t: 0.5, dtype=torch.float64):
         self.u = [torch.as_tensor(v, dtype=dtype).reshape(-1) for v in u]
@@ -47,7 +47,7 @@ def table(rows, m=2):
     return np.array([[i in row for i in range(m)] for row in rows], dtype=bool)
 
 
-def run(algorithm, active, problem=None, *, x0=0.0, **kw):
+def run(algorithm, active, problem=None, *, x0=0.0, **options):
     problem = problem or Quadratics()
     start = torch.as_tensor(x0, dtype=torch.float64).reshape(-1)
     return reference(
@@ -57,17 +57,19 @@ def run(algorithm, active, problem=None, *, x0=0.0, **kw):
         problem,
         local_steps=problem.s,
         learning_rate=problem.eta,
-        **kw,
+        **options,
     )
 
 
-def path(algorithm, active, view="server", make=Quadratics, downlink=None, **kw):
+def trajectory(algorithm, active, view="server", make=Quadratics, downlink=None, **options):
     """The view after round 0, after round 1, and so on."""
-    out = []
+    values = []
     for n in range(1, len(active) + 1):
-        cut = None if downlink is None else np.array(downlink[:n], dtype=bool)
-        out.append(run(algorithm, active[:n], make(), downlink=cut, **kw)[view].tolist()[0])
-    return out
+        down = None if downlink is None else np.array(downlink[:n], dtype=bool)
+        values.append(
+            run(algorithm, active[:n], make(), downlink=down, **options)[view].tolist()[0]
+        )
+    return values
 
 
 # --- fedpbc ---------------------------------------------------------------------------------------
@@ -79,11 +81,11 @@ def test_fedpbc():
     # t=2 A={0,1}: x* = (7, 14).       x = 10.5.  x_i = (10.5, 10.5).   reports (7, 14).
     # t=3 A={1}:   x* = (9.25, 13.25). x = 13.25. x_i = (9.25, 13.25).  reports (7, 13.25).
     active = [{0}, {}, {0, 1}, {1}]
-    assert path("fedpbc", active) == [4, 4, 10.5, 13.25]
-    assert path("fedpbc", active, "mean") == [6, 9, 10.5, 11.25]
-    assert path("fedpbc", active, "reported") == [4, 4, 10.5, 10.125]
+    assert trajectory("fedpbc", active) == [4, 4, 10.5, 13.25]
+    assert trajectory("fedpbc", active, "mean") == [6, 9, 10.5, 11.25]
+    assert trajectory("fedpbc", active, "reported") == [4, 4, 10.5, 10.125]
     # a: 0.05·4 = 0.2; not moved; 0.2 + 0.05·10.3 = 0.715; 0.715 + 0.05·12.535 = 1.34175.
-    averaged = path("fedpbc", active, "averaged")
+    averaged = trajectory("fedpbc", active, "averaged")
     assert averaged == pytest.approx([0.2, 0.2, 0.715, 1.34175], rel=1e-14)
 
 
@@ -100,16 +102,16 @@ def test_fedpbc_every_client_trains_and_uses_batches():
 def test_fedpbc_global_lr():
     # η_g = 1/2: x* = x_i + (u_i − x_i)/4.
     # t=0 A={0}: x* = (2, 4), x = 2. t=1 A={0,1}: x* = (3.5, 7), x = 5.25.
-    assert path("fedpbc", [{0}, {0, 1}], global_lr=0.5) == [2, 5.25]
+    assert trajectory("fedpbc", [{0}, {0, 1}], global_lr=0.5) == [2, 5.25]
 
 
 def test_fedpbc_downlink_lost():
-    # t=0 A={0,1}, client 0 does not hear: x* = (4, 8), x = 6, x_i = (4, 6).
-    # t=1 A={1}, all hear, which is nothing to client 0, not in A: x* = (6, 11), x = 11.
+    # t=0 A={0,1}, client 0 misses the broadcast: x* = (4, 8), x = 6, x_i = (4, 6).
+    # t=1 A={1}, all downlinks up, but client 0 is not in A: x* = (6, 11), x = 11.
     down = [[DOWN, UP], [UP, UP]]
-    assert path("fedpbc", [{0, 1}, {1}], downlink=down) == [6, 11]
-    assert path("fedpbc", [{0, 1}, {1}], "mean", downlink=down) == [5, 8.5]
-    assert path("fedpbc", [{0, 1}, {1}], "reported", downlink=down) == [6, 7.5]
+    assert trajectory("fedpbc", [{0, 1}, {1}], downlink=down) == [6, 11]
+    assert trajectory("fedpbc", [{0, 1}, {1}], "mean", downlink=down) == [5, 8.5]
+    assert trajectory("fedpbc", [{0, 1}, {1}], "reported", downlink=down) == [6, 7.5]
 
 
 def test_fedpbc_downlink_lost_keeps_x_star():
@@ -128,7 +130,7 @@ def test_fedpbc_downlink_lost_keeps_x_star():
 def test_fedavg():
     # t=0 A={0}: 4. t=1: 4. t=2 A={0,1}: ends (6, 10), mean 8. t=3 A={1}: end 12.
     active = [{0}, {}, {0, 1}, {1}]
-    assert path("fedavg", active) == [4, 4, 8, 12]
+    assert trajectory("fedavg", active) == [4, 4, 8, 12]
     problem = Quadratics(s=2)
     run("fedavg", active, problem)
     assert problem.batches() == [(0, 0, 0), (2, 0, 2), (2, 1, 0), (3, 1, 2)]
@@ -136,32 +138,32 @@ def test_fedavg():
 
 def test_fedavg_global_lr():
     # η_g = 2. t=0: 0 + 2·4 = 8. t=2: Δ = (0, 4), 8 + 2·2 = 12. t=3: Δ_1 = 2, 12 + 4 = 16.
-    assert path("fedavg", [{0}, {}, {0, 1}, {1}], global_lr=2.0) == [8, 8, 12, 16]
+    assert trajectory("fedavg", [{0}, {}, {0, 1}, {1}], global_lr=2.0) == [8, 8, 12, 16]
 
 
 def test_fedavg_downlink_lost():
-    # t=0 A={0,1}, 1 deaf:     ends (4, 8), x = 6.                     holds (6, 8).
-    # t=1 A={1}, both deaf:    8 → 12, Δ = 4, x = 6 + 4 = 10.          holds (6, 12).
-    # t=2 A={0}, both hear:    6 → 7, Δ = 1, x = 11.                   holds (11, 11).
+    # t=0 A={0,1}, 1 misses:   ends (4, 8), x = 6.                     holds (6, 8).
+    # t=1 A={1}, both miss:    8 → 12, Δ = 4, x = 6 + 4 = 10.          holds (6, 12).
+    # t=2 A={0}, both receive: 6 → 7, Δ = 1, x = 11.                   holds (11, 11).
     # t=3 A={0,1}:             ends (9.5, 13.5), x = 11.5.
     active = [{0, 1}, {1}, {0}, {0, 1}]
     down = [[UP, DOWN], [DOWN, DOWN], [UP, UP], [UP, UP]]
-    assert path("fedavg", active, downlink=down) == [6, 10, 11, 11.5]
+    assert trajectory("fedavg", active, downlink=down) == [6, 10, 11, 11.5]
 
 
 def test_fedavg_all():
     # t=0: 4/2 = 2. t=1: 2. t=2: Δ = (3, 7), 2 + 10/2 = 7. t=3: Δ_1 = 4.5, 7 + 2.25 = 9.25.
     active = [{0}, {}, {0, 1}, {1}]
-    assert path("fedavg_all", active) == [2, 2, 7, 9.25]
+    assert trajectory("fedavg_all", active) == [2, 2, 7, 9.25]
     # η_g = 2. t=0: 4. t=2: Δ = (2, 6), 4 + 2·4 = 12. t=3: Δ_1 = 2, 12 + 2·1 = 14.
-    assert path("fedavg_all", active, global_lr=2.0) == [4, 4, 12, 14]
+    assert trajectory("fedavg_all", active, global_lr=2.0) == [4, 4, 12, 14]
 
 
-def test_fedavg_known_divides_by_each_ones_own_probability_of_the_round():
+def test_fedavg_known_divides_by_each_clients_probability_of_the_round():
     p = np.array([[1 / 2, 1 / 4], [1 / 2, 1 / 4], [1 / 4, 1 / 2], [1, 1 / 8]])
     # t=0: 4·2/2 = 4. t=2: Δ = (2, 6), 4 + (2·4 + 6·2)/2 = 14. t=3: Δ_1 = 1, 14 + 8/2 = 18.
     active = [{0}, {}, {0, 1}, {1}]
-    assert path("fedavg_known", active, probabilities=p) == [4, 4, 14, 18]
+    assert trajectory("fedavg_known", active, probabilities=p) == [4, 4, 14, 18]
     with pytest.raises(ValueError, match="probabilities"):
         run("fedavg_known", active)
 
@@ -182,14 +184,14 @@ def test_fedau_cutoff():
     #    Δ_1 = 2.28125, 11.4375 + 2·2.28125/2 = 13.71875;
     #    Δ_1 = 1.140625, 13.71875 + (5/3)·0.5703125.
     active = [{0}, {}, {0}, {0, 1}, {1}, {1}]
-    got = path("fedau", active, cutoff=2)
+    got = trajectory("fedau", active, cutoff=2)
     assert got[:5] == [2, 2, 3.5, 11.4375, 13.71875]
     assert got[5] == pytest.approx(13.71875 + 5 * 0.5703125 / 3, rel=1e-15)
 
 
 def test_fedau_default_cutoff_is_50():
-    # Client 0 in t=0 only, so that x = 2 stays till client 1 first comes, Δ_1 = 7.
-    # After 49 silent rounds nothing is recorded: ω = 1, x = 2 + 3.5 = 5.5.
+    # Client 0 in t=0 only, so that x = 2 stays until client 1 is first active, Δ_1 = 7.
+    # After 49 inactive rounds nothing is recorded: ω = 1, x = 2 + 3.5 = 5.5.
     # After 50 (t = 0 … 49) an interval of 50 is: ω = 50, x = 2 + 50·3.5 = 177.
     assert run("fedau", [{0}, *[set()] * 48, {1}])["server"].item() == 5.5
     assert run("fedau", [{0}, *[set()] * 49, {1}])["server"].item() == 177
@@ -205,7 +207,7 @@ def test_f3ast_cap_tie_and_decay():
     # t=2 A={0,1}: 1 has the smaller rate: 1.     r = (1/4, 5/8).    x = 5 + 12.5·(8/5)/2 = 15.
     # t=3 A={0}:   0.                             r = (5/8, 5/16).   x = 15 + 2.5·(8/5)/2 = 17.
     active = [{0, 1}, {}, {0, 1}, {0}]
-    got = path("f3ast", active, make=lambda: Quadratics(u=(20.0, 30.0)), beta=0.5, cap=1)
+    got = trajectory("f3ast", active, make=lambda: Quadratics(u=(20.0, 30.0)), beta=0.5, cap=1)
     assert got == [5, 5, 15, 17]
     # Only the selected train, and count batches.
     problem = Quadratics(u=(20.0, 30.0), s=2)
@@ -239,8 +241,8 @@ def test_mifa_moves_in_an_empty_round():
     # t=0 A={0}: G = (4, 0), x = 2. t=1 A={}: x = 4. t=2 A={1}: Δ_1 = 6, G = (4, 6), x = 9.
     # t=3 A={}: x = 14. The average takes in t=0 and t=2 only: 0.1, then 0.1 + 0.05·8.9 = 0.545.
     active = [{0}, {}, {1}, {}]
-    assert path("mifa", active) == [2, 4, 9, 14]
-    averaged = path("mifa", active, "averaged")
+    assert trajectory("mifa", active) == [2, 4, 9, 14]
+    averaged = trajectory("mifa", active, "averaged")
     assert averaged == pytest.approx([0.1, 0.1, 0.545, 0.545], rel=1e-14)
 
 
@@ -249,14 +251,14 @@ def test_mifa_rescale():
     # t=0 A={0}: Δ_0 = 4, G_0 = 8, x = (1/2)·8/2 = 2. t=1: x = 2 + (1/4)·8/2 = 3.
     # t=2 A={1}: Δ_1 = 13/4, G_1 = 13, x = 3 + (1/4)·21/2 = 5.625. t=3: 5.625 + (1/8)·21/2.
     rates = (1 / 2, 1 / 4, 1 / 4, 1 / 8)
-    got = path(
+    got = trajectory(
         "mifa", [{0}, {}, {1}, {}], make=lambda: Quadratics(eta=lambda t: rates[t]), rescale=True
     )
     assert got == [2, 3, 5.625, 6.9375]
 
 
 def test_mifa_downlink_carries_the_empty_round():
-    # t=0 A={0}, both hear 2. t=1 A={}, x = 4, only 0 hears.
+    # t=0 A={0}, both receive 2. t=1 A={}, x = 4, only 0 receives it.
     # t=2: starts (4, 2), Δ = (2, 7), x = 4 + 9/2 = 8.5.
     problem = Quadratics()
     down = np.array([[UP, UP], [UP, DOWN], [UP, UP]], dtype=bool)
@@ -276,9 +278,9 @@ def test_fedawe_unclipped():
     # t=2 A={0,1}: 4 + 2·2 = 8 and 0 + 3·8 = 24 (τ_1 = −1): x = 16.        x_i = (16, 16).
     # t=3 A={0}:   16 + 1·(−4) = 12: x = 12.                               x_i = (12, 16).
     # Reports: (4, –), (4, –), (8, 24), (12, 24).
-    assert path("fedawe", AWE, clip=0) == [4, 4, 16, 12]
-    assert path("fedawe", AWE, "mean", clip=0) == [2, 2, 16, 14]
-    assert path("fedawe", AWE, "reported", clip=0) == [4, 4, 16, 18]
+    assert trajectory("fedawe", AWE, clip=0) == [4, 4, 16, 12]
+    assert trajectory("fedawe", AWE, "mean", clip=0) == [2, 2, 16, 14]
+    assert trajectory("fedawe", AWE, "reported", clip=0) == [4, 4, 16, 18]
     problem = Quadratics(s=2)
     run("fedawe", AWE, problem, clip=0)
     assert problem.batches() == [(0, 0, 0), (2, 0, 2), (2, 1, 0), (3, 0, 4)]
@@ -290,14 +292,14 @@ def test_fedawe_clip():
     # t=2: 2·3.75 = 7.5 and 3·8 = 24, mean 15.75 → 0.5; starts' mean 0.25: x = 0.75.
     #      Reports (8, 24).
     # t=3: Δ_0 = 3.625 → 0.5: x = 1.25. x_i = (1.25, 0.75). Reports (4.375, 24).
-    assert path("fedawe", AWE) == pytest.approx([0.5, 0.5, 0.75, 1.25], rel=1e-15)
-    assert path("fedawe", AWE, "mean") == pytest.approx([0.25, 0.25, 0.75, 1], rel=1e-15)
-    assert path("fedawe", AWE, "reported") == pytest.approx([4, 4, 16, 14.1875], rel=1e-15)
+    assert trajectory("fedawe", AWE) == pytest.approx([0.5, 0.5, 0.75, 1.25], rel=1e-15)
+    assert trajectory("fedawe", AWE, "mean") == pytest.approx([0.25, 0.25, 0.75, 1], rel=1e-15)
+    assert trajectory("fedawe", AWE, "reported") == pytest.approx([4, 4, 16, 14.1875], rel=1e-15)
 
 
 def test_fedawe_clip_is_of_the_mean_and_only_above():
     # clip = 4. t=0: 4 is not above it: x = 4. t=2: mean (4 + 24)/2 = 14 → 4, on starts' mean 2: 6.
-    assert path("fedawe", AWE[:3], clip=4) == pytest.approx([4, 4, 6], rel=1e-15)
+    assert trajectory("fedawe", AWE[:3], clip=4) == pytest.approx([4, 4, 6], rel=1e-15)
     # In two dimensions the norm is of the whole vector: Δ = (3, 4), norm 5, clip 1: (0.6, 0.8).
     x = run("fedawe", [{0}], Quadratics(u=[(6.0, 8.0)]), x0=(0.0, 0.0), clip=1)["server"]
     assert x.tolist() == pytest.approx([0.6, 0.8], rel=1e-15)
@@ -305,18 +307,18 @@ def test_fedawe_clip_is_of_the_mean_and_only_above():
 
 def test_fedawe_global_lr():
     # η_g = 1/2. t=0: 2. t=2: 2 + ½·2·3 = 5 and ½·3·8 = 12: x = 8.5. t=3: 8.5 + ½·(−0.25) = 8.375.
-    assert path("fedawe", AWE, clip=0, global_lr=0.5) == [2, 2, 8.5, 8.375]
+    assert trajectory("fedawe", AWE, clip=0, global_lr=0.5) == [2, 2, 8.5, 8.375]
 
 
 def test_fedawe_downlink_lost():
-    # clip 0. t=0 A={0,1}, 0 deaf: reports (4, 8), x = 6, x_i = (4, 6), and yet τ_0 = 0.
+    # clip 0. t=0 A={0,1}, 0 misses it: reports (4, 8), x = 6, x_i = (4, 6), and yet τ_0 = 0.
     # t=1 A={0}: 4 + 1·2 = 6: x = 6, x_i = (6, 6), reports (6, 8).
     down = [[DOWN, UP], [UP, UP]]
-    assert path("fedawe", [{0, 1}, {0}], clip=0, downlink=down) == [6, 6]
-    assert path("fedawe", [{0, 1}, {0}], "mean", clip=0, downlink=down) == [5, 6]
-    assert path("fedawe", [{0, 1}, {0}], "reported", clip=0, downlink=down) == [6, 7]
+    assert trajectory("fedawe", [{0, 1}, {0}], clip=0, downlink=down) == [6, 6]
+    assert trajectory("fedawe", [{0, 1}, {0}], "mean", clip=0, downlink=down) == [5, 6]
+    assert trajectory("fedawe", [{0, 1}, {0}], "reported", clip=0, downlink=down) == [6, 7]
     # clip 2: x = 0 + 2, and client 0 keeps its unclipped 4: x_i = (4, 2).
-    mean = path("fedawe", [{0, 1}], "mean", clip=2, downlink=down)
+    mean = trajectory("fedawe", [{0, 1}], "mean", clip=2, downlink=down)
     assert mean == pytest.approx([3], rel=1e-15)
 
 
@@ -329,7 +331,7 @@ def test_fedvarp():
     # t=2 A={1}:   Δ_1 = 6: x = 4 + (6 − 0) + (4 + 0)/2 = 12.                    y = (4, 6).
     # t=3 A={0}:   Δ_0 = −2: x = 12 + (−2 − 4) + (4 + 6)/2 = 11.                 y = (−2, 6).
     # t=4 A={0,1}: Δ = (−1.5, 2.5): x = 11 + (0.5 − 3.5)/2 + (−2 + 6)/2 = 11.5.
-    assert path("fedvarp", [{0}, {}, {1}, {0}, {0, 1}]) == [4, 4, 12, 11, 11.5]
+    assert trajectory("fedvarp", [{0}, {}, {1}, {0}, {0, 1}]) == [4, 4, 12, 11, 11.5]
 
 
 # --- scaffold -------------------------------------------------------------------------------------
@@ -344,7 +346,7 @@ def test_scaffold():
     # t=3 A={0}:   g = 0, fix −8 + 4 = −4, Δ = 2. x = 10. c_0 = −4 + 8 − 4 = 0, c = −6.
     # t=4 A={1}:   g = −6, fix −6 + 12 = 6, Δ = 0. x = 10.
     active = [{0}, {}, {0, 1}, {0}, {1}]
-    assert path("scaffold", active) == [4, 4, 8, 10, 10]
+    assert trajectory("scaffold", active) == [4, 4, 8, 10, 10]
     problem = Quadratics()
     run("scaffold", active, problem)
     assert [fix for *_, fix in problem.calls] == [0, 4, -4, -4, 6]
@@ -354,18 +356,18 @@ def test_scaffold_two_steps():
     # t=0 A={0}: 0 → 4 → 6. x = 6. c_0 = −6/(2·½) = −6, the mean of g = −8, −4. c = −3.
     # t=1 A={1}: fix −3: 6 → 12.5 → 15.75, Δ = 9.75. c_1 = 0 + 3 − 9.75 = −6.75. c = −6.375.
     # t=2 A={0}: fix −6.375 + 6 = −0.375: 15.75 − 7.375/2 = 12.0625, − 3.6875/2 = 10.21875.
-    got = path("scaffold", [{0}, {1}, {0}], make=lambda: Quadratics(s=2))
+    got = trajectory("scaffold", [{0}, {1}, {0}], make=lambda: Quadratics(s=2))
     assert got == [6, 15.75, 10.21875]
 
 
 def test_scaffold_global_lr_leaves_the_control_variates():
     # η_g = 2. t=0 A={0}: Δ = 4, x = 8, c_0 = −8 (from Δ, not 2Δ), c = −4.
     # t=1 A={1}: g = −8, fix −4, Δ = 6: x = 8 + 12 = 20.
-    assert path("scaffold", [{0}, {1}], global_lr=2.0) == [8, 20]
+    assert trajectory("scaffold", [{0}, {1}], global_lr=2.0) == [8, 20]
 
 
 def test_scaffold_downlink_lost():
-    # t=0 A={0,1}, 1 deaf: Δ = (4, 8), x = 6, holds (6, 8). c_i = (−8, −16), c = −12.
+    # t=0 A={0,1}, 1 misses it: Δ = (4, 8), x = 6, holds (6, 8). c_i = (−8, −16), c = −12.
     # t=1 A={1}: from 8: g = −8, fix −12 + 16 = 4, Δ = 2: x = 8.
     problem = Quadratics()
     down = np.array([[UP, DOWN], [UP, UP]], dtype=bool)
@@ -378,20 +380,20 @@ def test_scaffold_downlink_lost():
 
 
 @pytest.mark.parametrize("algorithm", FROM_SERVER)
-def test_downlink_lost_goes_on_from_the_trained_model(algorithm):
-    # t=0 A={0,1}: ends (4, 8), all weights 1: x = 6 in every one of them. Client 1 does not hear.
-    # t=1 A={}: neither hears. t=2: 0 starts from 6, 1 from 8, whatever mifa's server did meanwhile.
+def test_a_lost_broadcast_leaves_the_trained_model(algorithm):
+    # t=0 A={0,1}: ends (4, 8), all weights 1: x = 6 in every one of them. Client 1 misses it.
+    # t=1 A={}: both miss it. t=2: 0 starts from 6, 1 from 8, whatever mifa's server did meanwhile.
     problem = Quadratics()
     down = np.array([[UP, DOWN], [DOWN, DOWN], [UP, UP]], dtype=bool)
-    kw = {"probabilities": np.ones((3, 2))} if algorithm == "fedavg_known" else {}
-    run(algorithm, [{0, 1}, {}, {0, 1}], problem, downlink=down, **kw)
+    options = {"probabilities": np.ones((3, 2))} if algorithm == "fedavg_known" else {}
+    run(algorithm, [{0, 1}, {}, {0, 1}], problem, downlink=down, **options)
     assert problem.starts() == {(0, 0): 0, (0, 1): 0, (2, 0): 6, (2, 1): 8}
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_nobody_ever_heard(algorithm):
-    kw = {"probabilities": np.ones((3, 2))} if algorithm == "fedavg_known" else {}
-    views = run(algorithm, [{}, {}, {}], x0=3.0, **kw)
+def test_no_client_is_ever_active(algorithm):
+    options = {"probabilities": np.ones((3, 2))} if algorithm == "fedavg_known" else {}
+    views = run(algorithm, [{}, {}, {}], x0=3.0, **options)
     assert views["server"].item() == 3
     assert views["averaged"].item() == 3
     if algorithm in ("fedpbc", "fedawe"):
@@ -406,10 +408,10 @@ def test_fedpbc_is_fedavg_to_the_bit_when_all_links_are_up(dtype):
     gen = torch.Generator().manual_seed(1)
     u = torch.randn(7, 13, generator=gen, dtype=dtype)
     x0 = torch.randn(13, generator=gen, dtype=dtype)
-    kw = {"local_steps": 3, "learning_rate": lambda t: 0.1}
+    options = {"local_steps": 3, "learning_rate": lambda t: 0.1}
     up = np.ones((9, 7), dtype=bool)
     out = [
-        reference(name, x0, up, Quadratics(u, 3, lambda t: 0.1, dtype), **kw)
+        reference(name, x0, up, Quadratics(u, 3, lambda t: 0.1, dtype), **options)
         for name in ("fedpbc", "fedavg")
     ]
     assert out[0]["server"].dtype == dtype
@@ -437,7 +439,7 @@ def test_sums_are_in_float64_and_rounded_once(algorithm):
 def test_aggregation_leaves_the_mean_of_all_clients():
     # fedpbc: the mean of x_i does not depend on who was in A in the last round.
     means = [
-        path("fedpbc", [{0}, last], "mean", lambda: Quadratics((8.0, 16.0, 4.0, 28.0)))[-1]
+        trajectory("fedpbc", [{0}, last], "mean", lambda: Quadratics((8.0, 16.0, 4.0, 28.0)))[-1]
         for last in ({}, {1}, {0, 3}, {0, 1, 2, 3})
     ]
     assert means == [means[0]] * 4
@@ -446,5 +448,5 @@ def test_aggregation_leaves_the_mean_of_all_clients():
 def test_unknown_names():
     with pytest.raises(ValueError, match="unknown algorithm"):
         run("fedprox", [{0}])
-    with pytest.raises(TypeError, match="no option"):
+    with pytest.raises(TypeError, match="cutoff"):
         run("fedavg", [{0}], cutoff=2)

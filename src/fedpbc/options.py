@@ -1,7 +1,7 @@
-"""Options read off a signature: what an algorithm or a link scheme can be told, and is it right?
+"""Options read from a signature: the keyword-only parameters of an algorithm or a link scheme.
 
-An option is a keyword-only parameter, such as ``cutoff: Annotated[int, Ge(1)] = 50``. Its type and
-bounds are checked by pydantic, and a wrong value becomes one line.
+An option is a parameter such as ``cutoff: Annotated[int, Ge(1)] = 50``. Pydantic checks its type
+and bounds, and a wrong value becomes a one-line error.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from fedpbc.errors import InputError, Verbatim
+from fedpbc.errors import InputError
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
-__all__ = ["Help", "Option", "checked", "first_mistake", "nearest", "options_of"]
+__all__ = ["Help", "Option", "checked", "nearest", "options_of", "unknown_option"]
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,17 @@ class Help:
     flag: str = ""
 
 
+_SHORTER = {
+    "greater than or equal to": "at least",
+    "less than or equal to": "at most",
+    "greater than": "above",
+    "less than": "below",
+}
+
+
 @dataclass(frozen=True)
 class Option:
-    """One thing that can be set: its name, type (with bounds) and default.
+    """An option: its name, type (with bounds) and default.
 
     Example:
         >>> str(Option("cutoff", int, 50))
@@ -55,9 +63,9 @@ class Option:
     def __str__(self) -> str:
         if self.required:
             return f"{self.name}=…"
-        # As it would be written in a configuration file.
-        lower = str(self.default).lower() if isinstance(self.default, bool) else self.default
-        return f"{self.name}={lower}"
+        # As in a configuration file.
+        default = str(self.default).lower() if isinstance(self.default, bool) else self.default
+        return f"{self.name}={default}"
 
     @property
     def required(self) -> bool:
@@ -73,7 +81,7 @@ def options_of(function: Callable[..., Any]) -> dict[str, Option]:
         >>> print(*options_of(scheme).values())
         gamma=0.4
     """
-    # A class may inherit fields from another module, whose names its annotations use.
+    # Not the raw annotations: a class may inherit fields from a module with other names.
     hints = get_type_hints(function, include_extras=True)
     return {
         p.name: Option(p.name, hints.get(p.name, p.annotation), p.default)
@@ -88,10 +96,10 @@ def checked(
     section: str = "",
     also: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """``given``, checked against the options of ``function``, with defaults filled in.
+    """Check ``given`` against the options of ``function``, and fill in defaults.
 
-    ``section`` is what messages put before an option's name, ``also`` what else could have been
-    meant by an unknown one.
+    ``section`` precedes an option's name in messages; ``also`` are further names to suggest for an
+    unknown one.
 
     Example:
         >>> def scheme(setting, *, gamma: float = 0.4): ...
@@ -99,64 +107,64 @@ def checked(
         {'gamma': 1.0}
         >>> checked(scheme, {"gama": 1}, "links")
         Traceback (most recent call last):
-        fedpbc.errors.InputError: links.gama is unknown, but should be one of gamma; meant 'gamma'?
+        fedpbc.errors.InputError: links.gama is unknown: use one of gamma; did you mean 'gamma'?
     """
     from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-    def full(name: str) -> str:
-        return f"{section}.{name}" if section else name
-
-    known = options_of(function)
+    options = options_of(function)
     for name in given:
-        if name not in known:
-            raise InputError(full(name), Verbatim("unknown"), nearest(name, [*known, *also]))
+        if name not in options:
+            raise unknown_option(name, [*options, *also], section)
     values: dict[str, Any] = {}
-    for option in known.values():
-        if option.name in given:
+    for name, option in options.items():
+        full_name = f"{section}.{name}" if section else name
+        if name in given:
             annotation = Any if option.annotation is inspect.Parameter.empty else option.annotation
             adapter: TypeAdapter[Any] = TypeAdapter(
                 annotation, config=ConfigDict(strict=True, allow_inf_nan=False)
             )
             try:
-                values[option.name] = adapter.validate_python(given[option.name])
+                values[name] = adapter.validate_python(given[name])
             except ValidationError as error:
-                raise first_mistake(error, full(option.name), given[option.name]) from None
+                raise InputError(full_name, given[name], _expected(error)) from None
         elif option.required:
-            raise InputError(full(option.name), Verbatim("missing"), "given")
+            raise InputError(f"{full_name} is missing: it has no default")
         else:
-            values[option.name] = option.default
+            values[name] = option.default
     return values
 
 
-SHORTER = {
-    "greater than or equal to": "at least",
-    "less than or equal to": "at most",
-    "greater than": "above",
-    "less than": "below",
-}
-
-
-def first_mistake(error: ValidationError, option: str, given: Any) -> InputError:
-    """Pydantic's complaints about one option as one line."""
-    rights = []
-    for mistake in error.errors(include_url=False):
-        message = mistake["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-        for long, short in SHORTER.items():
+def _expected(error: ValidationError) -> str:
+    """What pydantic would accept, in short."""
+    messages = []
+    for detail in error.errors(include_url=False):
+        message = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+        for long, short in _SHORTER.items():
             message = message.replace(long, short)
-        rights.append(message.removesuffix("."))
-    # An option of several types has a complaint for each.
-    return InputError(option, given, " or ".join(dict.fromkeys(rights)))
+        messages.append(message.removesuffix("."))
+    # An option of several types has a message for each.
+    return " or ".join(dict.fromkeys(messages))
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """«one of …», with the name that was probably meant.
+def unknown_option(name: str, options: Iterable[str], section: str = "") -> InputError:
+    """The error for an option that does not exist.
+
+    Example:
+        >>> print(unknown_option("cutof", ["cutoff"], "algorithm"))
+        algorithm.cutof is unknown: use one of cutoff; did you mean 'cutoff'?
+    """
+    names = list(options)
+    remedy = f"use {nearest(name, names)}" if names else "there are no options here"
+    return InputError(f"{section}.{name} is unknown: {remedy}".removeprefix("."))
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Return "one of …", with the most similar name if there is one.
 
     Example:
         >>> nearest("fedavgg", ["fedavg", "mifa"])
-        "one of fedavg, mifa; meant 'fedavg'?"
+        "one of fedavg, mifa; did you mean 'fedavg'?"
     """
-    names = list(known)
-    if not names:
-        return "left out: there are no options here"
-    close = difflib.get_close_matches(name, names, n=1)
-    return "one of " + ", ".join(names) + (f"; meant {close[0]!r}?" if close else "")
+    names = list(names)
+    similar = difflib.get_close_matches(name, names, n=1)
+    return "one of " + ", ".join(names) + (f"; did you mean {similar[0]!r}?" if similar else "")

@@ -1,4 +1,4 @@
-"""Every algorithm, on both engines, against the independent transcription in reference.py."""
+"""Every algorithm, on both engines, against the independent transcription in tests/reference.py."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from fedpbc.engines.engine import one_thread
 from fedpbc.links import Setting, Timetable
 from fedpbc.simulation.loop import Simulation
 from tests import small_runs as small
-from tests.reference import ALGORITHMS as ORACLE
+from tests.reference import ALGORITHMS as REFERENCE
 from tests.reference import reference
 
 VARIANTS = {
-    **{name: (name, {}) for name in ORACLE},
+    **{name: (name, {}) for name in REFERENCE},
     "fedau-cutoff": ("fedau", {"cutoff": 3}),
     "f3ast-cap": ("f3ast", {"cap": 2, "beta": 0.2}),
     "mifa-rescale": ("mifa", {"rescale": True}),
@@ -27,13 +27,13 @@ VARIANTS = {
     "fedawe-tight": ("fedawe", {"clip": 0.05}),
 }
 TASKS = {"quadratic": small.quadratic, "network": small.network}
-setting = pytest.mark.parametrize(
+every_variant = pytest.mark.parametrize(
     ("variant", "lost", "global_lr"),
     [(v, lost, lr) for v in VARIANTS for lost in (False, True) for lr in (1.0, 0.7)],
 )
 
 
-def oracle(task, name, up, down, global_lr, options, p=None):
+def reference_views(task, name, up, down, global_lr, options, p=None):
     with one_thread():
         return reference(
             name,
@@ -50,16 +50,16 @@ def oracle(task, name, up, down, global_lr, options, p=None):
 
 
 @cache
-def wanted(task_name, variant, lost, global_lr):
-    """The oracle's views at the end."""
+def expected_views(task_name, variant, lost, global_lr):
+    """The reference's views at the end."""
     name, options = VARIANTS[variant]
     down = small.lossy() if lost else None
-    return oracle(TASKS[task_name](), name, small.random_table(), down, global_lr, options)
+    return reference_views(TASKS[task_name](), name, small.random_table(), down, global_lr, options)
 
 
 @cache
-def got(task_name, engine, variant, lost, global_lr):
-    """The simulation's."""
+def simulated_views(task_name, engine, variant, lost, global_lr):
+    """The simulation's views at the end."""
     name, options = VARIANTS[variant]
     return small.views(
         TASKS[task_name](),
@@ -72,54 +72,54 @@ def got(task_name, engine, variant, lost, global_lr):
     )
 
 
-def test_the_oracle_knows_only_registered_algorithms():
-    assert set(ORACLE) <= set(ALGORITHMS)
+def test_the_reference_has_only_registered_algorithms():
+    assert set(REFERENCE) <= set(ALGORITHMS)
 
 
-@setting
+@every_variant
 def test_quadratic(engine, variant, lost, global_lr):
-    ours = got("quadratic", engine, variant, lost, global_lr)
-    theirs = wanted("quadratic", variant, lost, global_lr)
-    assert ours.keys() == theirs.keys()
-    for view, model in theirs.items():
-        assert (ours[view] - model).abs().max() < 1e-12, view
+    simulated = simulated_views("quadratic", engine, variant, lost, global_lr)
+    expected = expected_views("quadratic", variant, lost, global_lr)
+    assert simulated.keys() == expected.keys()
+    for view, model in expected.items():
+        assert (simulated[view] - model).abs().max() < 1e-12, view
 
 
-@setting
-def test_network_one_by_one_to_the_bit(variant, lost, global_lr):
-    ours = got("network", SerialEngine, variant, lost, global_lr)
-    assert small.same_bits(ours, wanted("network", variant, lost, global_lr))
+@every_variant
+def test_network_on_the_serial_engine_to_the_bit(variant, lost, global_lr):
+    simulated = simulated_views("network", SerialEngine, variant, lost, global_lr)
+    assert small.same_bits(simulated, expected_views("network", variant, lost, global_lr))
 
 
-@setting
+@every_variant
 def test_network_stacked(variant, lost, global_lr):
-    ours = got("network", StackedEngine, variant, lost, global_lr)
-    theirs = wanted("network", variant, lost, global_lr)
-    assert ours.keys() == theirs.keys()
-    for view, model in theirs.items():
-        assert small.distance(ours[view], model) < 1e-4, view
+    simulated = simulated_views("network", StackedEngine, variant, lost, global_lr)
+    expected = expected_views("network", variant, lost, global_lr)
+    assert simulated.keys() == expected.keys()
+    for view, model in expected.items():
+        assert small.distance(simulated[view], model) < 1e-4, view
 
 
 @pytest.mark.parametrize("variant", [v for v in VARIANTS if "-" in v])
 def test_options_losses_and_rates_make_a_difference(variant):
     """Otherwise the comparisons above would prove little."""
     name, _ = VARIANTS[variant]
-    plain = wanted("quadratic", name, False, 1.0)["server"]
+    plain = expected_views("quadratic", name, False, 1.0)["server"]
     for other in ((variant, False, 1.0), (name, True, 1.0), (name, False, 0.7)):
-        assert small.distance(wanted("quadratic", *other)["server"], plain) > 1e-3
+        assert small.distance(expected_views("quadratic", *other)["server"], plain) > 1e-3
 
 
-def test_fedavg_known_uses_what_the_scheme_knows(engine):
-    """The p_i^t of each round, not how often the links were up in the end."""
+def test_fedavg_known_uses_the_schemes_probabilities(engine):
+    """The p_i^t of each round, not the share of active rounds."""
     setting = Setting(3, small.CLIENTS, 12, np.linspace(0.2, 0.9, small.CLIENTS))
     uplink = Timetable.draw("bernoulli_varying", setting, {"gamma": 0.3, "period": 7})
     task, p = small.quadratic(), np.array(list(uplink.probabilities()))
     known = ALGORITHMS["fedavg_known"](ServerInit(task.init(), small.CLIENTS))
-    made = Simulation(task, known, engine(task), uplink)
-    list(made.run())
+    simulation = Simulation(task, known, engine(task), uplink)
+    list(simulation.run())
     up = np.array([uplink.up(t) for t in range(12)])
-    theirs = oracle(task, "fedavg_known", up, None, 1.0, {}, p)["server"]
-    assert (made.algorithm.x - theirs).abs().max() < 1e-12
+    expected = reference_views(task, "fedavg_known", up, None, 1.0, {}, p)["server"]
+    assert (simulation.algorithm.x - expected).abs().max() < 1e-12
     assert np.ptp(p, axis=0).min() > 0.01
 
 
@@ -130,16 +130,16 @@ tables = st.integers(1, 5).flatmap(
 
 @settings(deadline=None, max_examples=25)
 @given(up=tables, losses=st.randoms(use_true_random=False), every=st.integers(1, 4))
-@pytest.mark.parametrize("name", ORACLE)
+@pytest.mark.parametrize("name", REFERENCE)
 def test_any_timetable(name, up, losses, every):
     up = np.array(up)
     down = np.array([[losses.random() < 0.5 for _ in row] for row in up])
     task = small.quadratic(up.shape[1], 2)
-    theirs = oracle(task, name, up, down, 0.7, {})
+    expected = reference_views(task, name, up, down, 0.7, {})
     for engine in (SerialEngine, StackedEngine):
-        ours = small.views(
+        simulated = small.views(
             task, name, up, down=down, global_lr=0.7, engine=engine, evaluate_every=every
         )
-        assert ours.keys() == theirs.keys()
-        for view, model in theirs.items():
-            assert (ours[view] - model).abs().max() < 1e-9, view
+        assert simulated.keys() == expected.keys()
+        for view, model in expected.items():
+            assert (simulated[view] - model).abs().max() < 1e-9, view

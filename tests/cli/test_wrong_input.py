@@ -169,14 +169,14 @@ NAMES = [
     ("views=['servr']", "views is 'servr', but should be one of server"),
     ("views=[]", "views is "),
     ("task.name=regression", "task.name is 'regression', but should be 'classification'"),
-    ("round=3", "round is unknown, but should be one of rounds"),
-    ("trian.local_steps=3", "trian is unknown, but should be one of"),
-    ("train.local_step=3", "train.local_step is unknown, but should be one of local_steps"),
-    ("links.gama=1", "links.gama is unknown, but should be one of "),
-    ("data.alfa=1", "data.alfa is unknown, but should be one of "),
-    ("model.depth=3", "model.depth is unknown, but should be "),
-    ("task.target=a.npy", "task.target is unknown, but should be "),
-    ("algorithm.cutoff=3", "algorithm.cutoff is unknown, but should be left out"),
+    ("round=3", "round is unknown: use one of rounds"),
+    ("trian.local_steps=3", "trian is unknown: use one of"),
+    ("train.local_step=3", "train.local_step is unknown: use one of local_steps"),
+    ("links.gama=1", "links.gama is unknown: use one of "),
+    ("data.alfa=1", "data.alfa is unknown: use one of "),
+    ("model.depth=3", "model.depth is unknown: "),
+    ("task.target=a.npy", "task.target is unknown: "),
+    ("algorithm.cutoff=3", "algorithm.cutoff is unknown: there are no options here"),
     ("rounds.more=3", "--set is 'rounds.more', but should be"),
 ]
 SHAPES = ["rounds", "=3", "", "=="]
@@ -334,7 +334,7 @@ def test_a_wrong_trace(here, file):
 @pytest.mark.parametrize(
     ("given", "line"),
     [
-        (("--links", "bernoulli"), "links.p is missing, but should be given"),
+        (("--links", "bernoulli"), "links.p is missing: set it"),
         (("--rounds", "61"), "links.file is '"),
         (("--clients", "5"), "clients is 5, but should be left out, or 4"),
         (settings("data.alpha=-1"), "data.alpha is -1, but should be"),
@@ -351,7 +351,7 @@ def test_what_does_not_go_with_quadratics(here, given, line):
         ("broken.toml", "configuration is broken.toml, but should be valid TOML (Invalid value"),
         ("noise.toml", "configuration is noise.toml, but should be valid TOML"),
         ("nothing", "configuration is nothing, but should be"),
-        ("typo.toml", "trian is unknown, but should be one of"),
+        ("typo.toml", "trian is unknown: use one of"),
     ],
 )
 @pytest.mark.parametrize("command", ["run", "compare"])

@@ -137,7 +137,9 @@ def test_downloading_without_the_extra(monkeypatch):
 
 
 def test_unknown_name():
-    with pytest.raises(InputError, match=r"data\.name is 'cifar', .*fashion, .*meant 'cifar10'"):
+    with pytest.raises(
+        InputError, match=r"data\.name is 'cifar', .*fashion, .*did you mean 'cifar10'"
+    ):
         load("cifar")
 
 

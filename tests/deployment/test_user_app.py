@@ -134,7 +134,7 @@ def test_a_wrong_model_or_data_is_one_line(tmp_path, model, data, message):
         ({"clients": 3, "fleet": {"round_seconds": 0.0}}, "fleet.round_seconds is 0.0"),
         ({"clients": 3, "fleet": {"wait_for": 4}}, "at most the 3 clients"),
         ({"clients": 3, "fleet": 7}, "a table"),
-        ({"clients": 3, "fleet": {"rond_seconds": 1.0}}, "meant 'round_seconds'"),
+        ({"clients": 3, "fleet": {"rond_seconds": 1.0}}, "did you mean 'round_seconds'"),
     ],
 )
 def test_a_wrong_fleet_is_one_line(given, message):

@@ -33,7 +33,7 @@ def test_engines_by_name():
         assert made.name == name
         assert why == f"{name}: asked for"
     assert set(ENGINES) >= {"serial", "stacked", "pool", "ray"}
-    with pytest.raises(InputError, match=r"engine is 'stackd', .*meant 'stacked'\?"):
+    with pytest.raises(InputError, match=r"engine is 'stackd', .*did you mean 'stacked'\?"):
         choose_engine("stackd", small.quadratic())
 
 

@@ -1,4 +1,4 @@
-"""Shared by the tests of links: a scheme's whole table at once."""
+"""Dense tables of link schemes, for the tests."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ def dense(table: Timetable) -> NDArray[np.bool_]:
     return np.stack([table.up(t) for t in range(table.rounds)])
 
 
-def draw(name: str, p: ArrayLike, rounds: int, **more: object) -> NDArray[np.bool_]:
-    return dense(timetable(name, p, rounds, **more))
+def draw(name: str, p: ArrayLike, rounds: int, **options: object) -> NDArray[np.bool_]:
+    return dense(timetable(name, p, rounds, **options))

@@ -19,13 +19,15 @@ def test_every_rounds_rate_follows_the_sine() -> None:
 
 
 def test_probabilities_by_hand() -> None:
-    given = [p.tolist() for p in timetable("bernoulli_varying", [0.5, 1.0], 31).probabilities()]
-    assert np.array(given)[[0, 10, 20, 30]] == pytest.approx(
+    probabilities = [
+        p.tolist() for p in timetable("bernoulli_varying", [0.5, 1.0], 31).probabilities()
+    ]
+    assert np.array(probabilities)[[0, 10, 20, 30]] == pytest.approx(
         np.array([[0.3, 0.6], [0.5, 1.0], [0.3, 0.6], [0.1, 0.2]])
     )
 
 
-def test_no_swing_is_bernoulli() -> None:
+def test_without_variation_it_is_bernoulli() -> None:
     p = np.linspace(0, 1, 50)
     assert (draw("bernoulli_varying", p, 60, gamma=0.0) == draw("bernoulli", p, 60)).all()
 
@@ -38,7 +40,7 @@ def test_no_swing_is_bernoulli() -> None:
         ({"gamma": "much"}, "links.gamma is 'much', but should be a valid number"),
         ({"period": 0.0}, "links.period is 0.0, but should be at least 1"),
         ({"period": math.inf}, "links.period is inf"),
-        ({"gama": 0.4}, "links.gama is unknown, but should be one of gamma, period"),
+        ({"gama": 0.4}, "links.gama is unknown: use one of gamma, period"),
     ],
 )
 @pytest.mark.parametrize("name", ["bernoulli_varying", "markov_varying"])

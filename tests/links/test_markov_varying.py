@@ -36,20 +36,20 @@ def test_the_state_is_carried() -> None:
             before = links[t - 1].sum()
             error = math.sqrt(expected * (1 - expected) / before)
             assert abs((links[t] & links[t - 1]).sum() / before - expected) < 5 * error
-    # And those two differ by far more than that error: who was up mostly stays up.
+    # The two differ by far more than that error: links that are up mostly stay up.
     assert (up[1:] & up[:-1]).sum() / up[:-1].sum() > 0.8
     assert (independent[1:] & independent[:-1]).sum() / independent[:-1].sum() < 0.45
 
 
-def test_no_swing_is_markov() -> None:
+def test_without_variation_it_is_markov() -> None:
     p = np.linspace(0, 1, 50)
     assert (draw("markov_varying", p, 80, gamma=0.0) == draw("markov", p, 80)).all()
 
 
-def test_never_and_all_of_it_swinging() -> None:
+def test_p_of_zero_and_gamma_of_one() -> None:
     up = draw("markov_varying", [0.0] * 100 + [1.0] * 100, 80, gamma=1.0)
     assert not up[:, :100].any()
-    # p^t = max(0, sin): nought in the second half of each period, so links are down then.
+    # p^t = max(0, sin): 0 in the second half of each period, so links are down then.
     assert up[19, 100:].any()
     assert not up[21:40].any()
     assert up[59, 100:].any()

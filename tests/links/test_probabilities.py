@@ -66,7 +66,7 @@ def test_varying_by_hand() -> None:
     assert varying(p, 10, 0.4, 40) == pytest.approx([0.1, 1.0])
     assert varying(p, 30, 0.4, 40) == pytest.approx([0.02, 0.2])
     assert varying(p, 13, 0.0, 40) == pytest.approx(p)
-    # With all of p swinging the sine goes below nought, and the chance stays there.
+    # With gamma 1 the sine falls below 0, and p is clipped.
     assert varying(p, 30, 1.0, 40).tolist() == [0.0, 0.0]
 
 
@@ -76,21 +76,21 @@ def test_varying_repeats_after_a_period() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shares", "more", "message"),
+    ("shares", "options", "message"),
     [
-        ([0.5, 0.5], {}, "class_shares is an array of shape (2,), but should be a table"),
+        ([0.5, 0.5], {}, "class_shares has shape (2,), but should be clients x classes"),
         (np.zeros((0, 3)), {}, "shape (0, 3)"),
-        ([[2, 3]], {}, "class_shares is not shares, but should be from 0 up and add up to 1"),
-        ([[1.5, -0.5]], {}, "not shares"),
-        ([[math.nan, 1]], {}, "not shares"),
+        ([[2, 3]], {}, "class_shares must be at least 0 and add up to 1 for each client"),
+        ([[1.5, -0.5]], {}, "must be at least 0 and add up to 1"),
+        ([[math.nan, 1]], {}, "must be at least 0 and add up to 1"),
         ([[1, 0]], {"delta": 1.5}, "links.delta is 1.5, but should be a number from 0 to 1"),
-        ([[1, 0]], {"sigma": -1}, "links.sigma is -1, but should be a number from 0 up"),
+        ([[1, 0]], {"sigma": -1}, "links.sigma is -1, but should be a finite number of at least 0"),
         ([[1, 0]], {"sigma": math.nan}, "links.sigma is nan"),
     ],
 )
-def test_wrong_input(shares: object, more: dict[str, float], message: str) -> None:
+def test_wrong_input(shares: object, options: dict[str, float], message: str) -> None:
     with pytest.raises(InputError) as caught:
-        from_data(1, shares, **more)  # type: ignore[arg-type]
+        from_data(1, shares, **options)  # type: ignore[arg-type]
     assert message in str(caught.value)
 
 

@@ -11,7 +11,7 @@ from fedpbc.links import SCHEMES, Setting, Timetable
 from tests.links.drawing import dense
 
 CLIENTS, ROUNDS = 40, 130
-# A table is what it is: nothing is drawn.
+# A table is not drawn.
 DRAWN = sorted(set(SCHEMES) - {"table", "always"})
 
 
@@ -38,10 +38,10 @@ def test_the_same_seed_gives_the_same_links(name: str, trace_file: str) -> None:
 
 
 @pytest.mark.parametrize("name", DRAWN)
-def test_a_client_has_the_same_links_in_any_fleet(name: str, trace_file: str) -> None:
-    every = draw(name, trace_file)
+def test_links_do_not_depend_on_the_number_of_clients(name: str, trace_file: str) -> None:
+    all_clients = draw(name, trace_file)
     for clients in (1, 7, 8, 9, 39):
-        assert (draw(name, trace_file, clients) == every[:, :clients]).all()
+        assert (draw(name, trace_file, clients) == all_clients[:, :clients]).all()
 
 
 @pytest.mark.parametrize("name", DRAWN)
@@ -57,7 +57,7 @@ def test_uplink_and_downlink_draw_separately(name: str, trace_file: str) -> None
     assert (draw(name, trace_file) != draw(name, trace_file, stream="downlink")).any()
 
 
-def test_others_probabilities_do_not_matter() -> None:
+def test_links_do_not_depend_on_other_clients_probabilities() -> None:
     # Offsets are where this could go wrong: rejected draws would shift those of later clients.
     for name in ("cyclic", "cyclic_reset", "bernoulli", "markov_varying"):
         p = np.full(CLIENTS, 0.3)

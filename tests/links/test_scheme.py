@@ -43,7 +43,7 @@ def test_options_are_read_off_the_signature() -> None:
     assert SCHEMES["bernoulli"].options == {}
 
 
-def test_ones_own_scheme() -> None:
+def test_a_plugin_scheme() -> None:
     @link_scheme
     def firsts(setting: Setting, *, count: Annotated[int, Ge(0), Le(9)] = 1) -> Iterator[Row]:
         """Only the first few clients.
@@ -62,7 +62,7 @@ def test_ones_own_scheme() -> None:
         Timetable.draw("firsts", setting, {"count": 10})
 
 
-def test_a_name_is_taken_once() -> None:
+def test_a_name_cannot_be_registered_twice() -> None:
     def bernoulli(setting: Setting) -> Iterator[Row]:
         yield np.ones(setting.clients, dtype=bool)
 
@@ -72,7 +72,7 @@ def test_a_name_is_taken_once() -> None:
 
 
 def test_a_module_can_be_imported_again() -> None:
-    # As a reload would have it: another function, written in the same place.
+    # As after a reload: another function with the same origin.
     before = SCHEMES["always"].rows
     again = FunctionType(before.__code__, before.__globals__, "always")
     again.__module__, again.__qualname__ = before.__module__, before.__qualname__
@@ -91,7 +91,7 @@ def test_a_scheme_takes_a_setting_and_keyword_only_options() -> None:
         yield np.ones(setting.clients, dtype=bool)
 
     for function in (positional, nothing, anything):
-        with pytest.raises(InputError, match=r"but should be \w+\(setting, \*, option=default"):
+        with pytest.raises(InputError, match=r"should be \w+\(setting, \*, option=default"):
             link_scheme(function)
         assert function.__name__ not in SCHEMES
 
@@ -100,25 +100,24 @@ def test_an_unknown_name() -> None:
     with pytest.raises(InputError) as caught:
         find_scheme("markof", option="downlink")
     assert str(caught.value).startswith("downlink is 'markof', but should be one of ")
-    assert str(caught.value).endswith("meant 'markov'?")
+    assert str(caught.value).endswith("did you mean 'markov'?")
     for name in SCHEMES:
         assert name in str(caught.value)
 
 
-def test_p_is_needed_by_those_who_use_it() -> None:
+def test_schemes_that_use_p_need_it() -> None:
     setting = Setting(seed=1, clients=2, rounds=3, option="downlink")
     with pytest.raises(InputError) as caught:
         Timetable.draw("bernoulli", setting)
     assert str(caught.value) == (
-        "downlink.p is missing, but should be given: "
-        "this task has no classes to draw probabilities from"
+        "downlink.p is missing: set it, since this task has no classes to derive probabilities from"
     )
 
 
 @pytest.mark.parametrize(
     ("p", "message"),
     [
-        ([0.5], "links.p is an array of shape (1,), but should be one number for each of the 2"),
+        ([0.5], "links.p has shape (1,), but should be one number for each of the 2"),
         ([[0.5, 0.5]], "shape (1, 2)"),
         ([0.5, 1.1], "links.p is 1.1, but should be from 0 to 1 for each client, also client 1"),
         ([-0.1, 0.5], "links.p is -0.1"),
@@ -131,14 +130,14 @@ def test_wrong_probabilities(p: list[float], message: str) -> None:
     assert message in str(caught.value)
 
 
-def test_a_run_has_clients_and_rounds() -> None:
+def test_clients_and_rounds_are_positive() -> None:
     with pytest.raises(InputError, match="clients is 0"):
         Setting(seed=1, clients=0, rounds=5)
     with pytest.raises(InputError, match="rounds is 0"):
         Setting(seed=1, clients=5, rounds=0)
 
 
-def test_the_callers_probabilities_stay_theirs() -> None:
+def test_the_callers_array_stays_writable() -> None:
     p = np.array([0.25, 0.75])
     setting = Setting(seed=1, clients=2, rounds=1, base_probabilities=p)
     with pytest.raises(ValueError, match="read-only"):

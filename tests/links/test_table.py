@@ -41,7 +41,7 @@ def test_an_array_stored_by_columns(tmp_path: Path) -> None:
         "True,False,False\nfalse,true,true\n1,1,0\n0,0,False\n",
     ],
 )
-def test_the_ways_to_write_a_csv(tmp_path: Path, text: str) -> None:
+def test_csv_variants(tmp_path: Path, text: str) -> None:
     (tmp_path / "links.csv").write_text(text, encoding="utf-8", newline="")
     assert (dense(draw(tmp_path / "links.csv")) == TABLE).all()
 
@@ -55,7 +55,7 @@ def test_one_client_in_a_csv(tmp_path: Path) -> None:
 @settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-def test_whatever_is_written_is_read(tmp_path: Path, table: np.ndarray) -> None:
+def test_round_trip(tmp_path: Path, table: np.ndarray) -> None:
     np.save(tmp_path / "a.npy", table)
     np.savetxt(tmp_path / "a.csv", table, delimiter=",", fmt="%d")
     np.savetxt(tmp_path / "b.csv", table, delimiter=",")
@@ -68,7 +68,7 @@ def test_rows_beyond_the_run_are_not_used(tmp_path: Path) -> None:
         if name.endswith("npy"):
             np.save(tmp_path / name, TABLE)
         else:
-            # Not even looked at.
+            # Not even parsed.
             (tmp_path / name).write_text("1,0,0\n0,1,1\nnonsense\n")
         assert (dense(draw(tmp_path / name, rounds=2)) == TABLE[:2]).all()
 
@@ -101,11 +101,11 @@ def refusal(path: Path, rounds: int = 4, clients: int = 3) -> str:
         ("1,0,0\n0,0.5,1\n", "row 1 holds another value"),
         ("1,0,0\n0,nan,1\n", "row 1 holds another value"),
         ("a,b,c\n1,0,0\n", "row 0 holds another value"),
-        ("client a,client b,client c\n1,0,0\n", "it is damaged at row 0"),
+        ("client a,client b,client c\n1,0,0\n", "row 0 is damaged"),
         ("1,0,0\n1,,0\n", "row 1"),
         ("1;0;0\n", "row 0"),
-        ("1,0,0,\n", "it is damaged at row 0"),
-        ("1,0,\n", "it is damaged at row 0"),
+        ("1,0,0,\n", "row 0 is damaged"),
+        ("1,0,\n", "row 0 is damaged"),
     ],
 )
 def test_wrong_csv(tmp_path: Path, text: str, message: str) -> None:
@@ -124,7 +124,7 @@ def test_wrong_csv(tmp_path: Path, text: str, message: str) -> None:
         (TABLE[None], "it holds "),
         (np.array(1), "it holds "),
         (TABLE.astype(str), "it holds "),
-        (TABLE.astype(object), "it is damaged"),
+        (TABLE.astype(object), "row 0 is damaged"),
         (np.zeros((0, 3)), "4 rows of 3"),
     ],
 )
@@ -150,7 +150,7 @@ def test_missing_files(tmp_path: Path) -> None:
 
 
 def test_a_file_must_be_given() -> None:
-    with pytest.raises(InputError, match=r"^links\.file is missing, but should be given"):
+    with pytest.raises(InputError, match=r"^links\.file is missing"):
         Timetable.draw("table", Setting(1, 3, 4))
 
 

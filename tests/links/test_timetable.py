@@ -62,20 +62,22 @@ def test_next_contact_in_each_client_of_a_byte_and_block() -> None:
 def test_probabilities_start_anywhere() -> None:
     for name in ("bernoulli_varying", "markov_varying", "cyclic_reset"):
         table = timetable(name, [0.2, 0.9], 50)
-        whole = list(table.probabilities())
-        assert len(whole) == 50
-        assert [p.tolist() for p in table.probabilities(20)] == [p.tolist() for p in whole[20:]]
+        probabilities = list(table.probabilities())
+        assert len(probabilities) == 50
+        assert [p.tolist() for p in table.probabilities(20)] == [
+            p.tolist() for p in probabilities[20:]
+        ]
         assert list(table.probabilities(50)) == []
 
 
-def test_a_timetable_can_go_to_another_process() -> None:
+def test_a_timetable_can_be_pickled() -> None:
     table = timetable("markov_varying", [0.2, 0.9], 50)
     copy = pickle.loads(pickle.dumps(table))
     assert (dense(copy) == dense(table)).all()
     assert [p.tolist() for p in copy.probabilities()] == [p.tolist() for p in table.probabilities()]
 
 
-def test_a_large_fleet_takes_a_bit_a_link() -> None:
+def test_a_link_takes_one_bit() -> None:
     table = Timetable.draw("always", Setting(1, clients=100_000, rounds=40))
     # 40 x 100,000 / 8 = 500,000 bytes, and little else.
     assert len(pickle.dumps(table)) < 502_000
@@ -91,8 +93,8 @@ UP = np.ones(3, dtype=bool)
 @pytest.mark.parametrize(
     ("items", "message"),
     [
-        ([UP, UP], "links mine is 2 rows, but should be 4, one a round"),
-        ([], "links mine is 0 rows"),
+        ([UP, UP], "links mine yields 2 rows, but should yield 4, one per round"),
+        ([], "links mine yields 0 rows"),
         ([UP, UP[:2]], "links mine: row 1 is a bool array of shape (2,), but should be a bool ar"),
         ([np.ones(3)], "links mine: row 0 is a float64 array of shape (3,), but should be a bool"),
         ([np.ones((1, 3), dtype=bool)], "shape (1, 3)"),
@@ -101,8 +103,8 @@ UP = np.ones(3, dtype=bool)
         ([(UP, np.ones(2))], "links mine: p of round 0 is a float64 array of shape (2,)"),
         ([(UP, 0.5)], "links mine: p of round 0 is a float"),
         ([(UP, UP)], "p of round 0 is a bool array of shape (3,), but should be a float64 array"),
-        ([(UP, np.full(3, 1.5))], "links mine: p of round 0 is out of range, but should be 0 to 1"),
-        ([(UP, np.array([0, 1, np.nan]))], "out of range"),
+        ([(UP, np.full(3, 1.5))], "links mine: p of round 0 must be from 0 to 1"),
+        ([(UP, np.array([0, 1, np.nan]))], "must be from 0 to 1"),
         ([UP, (UP, np.ones(3)), UP, UP], "rows with and without probabilities"),
     ],
 )
@@ -112,26 +114,26 @@ def test_wrong_rows(items: list[object], message: str) -> None:
     assert message in str(caught.value)
 
 
-def test_no_more_rows_are_asked_for_than_there_are_rounds() -> None:
+def test_no_more_rows_are_requested_than_rounds() -> None:
     def endless(setting: Setting) -> Iterator[Row]:
         for t in range(setting.rounds):
             yield np.arange(setting.clients) == t
-        raise AssertionError("asked for one row too many")
+        raise AssertionError("one row too many was requested")
 
     drawn = Timetable.draw(scheme(endless), Setting(1, clients=3, rounds=3))
     assert (dense(drawn) == np.eye(3)).all()
 
 
 @pytest.mark.parametrize("t", [-1, 2])
-def test_rounds_that_are_not_there(t: int) -> None:
+def test_rounds_out_of_range(t: int) -> None:
     table = from_table([[1, 0], [0, 1]])
-    for ask in (table.up, table.active):
+    for method in (table.up, table.active):
         with pytest.raises(InputError, match=f"round is {t}, but should be from 0 to 1"):
-            ask(t)
+            method(t)
 
 
 @pytest.mark.parametrize("client", [-1, 2])
-def test_clients_that_are_not_there(client: int) -> None:
+def test_clients_out_of_range(client: int) -> None:
     with pytest.raises(InputError, match=f"client is {client}, but should be from 0 to 1"):
         from_table([[1, 0], [0, 1]]).next_contact(client, 0)
 
@@ -139,10 +141,10 @@ def test_clients_that_are_not_there(client: int) -> None:
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ([1, 0], "the table is an array of shape (2,), but should be of rounds x clients"),
+        ([1, 0], "the table has shape (2,), but should be rounds x clients"),
         (np.zeros((0, 3)), "shape (0, 3)"),
-        ([[0, 2]], "the table is an array with other values, but should be of 0 and 1"),
-        ([[0.0, np.nan]], "other values"),
+        ([[0, 2]], "the table has values other than 0 and 1"),
+        ([[0.0, np.nan]], "values other than 0 and 1"),
     ],
 )
 def test_wrong_tables(table: Any, message: str) -> None:
@@ -152,5 +154,5 @@ def test_wrong_tables(table: Any, message: str) -> None:
 
 
 def test_an_unknown_scheme() -> None:
-    with pytest.raises(InputError, match=r"^downlink is 'allways', .* meant 'always'\?$"):
+    with pytest.raises(InputError, match=r"^downlink is 'allways', .* did you mean 'always'\?$"):
         Timetable.draw("allways", Setting(1, 2, 3, option="downlink"))

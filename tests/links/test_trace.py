@@ -27,7 +27,7 @@ def write(path: Path, *lines: str) -> Path:
     return path
 
 
-def test_up_is_judged_at_the_end_of_a_round(tmp_path: Path) -> None:
+def test_a_link_is_sampled_at_the_end_of_a_round(tmp_path: Path) -> None:
     # Rounds end at 10, 20, 30, 40; from is inside an interval, until is not.
     path = write(tmp_path, "a,10,20", "b,11,20.5", "c,0,9", "d,30,50", "a,35,45")
     assert dense(draw(path, 4, 4)).astype(int).tolist() == [
@@ -51,7 +51,7 @@ def test_devices_are_numbered_as_they_appear(tmp_path: Path) -> None:
 
 def test_a_device_that_was_never_online_is_one_too(tmp_path: Path) -> None:
     path = write(tmp_path, "a,20,20", "b,0,15", "c,10,10")
-    # 20 seconds long by the empty interval; clients 3 to 5 are the devices once more.
+    # 20 seconds long by the empty interval; clients 3 to 5 are the devices again.
     up = dense(draw(path, 4, 6)).astype(int)
     assert up[:, :3].tolist() == [[0, 1, 0]] * 4
     assert up[:, 3].sum() == up[:, 5].sum() == 0
@@ -95,7 +95,7 @@ INTERVALS = st.lists(
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-def test_agrees_with_looking_at_every_interval(
+def test_agrees_with_a_scan_of_all_intervals(
     tmp_path: Path, intervals: list[tuple[int, float, float]], seconds: float
 ) -> None:
     path = write(tmp_path, *(f"c{d},{a!r},{a + width!r}" for d, a, width in intervals))
@@ -170,7 +170,7 @@ def refusal(path: Path) -> str:
         (f"{HEADER}\na,nan,20\n", "line 2 is 'a,nan,20'"),
         (f"{HEADER}\na,0,inf\n", "line 2 is 'a,0,inf'"),
         ("x" * 100_000, "its first line is 'xxx"),
-        ("x" * 200_000, "it cannot be read as one"),
+        ("x" * 200_000, "it cannot be parsed"),
     ],
 )
 def test_wrong_trace(tmp_path: Path, text: str, message: str) -> None:
@@ -180,7 +180,7 @@ def test_wrong_trace(tmp_path: Path, text: str, message: str) -> None:
 
 def test_damaged_and_missing_files(tmp_path: Path) -> None:
     (tmp_path / "trace.csv").write_bytes(b"\xff\xfe\x00\x80")
-    assert "it cannot be read as one" in refusal(tmp_path / "trace.csv")
+    assert "it cannot be parsed" in refusal(tmp_path / "trace.csv")
     assert "a file that can be read: No such file" in refusal(tmp_path / "none.csv")
     assert "a file that can be read: Is a directory" in refusal(tmp_path)
 
@@ -203,16 +203,16 @@ def test_the_real_phones_are_up_16_percent_of_the_time() -> None:
     assert (phones, length) == (297, 518_100)
     assert share == pytest.approx(0.1623, abs=5e-5)
     table = draw(PHONES, int(length // 600), phones, 600.0)
-    # Sampling errs by 0.0002; a mistake of one round in how time is read shifts by no more either,
-    # so the exact cases above judge that, and this one that the whole file is used.
+    # The sampling error is 0.0002; an offset of one round would not shift the share by more,
+    # so the exact cases above test that, and this one that the whole file is used.
     assert table.shares().mean() == pytest.approx(share, abs=0.001)
 
-    # A fleet of shifted copies has that share at any time, not only over six days: a share of
-    # m clients, each up with its own chance, has at most the error √(s(1−s)/m).
-    fleet = draw(PHONES, 20, 20_000, 600.0)
+    # Shifted copies have that share at any time, not only over six days: a share of
+    # m clients, each with its own probability, has at most the error √(s(1−s)/m).
+    copies = draw(PHONES, 20, 20_000, 600.0)
     error = math.sqrt(share * (1 - share) / 20_000)
     for t in range(20):
-        assert abs(fleet.up(t).mean() - share) < 5 * error
+        assert abs(copies.up(t).mean() - share) < 5 * error
     # Unshifted, the phones themselves follow the hours of the day.
     first_hours = dense(draw(PHONES, 144, phones, 600.0)).mean(axis=1)
     assert first_hours.max() - first_hours.min() > 0.1

@@ -116,7 +116,7 @@ def test_an_algorithm_of_ones_own_and_quick(tmp_path):
         (("--rounds", 150), "rounds is 150, but should be at least 200: the first 100 are left"),
         (("--seeds", "1,1"), "seeds is [1, 1], but should be different whole numbers"),
         (("--seeds", "-1"), "seeds is [-1], but should be different whole numbers"),
-        (("--algorithms", "fedavgg"), "meant 'fedavg'?"),
+        (("--algorithms", "fedavgg"), "did you mean 'fedavg'?"),
         (("--data", "digits"), "--data is given, but should be left out: fig2 does not have it"),
         (("--set", "train.local_steps=2"), "train.local_steps is given, but should be left out"),
         (("--engine", "fast"), "engine is 'fast', but should be one of auto"),

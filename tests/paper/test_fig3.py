@@ -128,7 +128,7 @@ def test_cells_side_by_side_are_the_same(tmp_path, one_pair):
     [
         (("--rounds", 0), "rounds is 0, but should be at least 1"),
         (("--jobs", 0), "jobs is 0, but should be at least 1"),
-        (("--algorithms", "mifaa"), "meant 'mifa'?"),
+        (("--algorithms", "mifaa"), "did you mean 'mifa'?"),
         (("--links", "markov"), "--links is given, but should be left out: fig3 does not have it"),
         (("--set", "links.p=0.5"), "links.p is given, but should be left out: fig3 takes only"),
         (("--set", "train.learning_rate=-1"), "train.learning_rate is -1, but should be above 0"),

@@ -63,7 +63,7 @@ def test_a_data_sets_folder_is_its_own_or_the_one_given(tmp_path):
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (("--data", "cifar"), "meant 'cifar10'?"),
+        (("--data", "cifar"), "did you mean 'cifar10'?"),
         (("--data", "cifar10", "--data-dir", "nowhere"), "data.dir is 'nowhere'"),
         (("--rounds", 5), "--rounds is given, but should be left out: fig5 does not have it"),
         (("--set", "links.gamma=0.1"), "links.gamma is given, but should be left out"),

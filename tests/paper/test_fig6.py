@@ -92,7 +92,7 @@ def test_a_scheme_of_ones_own_with_options_and_seeds(tmp_path):
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (("--links", "bernouli"), "meant 'bernoulli'?"),
+        (("--links", "bernouli"), "did you mean 'bernoulli'?"),
         (("--links", "markov,markov"), "should be different names"),
         (("--links", "table"), "links.file is missing"),
         (("--rounds", 0), "rounds is 0, but should be at least 1"),

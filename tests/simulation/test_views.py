@@ -120,7 +120,7 @@ def test_only_the_views_that_are_wanted_are_judged(wanted, engine):
 def test_restricting_views():
     assert views_of(FedPBC, ["reported", "server"]) == ("server", "reported")
     assert views_of(FedAvg, ["mean", "averaged"]) == ("averaged",)
-    with pytest.raises(InputError, match=r"views is 'servr', .*meant 'server'\?"):
+    with pytest.raises(InputError, match=r"views is 'servr', .*did you mean 'server'\?"):
         views_of(FedAvg, ["servr"])
     with pytest.raises(
         InputError, match=r"views is 'mean,reported', .*server, averaged for fedavg"

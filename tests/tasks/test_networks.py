@@ -102,7 +102,7 @@ def test_dropout_stands_before_each_dense_layer_of_cinic10():
 
 
 def test_refusals():
-    with pytest.raises(InputError, match=r"model is 'cnn_svh', .*meant 'cnn_svhn'\?"):
+    with pytest.raises(InputError, match=r"model is 'cnn_svh', .*did you mean 'cnn_svhn'\?"):
         build_model("cnn_svh", PICTURE, 10, seed=0)
     with pytest.raises(InputError, match="mlp"):
         build_model("cnn_svhn", (3, 8, 1), 10, seed=0)

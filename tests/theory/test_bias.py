@@ -51,7 +51,7 @@ def test_weights_sum_to_one_and_follow_the_links(p: list[float]) -> None:
     weights = theory.fedavg_weights(p)
     assert weights.sum() == pytest.approx(1, rel=1e-13)
     assert (weights >= 0).all()
-    # Who gets through more often counts more.
+    # A client that is up more often counts more.
     assert (np.diff(weights[np.argsort(p)]) >= -1e-14).all()
 
 
@@ -76,9 +76,9 @@ def test_a_thousand_clients_of_two_kinds() -> None:
     def chances(n: int, p: Fraction) -> np.ndarray[Any, np.dtype[np.float64]]:
         return np.array([float(math.comb(n, k) * p**k * (1 - p) ** (n - k)) for k in range(n + 1)])
 
-    def share(own: Fraction, others_low: int, others_high: int) -> float:
+    def share(p: Fraction, others_low: int, others_high: int) -> float:
         count = np.convolve(chances(others_low, low), chances(others_high, high))
-        return float(own) * float((count / np.arange(1, m + 1)).sum())
+        return float(p) * float((count / np.arange(1, m + 1)).sum())
 
     np.testing.assert_allclose(weights[:500], share(low, 499, 500), rtol=1e-11)
     np.testing.assert_allclose(weights[500:], share(high, 500, 499), rtol=1e-11)
@@ -91,7 +91,7 @@ def test_weights_agree_with_sampled_rounds() -> None:
     active = active[active.any(axis=1)]
     shares = active / active.sum(axis=1, keepdims=True)
     error = shares.std(axis=0) / math.sqrt(len(shares))
-    # 30 comparisons within 4.5 standard errors: a right formula fails once in 5,000 seeds.
+    # 30 comparisons within 4.5 standard errors: a correct formula fails once in 5,000 seeds.
     assert (np.abs(shares.mean(axis=0) - theory.fedavg_weights(p)) < 4.5 * error).all()
 
 

@@ -33,7 +33,7 @@ def test_consensus_bound_by_hand() -> None:
     assert theory.consensus_bound(**{**CONSENSUS, "rho": 0.0}) == 0
 
 
-def test_fedpbc_on_quadratics_keeps_both_promises() -> None:
+def test_fedpbc_on_quadratics_stays_within_both_bounds() -> None:
     """Exact gradients on ½‖x − u_i‖²: L = 1, σ = 0, and ∇F_i − ∇F = ū − u_i, so β = 0."""
     rng = np.random.default_rng(1)
     m, steps, rounds, p = 10, 3, 2000, np.linspace(0.2, 0.9, 10)
@@ -42,14 +42,14 @@ def test_fedpbc_on_quadratics_keeps_both_promises() -> None:
     zeta = math.sqrt(np.square(targets - centre).sum(axis=1).mean())
     rho = theory.mixing_rate(p)
     step = theory.largest_step_size(rho, 1.0, steps)
-    models, apart, slopes = np.zeros((m, 4)), [], []
+    models, errors, gradients = np.zeros((m, 4)), [], []
     for active in rng.random((rounds, m)) < p:
-        apart.append(theory.consensus_error(models))
-        slopes.append(float(np.square(models.mean(axis=0) - centre).sum()))
+        errors.append(theory.consensus_error(models))
+        gradients.append(float(np.square(models.mean(axis=0) - centre).sum()))
         models = targets + (1 - step) ** steps * (models - targets)
         models = theory.mixing_matrix(np.flatnonzero(active).tolist(), m) @ models
-    assert np.mean(slopes) <= theory.gradient_bound(
-        gap=slopes[0] / 2,
+    assert np.mean(gradients) <= theory.gradient_bound(
+        gap=gradients[0] / 2,
         step_size=step,
         local_steps=steps,
         rounds=rounds,
@@ -58,12 +58,12 @@ def test_fedpbc_on_quadratics_keeps_both_promises() -> None:
         sigma=0.0,
         zeta=zeta,
     )
-    assert np.mean(apart) <= theory.consensus_bound(
+    assert np.mean(errors) <= theory.consensus_bound(
         step_size=step,
         local_steps=steps,
         rho=rho,
         sigma=0.0,
         zeta=zeta,
         beta=0.0,
-        mean_squared_gradient=float(np.mean(slopes)),
+        mean_squared_gradient=float(np.mean(gradients)),
     )

@@ -8,8 +8,8 @@ import pytest
 
 from fedpbc import theory
 from fedpbc.errors import InputError
-from fedpbc.theory.empirical import measure
-from fedpbc.theory.independent_links import expect
+from fedpbc.theory.empirical import EmpiricalLinks
+from fedpbc.theory.independent_links import IndependentLinks
 from fedpbc.theory.summary import Constants, TheorySummary
 
 CONSTANTS = Constants(step_size=0.1, local_steps=2, rounds=100)
@@ -17,69 +17,71 @@ P = np.array([0.5, 0.25])
 TABLE = np.array([[1, 0], [1, 1], [0, 0], [0, 1]], dtype=bool)
 
 
-def of_p(p: np.ndarray = P, **more: object) -> TheorySummary:
-    return TheorySummary("p", len(p), expect([p] * 100), None, CONSTANTS, **more)
+def probability_summary(p: np.ndarray = P, **options: object) -> TheorySummary:
+    return TheorySummary(
+        "p", len(p), IndependentLinks.from_probabilities([p] * 100), None, CONSTANTS, **options
+    )
 
 
-def of_table(**more: object) -> TheorySummary:
-    return TheorySummary("table", 2, None, measure(TABLE), CONSTANTS, **more)
+def table_summary(**options: object) -> TheorySummary:
+    return TheorySummary("table", 2, None, EmpiricalLinks.from_rows(TABLE), CONSTANTS, **options)
 
 
 def test_weights_and_limits_of_probabilities_by_hand() -> None:
-    found = of_p(targets=np.array([0.0, 100.0]))
-    np.testing.assert_allclose(found.weights["expected"], [0.7, 0.3], rtol=1e-14)
-    assert found.total_variation == {"expected": pytest.approx(0.2, rel=1e-13)}
-    assert float(found.limits["expected"]) == pytest.approx(30, rel=1e-14)
-    assert float(found.limits["optimum"]) == 50
-    assert found.rho == (pytest.approx(1 - 0.125), "exact")
-    assert found.staleness_bound == 4
+    summary = probability_summary(targets=np.array([0.0, 100.0]))
+    np.testing.assert_allclose(summary.weights["expected"], [0.7, 0.3], rtol=1e-14)
+    assert summary.total_variation == {"expected": pytest.approx(0.2, rel=1e-13)}
+    assert float(summary.limits["expected"]) == pytest.approx(30, rel=1e-14)
+    assert float(summary.limits["optimum"]) == 50
+    assert summary.rho == (pytest.approx(1 - 0.125), "exact")
+    assert summary.staleness_bound == 4
 
 
 def test_a_timetable_is_measured_and_its_bounds_do_not_apply() -> None:
-    found = of_table(targets=np.array([[0.0, 1.0], [100.0, 1.0]]))
+    summary = table_summary(targets=np.array([[0.0, 1.0], [100.0, 1.0]]))
     # 1, 1/2 and 0 of the three rounds that were not empty.
-    np.testing.assert_allclose(found.weights["measured"], [0.5, 0.5])
-    assert found.total_variation == {"measured": 0}
-    np.testing.assert_allclose(found.limits["measured"], [50, 1])
-    assert found.rho == (pytest.approx(1 - 2 * 0.5 / 4), "measured")
-    assert found.staleness_bound is None
-    assert any("not known to be independent" in note for note in found.notes())
-    assert any("promises nothing here" in note for note in found.notes())
+    np.testing.assert_allclose(summary.weights["measured"], [0.5, 0.5])
+    assert summary.total_variation == {"measured": 0}
+    np.testing.assert_allclose(summary.limits["measured"], [50, 1])
+    assert summary.rho == (pytest.approx(1 - 2 * 0.5 / 4), "measured")
+    assert summary.staleness_bound is None
+    assert any("not known to be independent" in note for note in summary.notes())
+    assert any("not guarantees" in note for note in summary.notes())
 
 
-def test_the_theorem_is_the_functions() -> None:
+def test_the_theorem_agrees_with_the_functions() -> None:
     rho = theory.mixing_rate(P)
-    found = of_p().theorem
-    assert found.kappa == theory.kappa(0.1, 1.0, 2) == 1
-    assert found.largest_step_size == theory.largest_step_size(rho, 1.0, 2)
-    assert not found.within
-    own = {"gap": 1.0, "local_steps": 2, "rounds": 100, "lipschitz": 1.0, "rho": rho}
-    own |= {"sigma": 1.0, "zeta": 1.0}
-    assert found.bound == theory.gradient_bound(step_size=0.1, **own)
+    summary = probability_summary().theorem
+    assert summary.kappa == theory.kappa(0.1, 1.0, 2) == 1
+    assert summary.largest_step_size == theory.largest_step_size(rho, 1.0, 2)
+    assert not summary.within
+    arguments = {"gap": 1.0, "local_steps": 2, "rounds": 100, "lipschitz": 1.0, "rho": rho}
+    arguments |= {"sigma": 1.0, "zeta": 1.0}
+    assert summary.bound == theory.gradient_bound(step_size=0.1, **arguments)
     largest = theory.largest_step_size(rho, 1.0, 2)
-    assert found.bound_at_largest == theory.gradient_bound(step_size=largest, **own)
+    assert summary.bound_at_largest == theory.gradient_bound(step_size=largest, **arguments)
 
 
-def test_within_the_largest_step_size_the_theorem_stands() -> None:
+def test_the_note_says_whether_the_step_size_is_covered() -> None:
     small = Constants(step_size=1e-6, local_steps=2, rounds=100)
-    found = TheorySummary("p", 2, expect([P]), None, small)
-    assert found.theorem.within
-    assert any("within what Theorem 1 covers" in note for note in found.notes())
-    assert any("above the" in note for note in of_p().notes())
+    summary = TheorySummary("p", 2, IndependentLinks.from_probabilities([P]), None, small)
+    assert summary.theorem.within
+    assert any("Theorem 1 covers the step size" in note for note in summary.notes())
+    assert any("is above" in note for note in probability_summary().notes())
 
 
-def test_a_link_that_is_never_up_leaves_no_promise() -> None:
-    found = of_p(np.array([0.5, 0.0]))
-    assert found.rho[0] == 1
-    assert found.theorem.largest_step_size is None
-    assert found.theorem.bound is None
-    assert found.staleness_bound is None
-    assert any("Theorem 1 says nothing" in note for note in found.notes())
-    assert json.loads(json.dumps(found.as_dict(), allow_nan=False))["staleness"]["bound"] is None
+def test_a_link_that_is_never_up_leaves_no_bound() -> None:
+    summary = probability_summary(np.array([0.5, 0.0]))
+    assert summary.rho[0] == 1
+    assert summary.theorem.largest_step_size is None
+    assert summary.theorem.bound is None
+    assert summary.staleness_bound is None
+    assert any("Theorem 1 gives no bound" in note for note in summary.notes())
+    assert json.loads(json.dumps(summary.as_dict(), allow_nan=False))["staleness"]["bound"] is None
 
 
-def test_changing_links_say_so() -> None:
-    varying = expect([np.array([0.2, 0.9]), np.array([0.9, 0.2])])
+def test_varying_links_are_noted() -> None:
+    varying = IndependentLinks.from_probabilities([np.array([0.2, 0.9]), np.array([0.9, 0.2])])
     notes = TheorySummary("p", 2, varying, None, CONSTANTS).notes()
     assert any("p changes over the rounds" in note for note in notes)
     assert any("no round's ρ exceeds" in note for note in notes)
@@ -87,29 +89,38 @@ def test_changing_links_say_so() -> None:
 
 
 def test_many_clients_are_bounded() -> None:
-    found = of_p(np.full(1001, 0.5))
-    assert found.rho == (theory.mixing_rate_bound(0.5, 1001), "bound")
-    assert any("up to 1,000 clients" in note for note in found.notes())
-    assert found.theorem.largest_step_size > 0
-    many = measure(np.ones((2, 1001), dtype=bool), mixing=False)
+    summary = probability_summary(np.full(1001, 0.5))
+    assert summary.rho == (theory.mixing_rate_bound(0.5, 1001), "bound")
+    assert any("up to 1,000 clients" in note for note in summary.notes())
+    assert summary.theorem.largest_step_size > 0
+    many = EmpiricalLinks.from_rows(np.ones((2, 1001), dtype=bool), mixing=False)
     table = TheorySummary("table", 1001, None, many, CONSTANTS)
     assert table.rho == (None, "measured")
     assert table.theorem.bound is None
 
 
-def test_what_was_assumed_is_said() -> None:
+def test_assumed_constants_are_noted() -> None:
     constants = Constants(step_size=0.1, local_steps=2, rounds=9, assumed=("sigma", "local_steps"))
-    notes = TheorySummary("p", 2, expect([P]), None, constants, remarks=("and this",)).notes()
+    notes = TheorySummary(
+        "p", 2, IndependentLinks.from_probabilities([P]), None, constants, remarks=("and this",)
+    ).notes()
     assert "and this" in notes
-    assert notes[-1] == "assumed, for want of better: sigma 1, local-steps 2"
+    assert notes[-1] == "assumed, since not given: sigma 1, local-steps 2"
 
 
 def test_json_has_everything_and_no_infinities() -> None:
-    table = of_table()
-    both = TheorySummary("both", 2, expect([P] * 4), measure(TABLE), CONSTANTS, np.ones((2, 3)))
-    for found in (of_p(), table, both, of_p(np.zeros(3))):
-        line = json.loads(json.dumps(found.as_dict(), allow_nan=False))
-        assert line["clients"] == found.clients == len(line["per_client"])
+    table = table_summary()
+    both = TheorySummary(
+        "both",
+        2,
+        IndependentLinks.from_probabilities([P] * 4),
+        EmpiricalLinks.from_rows(TABLE),
+        CONSTANTS,
+        np.ones((2, 3)),
+    )
+    for summary in (probability_summary(), table, both, probability_summary(np.zeros(3))):
+        line = json.loads(json.dumps(summary.as_dict(), allow_nan=False))
+        assert line["clients"] == summary.clients == len(line["per_client"])
         assert line["notes"]
     assert line["weights"] == {"uniform": 1 / 3}
     assert both.as_dict()["limit"]["optimum"] == [1, 1, 1]
@@ -125,12 +136,12 @@ def test_json_has_everything_and_no_infinities() -> None:
     ],
 )
 def test_wrong_constants(name: str, wrong: float) -> None:
-    own = {"step_size": 0.1, "local_steps": 2, "rounds": 9, name: wrong}
+    arguments = {"step_size": 0.1, "local_steps": 2, "rounds": 9, name: wrong}
     with pytest.raises(InputError, match=f"^{name} is "):
-        Constants(**own)
+        Constants(**arguments)
 
 
 @pytest.mark.parametrize("targets", [np.ones(3), np.array(1.0), np.array([1.0, math.nan])])
 def test_wrong_targets(targets: np.ndarray) -> None:
     with pytest.raises(InputError, match=r"^targets is "):
-        of_p(targets=targets)
+        probability_summary(targets=targets)

@@ -1,8 +1,7 @@
-"""What the server does with what got through: one small file an algorithm.
+"""Aggregation rules, one file per algorithm.
 
-To add one, write its file and add it to the registration below; it then appears in the command
-line, comparisons, resumed runs and the property tests by itself. From outside the package,
-:func:`register_algorithm` does the same.
+To add an algorithm, write its file and list it below: the command line, comparisons, resumed runs
+and the property tests then include it. Outside the package, use :func:`register_algorithm`.
 """
 
 from __future__ import annotations
@@ -46,16 +45,19 @@ __all__ = [
     "register_algorithm",
 ]
 
-A = TypeVar("A", bound=type[Algorithm])
+AlgorithmClass = TypeVar("AlgorithmClass", bound=type[Algorithm])
 
-ALGORITHMS: dict[str, type[Algorithm]] = {}
+_BUILT_IN = (FedPBC, FedAvg, FedAvgAll, FedAU, F3AST, FedAvgKnown, MIFA, FedAWE, FedVARP, Scaffold)
+
+ALGORITHMS: dict[str, type[Algorithm]] = {algorithm.name: algorithm for algorithm in _BUILT_IN}
+"""Every registered algorithm by name."""
 
 PAPER_ALGORITHMS = ("fedpbc", "fedavg", "fedavg_all", "fedau", "f3ast", "fedavg_known", "mifa")
 """The seven that the paper compares; the last two are aided by memory or known statistics."""
 
 
-def register_algorithm(algorithm: A) -> A:
-    """Make an algorithm known by its name; usable as a decorator.
+def register_algorithm(algorithm: AlgorithmClass) -> AlgorithmClass:
+    """Register an algorithm under its name; usable as a decorator.
 
     Example:
         >>> @register_algorithm
@@ -67,36 +69,22 @@ def register_algorithm(algorithm: A) -> A:
         'Never moves.'
         >>> del ALGORITHMS["frozen"]
     """
-    name = getattr(algorithm, "name", None)
+    option, name = f"{algorithm.__name__}.name", getattr(algorithm, "name", None)
     if not isinstance(name, str) or not name.isidentifier():
-        raise InputError(f"{algorithm.__name__}.name", name, "a word such as 'fedmedian'")
-    known = ALGORITHMS.get(name)
-    if known and (known.__module__, known.__qualname__) != (
+        raise InputError(option, name, "a word such as 'fedmedian'")
+    registered = ALGORITHMS.get(name, algorithm)
+    # A module that is imported again registers another class of the same origin.
+    if (registered.__module__, registered.__qualname__) != (
         algorithm.__module__,
         algorithm.__qualname__,
     ):
-        raise InputError(f"{algorithm.__name__}.name", name, "a name that is not taken yet")
+        raise InputError(option, name, "a name that is not taken yet")
     ALGORITHMS[name] = algorithm
     return algorithm
 
 
-for _algorithm in (
-    FedPBC,
-    FedAvg,
-    FedAvgAll,
-    FedAU,
-    F3AST,
-    FedAvgKnown,
-    MIFA,
-    FedAWE,
-    FedVARP,
-    Scaffold,
-):
-    register_algorithm(_algorithm)
-
-
 def find_algorithm(name: str) -> type[Algorithm]:
-    """The algorithm of that name.
+    """Return the algorithm registered under ``name``.
 
     Example:
         >>> find_algorithm("mifa").memory_aided

@@ -1,8 +1,8 @@
-"""What an algorithm is: a server's model, and a rule for what got through.
+"""The interface of an algorithm: a server model, and a rule for the updates that arrive.
 
-An algorithm sees flat vectors and client numbers, nothing of training, data or links. The server's
-arithmetic is in double precision and is rounded once, to the model's own type, so that the
-order in which clients are added up cannot be seen in the result.
+An algorithm sees flat vectors and client numbers, nothing of training, data or links. The server
+computes in double precision and rounds once, to the type of the model, so the order in which
+clients are summed does not show in the result.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,21 +18,22 @@ from numpy.typing import NDArray
 from fedpbc.errors import InputError
 
 if TYPE_CHECKING:
-    # Only for types: listing the algorithms must not wait for torch.
+    # Only for types: listing the algorithms must not import torch.
     import torch
 
-    Vector = torch.Tensor
+__all__ = ["Algorithm", "Round", "ServerInit", "Update", "Updates", "Vector", "advance", "mean"]
 
-__all__ = ["Algorithm", "Round", "ServerInit", "Update", "Updates", "advance", "mean"]
+Vector: TypeAlias = "torch.Tensor"
+"""A model, or anything of its size, as a flat vector."""
 
 
 @dataclass(frozen=True)
 class ServerInit:
-    """What an algorithm starts from.
+    """Initial state of the server.
 
     Attributes:
-        x0: the first model, one flat vector.
-        clients: m, how many clients there are.
+        x0: the initial model, a flat vector.
+        clients: m, the number of clients.
         global_lr: η_g, the global learning rate.
 
     Example:
@@ -46,21 +47,21 @@ class ServerInit:
     global_lr: float = 1.0
 
     def __post_init__(self) -> None:
-        # Written so that a NaN is wrong too.
+        # The condition is also false for NaN.
         if not 0 < self.global_lr < math.inf:
             raise InputError("global_lr", self.global_lr, "above 0 and finite")
 
 
 @dataclass(frozen=True)
 class Round:
-    """What the server knows of round t.
+    """What the server knows about round t.
 
     Attributes:
         number: t, from 0.
         active: A^t, the clients whose uplink is up, ascending.
         learning_rate: η_t.
         local_steps: s.
-        probabilities: p_i^t, only for algorithms that ask for them.
+        probabilities: p_i^t, only for algorithms with ``needs_probabilities``.
 
     Example:
         >>> Round(0, np.array([2, 5]), learning_rate=0.1, local_steps=5).active.tolist()
@@ -76,7 +77,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Update:
-    """What one client brings: the model it started from and the model it has after its local steps.
+    """One client's result: the models before and after its local steps.
 
     Example:
         >>> import torch
@@ -95,35 +96,33 @@ class Update:
 
 
 class Updates(Protocol):
-    """What the selected clients bring, in the order of their numbers; a list is one, too."""
+    """The updates of the selected clients, ascending by client; a list is one."""
 
-    def __len__(self) -> int:
-        """How many there are."""
+    def __len__(self) -> int: ...
 
-    def __iter__(self) -> Iterator[Update]:
-        """One after another."""
+    def __iter__(self) -> Iterator[Update]: ...
 
 
 def mean(vectors: Iterable[Vector]) -> Vector:
-    """The mean, added up in double precision in the order given, in the type of the first.
+    """Return the mean, summed in double precision in the given order, in the type of the first.
 
     Example:
         >>> import torch
         >>> mean([torch.tensor([1.0]), torch.tensor([2.0])])
         tensor([1.5000])
     """
-    # One at a time: of many clients' models no more than one need exist.
-    items = iter(vectors)
-    first = next(items)
+    # Consumed one at a time, so only one of the clients' models need exist.
+    remaining = iter(vectors)
+    first = next(remaining)
     total, count = first.double().clone(), 1
-    for vector in items:
+    for vector in remaining:
         total += vector
         count += 1
     return (total / count).to(first.dtype)
 
 
 def advance(base: Vector, update: Update, scale: float) -> Vector:
-    """base + scale·Δ_i, which is exactly the client's model when it started from ``base``.
+    """Return base + scale·Δ_i, which is the client's model itself if it started from ``base``.
 
     Example:
         >>> import torch
@@ -137,13 +136,10 @@ def advance(base: Vector, update: Update, scale: float) -> Vector:
 
 
 class Algorithm:
-    """A federated-learning algorithm: subclass it, give it a name, and say how to aggregate.
+    """Base class of federated-learning algorithms: set ``name`` and override ``aggregate``.
 
-    Options are keyword-only parameters of ``__init__``. Whatever the instance keeps in its
-    attributes (tensors, arrays, numbers, tensors by client) is saved and restored with a run.
-
-    Attributes:
-        x: the server's model x^t.
+    Options are keyword-only parameters of ``__init__``. All attributes of the instance (tensors,
+    arrays, numbers, tensors by client) are saved and restored with a run.
 
     Example:
         >>> class FedHalf(Algorithm):
@@ -156,30 +152,30 @@ class Algorithm:
 
     name: ClassVar[str]
     paper: ClassVar[str] = ""
-    """Where it comes from."""
+    """The publication that it comes from."""
     everyone_trains: ClassVar[bool] = False
     """Every client trains in every round, whether or not its uplink is up."""
     client_models: ClassVar[bool] = False
-    """Clients start from a model of their own, x_i, not from the server's."""
+    """Clients start from their own model x_i, not from the server's."""
     one_pass: ClassVar[bool] = False
-    """``aggregate`` goes through the updates once: they need not all be in memory together."""
+    """``aggregate`` iterates over the updates once: they need not all be in memory together."""
     needs_probabilities: ClassVar[bool] = False
-    """The server must be told the true p_i^t."""
+    """The server must know the true p_i^t."""
     memory_aided: ClassVar[bool] = False
     """Aided by memory or known statistics: the paper's second group."""
     vectors_per_upload: ClassVar[int] = 1
-    """How many vectors of the model's size a client sends."""
+    """Vectors of the model's size in one upload."""
     models_on_client: ClassVar[int] = 0
-    """How many a client must keep from round to round."""
+    """Vectors of the model's size that a client keeps from round to round."""
 
-    def __init__(self, fleet: ServerInit) -> None:
-        self._x = fleet.x0
-        self.clients = fleet.clients
-        self.global_lr = fleet.global_lr
+    def __init__(self, init: ServerInit) -> None:
+        self._x = init.x0
+        self.clients = init.clients
+        self.global_lr = init.global_lr
 
     @property
     def x(self) -> Vector:
-        """The server's model; whatever it is set to is rounded to the type of the first model."""
+        """The server's model x^t; assigned values are rounded to the type of x^0."""
         return self._x
 
     @x.setter
@@ -188,7 +184,7 @@ class Algorithm:
 
     @classmethod
     def models_on_server(cls, clients: int) -> int:
-        """How many vectors of the model's size the server keeps from round to round."""
+        """Vectors of the model's size that the server keeps from round to round."""
         return 1
 
     @classmethod
@@ -201,18 +197,18 @@ class Algorithm:
         return round.active
 
     def correction(self, client: int) -> Vector | None:
-        """What the client adds to every gradient of its local steps; by default nothing."""
+        """The vector added to every gradient of the client's local steps; by default none."""
         return None
 
     def report(self, round: Round, update: Update) -> Vector:
-        """The model that a client with a model of its own reports, and keeps if no answer comes."""
+        """The model that a client with its own model reports, and keeps if no reply arrives."""
         return update.end
 
     def aggregate(self, round: Round, updates: Updates) -> None:
-        """Set ``x`` to x^{t+1}; called in every round, with no updates where no client took part.
+        """Set ``x`` to x^{t+1}; called in every round, without updates if no client took part.
 
-        ``updates`` are those of the selected clients, ascending: a list, or with ``one_pass``
-        something that has a length and can be gone through once.
+        ``updates`` are those of the selected clients, ascending: a list, or with ``one_pass`` an
+        object that has a length and can be iterated over once.
         """
         raise NotImplementedError(f"{type(self).__name__} has no aggregate()")
 
@@ -221,5 +217,5 @@ class Algorithm:
         return dict(vars(self))
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take back what :meth:`state` gave."""
+        """Restore what :meth:`state` returned."""
         vars(self).update(state)

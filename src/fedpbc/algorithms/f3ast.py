@@ -1,4 +1,4 @@
-"""F3AST: a few of the active clients, those with the lowest rates first, weighted by their rates.
+"""F3AST: select active clients with the lowest participation rates, and weight by those rates.
 
 Ribero, Vikalo, de Veciana: Federated Learning Under Intermittent Client Availability and
 Time-Varying Communication Constraints, IEEE J. Sel. Top. Signal Process. 2022.
@@ -18,10 +18,10 @@ __all__ = ["F3AST"]
 
 
 class F3AST(Algorithm):
-    """At most ten active clients, rarely heard ones first, each divided by its estimated rate.
+    """Select at most `cap` active clients, lowest rates first; divide each by its rate.
 
     sel ← the up to `cap` clients of A^t with the largest 1/r_i² (ties by client number)
-    r ← (1−β) r + β·1{selected}
+    r ← (1−β) r + β·1{i ∈ sel}
     x ← x + η_g · (1/m) Σ_sel Δ_i / r_i
     """
 
@@ -30,15 +30,15 @@ class F3AST(Algorithm):
 
     def __init__(
         self,
-        fleet: ServerInit,
+        init: ServerInit,
         *,
         beta: Annotated[float, Gt(0), Lt(1)] = 0.01,
         cap: Annotated[int, Ge(1)] = 10,
     ) -> None:
-        super().__init__(fleet)
+        super().__init__(init)
         self.beta = beta
         self.cap = cap
-        self.rates = np.ones(fleet.clients)
+        self.rates = np.ones(init.clients)
 
     def select(self, round: Round) -> NDArray[np.int64]:
         """The up to `cap` active clients with the lowest rates."""
@@ -47,7 +47,7 @@ class F3AST(Algorithm):
         return np.sort(round.active[by_rate[: self.cap]])
 
     def aggregate(self, round: Round, updates: Updates) -> None:
-        """Update the rates, in empty rounds too, then weigh the selected clients by them."""
+        """Update the rates, in empty rounds too, then divide by the new ones."""
         selected = np.zeros(self.clients)
         selected[[update.client for update in updates]] = 1
         self.rates = (1 - self.beta) * self.rates + self.beta * selected

@@ -1,4 +1,4 @@
-"""FedAU: weights estimated from how long each client has kept the server waiting.
+"""FedAU: weights estimated from the intervals between each client's participations.
 
 Wang, Ji: A Lightweight Method for Tackling Unknown Participation Statistics in Federated Averaging,
 ICLR 2024.
@@ -10,6 +10,7 @@ from typing import Annotated
 
 import numpy as np
 from annotated_types import Ge
+from numpy.typing import NDArray
 
 from fedpbc.algorithms.algorithm import Algorithm, Round, ServerInit, Updates
 
@@ -17,32 +18,32 @@ __all__ = ["FedAU"]
 
 
 class FedAU(Algorithm):
-    """Each update is weighted by the mean interval between its client's contacts so far.
+    """Weight each update by the mean interval between its client's participations so far.
 
     x ← x + η_g · (1/m) Σ_A ω_i Δ_i
 
-    ω_i is the mean of the intervals recorded so far, 1 if there are none. An interval is recorded
-    after the client was weighted; one that reaches the cut-off K is recorded and begun anew.
+    ω_i is the mean of the recorded intervals, 1 if there are none. An interval is recorded after
+    the client is weighted. One that reaches the cutoff K is recorded, and a new one starts.
     """
 
     name = "fedau"
     paper = "Wang and Ji, ICLR 2024"
     one_pass = True
 
-    def __init__(self, fleet: ServerInit, *, cutoff: Annotated[int, Ge(1)] = 50) -> None:
-        super().__init__(fleet)
+    def __init__(self, init: ServerInit, *, cutoff: Annotated[int, Ge(1)] = 50) -> None:
+        super().__init__(init)
         self.cutoff = cutoff
-        self.waited = np.zeros(fleet.clients, dtype=np.int64)
-        self.intervals = np.zeros(fleet.clients, dtype=np.int64)
-        self.interval_total = np.zeros(fleet.clients, dtype=np.int64)
+        self.waited = np.zeros(init.clients, dtype=np.int64)
+        self.intervals = np.zeros(init.clients, dtype=np.int64)
+        self.interval_total = np.zeros(init.clients, dtype=np.int64)
 
-    def weights(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    def weights(self) -> NDArray[np.float64]:
         """ω_i for every client."""
-        recorded = np.maximum(self.intervals, 1)
-        return np.where(self.intervals > 0, self.interval_total / recorded, 1.0)
+        mean_interval = self.interval_total / np.maximum(self.intervals, 1)
+        return np.where(self.intervals > 0, mean_interval, 1.0)
 
     def aggregate(self, round: Round, updates: Updates) -> None:
-        """Weigh the active clients by what is known so far, then record their intervals."""
+        """Weight the active clients by the intervals so far, then record their new intervals."""
         if updates:
             weights = self.weights()
             total = sum(float(weights[update.client]) * update.delta for update in updates)
@@ -51,7 +52,7 @@ class FedAU(Algorithm):
         waited = self.waited + 1
         active = np.zeros(self.clients, dtype=bool)
         active[round.active] = True
-        record = active | (waited >= self.cutoff)
-        self.interval_total = self.interval_total + np.where(record, waited, 0)
-        self.intervals = self.intervals + record
-        self.waited = np.where(record, 0, waited)
+        ended = active | (waited >= self.cutoff)
+        self.interval_total = self.interval_total + np.where(ended, waited, 0)
+        self.intervals = self.intervals + ended
+        self.waited = np.where(ended, 0, waited)

@@ -1,4 +1,4 @@
-"""FedAvg: the server averages the clients that got through.
+"""FedAvg: average the active clients.
 
 McMahan, Moore, Ramage, Hampson, Agüera y Arcas: Communication-Efficient Learning of Deep Networks
 from Decentralized Data, AISTATS 2017.
@@ -12,7 +12,7 @@ __all__ = ["FedAvg"]
 
 
 class FedAvg(Algorithm):
-    """The mean over the active clients; biased towards those that get through more often.
+    """Average the active clients; biased towards clients whose uplinks are up more often.
 
     x ← x + η_g · (1/|A^t|) Σ_A Δ_i
     """

@@ -1,6 +1,6 @@
-"""FedAvg over all clients: those that did not get through count as zero updates.
+"""FedAvg over all clients: inactive clients count as zero updates.
 
-The paper's baseline «FedAvg all» (McMahan et al., AISTATS 2017, with the sum over all clients).
+The paper's baseline FedAvg-all: McMahan et al., AISTATS 2017, with the sum divided by m.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ __all__ = ["FedAvgAll"]
 
 
 class FedAvgAll(Algorithm):
-    """The sum over the active clients divided by all m: silence counts as a zero update.
+    """Sum the active clients' updates and divide by all m: inactive clients count as zero.
 
     x ← x + η_g · (1/m) Σ_A Δ_i
     """
 
     name = "fedavg_all"
-    paper = "McMahan et al., AISTATS 2017; the paper's «FedAvg all»"
+    paper = "McMahan et al., AISTATS 2017; the paper's baseline FedAvg-all"
     one_pass = True
 
     def aggregate(self, round: Round, updates: Updates) -> None:
-        """Add the active clients' share."""
+        """Add the sum over the active clients, divided by m."""
         if updates:
             total = sum(update.delta for update in updates)
             self.x = self.x + self.global_lr * (total / self.clients)

@@ -1,4 +1,4 @@
-"""FedAvg with known probabilities: each update is divided by its own p_i^t.
+"""FedAvg with known probabilities: each update is divided by its client's p_i^t.
 
 Perazzone, Wang, Ji, Chan: Communication-Efficient Device Scheduling for Federated Learning Using
 Stochastic Optimization, INFOCOM 2022.
@@ -13,7 +13,7 @@ __all__ = ["FedAvgKnown"]
 
 
 class FedAvgKnown(Algorithm):
-    """Unbiased by inverse probabilities, which the server must know.
+    """Unbiased by inverse probability weighting; the server must know the probabilities.
 
     x ← x + η_g · (1/m) Σ_A Δ_i / p_i^t
     """
@@ -25,14 +25,12 @@ class FedAvgKnown(Algorithm):
     memory_aided = True
 
     def aggregate(self, round: Round, updates: Updates) -> None:
-        """Weigh each active client by the inverse of its own probability."""
+        """Divide each active client's update by its probability."""
         if not updates:
             return
         p = round.probabilities
         if p is None:
-            raise InputError(
-                "algorithm", self.name, "run with the probabilities p_i^t of its links"
-            )
+            raise InputError(f"{self.name} needs the probabilities p_i^t of the links")
         for client in round.active.tolist():
             if not p[client] > 0:
                 raise InputError(

@@ -1,4 +1,4 @@
-"""FedAWE: adaptive weighting of the innovation by the rounds a client missed.
+"""FedAWE: weight each client's innovation by the number of rounds since it was last active.
 
 Xiang, Ioannidis, Yeh, Joe-Wong, Su: Efficient Federated Learning against Heterogeneous and
 Non-stationary Client Unavailability, NeurIPS 2024.
@@ -6,28 +6,25 @@ Non-stationary Client Unavailability, NeurIPS 2024.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
 from annotated_types import Ge
 
-from fedpbc.algorithms.algorithm import Algorithm, Round, ServerInit, Update, Updates
-
-if TYPE_CHECKING:
-    from fedpbc.algorithms.algorithm import Vector
+from fedpbc.algorithms.algorithm import Algorithm, Round, ServerInit, Update, Updates, Vector
 
 __all__ = ["FedAWE"]
 
 
 class FedAWE(Algorithm):
-    """Active clients train from their own model; what they learnt is scaled by the rounds missed.
+    """Active clients train from their own models; innovations are scaled by the rounds missed.
 
     x ← mean over A^t of x_i + η_g·(t − τ_i)·Δ_i
     x_i ← x, τ_i ← t for i in A^t
 
-    τ_i is the last round that i was active in, −1 at first. As in the authors' code the mean
-    innovation is clipped to the norm ``clip``; 0 does not clip, which is their Algorithm 1 to the
-    letter. Clipping is the server's: what a client reports is not clipped.
+    τ_i is the last round in which i was active, −1 at first. As in the authors' code, the server
+    clips the mean innovation to the norm ``clip``; 0 disables clipping, which is their Algorithm 1.
+    A client's report is not clipped.
     """
 
     name = "fedawe"
@@ -36,10 +33,10 @@ class FedAWE(Algorithm):
     client_models = True
     models_on_client = 1
 
-    def __init__(self, fleet: ServerInit, *, clip: Annotated[float, Ge(0)] = 0.5) -> None:
-        super().__init__(fleet)
+    def __init__(self, init: ServerInit, *, clip: Annotated[float, Ge(0)] = 0.5) -> None:
+        super().__init__(init)
         self.clip = clip
-        self.last_active = np.full(fleet.clients, -1, dtype=np.int64)
+        self.last_active = np.full(init.clients, -1, dtype=np.int64)
 
     def innovation(self, round: Round, update: Update) -> Vector:
         """η_g·(t − τ_i)·Δ_i."""
@@ -47,11 +44,11 @@ class FedAWE(Algorithm):
         return self.global_lr * missed * update.delta
 
     def report(self, round: Round, update: Update) -> Vector:
-        """The start and the whole innovation, unclipped."""
+        """The client's start plus its innovation, unclipped."""
         return (update.start + self.innovation(round, update)).to(update.start.dtype)
 
     def aggregate(self, round: Round, updates: Updates) -> None:
-        """The mean of the starts, plus the mean innovation, clipped."""
+        """Add the clipped mean innovation to the mean of the starts."""
         if not updates:
             return
         start, innovation = self.x.double() * 0, self.x.double() * 0

@@ -11,13 +11,15 @@ __all__ = ["FedPBC"]
 
 
 class FedPBC(Algorithm):
-    """Everyone trains on from their own model; whoever gets through is averaged and gets the mean.
+    """Every client keeps training its own model; the active ones are averaged and get the mean.
 
-    for every client i:        x_i* ← x_i + η_g·Δ_i
-    if A^t is not empty:       x ← mean over A^t of x_i*
-    for every i in A^t:        x_i ← x           (for the others x_i ← x_i*)
+    On the clients
+        for every i:           x_i* ← x_i + η_g·Δ_i
+    On the server
+        if A^t is not empty:   x ← mean over A^t of x_i*
+        for every i in A^t:    x_i ← x           (for the others x_i ← x_i*)
 
-    The first and the last line are the clients' and the network's: an update's end is x_i* already.
+    ``update.end`` is x_i*: the caller applies η_g and delivers x.
     """
 
     name = "fedpbc"
@@ -28,6 +30,6 @@ class FedPBC(Algorithm):
     models_on_client = 1
 
     def aggregate(self, round: Round, updates: Updates) -> None:
-        """Average those who got through."""
+        """Average the active clients' models."""
         if updates:
             self.x = mean(update.end for update in updates)

@@ -1,4 +1,4 @@
-"""FedVARP: variance reduction with the server's memory of every client's last update.
+"""FedVARP: variance reduction with a server-side memory of every client's last update.
 
 Jhunjhunwala, Sharma, Nagarkatti, Joshi: FedVARP: Tackling the Variance Due to Partial Client
 Participation in Federated Learning, UAI 2022.
@@ -6,18 +6,13 @@ Participation in Federated Learning, UAI 2022.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from fedpbc.algorithms.algorithm import Algorithm, Round, ServerInit, Updates, mean
-
-if TYPE_CHECKING:
-    from fedpbc.algorithms.algorithm import Vector
+from fedpbc.algorithms.algorithm import Algorithm, Round, ServerInit, Updates, Vector, mean
 
 __all__ = ["FedVARP"]
 
 
 class FedVARP(Algorithm):
-    """The remembered updates of all clients, corrected by what the active ones changed.
+    """Add the mean of all remembered updates, corrected by how the active clients' changed.
 
     x ← x + η_g [ mean over A^t of (Δ_i − y_i) + (1/m) Σ_all y_i ]
     y_i ← Δ_i for i in A^t
@@ -27,32 +22,31 @@ class FedVARP(Algorithm):
     paper = "Jhunjhunwala et al., UAI 2022"
     memory_aided = True
 
-    def __init__(self, fleet: ServerInit) -> None:
-        super().__init__(fleet)
-        self.memory: dict[int, Vector] = {}
-        # Σ_all y_i, kept up to date rather than added up anew over m·d numbers in every round.
+    def __init__(self, init: ServerInit) -> None:
+        super().__init__(init)
+        self.memory: dict[int, Vector] = {}  # y_i
+        # Σ_all y_i, updated incrementally: summing m·d numbers in every round would be slow.
         self.memory_total = self.x.double() * 0
 
     @classmethod
     def models_on_server(cls, clients: int) -> int:
-        """The model and every client's memory."""
+        """The model and every y_i."""
         return 1 + clients
 
     def aggregate(self, round: Round, updates: Updates) -> None:
-        """Correct the memory's mean by what is new, then remember it."""
+        """Correct the mean of the memory by the changes, then store the new updates."""
         if not updates:
             return
         total = self.memory_total.clone()
         changes = []
         for update in updates:
             change = update.delta
-            remembered = change.to(self.x.dtype)
-            total += remembered.double()
+            stored = change.to(self.x.dtype)
+            total += stored.double()
             if update.client in self.memory:
                 change = change - self.memory[update.client].double()
                 total -= self.memory[update.client].double()
-            self.memory[update.client] = remembered
+            self.memory[update.client] = stored
             changes.append(change)
-        step = mean(changes) + self.memory_total / self.clients
-        self.x = self.x + self.global_lr * step
+        self.x = self.x + self.global_lr * (mean(changes) + self.memory_total / self.clients)
         self.memory_total = total

@@ -6,18 +6,13 @@ Federated Learning, ICML 2020.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from fedpbc.algorithms.algorithm import Algorithm, Round, ServerInit, Updates, mean
-
-if TYPE_CHECKING:
-    from fedpbc.algorithms.algorithm import Vector
+from fedpbc.algorithms.algorithm import Algorithm, Round, ServerInit, Updates, Vector, mean
 
 __all__ = ["Scaffold"]
 
 
 class Scaffold(Algorithm):
-    """Local gradients corrected by control variates: g − c_i + c.
+    """Correct local gradients by control variates: g − c_i + c.
 
     x ← x + η_g · mean over A^t of Δ_i
     c_i⁺ = c_i − c − Δ_i/(s·η_t)
@@ -30,10 +25,10 @@ class Scaffold(Algorithm):
     vectors_per_upload = 2
     models_on_client = 1
 
-    def __init__(self, fleet: ServerInit) -> None:
-        super().__init__(fleet)
-        self.control = self.x.double() * 0
-        # c_i lives on the client; a client that never took part has c_i = 0.
+    def __init__(self, init: ServerInit) -> None:
+        super().__init__(init)
+        self.control = self.x.double() * 0  # c
+        # c_i, which lives on the client; 0 for a client that never took part.
         self.client_control: dict[int, Vector] = {}
 
     @classmethod
@@ -43,22 +38,20 @@ class Scaffold(Algorithm):
 
     def correction(self, client: int) -> Vector | None:
         """c − c_i."""
-        own = self.client_control.get(client)
-        correction = self.control if own is None else self.control - own
-        return correction.to(self.x.dtype)
+        c_i = self.client_control.get(client)
+        return (self.control if c_i is None else self.control - c_i).to(self.x.dtype)
 
     def aggregate(self, round: Round, updates: Updates) -> None:
         """Average the updates, then the changes of the control variates."""
         if not updates:
             return
-        step = mean(update.delta for update in updates)
-        self.x = self.x + self.global_lr * step
+        self.x = self.x + self.global_lr * mean(update.delta for update in updates)
         total = self.control * 0
         for update in updates:
             # c_i⁺ − c_i = −c − Δ_i/(s·η_t)
             change = -self.control - update.delta / (round.local_steps * round.learning_rate)
-            own = self.client_control.get(update.client)
-            renewed = (change if own is None else own.double() + change).to(self.x.dtype)
-            total += renewed.double() if own is None else renewed.double() - own.double()
-            self.client_control[update.client] = renewed
+            c_i = self.client_control.get(update.client)
+            new_c_i = (change if c_i is None else c_i.double() + change).to(self.x.dtype)
+            total += new_c_i.double() if c_i is None else new_c_i.double() - c_i.double()
+            self.client_control[update.client] = new_c_i
         self.control = self.control + total / self.clients

@@ -34,7 +34,7 @@ from fedpbc.experiments.settings import (
 )
 from fedpbc.experiments.tracking import checked_names
 from fedpbc.links import Timetable, find_scheme
-from fedpbc.options import checked, nearest
+from fedpbc.options import checked, unknown_option
 from fedpbc.simulation.build import ProbabilityOptions, take_probability_options
 from fedpbc.simulation.views import views_of
 
@@ -181,7 +181,7 @@ def split_sections(values: Mapping[str, Any]) -> tuple[dict[str, Any], Sections,
     names = [*General.__dataclass_fields__, *SECTIONS]
     for key in top:
         if key not in names:
-            raise InputError(f"{key} is unknown, but should be {nearest(key, names)}")
+            raise unknown_option(key, names)
     sections: Sections = {}
     objects: dict[str, Any] = {}
     for name in SECTIONS:

@@ -57,13 +57,13 @@ def configuration_values(
 
 def set_trace(values: dict[str, Any], file: Path, links: str | None) -> None:
     """Use a recorded trace; a fleet's log also has its round length and number of clients."""
-    from fedpbc.links.trace import said_by_fleet
+    from fedpbc.links.trace import fleet_log_settings
 
     if links not in (None, "trace"):
         raise InputError("--trace", str(file), f"left out with --links {links}")
     set_value(values, "links.name", "trace")
     set_value(values, "links.file", str(file))
-    header = said_by_fleet(str(file))
+    header = fleet_log_settings(str(file))
     if header is not None:
         values["links"].setdefault("round_seconds", header[0])
         if "task" not in values:

@@ -19,8 +19,8 @@ from fedpbc.links import Timetable, from_table
 from fedpbc.storage.arrays import read_array
 from fedpbc.tasks.local_training import LocalTraining
 from fedpbc.theory.arguments import array_of, probabilities
-from fedpbc.theory.empirical import measure
-from fedpbc.theory.independent_links import expect
+from fedpbc.theory.empirical import EmpiricalLinks
+from fedpbc.theory.independent_links import IndependentLinks
 from fedpbc.theory.mixing import EXACT_CLIENTS
 from fedpbc.theory.summary import Constants, TheorySummary
 
@@ -113,7 +113,7 @@ def analyze_probabilities(
         expected = f"left out, or {len(per_client)} as --p has numbers"
         raise InputError("--clients", query.clients, expected)
     constants = constants_of(query, targets)
-    expectation = expect(repeat(per_client, constants.rounds))
+    expectation = IndependentLinks.from_probabilities(repeat(per_client, constants.rounds))
     name = "independent, with p as given"
     return TheorySummary(name, len(per_client), expectation, None, constants, targets)
 
@@ -235,9 +235,11 @@ def of_timetable(
     notes: tuple[str, ...] = (),
 ) -> TheorySummary:
     """What is expected, where links are independent, and what was drawn."""
-    expectation = expect(timetable.probabilities()) if timetable.independent else None
+    expectation = None
+    if timetable.independent:
+        expectation = IndependentLinks.from_probabilities(timetable.probabilities())
     exact = timetable.clients <= EXACT_CLIENTS
-    empirical = measure(map(timetable.up, range(timetable.rounds)), mixing=exact)
+    empirical = EmpiricalLinks.from_rows(map(timetable.up, range(timetable.rounds)), mixing=exact)
     return TheorySummary(name, timetable.clients, expectation, empirical, constants, targets, notes)
 
 

@@ -1,12 +1,12 @@
-"""Who gets through to the server in which round.
+"""Link schemes: whose uplink is up in which round.
 
-A link scheme sees a seed and shapes, never a model, so the whole :class:`Timetable` is drawn before
-training starts. To add a scheme, write a generator function under :func:`link_scheme`.
+A link scheme sees a seed and sizes, never a model, so the whole :class:`Timetable` is drawn before
+training starts. To add a scheme, decorate a generator function with :func:`link_scheme`.
 """
 
 from __future__ import annotations
 
-# One line a scheme: importing its module registers it.
+# Importing a scheme's module registers it.
 from fedpbc.links import (  # noqa: F401
     always,
     bernoulli,

@@ -1,26 +1,25 @@
-"""Every link up, always."""
+"""All links up in every round."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedpbc.links.scheme import Row, Setting, link_scheme
+from fedpbc.links.scheme import Probabilities, Row, Setting, link_scheme
 
 __all__ = ["always"]
 
 
 @link_scheme(independent=True)
-def always(setting: Setting) -> Iterator[tuple[Row, NDArray[np.float64]]]:
-    """Every link is up in every round: the upper reference.
+def always(setting: Setting) -> Iterator[tuple[Row, Probabilities]]:
+    """Every link is up in every round: an upper reference.
 
     Example:
         >>> up, p = next(always(Setting(seed=1, clients=3, rounds=1)))
         >>> up.tolist(), p.tolist()
         ([True, True, True], [1.0, 1.0, 1.0])
     """
-    up, certain = np.ones(setting.clients, dtype=np.bool_), np.ones(setting.clients)
+    up, p = np.ones(setting.clients, dtype=np.bool_), np.ones(setting.clients)
     for _ in range(setting.rounds):
-        yield up, certain
+        yield up, p

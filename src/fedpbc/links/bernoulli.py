@@ -1,23 +1,20 @@
-"""Independent links with probabilities that stay."""
+"""Independent links with constant probabilities: up in round t with probability p_i."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-from numpy.typing import NDArray
-
-from fedpbc.links.scheme import Row, Setting, link_scheme
+from fedpbc.links.scheme import Probabilities, Row, Setting, link_scheme
 
 __all__ = ["bernoulli"]
 
 
 @link_scheme(independent=True)
-def bernoulli(setting: Setting) -> Iterator[tuple[Row, NDArray[np.float64]]]:
+def bernoulli(setting: Setting) -> Iterator[tuple[Row, Probabilities]]:
     """Independent in every round, with probability p_i.
 
     Example:
-        >>> setting = Setting(seed=1, clients=2, rounds=1, base_probabilities=np.array([0.0, 1.0]))
+        >>> setting = Setting(seed=1, clients=2, rounds=1, base_probabilities=[0.0, 1.0])
         >>> up, p = next(bernoulli(setting))
         >>> up.tolist()
         [False, True]

@@ -1,16 +1,17 @@
-"""Independent links with probabilities that rise and fall."""
+"""Independent links with varying probabilities.
+
+Up in round t with probability p_i^t = p_i · [(1 − γ) + γ·sin(2πt/P)].
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Annotated
 
-import numpy as np
 from annotated_types import Ge, Le
-from numpy.typing import NDArray
 
 from fedpbc.links.probabilities import varying
-from fedpbc.links.scheme import Row, Setting, link_scheme
+from fedpbc.links.scheme import Probabilities, Row, Setting, link_scheme
 
 __all__ = ["bernoulli_varying"]
 
@@ -21,13 +22,13 @@ def bernoulli_varying(
     *,
     gamma: Annotated[float, Ge(0), Le(1)] = 0.4,
     period: Annotated[float, Ge(1)] = 40.0,
-) -> Iterator[tuple[Row, NDArray[np.float64]]]:
-    """Independent in every round, with probability p_i^t: a sine over the rounds.
+) -> Iterator[tuple[Row, Probabilities]]:
+    """Independent in every round, with probability p_i^t, which follows a sine over the rounds.
 
-    ``gamma`` is how much of p_i swings, ``period`` how many rounds a swing takes.
+    ``gamma`` is γ, the share of p_i that varies; ``period`` is P, in rounds.
 
     Example:
-        >>> setting = Setting(seed=1, clients=1, rounds=31, base_probabilities=np.array([0.5]))
+        >>> setting = Setting(seed=1, clients=1, rounds=31, base_probabilities=[0.5])
         >>> [round(float(p[0]), 3) for up, p in bernoulli_varying(setting)][::10]
         [0.3, 0.5, 0.3, 0.1]
     """

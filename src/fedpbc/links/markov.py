@@ -1,13 +1,16 @@
-"""Links that stay up or down for a while: a two-state chain, up for p_i of the time."""
+"""Markov links: a two-state chain per client, up for a share p_i of the rounds.
+
+OFF→ON with 0.05 and ON→OFF with 0.05·(1−p)/p; where that exceeds 1, with p/(1−p) and 1.
+The first state is Bernoulli(p_i).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedpbc.links.scheme import Row, Setting, link_scheme
+from fedpbc.links.scheme import Probabilities, Row, Setting, link_scheme
 from fedpbc.parallel import in_parts
 
 __all__ = ["markov", "step"]
@@ -16,54 +19,53 @@ _OFF_TO_ON = 0.05
 
 
 @link_scheme
-def markov(setting: Setting) -> Iterator[tuple[Row, NDArray[np.float64]]]:
-    """A two-state chain: links stay up or down for many rounds, up for p_i of them.
+def markov(setting: Setting) -> Iterator[tuple[Row, Probabilities]]:
+    """A two-state chain: links stay up or down for many rounds, and are up for p_i of them.
 
     Example:
-        >>> setting = Setting(seed=1, clients=2, rounds=1, base_probabilities=np.array([0.0, 1.0]))
+        >>> setting = Setting(seed=1, clients=2, rounds=1, base_probabilities=[0.0, 1.0])
         >>> up, p = next(markov(setting))
         >>> up.tolist()
         [False, True]
     """
     up = setting.uniform(0) < setting.p
     yield up, setting.p
-    rise, stay = _rise_and_stay(setting.p)
+    turn_on, stay_on = _transitions(setting.p)
     for t in range(1, setting.rounds):
-        chance = setting.uniform(t)
-        up = np.where(up, chance < stay, chance < rise)
+        draws = setting.uniform(t)
+        up = np.where(up, draws < stay_on, draws < turn_on)
         yield up, setting.p
 
 
-def step(up: Row, p: NDArray[np.float64], chance: NDArray[np.float64]) -> Row:
-    """The state after one transition of the chain whose stationary share is ``p``.
+def step(up: Row, p: Probabilities, draws: Probabilities) -> Row:
+    """The state after one transition of the chain whose stationary probability is ``p``.
 
     Example:
         >>> up, p = np.array([False, True, True]), np.array([0.5, 0.5, 0.5])
-        >>> step(up, p, chance=np.array([0.04, 0.94, 0.96])).tolist()
+        >>> step(up, p, draws=np.array([0.04, 0.94, 0.96])).tolist()
         [True, True, False]
     """
     after = np.empty_like(up)
 
     def move(part: slice) -> None:
-        rise, stay = _rise_and_stay(p[part])
-        after[part] = np.where(up[part], chance[part] < stay, chance[part] < rise)
+        turn_on, stay_on = _transitions(p[part])
+        after[part] = np.where(up[part], draws[part] < stay_on, draws[part] < turn_on)
 
     in_parts(move, len(up))
     return after
 
 
-def _rise_and_stay(p: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The chances of being up after a round that was down, and after one that was up.
+def _transitions(p: Probabilities) -> tuple[Probabilities, Probabilities]:
+    """The probabilities of OFF→ON and of ON→ON.
 
-    The paper's two cases, OFF→ON 0.05 and ON→OFF 0.05 (1−p)/p while that is at most 1, else p/(1−p)
-    and 1, are two minima in the odds p/(1−p).
+    The two cases of the rule are two minima in the odds p/(1−p).
     """
-    # Odds of 0 and infinity (p = 0 and p = 1) come out right: 0 and 0, 0.05 and 1.
+    # Odds of 0 and infinity (p = 0 and p = 1) need no special case: 0 and 0, 0.05 and 1.
     with np.errstate(divide="ignore", over="ignore"):
         odds = 1 - p
         # In place: for a million clients, fresh arrays cost four times the arithmetic.
         np.divide(p, odds, out=odds)
-        rise = np.minimum(_OFF_TO_ON, odds)
-        fall = np.divide(_OFF_TO_ON, odds, out=odds)
-        np.minimum(1, fall, out=fall)
-    return rise, np.subtract(1, fall, out=fall)
+        turn_on = np.minimum(_OFF_TO_ON, odds)
+        turn_off = np.divide(_OFF_TO_ON, odds, out=odds)
+        np.minimum(1, turn_off, out=turn_off)
+    return turn_on, np.subtract(1, turn_off, out=turn_off)

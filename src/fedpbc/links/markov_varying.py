@@ -1,17 +1,19 @@
-"""The two-state chain with probabilities that rise and fall."""
+"""Markov links with varying probabilities: the chain of ``markov`` with p_i^t in round t.
+
+The state is carried from round to round. The authors' code restarts the chain in every round, which
+is plain Bernoulli.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Annotated
 
-import numpy as np
 from annotated_types import Ge, Le
-from numpy.typing import NDArray
 
 from fedpbc.links.markov import step
 from fedpbc.links.probabilities import varying
-from fedpbc.links.scheme import Row, Setting, link_scheme
+from fedpbc.links.scheme import Probabilities, Row, Setting, link_scheme
 
 __all__ = ["markov_varying"]
 
@@ -22,15 +24,14 @@ def markov_varying(
     *,
     gamma: Annotated[float, Ge(0), Le(1)] = 0.4,
     period: Annotated[float, Ge(1)] = 40.0,
-) -> Iterator[tuple[Row, NDArray[np.float64]]]:
-    """A two-state chain whose transitions follow p_i^t: a sine over the rounds.
+) -> Iterator[tuple[Row, Probabilities]]:
+    """A two-state chain whose transitions follow p_i^t, a sine over the rounds.
 
-    The state is carried from round to round, unlike in the authors' code, which starts the
-    chain anew in every round and so draws plain Bernoulli links. The chain lags behind p_i^t, so
-    the probabilities it yields are the paper's p_i^t, not the exact chance of round t.
+    The chain lags behind p_i^t: the probabilities that it yields are the paper's p_i^t, not the
+    exact probability of being up in round t.
 
     Example:
-        >>> setting = Setting(seed=1, clients=2, rounds=1, base_probabilities=np.array([0.0, 1.0]))
+        >>> setting = Setting(seed=1, clients=2, rounds=1, base_probabilities=[0.0, 1.0])
         >>> up, p = next(markov_varying(setting, gamma=0.0))
         >>> up.tolist()
         [False, True]

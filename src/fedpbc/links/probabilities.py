@@ -1,4 +1,4 @@
-"""How likely each client's link is up: p_i from the data it holds, and p_i^t over time."""
+"""Link probabilities: p_i from the classes that a client holds, and p_i^t over time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedpbc.errors import InputError, Verbatim
+from fedpbc.errors import InputError
 from fedpbc.randomness import generator
 
 __all__ = ["class_rates", "from_data", "varying"]
@@ -16,9 +16,8 @@ __all__ = ["class_rates", "from_data", "varying"]
 def class_rates(seed: int, classes: int, sigma: float = 10.0) -> NDArray[np.float64]:
     """The vector r: ``classes`` draws of lognormal(0, sigma²), divided by their sum.
 
-    With the default sigma one or two classes take nearly everything: clients that hold them are
-    heard often, the others hardly ever. Uplink and downlink share r, since it depends on the seed
-    alone.
+    With the default sigma, one or two classes take nearly everything: clients that hold them are
+    often up, the others hardly ever. r depends on the seed alone, so uplink and downlink share it.
 
     Example:
         >>> class_rates(seed=1, classes=4, sigma=0).tolist()
@@ -27,9 +26,9 @@ def class_rates(seed: int, classes: int, sigma: float = 10.0) -> NDArray[np.floa
     if classes < 1:
         raise InputError("classes", classes, "at least 1")
     if not 0 <= sigma < math.inf:
-        raise InputError("links.sigma", sigma, "a number from 0 up")
+        raise InputError("links.sigma", sigma, "a finite number of at least 0")
     exponents = sigma * generator(seed, "class rates").standard_normal(classes)
-    # Shifting by the largest cancels in the ratio, and no sigma overflows.
+    # Subtracting the largest cancels in the ratio, and avoids overflow for any sigma.
     rates = np.exp(exponents - exponents.max())
     return np.asarray(rates / rates.sum(), dtype=np.float64)
 
@@ -45,18 +44,16 @@ def from_data(
     """
     shares = np.ascontiguousarray(class_shares, dtype=np.float64)
     if shares.ndim != 2 or 0 in shares.shape:
-        right = "a table of clients x classes"
-        raise InputError("class_shares", Verbatim(f"an array of shape {shares.shape}"), right)
-    # Written so that a NaN is wrong too.
+        raise InputError(f"class_shares has shape {shares.shape}, but should be clients x classes")
+    # The condition is also false for NaN.
     if not (shares.min() >= 0 and np.abs(shares.sum(axis=1) - 1).max() <= 1e-5):
-        right = "from 0 up and add up to 1 for each client"
-        raise InputError("class_shares", Verbatim("not shares"), right)
+        raise InputError("class_shares must be at least 0 and add up to 1 for each client")
     if not 0 <= delta <= 1:
         raise InputError("links.delta", delta, "a number from 0 to 1")
     rates = class_rates(seed, shares.shape[1], sigma)
-    # Not a matrix product: BLAS may round row i otherwise when there are more rows.
-    likely: NDArray[np.float64] = (shares * rates).sum(axis=1)
-    return np.clip(likely, delta, 1)
+    # Not a matrix product: BLAS may round a row differently when there are more rows.
+    products: NDArray[np.float64] = (shares * rates).sum(axis=1)
+    return np.clip(products, delta, 1)
 
 
 def varying(

@@ -1,33 +1,45 @@
-"""What a link scheme is: a generator function of a setting that yields one row of links a round."""
+"""The interface of a link scheme: a generator function that yields one row of links per round."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpbc.errors import InputError, Verbatim
+from fedpbc.errors import InputError
 from fedpbc.options import Option, nearest, options_of
 from fedpbc.randomness import generator, uniform
 
-__all__ = ["SCHEMES", "LinkScheme", "Row", "Rows", "Setting", "find_scheme", "link_scheme"]
+__all__ = [
+    "SCHEMES",
+    "LinkScheme",
+    "Probabilities",
+    "Row",
+    "Rows",
+    "Setting",
+    "find_scheme",
+    "link_scheme",
+]
 
 Row: TypeAlias = NDArray[np.bool_]
-"""Whose link is up in one round: a bool a client."""
+"""Whether each client's link is up in one round."""
 
-Rows: TypeAlias = Iterator[Row | tuple[Row, NDArray[np.float64]]]
-"""One row a round, alone or with p_i^t, the chance that each link had of being up."""
+Probabilities: TypeAlias = NDArray[np.float64]
+"""One probability per client."""
+
+Rows: TypeAlias = Iterator[Row | tuple[Row, Probabilities]]
+"""One row per round, with or without the probabilities p_i^t."""
 
 
 # Compared by identity: arrays have no single truth value.
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """All that a link scheme may know.
+    """Everything that a link scheme may depend on.
 
     ``stream`` is "uplink" or "downlink": the two draw separately. ``option`` is the name of the
     configuration's section, for error messages.
@@ -41,11 +53,9 @@ class Setting:
     seed: int
     clients: int
     rounds: int
-    base_probabilities: NDArray[np.float64] | None = None
+    base_probabilities: Probabilities | None = None
     stream: str = "uplink"
     option: str = "links"
-    asked: bool = field(default=False, init=False, repr=False)
-    """Whether the scheme has looked at p; one that never does gets through by other rules."""
 
     def __post_init__(self) -> None:
         for name, number in (("clients", self.clients), ("rounds", self.rounds)):
@@ -55,54 +65,44 @@ class Setting:
             return
         p = np.asarray(self.base_probabilities, dtype=np.float64).view()
         if p.shape != (self.clients,):
-            given = Verbatim(f"an array of shape {p.shape}")
-            right = f"one number for each of the {self.clients} clients"
-            raise InputError(f"{self.option}.p", given, right)
-        wrong = ~((p >= 0) & (p <= 1))
-        if wrong.any():
-            client = int(wrong.argmax())
-            right = f"from 0 to 1 for each client, also client {client}"
-            raise InputError(f"{self.option}.p", float(p[client]), right)
-        # Schemes hand this very array on.
+            raise InputError(
+                f"{self.option}.p has shape {p.shape}, but should be "
+                f"one number for each of the {self.clients} clients"
+            )
+        outside = ~((p >= 0) & (p <= 1))
+        if outside.any():
+            client = int(outside.argmax())
+            expected = f"from 0 to 1 for each client, also client {client}"
+            raise InputError(f"{self.option}.p", float(p[client]), expected)
+        # Schemes yield this very array.
         p.flags.writeable = False
         object.__setattr__(self, "base_probabilities", p)
 
     @property
-    def p(self) -> NDArray[np.float64]:
+    def p(self) -> Probabilities:
         """The base probability of each client."""
         if self.base_probabilities is None:
-            right = "given: this task has no classes to draw probabilities from"
-            raise InputError(f"{self.option}.p", Verbatim("missing"), right)
-        object.__setattr__(self, "asked", True)
+            raise InputError(
+                f"{self.option}.p is missing: set it, since this task has no classes "
+                "to derive probabilities from"
+            )
         return self.base_probabilities
 
     def uniform(self, t: int) -> NDArray[np.float64]:
-        """One number in [0, 1) a client for round ``t``: client i's is the same in any fleet.
-
-        Example:
-            >>> few, many = Setting(1, clients=2, rounds=9), Setting(1, clients=50, rounds=9)
-            >>> bool((few.uniform(3) == many.uniform(3)[:2]).all())
-            True
-        """
+        """One number in [0, 1) per client for round ``t``, whatever the number of clients."""
         return uniform(self.seed, self.stream, t, self.clients)
 
     def generator(self, purpose: str, first: int = 0, second: int = 0) -> np.random.Generator:
-        """For draws that are not one a round, such as a cycle's offset.
-
-        Example:
-            >>> up, down = Setting(1, 3, 9), Setting(1, 3, 9, stream="downlink")
-            >>> bool(up.generator("offset").random() == down.generator("offset").random())
-            False
-        """
+        """For draws that are not one per client and round, such as a cycle's offset."""
         return generator(self.seed, f"{self.stream}/{purpose}", first, second)
 
 
 @dataclass(frozen=True)
 class LinkScheme:
-    """A registered scheme: its name, its function, and what to say about it.
+    """A registered scheme: its name, function, summary and options.
 
-    ``independent`` says that links are up independently of each other and of other rounds, with the
-    probabilities that the rows come with: then the theory's formulas hold exactly.
+    ``independent`` means that links are up independently of each other and of other rounds, with
+    the probabilities that the rows come with. The formulas of the theory then hold exactly.
 
     Example:
         >>> print(*find_scheme("cyclic").options.values())
@@ -117,7 +117,7 @@ class LinkScheme:
 
 
 SCHEMES: dict[str, LinkScheme] = {}
-"""Every scheme by name."""
+"""Every registered scheme by name."""
 
 _Function = TypeVar("_Function", bound=Callable[..., Rows])
 
@@ -133,15 +133,15 @@ def link_scheme(*, independent: bool) -> Callable[[_Function], _Function]: ...
 def link_scheme(
     function: _Function | None = None, *, independent: bool = False
 ) -> _Function | Callable[[_Function], _Function]:
-    """Register a link scheme under the function's name; the function itself stays as it is.
+    """Register a link scheme under the function's name; returns the function unchanged.
 
-    The function takes a :class:`Setting`, and its options as keyword-only parameters, and yields
-    one row a round: a bool for each client, or that and the probabilities that ``fedavg_known``
-    is to divide by. Each row must be a pure function of the setting and the options: draw from
-    ``setting.uniform(t)`` or ``setting.generator(...)``.
+    The function takes a :class:`Setting`, and its options as keyword-only parameters. It yields one
+    row per round: a bool for each client, alone or in a tuple with the probabilities that
+    ``fedavg_known`` divides by. Each row must be a pure function of the setting and the options:
+    draw from ``setting.uniform(t)`` or ``setting.generator(...)``.
 
-    With ``@link_scheme(independent=True)`` it promises that every link in every round is up by
-    itself, with the probability that its row says.
+    ``@link_scheme(independent=True)`` promises that every link in every round is up independently,
+    with the probability that its row comes with.
 
     Example:
         >>> @link_scheme
@@ -159,26 +159,27 @@ def link_scheme(
 
 def _register(function: _Function, independent: bool) -> _Function:
     name = function.__name__
-    known = SCHEMES.get(name)
-    if known and _origin(known.rows) != _origin(function):
-        raise InputError("link scheme", name, f"a new name: {_origin(known.rows)} has this one")
+    registered = SCHEMES.get(name)
+    if registered and _origin(registered.rows) != _origin(function):
+        raise InputError("link scheme", name, f"a new name: {_origin(registered.rows)} has it")
     signature = inspect.signature(function)
     kinds = [parameter.kind.name for parameter in signature.parameters.values()]
     if not kinds or kinds[0] == "KEYWORD_ONLY" or set(kinds[1:]) - {"KEYWORD_ONLY"}:
-        given = Verbatim(f"{name}{signature}")
-        raise InputError("link scheme", given, f"{name}(setting, *, option=default, ...)")
+        raise InputError(
+            f"the link scheme {name}{signature} should be {name}(setting, *, option=default, ...)"
+        )
     summary = (inspect.getdoc(function) or "").partition("\n")[0]
     SCHEMES[name] = LinkScheme(name, function, summary, options_of(function), independent)
     return function
 
 
 def find_scheme(name: str, option: str = "links") -> LinkScheme:
-    """The scheme of that name; ``option`` is what an error message calls the choice.
+    """Return the scheme registered under ``name``; ``option`` names the choice in an error.
 
     Example:
         >>> find_scheme("bernouli")
         Traceback (most recent call last):
-        fedpbc.errors.InputError: links is 'bernouli', but should be one of ... meant 'bernoulli'?
+        fedpbc.errors.InputError: links is 'bernouli', but should be one of ... mean 'bernoulli'?
     """
     if name not in SCHEMES:
         raise InputError(option, name, nearest(name, SCHEMES))
@@ -186,5 +187,5 @@ def find_scheme(name: str, option: str = "links") -> LinkScheme:
 
 
 def _origin(function: Callable[..., Rows]) -> str:
-    """Where a function is written: the same after its module is imported again."""
+    """Where a function is defined: the same after its module is imported again."""
     return f"{function.__module__}.{function.__qualname__}"

@@ -1,4 +1,4 @@
-"""Links from one's own timetable in a file."""
+"""Links from a file: an explicit timetable of 0 and 1, rounds x clients."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["table"]
 
 @link_scheme
 def table(setting: Setting, *, file: str) -> Iterator[Row]:
-    """Your own timetable: a file of 0 and 1, a row a round, a column a client.
+    """Your own timetable: a file of 0 and 1, one row per round, one column per client.
 
     ``file`` is an ``.npy`` array or a CSV without a header. Rows beyond the run's rounds are not
-    used. Both kinds are read row by row, so a table may be larger than memory.
+    used. Both formats are read row by row, so a table may be larger than memory.
 
     Example:
         >>> import tempfile
@@ -30,7 +30,7 @@ def table(setting: Setting, *, file: str) -> Iterator[Row]:
         ...     [up.tolist() for up in table(Setting(1, clients=2, rounds=2), file=str(path))]
         [[True, False], [False, True]]
     """
-    option, right = f"{setting.option}.file", f"{setting.rounds} rows of {setting.clients} 0s or 1s"
+    option, size = f"{setting.option}.file", f"{setting.rounds} rows of {setting.clients} 0s or 1s"
     rows = _npy_rows(Path(file)) if Path(file).suffix == ".npy" else _csv_rows(Path(file))
     for t in range(setting.rounds):
         try:
@@ -38,28 +38,28 @@ def table(setting: Setting, *, file: str) -> Iterator[Row]:
         except OSError as error:
             raise InputError(option, file, f"a file that can be read: {error.strerror}") from None
         except WrongShapeError as error:
-            raise InputError(option, file, f"{right}: {error}") from None
-        except Exception:  # A damaged file makes numpy raise whatever it likes.
-            raise InputError(option, file, f"{right}: it is damaged at row {t}") from None
+            raise InputError(option, file, f"{size}: {error}") from None
+        except Exception:  # NumPy raises many types of errors for damaged files.
+            raise InputError(option, file, f"{size}: row {t} is damaged") from None
         if row is None:
-            raise InputError(option, file, f"{right}: it has {t} rows")
+            raise InputError(option, file, f"{size}: it has {t} rows")
         if len(row) != setting.clients:
-            raise InputError(option, file, f"{right}: row {t} has {len(row)} columns")
+            raise InputError(option, file, f"{size}: row {t} has {len(row)} columns")
         up = row == 1
         if not (up | (row == 0)).all():
-            raise InputError(option, file, f"{right}: row {t} holds another value")
+            raise InputError(option, file, f"{size}: row {t} holds another value")
         yield up
 
 
 class WrongShapeError(ValueError):
-    """A file that can be read, but is no table of numbers."""
+    """A readable file that is not a table of numbers."""
 
 
 def _npy_rows(path: Path) -> Iterator[NDArray[Any]]:
     array = np.lib.format.open_memmap(path, mode="r")
     if array.ndim != 2 or array.dtype.kind not in "biuf":
         raise WrongShapeError(f"it holds {array.dtype} of shape {array.shape}")
-    # Plain arrays: a row must not keep the file mapped.
+    # Copies: a row must not keep the file mapped.
     yield from map(np.array, array)
 
 

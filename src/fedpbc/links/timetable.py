@@ -1,8 +1,9 @@
-"""The whole timetable of a run: who gets through in which round, drawn before training starts."""
+"""The timetable of a run: who is up in which round, drawn before training starts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from itertools import islice, repeat
@@ -11,29 +12,30 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedpbc.errors import InputError, Verbatim
-from fedpbc.links.scheme import LinkScheme, Row, Rows, Setting, find_scheme
+from fedpbc.errors import InputError
+from fedpbc.links.scheme import LinkScheme, Probabilities, Row, Rows, Setting, find_scheme
 from fedpbc.options import checked
 
 __all__ = ["Timetable", "from_table"]
 
 
 class Timetable:
-    """Who gets through in which round.
+    """Whose link is up in which round; created by :meth:`draw` or :func:`from_table`.
 
-    Eight clients share a byte: a million clients over 10,000 rounds take 1.25 GB. Made by
-    :meth:`draw` or :func:`from_table`.
+    Eight clients share a byte: a million clients over 10,000 rounds take 1.25 GB.
 
     Attributes:
         clients: m.
         rounds: T.
-        independent: whether links are known to be so, of each other and from round to round.
+        base_probabilities: p_i, if the scheme uses them; for display only.
+        independent: whether links are known to be independent of each other and of other rounds.
 
     Example:
-        >>> from fedpbc.links import Setting
-        >>> timetable = Timetable.draw("always", Setting(seed=1, clients=3, rounds=5))
-        >>> timetable.active(4).tolist()
-        [0, 1, 2]
+        >>> timetable = from_table([[1, 0], [1, 1]])
+        >>> timetable.up(0), timetable.active(1), timetable.shares()
+        (array([ True, False]), array([0, 1]), array([1. , 0.5]))
+        >>> timetable.next_contact(1, after=-1), timetable.next_contact(1, after=1)
+        (1, None)
     """
 
     def __init__(
@@ -41,15 +43,14 @@ class Timetable:
         packed: NDArray[np.uint8],
         clients: int,
         rerun: Callable[[], Rows] | None = None,
-        base: NDArray[np.float64] | None = None,
+        base: Probabilities | None = None,
         independent: bool = False,
     ) -> None:
         self.clients, self.rounds = clients, len(packed)
-        # p_i, where the scheme goes by it; only for showing.
         self.base_probabilities = base
         self.independent = independent
         self._packed = packed
-        # Yields (row, p) once more; none for schemes that say nothing of probabilities.
+        # Yields (row, p) again; None for schemes that yield no probabilities.
         self._rerun = rerun
 
     @classmethod
@@ -69,68 +70,57 @@ class Timetable:
         """
         if isinstance(scheme, str):
             scheme = find_scheme(scheme, setting.option)
-        run = partial(scheme.rows, setting, **checked(scheme.rows, options, setting.option))
+        recorder = _RecordingSetting(**vars(setting))
+        run = partial(scheme.rows, recorder, **checked(scheme.rows, options, setting.option))
         name = f"{setting.option} {scheme.name}"
         try:
             packed = np.empty((setting.rounds, -(-setting.clients // 8)), dtype=np.uint8)
         except (MemoryError, ValueError):
-            right = f"fewer: a timetable of {setting.clients} clients would not fit into memory"
-            raise InputError("rounds", setting.rounds, right) from None
-        drawn, told = 0, set[bool]()
+            reason = f"a timetable of {setting.clients} clients would not fit into memory"
+            raise InputError("rounds", setting.rounds, f"fewer: {reason}") from None
+        drawn, with_p = 0, 0
         for t, item in enumerate(islice(run(), setting.rounds)):
             row, p = item if isinstance(item, tuple) else (item, None)
-            _check(f"{name}: row {t}", row, setting.clients, np.bool_)
+            _check_array(f"{name}: row {t}", row, setting.clients, np.bool_)
             if p is not None:
-                _check(f"{name}: p of round {t}", p, setting.clients, np.float64)
-                # Written so that a NaN is wrong too.
+                with_p += 1
+                _check_array(f"{name}: p of round {t}", p, setting.clients, np.float64)
+                # The condition is also false for NaN.
                 if not (p.min() >= 0 and p.max() <= 1):
-                    raise InputError(f"{name}: p of round {t}", Verbatim("out of range"), "0 to 1")
+                    raise InputError(f"{name}: p of round {t} must be from 0 to 1")
             packed[t] = np.packbits(row)
-            told.add(p is not None)
             drawn = t + 1
         if drawn < setting.rounds:
-            raise InputError(name, Verbatim(f"{drawn} rows"), f"{setting.rounds}, one a round")
-        if len(told) > 1:
-            given = Verbatim("rows with and without probabilities")
-            raise InputError(name, given, "either the one or the other")
-        base = setting.base_probabilities if setting.asked else None
-        if True not in told:
+            raise InputError(
+                f"{name} yields {drawn} rows, but should yield {setting.rounds}, one per round"
+            )
+        if with_p not in (0, drawn):
+            raise InputError(
+                f"{name} yields rows with and without probabilities, "
+                "but should yield them in every round or in none"
+            )
+        base = setting.base_probabilities if recorder.reads else None
+        if not with_p:
             return cls(packed, setting.clients, base=base)
         return cls(packed, setting.clients, run, base, scheme.independent)
 
     def up(self, t: int) -> Row:
-        """Whether each client's link is up in round ``t``.
-
-        Example:
-            >>> from_table([[1, 0], [1, 1]]).up(0)
-            array([ True, False])
-        """
+        """Whether each client's link is up in round ``t``."""
         if not 0 <= t < self.rounds:
             raise InputError("round", t, f"from 0 to {self.rounds - 1}")
         return np.unpackbits(self._packed[t], count=self.clients).view(np.bool_)
 
     def active(self, t: int) -> NDArray[np.int64]:
-        """The clients that get through in round ``t``, ascending: the paper's A^t.
-
-        Example:
-            >>> from_table([[1, 0], [1, 1]]).active(1)
-            array([0, 1])
-        """
+        """The clients whose link is up in round ``t``, ascending: the paper's A^t."""
         return np.flatnonzero(self.up(t))
 
     def next_contact(self, client: int, after: int) -> int | None:
-        """The first round later than ``after`` in which the client gets through, if there is one.
-
-        Example:
-            >>> timetable = from_table([[1, 0], [1, 1]])
-            >>> timetable.next_contact(1, after=-1), timetable.next_contact(1, after=1)
-            (1, None)
-        """
+        """The first round after ``after`` in which the client's link is up, or None."""
         if not 0 <= client < self.clients:
             raise InputError("client", client, f"from 0 to {self.clients - 1}")
         column, bit = self._packed[:, client >> 3], 128 >> (client & 7)
-        # In growing blocks: most contacts are near, and a client that never comes back costs
-        # one pass over its column.
+        # In growing blocks: most contacts are near, and a client that never returns costs one
+        # pass over its column.
         start, size = max(0, after + 1), 32
         while start < self.rounds:
             block = column[start : start + size] & bit
@@ -141,21 +131,11 @@ class Timetable:
         return None
 
     def fingerprint(self) -> str:
-        """A hash of all rounds: a resumed run tells by it that its links changed.
-
-        Example:
-            >>> from_table([[1, 0]]).fingerprint() == from_table([[1, 1]]).fingerprint()
-            False
-        """
+        """A hash of all rounds, by which a resumed run detects that its links changed."""
         return sha256(self._packed.tobytes()).hexdigest()
 
     def shares(self, clients: int | None = None) -> NDArray[np.float64]:
-        """Each client's share of rounds in which it gets through, or each of the first clients'.
-
-        Example:
-            >>> from_table([[1, 0], [1, 1]]).shares().tolist()
-            [1.0, 0.5]
-        """
+        """The share of rounds in which each client, or each of the first ``clients``, is up."""
         count = self.clients if clients is None else min(clients, self.clients)
         counts = np.zeros(count, dtype=np.int64)
         for row in self._packed[:, : -(-count // 8)]:
@@ -163,39 +143,24 @@ class Timetable:
         return counts / self.rounds
 
     def block(self, rounds: int, clients: int) -> NDArray[np.bool_]:
-        """The first rounds of the first clients, or as many as there are.
-
-        Example:
-            >>> from_table([[1, 0], [1, 1]]).block(rounds=1, clients=9)
-            array([[ True, False]])
-        """
+        """The first rounds of the first clients, or as many as there are."""
         count = min(clients, self.clients)
         packed = np.ascontiguousarray(self._packed[:rounds, : -(-count // 8)])
         return np.unpackbits(packed, axis=1, count=count).view(np.bool_)
 
-    def probabilities(self, start: int = 0) -> Iterator[NDArray[np.float64]]:
+    def probabilities(self, start: int = 0) -> Iterator[Probabilities]:
         """p_i^t for t = start, start + 1, …: what ``fedavg_known`` divides by.
 
-        It is what the scheme says, or each client's share of active rounds where it says nothing
-        (``table``, ``trace``). Not stored: the scheme is run again beside the round loop.
-
-        Example:
-            >>> [p.tolist() for p in from_table([[1, 0], [1, 1]]).probabilities()]
-            [[1.0, 0.5], [1.0, 0.5]]
-        """
+        These are what the scheme yields, or each client's share of active rounds if it yields none
+        (``table``, ``trace``). Not stored: the scheme runs again alongside the round loop."""
         if self._rerun is None:
             yield from repeat(self.shares(), self.rounds - start)
         else:
             for item in islice(self._rerun(), start, self.rounds):
                 yield item[1]
 
-    def lowest_probabilities(self) -> NDArray[np.float64]:
-        """The smallest p_i^t of each client. Not stored, either: few ask, and once.
-
-        Example:
-            >>> from_table([[1, 0], [1, 1]]).lowest_probabilities().tolist()
-            [1.0, 0.5]
-        """
+    def lowest_probabilities(self) -> Probabilities:
+        """The smallest p_i^t of each client; computed by running the scheme again."""
         lowest = np.ones(self.clients)
         for p in self.probabilities():
             np.minimum(lowest, p, out=lowest)
@@ -211,18 +176,32 @@ def from_table(table: ArrayLike) -> Timetable:
     """
     rows = np.asarray(table)
     if rows.ndim != 2 or 0 in rows.shape:
-        given = Verbatim(f"an array of shape {rows.shape}")
-        raise InputError("the table", given, "of rounds x clients, at least one of each")
+        raise InputError(
+            f"the table has shape {rows.shape}, but should be rounds x clients, at least 1 x 1"
+        )
     if not np.isin(rows, (0, 1)).all():
-        raise InputError("the table", Verbatim("an array with other values"), "of 0 and 1")
+        raise InputError("the table has values other than 0 and 1")
     return Timetable(np.packbits(rows.astype(np.bool_), axis=1), rows.shape[1])
 
 
-def _check(name: str, array: object, clients: int, kind: type[np.generic]) -> None:
-    """Raise unless ``array`` is one value of that kind a client."""
-    given = f"a {type(array).__name__}"
+@dataclass(frozen=True, eq=False)
+class _RecordingSetting(Setting):
+    """A setting that records whether the scheme reads p."""
+
+    reads: set[str] = field(default_factory=set)
+
+    @property
+    def p(self) -> Probabilities:
+        self.reads.add("p")
+        return super().p
+
+
+def _check_array(name: str, array: object, clients: int, kind: type[np.generic]) -> None:
+    """Raise unless ``array`` has one value of that kind per client."""
+    actual = f"a {type(array).__name__}"
     if isinstance(array, np.ndarray):
         if array.shape == (clients,) and array.dtype == kind:
             return
-        given = f"a {array.dtype} array of shape {array.shape}"
-    raise InputError(name, Verbatim(given), f"a {np.dtype(kind)} array of shape ({clients},)")
+        actual = f"a {array.dtype} array of shape {array.shape}"
+    expected = f"a {np.dtype(kind)} array of shape ({clients},)"
+    raise InputError(f"{name} is {actual}, but should be {expected}")

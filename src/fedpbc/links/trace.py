@@ -1,4 +1,9 @@
-"""Links as real devices had them: a recorded trace, replayed."""
+"""Links replayed from a recorded trace.
+
+Client i replays device i: its link is up in round t if the device was online at the end of the
+round, at (t+1)·``round_seconds``. Past its end the trace starts again. Clients beyond the recorded
+devices reuse them in turn, each shifted in time by a random part of the trace.
+"""
 
 from __future__ import annotations
 
@@ -15,23 +20,21 @@ from numpy.typing import NDArray
 from fedpbc.errors import InputError
 from fedpbc.links.scheme import Row, Setting, link_scheme
 
-__all__ = ["said_by_fleet", "trace"]
+__all__ = ["fleet_log_settings", "trace"]
 
 _COLUMNS = ["client", "online_from_s", "online_until_s"]
-_COMMENT = re.compile(r"# *round_seconds *= *([0-9.]+(?:e[-+]?[0-9]+)?)")
-_DRAWERS = 8  # for each interval of a device
+_ROUND_SECONDS = re.compile(r"# *round_seconds *= *([0-9.]+(?:e[-+]?[0-9]+)?)")
+_BUCKETS_PER_INTERVAL = 8
 
 
 @link_scheme
 def trace(
     setting: Setting, *, file: str, round_seconds: Annotated[float, Gt(0)] = 600.0
 ) -> Iterator[Row]:
-    """Replays a recorded trace: up where the device was online at the end of the round.
+    """Replay a recorded trace: up if the device was online at the end of the round.
 
-    ``file`` is a CSV of client, online_from_s, online_until_s; ``round_seconds`` is how long a
-    round takes. A device that was never online has an empty interval. Past its end the trace starts
-    again. Clients beyond the recorded devices reuse them in turn, each shifted in time by a random
-    part of the trace.
+    ``file`` is a CSV of client, online_from_s, online_until_s; ``round_seconds`` is the length of a
+    round. A device that was never online has an empty interval.
 
     Example:
         >>> import tempfile
@@ -47,131 +50,132 @@ def trace(
     shift = setting.generator("shift").random(setting.clients) * events.length
     shift[: events.devices] = 0
 
-    # Most links stay as they are for many rounds, so each is looked up only when its next event is
+    # Most links do not change for many rounds, so each is looked up only when its next event is
     # due; a little early, so that rounding cannot make it late.
     up = np.zeros(setting.clients, dtype=np.bool_)
-    due = np.full(setting.clients, -np.inf)
+    next_event = np.full(setting.clients, -np.inf)
     for t in range(setting.rounds):
         now = (t + 1) * round_seconds
-        late = np.flatnonzero(due <= now)
-        place = now % events.length + shift[late]
-        place -= events.length * (place >= events.length)  # cheaper than a remainder
-        up[late], wait = events.look_up(device[late], place)
-        due[late] = now + wait - 1e-9 * events.length
+        due = np.flatnonzero(next_event <= now)
+        time = now % events.length + shift[due]
+        time -= events.length * (time >= events.length)  # cheaper than a remainder
+        up[due], wait = events.look_up(device[due], time)
+        next_event[due] = now + wait - 1e-9 * events.length
         yield up.copy()
 
 
-def said_by_fleet(file: str) -> tuple[float, int] | None:
-    """What a fleet's log says of itself: how long a round was, and how many clients there are.
+def fleet_log_settings(file: str) -> tuple[float, int] | None:
+    """The length of a round in seconds and the number of clients, from the log of a fleet.
 
-    None for any other trace: only a fleet's log has a comment with ``round_seconds`` in front.
+    None for any other trace: only a fleet's log starts with a ``round_seconds`` comment.
 
     Example:
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp(), "links.csv")
         >>> lines = "# round_seconds = 60.0", "client,online_from_s,online_until_s", "0,30,90"
         >>> _ = path.write_text("\\n".join(lines))
-        >>> said_by_fleet(str(path))
+        >>> fleet_log_settings(str(path))
         (60.0, 1)
     """
     try:
         with Path(file).open(encoding="utf-8-sig") as lines:
-            found = _COMMENT.fullmatch(next(lines, "").strip())
+            comment = _ROUND_SECONDS.fullmatch(next(lines, "").strip())
     except (OSError, UnicodeDecodeError):
-        # What is wrong with it is said where it is read.
+        # The scheme reports the error when it reads the file.
         return None
-    if found is None:
+    if comment is None:
         return None
     device, _, _ = _read(file, "--trace")
-    return float(found[1]), int(device.max()) + 1
+    return float(comment[1]), int(device.max()) + 1
 
 
 class _Events(NamedTuple):
-    """Where devices come online or go offline, sorted by device and time."""
+    """The times at which devices come online or go offline, sorted by device and time."""
 
     devices: int
     length: float
     times: NDArray[np.float64]
     online: NDArray[np.bool_]  # before event k, and after the last
-    drawers: int  # equal parts of the trace's length
-    first: NDArray[np.int32]  # each device's first event in each of its drawers, and past the last
+    buckets: int  # per device, equal parts of the trace
+    first: NDArray[np.int32]  # the first event in each bucket of each device, and past the last
 
     def look_up(
-        self, device: NDArray[np.int32], place: NDArray[np.float64]
+        self, device: NDArray[np.int32], time: NDArray[np.float64]
     ) -> tuple[Row, NDArray[np.float64]]:
-        """Whether each device is online at its place in the trace, and how long that stays so."""
-        # Most drawers hold an event or none: one step for most, not a search in all events.
-        drawer = _drawer(device, place, self.drawers, self.length)
-        low, high = self.first[drawer], self.first[drawer + 1]
-        rest = np.flatnonzero(low < high)
-        while len(rest):
-            a, b = low[rest], high[rest]
-            middle = (a + b) // 2
-            over = self.times[middle] <= place[rest]
-            low[rest], high[rest] = np.where(over, middle + 1, a), np.where(over, b, middle)
-            rest = rest[low[rest] < high[rest]]
-        return self.online[low], self.times[low] - place
+        """Whether each device is online at its time in the trace, and for how long that holds."""
+        # Bisection within a bucket. Most hold at most one event: one step, not a search in all.
+        bucket = _bucket(device, time, self.buckets, self.length)
+        low, high = self.first[bucket], self.first[bucket + 1]
+        open_ = np.flatnonzero(low < high)
+        while len(open_):
+            start, end = low[open_], high[open_]
+            middle = (start + end) // 2
+            passed = self.times[middle] <= time[open_]
+            low[open_] = np.where(passed, middle + 1, start)
+            high[open_] = np.where(passed, end, middle)
+            open_ = open_[low[open_] < high[open_]]
+        return self.online[low], self.times[low] - time
 
 
-def _drawer(
-    device: NDArray[np.int32], times: NDArray[np.float64], drawers: int, length: float
+def _bucket(
+    device: NDArray[np.int32], times: NDArray[np.float64], buckets: int, length: float
 ) -> NDArray[np.int32]:
-    # Whatever the rounding, an earlier time is never in a later drawer; the end has its own.
-    return device * np.int32(drawers + 1) + (times * (drawers / length)).astype(np.int32)
+    # Monotone in time whatever the rounding; the end of the trace has its own bucket.
+    return device * np.int32(buckets + 1) + (times * (buckets / length)).astype(np.int32)
 
 
 def _events(
     device: NDArray[np.int32], start: NDArray[np.float64], until: NDArray[np.float64]
 ) -> _Events:
     devices, length = int(device.max()) + 1, float(until.max())
-    # A device's last event is the trace's end, so that its next event is never another's.
+    # A device's last event is the end of the trace, so the next event is never another device's.
     owners = np.concatenate([device, device, np.arange(devices, dtype=np.int32)])
     times = np.concatenate([start, until, np.full(devices, length)])
     changes = np.repeat([1, -1, 0], [len(start), len(until), devices])
     order = np.lexsort((times, owners))
-    # Counting open intervals, not just turning on and off, lets intervals overlap.
+    # Counting open intervals, rather than toggling, allows intervals to overlap.
     depth = np.concatenate([[0], np.cumsum(changes[order])])
-    drawers = 1 + _DRAWERS * len(device) // devices
-    held = np.bincount(_drawer(owners, times, drawers, length), minlength=devices * (drawers + 1))
-    first = np.concatenate([[0], np.cumsum(held)]).astype(np.int32)
-    return _Events(devices, length, times[order], depth > 0, drawers, first)
+    buckets = 1 + _BUCKETS_PER_INTERVAL * len(device) // devices
+    sizes = np.bincount(_bucket(owners, times, buckets, length), minlength=devices * (buckets + 1))
+    first = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
+    return _Events(devices, length, times[order], depth > 0, buckets, first)
 
 
 def _read(
     file: str, option: str
 ) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.float64]]:
     """Device numbers in order of first appearance, and the interval on each line."""
-    right = f"a CSV of {', '.join(_COLUMNS)}"
+    expected = f"a CSV of {', '.join(_COLUMNS)}"
     numbers: dict[str, int] = {}
     device, start, until = [], [], []
     try:
         with Path(file).open(encoding="utf-8-sig", newline="") as lines:
-            # Comments become empty lines, so that the others keep their numbers.
+            # Comments become empty lines, so that line numbers stay correct.
             reader = csv.reader("\n" if line.startswith("#") else line for line in lines)
             header = [name.strip() for name in next(filter(None, reader), [])]
             if header != _COLUMNS:
-                raise InputError(option, file, f"{right}: its first line is {_shown(header)}")
+                raise InputError(option, file, f"{expected}: its first line is {_excerpt(header)}")
             for fields in filter(None, reader):
                 try:
-                    name, a, b = fields[0].strip(), *map(float, fields[1:])
+                    name, begin, end = fields[0].strip(), *map(float, fields[1:])
                 except ValueError:
-                    name, a, b = "", 0, 0
-                if not (name and 0 <= a <= b < np.inf):
-                    where = f"line {reader.line_num} is {_shown(fields)}"
-                    more = f"0 <= online_from_s <= online_until_s on every line: {where}"
-                    raise InputError(option, file, f"{right}, {more}")
+                    name, begin, end = "", 0, 0
+                if not (name and 0 <= begin <= end < np.inf):
+                    rule = "0 <= online_from_s <= online_until_s on every line"
+                    line = f"line {reader.line_num} is {_excerpt(fields)}"
+                    raise InputError(option, file, f"{expected}, {rule}: {line}")
                 device.append(numbers.setdefault(name, len(numbers)))
-                start.append(a)
-                until.append(b)
+                start.append(begin)
+                until.append(end)
     except OSError as error:
         raise InputError(option, file, f"a file that can be read: {error.strerror}") from None
     except (UnicodeDecodeError, csv.Error):
-        raise InputError(option, file, f"{right}: it cannot be read as one") from None
+        raise InputError(option, file, f"{expected}: it cannot be parsed") from None
     if not any(until):
-        raise InputError(option, file, f"{right}: it has no intervals")
+        raise InputError(option, file, f"{expected}: it has no intervals")
     return np.array(device, dtype=np.int32), np.array(start), np.array(until)
 
 
-def _shown(fields: list[str]) -> str:
-    # A damaged file can be one endless line.
+def _excerpt(fields: list[str]) -> str:
+    # A damaged file can be one very long line.
     return repr(",".join(fields)[:60])

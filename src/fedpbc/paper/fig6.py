@@ -16,10 +16,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from fedpbc.errors import InputError, Verbatim
+from fedpbc.errors import InputError
 from fedpbc.experiments.plugins import load_plugin
 from fedpbc.links import Setting, Timetable, find_scheme
-from fedpbc.options import nearest
+from fedpbc.options import unknown_option
 from fedpbc.paper.experiment import ExperimentRequest, ExperimentResult
 from fedpbc.paper.request import check_settings, rounds_of, seeds_of
 from fedpbc.paper.style import write_experiment
@@ -108,7 +108,7 @@ def run(wanted: ExperimentRequest) -> ExperimentResult:
     known = {option for name in names for option in find_scheme(name).options}
     for option in given:
         if option not in known:
-            raise InputError(f"links.{option}", Verbatim("unknown"), nearest(option, sorted(known)))
+            raise unknown_option(option, sorted(known), "links")
     found = [activity(name, seeds, rounds, given) for name in names]
     return write_experiment(
         "fig6",

@@ -1,8 +1,8 @@
-"""What the FedPBC paper proves, as numbers: bias, mixing, staleness and Theorem 1.
+"""The results of the FedPBC paper as functions: bias, mixing, staleness and Theorem 1.
 
 "Empowering Federated Learning with Implicit Gossiping" (Xiang, Ioannidis, Yeh, Joe-Wong, Su).
-Notation: m clients, client i's uplink is up with probability p_i independently of the others, A is
-the set of clients whose uplink is up in a round, s local steps a round, step size η.
+Notation: m clients; client i's uplink is up with probability p_i, independently of the others; A is
+the set of clients whose uplink is up in a round; s local steps per round; step size η.
 """
 
 from fedpbc.theory.bias import fedavg_limit, fedavg_weights

@@ -1,4 +1,4 @@
-"""What the functions of the theory are given, checked."""
+"""Validation of the arguments of the theory's functions."""
 
 from __future__ import annotations
 
@@ -9,92 +9,105 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedpbc.errors import InputError, Verbatim
+from fedpbc.errors import InputError
 
 __all__ = [
     "Floats",
     "array_of",
-    "count_of",
+    "largest_lipschitz",
     "number",
+    "positive_integer",
     "probabilities",
     "rate_below_one",
-    "steepest",
+    "targets_of",
+    "wrong_shape",
 ]
 
 Floats = NDArray[np.float64]
 
 
-def array_of(name: str, given: ArrayLike) -> NDArray[Any]:
+def array_of(name: str, value: ArrayLike) -> NDArray[Any]:
     """An array of finite numbers."""
     try:
-        array = np.asarray(given)
+        array = np.asarray(value)
     except (TypeError, ValueError):
-        raise InputError(name, Verbatim("ragged or not numbers"), "an array of numbers") from None
+        raise InputError(f"{name} is ragged or not numeric: give an array of numbers") from None
     if array.dtype.kind not in "biuf":
-        raise InputError(name, Verbatim(f"of type {array.dtype}"), "an array of numbers")
+        raise InputError(f"{name} is of type {array.dtype}, but should be an array of numbers")
     if not np.isfinite(array).all():
-        raise InputError(name, Verbatim("not finite everywhere"), "an array of finite numbers")
+        raise InputError(f"{name} is not finite everywhere")
     return array
 
 
+def wrong_shape(name: str, array: NDArray[Any], expected: str) -> InputError:
+    """The error for an array of the wrong shape."""
+    return InputError(f"{name} is of shape {array.shape}, but should be {expected}")
+
+
 def probabilities(p: ArrayLike) -> Floats:
-    """One probability a client."""
-    links: Floats = array_of("p", p).astype(np.float64)
-    right = "a probability from 0 to 1 for every client"
-    if links.ndim != 1 or not links.size:
-        raise InputError("p", Verbatim(f"of shape {links.shape}"), right)
-    wrong = np.flatnonzero((links < 0) | (links > 1))
-    if wrong.size:
-        raise InputError("p", Verbatim(f"{links[wrong[0]]} for client {wrong[0]}"), right)
-    return links
+    """One probability per client."""
+    array: Floats = array_of("p", p).astype(np.float64)
+    expected = "a probability from 0 to 1 for every client"
+    if array.ndim != 1 or not array.size:
+        raise wrong_shape("p", array, expected)
+    outside = np.flatnonzero((array < 0) | (array > 1))
+    if outside.size:
+        client = outside[0]
+        raise InputError(f"p is {array[client]} for client {client}, but should be {expected}")
+    return array
+
+
+def targets_of(targets: ArrayLike, clients: int) -> Floats:
+    """The targets u_i of quadratics, one row per client."""
+    array: Floats = array_of("targets", targets).astype(np.float64)
+    if array.ndim == 0 or len(array) != clients:
+        raise wrong_shape("targets", array, f"one row for each of {clients} clients")
+    return array
 
 
 def number(
-    name: str, given: float, low: float, high: float = math.inf, above: bool = False
+    name: str, value: float, low: float, high: float = math.inf, above: bool = False
 ) -> float:
-    """A number from ``low`` (or ``above`` it) to ``high``."""
+    """A number from ``low`` (with ``above``: exclusive) to ``high``."""
     try:
-        number = float(given)
+        result = float(value)
     except (TypeError, ValueError):
-        number = math.nan
-    if not (math.isfinite(number) and low <= number <= high and (number > low or not above)):
+        result = math.nan
+    if not (math.isfinite(result) and low <= result <= high and (result > low or not above)):
         bounds = f"above {low:g}" if above else f"at least {low:g}"
-        raise InputError(name, given, f"a number {bounds}" + f" and at most {high:g}" * (high == 1))
-    return number
+        raise InputError(name, value, f"a number {bounds}" + f" and at most {high:g}" * (high == 1))
+    return result
 
 
-def count_of(name: str, given: int) -> int:
-    """A whole number from 1 on."""
+def positive_integer(name: str, value: int) -> int:
+    """An integer of at least 1."""
     try:
-        number = operator.index(given)
+        result = operator.index(value)
     except TypeError:
-        number = 0
-    if number < 1:
-        raise InputError(name, given, "a whole number of at least 1")
-    return number
+        result = 0
+    if result < 1:
+        raise InputError(name, value, "an integer of at least 1")
+    return result
 
 
-def rate_below_one(given: float) -> float:
-    """ρ, where it must be below 1."""
-    rho = number("rho", given, 0, 1)
-    if rho == 1:
-        raise InputError(
-            "rho", given, "below 1: with a client that never gets through, no bound holds"
-        )
-    return rho
+def rate_below_one(rho: float) -> float:
+    """A mixing rate ρ for which the bounds hold."""
+    rate = number("rho", rho, 0, 1)
+    if rate == 1:
+        raise InputError("rho", rho, "below 1: no bound holds if some client is never up")
+    return rate
 
 
-def steepest(given: ArrayLike, low: int) -> float:
-    """The largest of the clients' Lipschitz constants."""
-    constants = array_of("lipschitz", given).astype(np.float64)
-    right = "one number of at least 0, or one a client"
+def largest_lipschitz(lipschitz: ArrayLike, minimum: int) -> float:
+    """The largest of the clients' Lipschitz constants, at least ``minimum``."""
+    constants = array_of("lipschitz", lipschitz).astype(np.float64)
+    expected = "one number of at least 0, or one per client"
     if constants.ndim > 1 or not constants.size:
-        raise InputError("lipschitz", Verbatim(f"of shape {constants.shape}"), right)
+        raise wrong_shape("lipschitz", constants, expected)
     if constants.min() < 0:
-        raise InputError("lipschitz", float(constants.min()), right)
+        raise InputError("lipschitz", float(constants.min()), expected)
     largest = float(constants.max())
-    if largest < low:
-        raise InputError(
-            "lipschitz", largest, "at least 1 for some client: the theorem assumes L ≥ 1"
-        )
+    if largest < minimum:
+        expected = "at least 1 for some client: the theorem assumes L ≥ 1"
+        raise InputError("lipschitz", largest, expected)
     return largest

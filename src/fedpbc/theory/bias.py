@@ -5,50 +5,42 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedpbc.errors import InputError, Verbatim
-from fedpbc.theory.arguments import Floats, array_of, probabilities
-from fedpbc.theory.quadrature import shares
+from fedpbc.errors import InputError
+from fedpbc.theory.arguments import Floats, probabilities, targets_of
+from fedpbc.theory.quadrature import expected_shares
 
 __all__ = ["fedavg_limit", "fedavg_weights"]
 
 
 def fedavg_weights(p: ArrayLike) -> Floats:
-    """How much each client's objective really counts under FedAvg (Proposition 1).
+    """The weight of each client's objective under FedAvg (Proposition 1).
 
-    FedAvg should weigh every client 1/m. Over unreliable uplinks client i gets
-    w_i = E[1{i∈A}/|A|] / P(A≠∅) instead: a client that gets through twice as often counts at least
-    twice as much. The weights sum to 1. The index set printed in the
-    proposition should leave out client i; this is the corrected formula.
+    Over unreliable uplinks client i has the weight w_i = E[1{i∈A}/|A|] / P(A≠∅) instead of 1/m: a
+    client that is up twice as often counts at least twice as much. The weights sum to 1. The index
+    set printed in the proposition should leave out client i; this is the corrected formula.
 
     Example:
         >>> print(fedavg_weights([0.5, 0.25]).round(6))
         [0.7 0.3]
     """
-    links = probabilities(p)
-    if not links.any():
-        raise InputError("p", Verbatim("0 for every client"), "above 0 for at least one client")
-    own = shares(links)
-    weights: Floats = own / own.sum()  # the shares add up to P(A≠∅)
+    p = probabilities(p)
+    if not p.any():
+        raise InputError("p is 0 for every client, but should be above 0 for at least one client")
+    shares = expected_shares(p)
+    weights: Floats = shares / shares.sum()  # the shares sum to P(A≠∅)
     return weights
 
 
 def fedavg_limit(p: ArrayLike, targets: ArrayLike) -> Floats:
-    """Where FedAvg ends up, in expectation, when client i pulls towards ``targets[i]``.
+    """The limit of FedAvg's expected model for objectives F_i(x) = ½‖x − u_i‖².
 
-    For objectives F_i(x) = ½‖x − u_i‖² the minimiser is the plain mean of the u_i, but FedAvg's
-    expected model tends to Σ w_i u_i. ``targets`` has one row a client, of any shape; the result
-    has the shape of a row (no dimension when each u_i is a number).
+    The minimiser is the mean of the u_i, but FedAvg's expected model tends to Σ w_i u_i.
+    ``targets`` has one row u_i per client, of any shape; the result has the shape of a row.
 
     Example:
         >>> print(f"{fedavg_limit([0.5, 0.25], [0, 100]):.6f}")
         30.000000
     """
     weights = fedavg_weights(p)
-    goals = array_of("targets", targets).astype(np.float64)
-    if goals.ndim == 0 or len(goals) != len(weights):
-        raise InputError(
-            "targets",
-            Verbatim(f"of shape {goals.shape}"),
-            f"one row for each of {len(weights)} clients",
-        )
-    return np.asarray(np.tensordot(weights, goals, axes=1), dtype=np.float64)
+    limit = np.tensordot(weights, targets_of(targets, len(weights)), axes=1)
+    return np.asarray(limit, dtype=np.float64)

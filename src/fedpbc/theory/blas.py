@@ -1,4 +1,4 @@
-"""One thread for NumPy's linear algebra."""
+"""Single-threaded linear algebra."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["one_blas_thread"]
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Let NumPy use one core: the same bits on every machine, and no waiting for a busy core.
+    """Limit NumPy's BLAS to one thread: the same bits on every machine, and no waiting.
 
-    Two threads of OpenBLAS take thirty times as long as one where another process has a core.
+    OpenBLAS with two threads takes thirty times as long as with one if another process uses a core.
 
     Example:
         >>> with one_blas_thread():

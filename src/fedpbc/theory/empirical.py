@@ -1,4 +1,4 @@
-"""The same quantities measured from a timetable, whatever its links are."""
+"""The quantities of the theory measured on a timetable of any links."""
 
 from __future__ import annotations
 
@@ -13,28 +13,29 @@ from fedpbc.theory.arguments import Floats
 from fedpbc.theory.blas import one_blas_thread
 from fedpbc.theory.mixing import second_eigenvalue
 
-__all__ = ["EmpiricalLinks", "measure"]
+__all__ = ["EmpiricalLinks"]
 
 BLOCK = 512
-"""Rounds that are looked at together."""
+"""Rounds that are processed together."""
 
 
 @dataclass(frozen=True)
 class EmpiricalLinks:
-    """What a timetable was like.
+    """Statistics of a timetable.
 
     Attributes:
         rounds: T.
-        empty_rounds: in how many nobody got through.
-        shares: each client's share of rounds in which it got through.
-        weights: the mean of 1{i∈A}/|A| over the rounds in which somebody got through: how much each
-            client counted under FedAvg. None if there was no such round.
-        mixing_rate: λ₂ of the mean of W over the rounds; None if it was not asked for.
-        staleness: each client's mean over t = 0 … T of the rounds since its last contact.
-        staleness_max: the largest of all.
+        empty_rounds: the number of rounds in which no link was up.
+        shares: each client's share of rounds in which it was up.
+        weights: the mean of 1{i∈A}/|A| over the rounds that were not empty: each client's weight
+            under FedAvg. None if all rounds were empty.
+        mixing_rate: λ₂ of the mean of W over the rounds; None if it was not computed.
+        staleness: each client's mean over t = 0 … T of the rounds since it was last up.
+        staleness_max: the largest staleness of any client in any round.
 
     Example:
-        >>> measure([np.array([True, False]), np.array([True, True])]).weights.tolist()
+        >>> rows = [np.array([True, False]), np.array([True, True])]
+        >>> EmpiricalLinks.from_rows(rows).weights.tolist()
         [0.75, 0.25]
     """
 
@@ -46,48 +47,43 @@ class EmpiricalLinks:
     staleness: Floats
     staleness_max: int
 
+    @classmethod
+    def from_rows(cls, rows: Iterable[NDArray[np.bool_]], *, mixing: bool = True) -> EmpiricalLinks:
+        """Compute the statistics of the rounds of a timetable.
 
-def measure(rows: Iterable[NDArray[np.bool_]], *, mixing: bool = True) -> EmpiricalLinks:
-    """Go through the rounds of a timetable, a bool a client each.
-
-    Args:
-        rows: one a round, at least one.
-        mixing: whether λ₂ is wanted, which takes a clients × clients matrix.
-
-    Example:
-        >>> both, one = np.array([True, True]), np.array([True, False])
-        >>> measure([both, one]).mixing_rate
-        0.5
-    """
-    rows = iter(rows)
-    first = next(rows)
-    clients = len(first)
-    counts, weights, ages = np.zeros(clients), np.zeros(clients), np.ones(clients)
-    ages_sum, oldest = np.ones(clients), 1
-    exchanged = np.zeros((clients, clients)) if mixing else None
-    rounds = empty = 0
-    block = np.stack([first, *islice(rows, BLOCK - 1)])
-    while len(block):
-        up = block.astype(np.float64)
-        sizes = up.sum(axis=1)
-        each = up / np.maximum(sizes, 1)[:, None]
-        rounds, empty = rounds + len(block), empty + int((sizes == 0).sum())
-        counts += up.sum(axis=0)
-        weights += each.sum(axis=0)
-        if exchanged is not None:
-            with one_blas_thread():
-                exchanged += each.T @ up
-        for row in block:
-            ages = np.where(row, 1, ages + 1)
-            ages_sum += ages
-            oldest = max(oldest, int(ages.max()))
-        block = np.array(list(islice(rows, BLOCK)))
-    return EmpiricalLinks(
-        rounds=rounds,
-        empty_rounds=empty,
-        shares=counts / rounds,
-        weights=weights / (rounds - empty) if rounds > empty else None,
-        mixing_rate=None if exchanged is None else second_eigenvalue(exchanged / rounds),
-        staleness=ages_sum / (rounds + 1),
-        staleness_max=oldest,
-    )
+        Args:
+            rows: one per round, at least one; a bool per client.
+            mixing: whether to compute λ₂, which takes a clients × clients matrix.
+        """
+        rows = iter(rows)
+        first = next(rows)
+        clients = len(first)
+        counts, weights, ages = np.zeros(clients), np.zeros(clients), np.ones(clients)
+        ages_sum, oldest = np.ones(clients), 1
+        exchanged = np.zeros((clients, clients)) if mixing else None
+        rounds = empty = 0
+        block = np.stack([first, *islice(rows, BLOCK - 1)])
+        while len(block):
+            up = block.astype(np.float64)
+            sizes = up.sum(axis=1)
+            averaged = up / np.maximum(sizes, 1)[:, None]  # 1{i∈A}/|A|
+            rounds, empty = rounds + len(block), empty + int((sizes == 0).sum())
+            counts += up.sum(axis=0)
+            weights += averaged.sum(axis=0)
+            if exchanged is not None:
+                with one_blas_thread():
+                    exchanged += averaged.T @ up
+            for row in block:
+                ages = np.where(row, 1, ages + 1)
+                ages_sum += ages
+                oldest = max(oldest, int(ages.max()))
+            block = np.array(list(islice(rows, BLOCK)))
+        return cls(
+            rounds=rounds,
+            empty_rounds=empty,
+            shares=counts / rounds,
+            weights=weights / (rounds - empty) if rounds > empty else None,
+            mixing_rate=None if exchanged is None else second_eigenvalue(exchanged / rounds),
+            staleness=ages_sum / (rounds + 1),
+            staleness_max=oldest,
+        )

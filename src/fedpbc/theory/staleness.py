@@ -1,23 +1,22 @@
-"""How long ago each client last got through."""
+"""Staleness: the number of rounds since each client was last active."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedpbc.errors import InputError, Verbatim
-from fedpbc.theory.arguments import array_of, number
+from fedpbc.errors import InputError
+from fedpbc.theory.arguments import array_of, number, wrong_shape
 
 __all__ = ["expected_staleness_bound", "staleness"]
 
 
 def staleness(timetable: ArrayLike) -> NDArray[np.int64]:
-    """How many rounds ago each client last got through: t − τ_i(t) for t = 0 … T.
+    """The staleness t − τ_i(t) for t = 0 … T.
 
-    ``timetable`` is rounds × clients, true where the uplink is up. Row t of the result looks back
-    from the start of round t, so it has one row more than the timetable. τ_i is the last round
-    before t in which i was active, −1 before the first: a client that never got through counts from
-    the common start, and row 0 is all 1. A client that was up in the last round has 1 too.
+    ``timetable`` is rounds × clients, true where the uplink is up. Row t of the result is the
+    staleness at the start of round t, so it has one row more than the timetable. τ_i is the last
+    round before t in which i was active, −1 if there is none, so row 0 is all 1.
 
     Example:
         >>> print(staleness([[True, False], [False, False], [True, True]]))
@@ -28,11 +27,9 @@ def staleness(timetable: ArrayLike) -> NDArray[np.int64]:
     """
     table = array_of("timetable", timetable)
     if table.ndim != 2 or not table.size:
-        raise InputError(
-            "timetable", Verbatim(f"of shape {table.shape}"), "rounds × clients, not empty"
-        )
+        raise wrong_shape("timetable", table, "rounds × clients, not empty")
     if not np.isin(table, (0, 1)).all():
-        raise InputError("timetable", Verbatim("not only 0 and 1"), "true where an uplink is up")
+        raise InputError("timetable is not only 0 and 1")
     rounds, clients = table.shape
     last = np.full((rounds + 1, clients), -1, dtype=np.int64)
     last[1:] = np.where(table == 1, np.arange(rounds)[:, None], -1)
@@ -42,10 +39,10 @@ def staleness(timetable: ArrayLike) -> NDArray[np.int64]:
 
 
 def expected_staleness_bound(c: float) -> float:
-    """What staleness can be in expectation at most: 1/c rounds.
+    """The bound 1/c on the expected staleness, in rounds.
 
-    Holds when, whatever happened before, a link is up with probability at least ``c``. Links that
-    are certainly down for part of the time, such as cyclic ones, have no such c.
+    Holds if, whatever happened before, a link is up with probability at least ``c``. Links that are
+    certainly down for some rounds, such as cyclic ones, have no such c.
 
     Example:
         >>> expected_staleness_bound(0.02)

@@ -46,8 +46,8 @@ def test_files_are_beside_it(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ('server = "a:1"', "client is missing, but should be given"),
-        ("client = 0", "server is missing, but should be given"),
+        ('server = "a:1"', "client is missing: it has no default"),
+        ("client = 0", "server is missing: it has no default"),
         ('client = -1\nserver = "a:1"', "client is -1, but should be at least 0"),
         ('client = "1"\nserver = "a:1"', "client is '1', but should be a valid integer"),
         ('client = true\nserver = "a:1"', "client is True, but should be a valid integer"),
@@ -58,7 +58,7 @@ def test_files_are_beside_it(tmp_path, monkeypatch):
             "server is '0.0.0.0:8443', but should be where the server is, as seen from the device",
         ),
         (LEAST + 'catch_up = "never"', "catch_up is 'never', but should be 'clock' or 'lazy'"),
-        (LEAST + 'apps = "a.py"', "apps is unknown, but should be one of client, server, app, "),
+        (LEAST + 'apps = "a.py"', "apps is unknown: use one of client, server, app, "),
         (LEAST + 'app = "a.py"', "app is 'a.py', but should be a Python file that exists in "),
         (LEAST + 'data_dir = "d"', "data_dir is 'd', but should be a folder that exists"),
         ("client =", "configuration is "),

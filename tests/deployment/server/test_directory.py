@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from fedpbc.deployment.server.directory import ServerDirectory, link_intervals
 from fedpbc.experiments.overrides import gathered
 from fedpbc.links import Setting, Timetable
-from fedpbc.links.trace import said_by_fleet
+from fedpbc.links.trace import fleet_log_settings
 from tests.commandline import fedpbc, ran, refused
 
 
@@ -34,7 +34,7 @@ def test_the_schemes_find_the_rounds_again(table, seconds, tmp_path_factory):
     """Also where nobody was heard at the end, or one client never; and after the end once more."""
     rounds, clients = table.shape
     place = write_log(tmp_path_factory.mktemp("log"), table, seconds)
-    assert said_by_fleet(str(place)) == (seconds, clients)
+    assert fleet_log_settings(str(place)) == (seconds, clients)
     options = {"file": str(place), "round_seconds": seconds}
     found = Timetable.draw("trace", Setting(0, clients, 3 * rounds), options)
     assert (found.block(3 * rounds, clients) == np.tile(table, (3, 1))).all()

@@ -26,7 +26,7 @@ def test_an_unknown_tracker_is_one_line_and_nothing_is_written(tmp_path, command
     where = ("--out", tmp_path / "out")
     line = refused(fedpbc(*command.split(), *options, "--track", "tensorbord", *where))
     assert line.startswith("track is 'tensorbord', but should be one of tensorboard, mlflow, wandb")
-    assert "meant 'tensorboard'?" in line
+    assert "did you mean 'tensorboard'?" in line
     assert content(tmp_path) == {}
 
 

@@ -5,15 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedpbc.report.groups import grouped
-from fedpbc.report.load import read_runs
-from fedpbc.report.page_data import thinned
+from fedpbc.report.chart_data import thin
+from fedpbc.report.groups import group_runs
+from fedpbc.report.load import load_runs
 from tests.made_runs import write_grid, write_run
 
 
 def groups(paths):
     """Titles, and which algorithms and seeds each has."""
-    found = grouped(read_runs(paths))
+    found = group_runs(load_runs(paths))
     return {g.title: [(r.algorithm, r.seed) for r in g.runs] for g in found}
 
 
@@ -72,7 +72,7 @@ def test_files_count_by_what_is_in_them(tmp_path):
 def test_rates_that_are_tuned_for_each_algorithm_stay_together_and_are_said(tmp_path):
     one = write_grid(tmp_path / "one", ["fedpbc"], train__learning_rate=0.1)
     two = write_grid(tmp_path / "two", ["fedavg"], train__learning_rate=0.01)
-    [group] = grouped(read_runs([*one, *two]))
+    [group] = group_runs(load_runs([*one, *two]))
     assert len(group.runs) == 4
     assert group.notes == [
         "learning rates differ between algorithms: fedpbc η_0 = 0.1, η_g = 1.0; "
@@ -100,7 +100,7 @@ def test_a_variant_of_an_algorithm_is_apart(tmp_path):
 def test_copies_count_once_the_furthest_of_them(tmp_path):
     one = write_run(tmp_path / "one", upto=20)
     two = write_run(tmp_path / "two")
-    [group] = grouped(read_runs([one, two]))
+    [group] = group_runs(load_runs([one, two]))
     assert [run.path for run in group.runs] == [two]
     assert group.notes == ["1 of the runs are there more than once; each is counted once."]
 
@@ -126,7 +126,7 @@ def test_different_tasks_made_in_python_are_apart(tmp_path):
 
 @given(count=st.integers(1, 3000), limit=st.integers(2, 400))
 def test_thinned_curves_keep_their_ends(count, limit):
-    kept = thinned(count, limit)
+    kept = thin(count, limit)
     assert len(kept) == min(count, limit)
     assert kept[0] == 0
     assert kept[-1] == count - 1

@@ -4,7 +4,8 @@ import pytest
 
 from fedpbc import Comparison
 from fedpbc.experiments.comparison import Cell
-from fedpbc.report.plot import look, plot_comparison
+from fedpbc.report.plot import plot_comparison
+from fedpbc.report.style import line_style
 from fedpbc.report.table import markdown_table
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -136,8 +137,8 @@ def test_a_plot_where_some_failed(tmp_path):
 
 
 def test_algorithms_can_be_told_apart_also_ones_own():
-    looks = [look(k) for k in range(40)]
-    assert len(set(looks)) == 40
+    styles = [line_style(k) for k in range(40)]
+    assert len(set(styles)) == 40
     # Each of the ten in the package has a colour of its own, and dashes, and a marker.
-    for kind in zip(*looks[:10], strict=True):
+    for kind in zip(*styles[:10], strict=True):
         assert len(set(map(str, kind))) == 10

@@ -10,11 +10,11 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from fedpbc.algorithms import ALGORITHMS
 from fedpbc.experiments.run_directory import make_directory
 from fedpbc.paper.experiment import EXPERIMENTS, ExperimentRequest, ExperimentResult
 from fedpbc.report.page import PageTable, write_page
-from fedpbc.report.plot import look, save_figure
+from fedpbc.report.plot import save_figure
+from fedpbc.report.style import style_of
 from fedpbc.storage.atomic import write_atomically
 
 __all__ = ["columns", "look_of", "write_experiment"]
@@ -42,7 +42,7 @@ def look_of(algorithm: str) -> dict[str, Any]:
         >>> look_of("fedavg")["marker"]
         's'
     """
-    colour, dash, marker = look(list(ALGORITHMS).index(algorithm))
+    colour, dash, marker = style_of(algorithm)
     return {"color": colour, "linestyle": dash, "marker": marker}
 
 

@@ -264,7 +264,7 @@ def _notes(runs: Sequence[LoadedRun]) -> list[str]:
     notes = []
     copies = len(runs) - len(_without_copies(runs))
     if copies:
-        notes.append(f"{copies} of the runs are there more than once; each is counted once.")
+        notes.append(f"{copies} of the runs are copies of others; each is counted once.")
     rates = {run.algorithm: _learning_rates(run) for run in runs if _learning_rates(run)}
     if len(set(rates.values())) > 1:
         listed = "; ".join(f"{name} η_0 = {r[0]}, η_g = {r[-1]}" for name, r in rates.items())

@@ -88,7 +88,7 @@ def write_page(
             pictures=[{"name": file.stem, "base64": _base64(file)} for file in pictures],
             commands=commands,
             groups=sections,
-            data={"live": live, "groups": charts, "looks": page_styles(algorithms)},
+            data={"live": live, "groups": charts, "styles": page_styles(algorithms)},
         )
     )
     write_atomically(path, text)

@@ -65,7 +65,7 @@ def group_section(number: int, group: RunGroup, group_count: int) -> GroupSectio
     charts = chart_data(group, comparison, rows, group_count)
     notes = [*group.notes]
     if shown_rounds is not None:
-        notes.insert(0, f"No run is finished: this is what they had after {shown_rounds:,} rounds.")
+        notes.insert(0, f"No run is finished yet: this shows the first {shown_rounds:,} rounds.")
     if not rows:
         notes.insert(0, "Nothing has been evaluated yet.")
     config_name, config = _first_config(group.runs)
@@ -98,7 +98,7 @@ def _facts(group: RunGroup) -> list[tuple[str, str]]:
         ("seeds", ", ".join(map(str, seeds)) if len(seeds) <= 8 else f"{len(seeds)}"),
         ("model", options.get("model.name")),
         ("Dirichlet α", options.get("data.alpha")),
-        ("local steps a round", options.get("train.local_steps")),
+        ("local steps per round", options.get("train.local_steps")),
         ("batch", options.get("train.batch_size")),
         *zip(("η_0", "η_g"), (_common_value(group, key) for key in LEARNING_RATES), strict=True),
         ("links", _describe_links(options)),
@@ -152,7 +152,7 @@ def commands_for(runs: Sequence[LoadedRun]) -> list[str]:
         lines.append(f"fedpbc compare {plan} --out NEW-FOLDER")
     if single and is_python_task(single[0]):
         path = str(single[0].path)
-        return [*lines, f"# made from Python: simulate(…, out={path!r}) there, and so on"]
+        return [*lines, f"# made from Python: simulate(…, out={path!r})"]
     for run in single[:SHOWN_COMMANDS]:
         if run.state == "unfinished":
             lines.append(f"fedpbc resume {shlex.quote(str(run.path))}")
@@ -160,5 +160,5 @@ def commands_for(runs: Sequence[LoadedRun]) -> list[str]:
         lines.append(f"fedpbc run {config} --out NEW-FOLDER")
     if len(single) > SHOWN_COMMANDS:
         more = len(single) - SHOWN_COMMANDS
-        lines.append(f"# and in the same way {more:,} more: each folder has its config.toml")
+        lines.append(f"# {more:,} more runs: each folder has its config.toml")
     return lines

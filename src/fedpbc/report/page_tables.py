@@ -132,8 +132,8 @@ def page_footnotes(group: RunGroup, comparison: Comparison) -> list[str]:
     ]
     notes.insert(2, "paper: the view that the paper's tables show.")
     notes.append(
-        "seconds: of training and judging, the mean over runs; peak memory: of a run's process and "
-        "its workers, with everything that was in it."
+        "seconds: training and evaluation, mean over runs; peak memory: of a run's process and "
+        "its workers together."
     )
     if comparison.failed:
         missing = {(cell.algorithm, cell.seed) for cell in comparison.failed}

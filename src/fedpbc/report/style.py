@@ -130,6 +130,6 @@ def page_styles(algorithms: Iterable[str]) -> dict[str, dict[str, Any]]:
             "dark": DARK_COLOURS.get(colour, colour),
             "dash": None if lengths is None else [2 * length for length in lengths],
             "marker": SYMBOLS[marker],
-            "place": index,
+            "index": index,
         }
     return styles

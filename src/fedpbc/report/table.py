@@ -50,14 +50,14 @@ def footnotes(comparison: Comparison) -> list[str]:
     notes = [
         f"{comparison.rounds} rounds; {over}; each the mean of the evaluations in the last "
         f"{comparison.window} rounds.",
-        "* the algorithm's best view that a server could deploy, chosen by what is shown here; "
-        "no server can have mean, which needs every client's model.",
+        "* the algorithm's best view that a server could deploy, chosen by the values shown here; "
+        "mean needs every client's model, which no server has.",
     ]
     if any(row.train is not None for row in comparison.rows()):
-        notes.append("train % is judged on a part of the training samples (data.train_samples).")
+        notes.append("train % is evaluated on a part of the training samples (data.train_samples).")
     costs = {name: comparison.cost_of(name) for name in comparison.algorithms}
     notes += [
-        f"{name} sends {cost['vectors_per_upload']} vectors of the model's size an upload."
+        f"{name} sends {cost['vectors_per_upload']} vectors of the model's size per upload."
         for name, cost in costs.items()
         if cost["vectors_per_upload"] > 1
     ]

@@ -1,4 +1,4 @@
-"""The report in a real browser: drawn, sorted, switched, and without a word to the network."""
+"""The report in a real browser: charts, sorting, switches, and no request to the network."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from pathlib import Path
 import pytest
 
 from fedpbc.report.page import PageTable, write_page
-from tests.made_runs import write_grid, write_run
+from tests.synthetic_runs import write_grid, write_run
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-FOUND = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+BROWSER = next((path for name in BROWSERS if (path := shutil.which(name))), None)
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-if FOUND is None:
+if BROWSER is None:
     pytest.skip(f"no browser is installed: {', '.join(BROWSERS)}", allow_module_level=True)
 
 
 @pytest.fixture(scope="module")
 def browser():
     with playwright.sync_playwright() as control:
-        browser = control.chromium.launch(executable_path=FOUND, args=["--no-sandbox"])
+        browser = control.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
         yield browser
         browser.close()
 
@@ -38,25 +38,25 @@ def page_file(tmp_path_factory) -> Path:
     return folder / "page.html"
 
 
-class Opened:
-    """A page that is open, and what it complained about and asked for."""
+class OpenPage:
+    """An open page, its console messages and its requests."""
 
     def __init__(self, browser, file: Path, width: int, scheme: str = "light") -> None:
         self.context = browser.new_context(
             viewport={"width": width, "height": 900}, color_scheme=scheme
         )
         self.page = self.context.new_page()
-        self.complaints: list[str] = []
-        self.asked: list[str] = []
-        self.page.on("console", lambda message: self.complaints.append(message.text))
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.messages: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda message: self.messages.append(message.text))
+        self.page.on("pageerror", lambda error: self.messages.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.goto(file.as_uri())
         self.page.wait_for_selector("html[data-ready]")
 
-    def count(self, chart: str, what: str = "path", group: int = 0) -> int:
-        """How many shapes a chart has."""
-        return self.page.locator(f'[data-chart={chart}][data-group="{group}"] svg {what}').count()
+    def count(self, chart: str, shape: str = "path", group: int = 0) -> int:
+        """Count the shapes of a chart."""
+        return self.page.locator(f'[data-chart={chart}][data-group="{group}"] svg {shape}').count()
 
     def drawn(self, chart: str, group: int = 0) -> str:
         return self.page.locator(f'[data-chart={chart}][data-group="{group}"]').inner_html()
@@ -64,20 +64,20 @@ class Opened:
 
 @pytest.fixture
 def opened(browser, page_file):
-    made = []
+    pages = []
 
-    def open_(width: int, scheme: str = "light", file: Path = page_file) -> Opened:
-        made.append(Opened(browser, file, width, scheme))
-        return made[-1]
+    def open_(width: int, scheme: str = "light", file: Path = page_file) -> OpenPage:
+        pages.append(OpenPage(browser, file, width, scheme))
+        return pages[-1]
 
     yield open_
-    for each in made:
-        # Whatever was done to it: nothing went wrong, and nobody was asked for anything.
-        assert each.complaints == []
-        assert {url for url in each.asked if not url.startswith("data:")} <= {
+    for page in pages:
+        # Whatever a test did: no error, and no request.
+        assert page.messages == []
+        assert {url for url in page.requests if not url.startswith("data:")} <= {
             file.as_uri() for file in (page_file, *page_file.parent.glob("*.html"))
         }
-        each.context.close()
+        page.context.close()
 
 
 CHARTS = {
@@ -87,7 +87,7 @@ CHARTS = {
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_every_chart_is_drawn_and_nothing_sticks_out(opened, width):
+def test_every_chart_is_drawn_and_nothing_overflows(opened, width):
     open_ = opened(width)
     for group, charts in CHARTS.items():
         for chart in charts:
@@ -104,7 +104,7 @@ def test_every_chart_is_drawn_and_nothing_sticks_out(opened, width):
     assert open_.page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def rows(open_: Opened, table: int) -> list[str]:
+def rows(open_: OpenPage, table: int) -> list[str]:
     return (
         open_.page.locator("table").nth(table).locator("tbody tr td:first-child").all_inner_texts()
     )
@@ -116,7 +116,7 @@ def test_tables_sort_by_click_and_by_key(opened):
     button = head.locator("button")
     assert head.get_attribute("aria-sort") == "none"
     button.click()
-    # As numbers: as text 20 would be more than 100. What has none is last, either way.
+    # As numbers: as text 20 would be more than 100. Cells without a number are last either way.
     assert rows(open_, 0) == ["b", "a", "c"]
     assert head.get_attribute("aria-sort") == "descending"
     button.press("Enter")
@@ -125,9 +125,9 @@ def test_tables_sort_by_click_and_by_key(opened):
     accuracy = open_.page.locator("table").nth(1).locator("th").nth(2)
     accuracy.locator("button").press("Space")
     cells = open_.page.locator("table").nth(1).locator("tbody tr td:nth-child(3)")
-    shown = [float(text.split()[0]) for text in cells.all_inner_texts()]
-    assert shown == sorted(shown, reverse=True)
-    assert len(shown) == 8
+    accuracies = [float(text.split()[0]) for text in cells.all_inner_texts()]
+    assert accuracies == sorted(accuracies, reverse=True)
+    assert len(accuracies) == 8
 
 
 def test_a_name_in_the_legend_hides_its_curve(opened):
@@ -149,20 +149,20 @@ def test_a_name_in_the_legend_hides_its_curve(opened):
 
 def test_axis_view_and_value_can_be_chosen(opened):
     open_ = opened(1280)
-    page, seen = open_.page, [open_.drawn("curve")]
-    for act in (
+    page, drawings = open_.page, [open_.drawn("curve")]
+    for choose in (
         lambda: page.get_by_role("button", name="local steps", exact=True).click(),
         lambda: page.get_by_role("button", name="uploads", exact=True).click(),
-        lambda: page.get_by_label("model judged").select_option("best"),
-        lambda: page.get_by_label("model judged").select_option("server"),
+        lambda: page.get_by_label("model evaluated").select_option("best"),
+        lambda: page.get_by_label("model evaluated").select_option("server"),
         lambda: page.locator("#choose-value").select_option("test_loss"),
     ):
-        act()
-        seen.append(open_.drawn("curve"))
-    assert len(set(seen)) == len(seen)
-    page.get_by_label("model judged").select_option("mean")
+        choose()
+        drawings.append(open_.drawn("curve"))
+    assert len(set(drawings)) == len(drawings)
+    page.get_by_label("model evaluated").select_option("mean")
     assert "has no such view" in page.locator(".legend").first.inner_text()
-    # It says what is judged, and a point says its numbers.
+    # The legend names the evaluated view, and a point shows its numbers.
     page.locator("[data-chart=curve]").first.hover()
     assert "±" in page.locator("[data-chart=curve]").first.inner_text()
 
@@ -171,7 +171,7 @@ def background(page) -> str:
     return page.evaluate("getComputedStyle(document.body).backgroundColor")
 
 
-def test_dark_as_the_system_says_or_as_the_switch_says(opened):
+def test_dark_mode_follows_the_system_or_the_switch(opened):
     dark, light = opened(1280, "dark"), opened(1280)
     assert background(dark.page) == "rgb(20, 23, 27)"
     assert background(light.page) == "rgb(255, 255, 255)"
@@ -183,24 +183,25 @@ def test_dark_as_the_system_says_or_as_the_switch_says(opened):
     assert background(dark.page) == "rgb(255, 255, 255)"
 
 
-def test_it_prints_with_its_charts(opened, tmp_path):
+def test_the_page_prints_with_its_charts(opened, tmp_path):
     open_ = opened(390, "dark")
     open_.page.pdf(path=tmp_path / "page.pdf", format="A4")
     assert (tmp_path / "page.pdf").stat().st_size > 20_000
-    # And is as it was.
+    # Afterwards it is dark again.
     assert background(open_.page) == "rgb(20, 23, 27)"
 
 
-def test_a_live_page_reads_itself_again_and_stays_as_it_was_left(opened, page_file):
+def test_a_live_page_reloads_itself_and_keeps_its_state(opened, page_file):
     file = page_file.with_name("live.html")
     runs = sorted(page_file.parent.glob("classes/*/seed-*"))
-    write_page(file, runs, title="Before", live=1)
+    # Seconds enough for what follows, also on a busy machine.
+    write_page(file, runs, title="Before", live=4)
     open_ = opened(1280, file=file)
     open_.page.get_by_role("button", name="uploads", exact=True).click()
     open_.page.locator(".legend button").first.click()
     open_.page.evaluate("scrollTo(0, 600)")
     write_page(file, runs, title="After")
-    open_.page.get_by_role("heading", name="After").wait_for(timeout=5000)
+    open_.page.get_by_role("heading", name="After").wait_for(timeout=60_000)
     open_.page.wait_for_selector("html[data-ready]")
     pressed = open_.page.locator("#choose-x [aria-pressed=true]").inner_text()
     assert pressed == "uploads"
@@ -221,3 +222,15 @@ def test_names_from_files_do_not_run(opened, page_file):
     open_.page.locator("[data-chart=time]").hover()
     assert open_.page.locator("img").count() == 0
     assert evil in open_.page.locator(".legend").first.inner_text()
+
+
+def test_a_page_before_the_first_evaluation_works_and_reloads(opened, page_file):
+    run = write_run(page_file.parent / "begun", upto=0, fleet=False)
+    file = page_file.with_name("begun.html")
+    write_page(file, [run], title="Before", live=1)
+    open_ = opened(1280, file=file)
+    assert (
+        open_.page.locator("[data-chart=curve]").inner_text() == "Nothing has been evaluated yet."
+    )
+    write_page(file, [run], title="After")
+    open_.page.get_by_role("heading", name="After").wait_for(timeout=60_000)

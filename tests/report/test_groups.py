@@ -5,16 +5,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedpbc.report.groups import grouped
-from fedpbc.report.load import read_runs
-from fedpbc.report.page_data import thinned
-from tests.made_runs import write_grid, write_run
+from fedpbc.report.chart_data import thin
+from fedpbc.report.groups import group_runs
+from fedpbc.report.load import load_runs
+from tests.synthetic_runs import write_grid, write_run
 
 
 def groups(paths):
-    """Titles, and which algorithms and seeds each has."""
-    found = grouped(read_runs(paths))
-    return {g.title: [(r.algorithm, r.seed) for r in g.runs] for g in found}
+    """Return algorithms and seeds of each group, by title."""
+    return {
+        group.title: [(run.algorithm, run.seed) for run in group.runs]
+        for group in group_runs(load_runs(paths))
+    }
 
 
 FOUR = [("fedpbc", 0), ("fedpbc", 1), ("fedavg", 0), ("fedavg", 1)]
@@ -39,7 +41,7 @@ def test_what_differs_is_a_group_of_its_own_and_in_its_title(tmp_path, more, tit
     assert groups([*one, *two]) == {f"digits · bernoulli · {title}": FOUR for title in titles}
 
 
-def test_other_data_and_other_links_need_no_more_words(tmp_path):
+def test_data_and_links_are_always_in_the_title(tmp_path):
     one = write_grid(tmp_path / "one")
     two = write_grid(tmp_path / "two", data__name="fashion", model__name="softmax")
     three = write_grid(tmp_path / "three", links__name="markov")
@@ -64,15 +66,15 @@ def test_files_count_by_what_is_in_them(tmp_path):
         (path / "inputs").mkdir()
         np.save(path / "inputs" / "links-file.npy", np.full((40, 8), value))
         paths.append(path)
-    found = groups(paths)
-    assert list(found.values()) == [[("fedpbc", 0), ("fedavg", 0)], [("mifa", 0)]]
-    assert all("links.file=links-file.npy " in title for title in found)
+    by_title = groups(paths)
+    assert list(by_title.values()) == [[("fedpbc", 0), ("fedavg", 0)], [("mifa", 0)]]
+    assert all("links.file=links-file.npy " in title for title in by_title)
 
 
-def test_rates_that_are_tuned_for_each_algorithm_stay_together_and_are_said(tmp_path):
+def test_rates_tuned_for_each_algorithm_stay_together_with_a_note(tmp_path):
     one = write_grid(tmp_path / "one", ["fedpbc"], train__learning_rate=0.1)
     two = write_grid(tmp_path / "two", ["fedavg"], train__learning_rate=0.01)
-    [group] = grouped(read_runs([*one, *two]))
+    [group] = group_runs(load_runs([*one, *two]))
     assert len(group.runs) == 4
     assert group.notes == [
         "learning rates differ between algorithms: fedpbc η_0 = 0.1, η_g = 1.0; "
@@ -92,17 +94,17 @@ def test_several_rates_of_one_algorithm_are_apart(tmp_path):
 def test_a_variant_of_an_algorithm_is_apart(tmp_path):
     one = write_grid(tmp_path / "one", ["fedpbc", "fedau"], algorithm__cutoff=50)
     two = write_run(tmp_path / "two", "fedau", algorithm__cutoff=3)
-    found = groups([*one, two])
-    assert [len(runs) for runs in found.values()] == [4, 1]
-    assert "fedau.cutoff=3" in list(found)[1]
+    by_title = groups([*one, two])
+    assert [len(runs) for runs in by_title.values()] == [4, 1]
+    assert "fedau.cutoff=3" in list(by_title)[1]
 
 
 def test_copies_count_once_the_furthest_of_them(tmp_path):
     one = write_run(tmp_path / "one", upto=20)
     two = write_run(tmp_path / "two")
-    [group] = grouped(read_runs([one, two]))
+    [group] = group_runs(load_runs([one, two]))
     assert [run.path for run in group.runs] == [two]
-    assert group.notes == ["1 of the runs are there more than once; each is counted once."]
+    assert group.notes == ["1 of the runs are copies of others; each is counted once."]
 
 
 def test_different_tasks_made_in_python_are_apart(tmp_path):
@@ -119,15 +121,15 @@ def test_different_tasks_made_in_python_are_apart(tmp_path):
         )
         (path / "config.toml").write_text(text)
         (path / "metrics.jsonl").write_text((two[0] / "metrics.jsonl").read_text())
-    found = groups([*one, *three])
-    assert [len(runs) for runs in found.values()] == [2, 2]
-    assert [title.rpartition("/")[2] for title in found] == ["one", "three"]
+    by_title = groups([*one, *three])
+    assert [len(runs) for runs in by_title.values()] == [2, 2]
+    assert [title.rpartition("/")[2] for title in by_title] == ["one", "three"]
 
 
 @given(count=st.integers(1, 3000), limit=st.integers(2, 400))
-def test_thinned_curves_keep_their_ends(count, limit):
-    kept = thinned(count, limit)
-    assert len(kept) == min(count, limit)
-    assert kept[0] == 0
-    assert kept[-1] == count - 1
-    assert kept == sorted(set(kept))
+def test_thinning_keeps_the_first_and_last_point(count, limit):
+    indices = thin(count, limit)
+    assert len(indices) == min(count, limit)
+    assert indices[0] == 0
+    assert indices[-1] == count - 1
+    assert indices == sorted(set(indices))

@@ -12,11 +12,11 @@ from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.report.page import PageTable, asset, write_page
 from fedpbc.report.table import cells_of
 from tests.commandline import content, fedpbc, ran, refused
-from tests.made_runs import accuracy, write_grid, write_run
+from tests.synthetic_runs import accuracy, write_grid, write_run
 
 
 class Page(HTMLParser):
-    """What a page holds: its tables, the text of its elements, and what it would run or load."""
+    """The tables and text of a page, and what it would run or load."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
-        known = dict(attributes)
+        attribute = dict(attributes)
         self.loads += [v for k, v in attributes if k in {"src", "href"} and v]
         self.scripts += tag == "script"
         if tag == "table":
@@ -39,7 +39,7 @@ class Page(HTMLParser):
         if tag in {"td", "th"}:
             self.tables[-1][-1].append("")
         if tag not in {"meta", "link", "img", "br"}:
-            self.inside.append(f"{tag} {known.get('class', '')}".strip())
+            self.inside.append(f"{tag} {attribute.get('class', '')}".strip())
 
     def handle_endtag(self, tag):
         while self.inside and self.inside.pop().split()[0] != tag:
@@ -52,7 +52,11 @@ class Page(HTMLParser):
         if any(i.startswith("span tag") for i in self.inside):
             where = len(self.tables) - 1, len(self.tables[-1]) - 1
             self.tags.setdefault(where, []).append(text)
-        elif self.tables and self.tables[-1] and any(i[:2] in {"td", "th"} for i in self.inside):
+        elif (
+            self.tables
+            and self.tables[-1]
+            and any(i.split()[0] in {"td", "th"} for i in self.inside)
+        ):
             self.tables[-1][-1][-1] += text
 
     @property
@@ -67,14 +71,14 @@ def read(path) -> tuple[Page, dict]:
 
 
 @pytest.fixture
-def made(tmp_path):
+def grid_page(tmp_path):
     runs = write_grid(tmp_path / "runs")
     write_page(tmp_path / "page.html", runs, title="A title")
     return (*read(tmp_path / "page.html"), runs)
 
 
-def test_the_tables_numbers_are_the_comparisons(made):
-    page, _, runs = made
+def test_the_table_agrees_with_the_comparison(grid_page):
+    page, _, runs = grid_page
     cells = []
     for path in runs:
         name, seed = path.parent.name, int(path.name[-1])
@@ -98,8 +102,8 @@ def test_the_tables_numbers_are_the_comparisons(made):
     assert rows[2][2] == f"{100 * sum(mean) / 2:.1f} ± 0.7"
 
 
-def test_the_views_that_matter_are_marked(made):
-    page, data, _ = made
+def test_the_views_that_matter_are_marked(grid_page):
+    page, data, _ = grid_page
     marked = {
         tuple(page.tables[0][row][:2]): tags for (t, row), tags in page.tags.items() if t == 0
     }
@@ -114,16 +118,16 @@ def test_the_views_that_matter_are_marked(made):
     assert group["best_view"] == {"fedpbc": "reported", "fedavg": "averaged"}
 
 
-def test_curves_are_means_and_deviations_over_seeds(made):
-    _, data, _ = made
+def test_curves_are_means_and_deviations_over_seeds(grid_page):
+    _, data, _ = grid_page
     curve = data["groups"][0]["curves"]["fedpbc"]
     assert curve["round"] == [10, 20, 30, 40]
     assert curve["local_steps"] == [400, 800, 1200, 1600]
     assert curve["uploads"] == [30, 60, 90, 120]
-    found = curve["views"]["mean"]["test_accuracy"]
+    accuracy_curve = curve["views"]["mean"]["test_accuracy"]
     means = [0.3 + 0.5 * t / 40 + 0.005 for t in (10, 20, 30, 40)]
-    assert found["mean"] == pytest.approx(means, rel=1e-4)
-    assert found["deviation"] == pytest.approx([0.01 / 2**0.5] * 4, rel=1e-4)
+    assert accuracy_curve["mean"] == pytest.approx(means, rel=1e-4)
+    assert accuracy_curve["deviation"] == pytest.approx([0.01 / 2**0.5] * 4, rel=1e-4)
     group = data["groups"][0]
     assert group["staleness"]["staleness_max"] == [9.5] * 4
     assert group["per_class"]["fedavg"]["server"] == pytest.approx([0.605, 0.3025, None], abs=1e-4)
@@ -132,23 +136,23 @@ def test_curves_are_means_and_deviations_over_seeds(made):
     assert group["memory"] == {"fedpbc": 300 * 2**20, "fedavg": 300 * 2**20}
 
 
-def test_nothing_is_loaded_and_everything_is_there(made):
-    page, _, _ = made
-    assert all(place.startswith(("data:", "#")) for place in page.loads)
+def test_nothing_is_loaded_and_everything_is_there(grid_page):
+    page, _, _ = grid_page
+    assert all(url.startswith(("data:", "#")) for url in page.loads)
     assert page.scripts == 3
     assert "A title" in page.text
     assert "fedpbc run" in page.text
 
 
-def test_what_comes_from_files_cannot_run(tmp_path):
+def test_text_from_files_cannot_run(tmp_path):
     evil = '<script>alert("x")</script>'
-    place = tmp_path / "runs" / "<img src=x onerror=alert(1)>"
-    write_run(place, "fedavg", links__name=evil, data__name=evil, links__note=evil)
-    text = (place / "config.toml").read_text().replace('name = "fedavg"', f"name = '{evil}'")
-    (place / "config.toml").write_text(text)
+    run = tmp_path / "runs" / "<img src=x onerror=alert(1)>"
+    write_run(run, "fedavg", links__name=evil, data__name=evil, links__note=evil)
+    text = (run / "config.toml").read_text().replace('name = "fedavg"', f"name = '{evil}'")
+    (run / "config.toml").write_text(text)
     write_page(
         tmp_path / "page.html",
-        [place],
+        [run],
         title=evil,
         commands=[evil],
         notes=[evil],
@@ -157,12 +161,12 @@ def test_what_comes_from_files_cannot_run(tmp_path):
     page, data = read(tmp_path / "page.html")
     assert page.scripts == 3
     assert list(data["groups"][0]["curves"]) == [evil]
-    # Title (twice), command, note, the table's four, and what the runs say of themselves.
+    # Title (twice), command, note, the table's four, and the options of the runs.
     assert page.text.count(evil) > 10
     assert "<img src=x" not in (tmp_path / "page.html").read_text()
 
 
-def test_an_algorithm_that_is_not_known_here_is_shown_from_its_summary(tmp_path):
+def test_an_unregistered_algorithm_is_shown_from_its_summary(tmp_path):
     write_page(
         tmp_path / "page.html",
         [write_run(tmp_path / "run", "fedmedian"), write_run(tmp_path / "other", "fedavg")],
@@ -171,18 +175,18 @@ def test_an_algorithm_that_is_not_known_here_is_shown_from_its_summary(tmp_path)
     page, data = read(tmp_path / "page.html")
     assert page.tables[0][3][:2] == ["fedmedian", "server"]
     assert page.tables[0][3][7:9] == ["1", "0"]
-    assert set(data["looks"]) == {"fedavg", "fedmedian"}
-    assert data["looks"]["fedavg"]["colour"] == "#E69F00"
+    assert set(data["styles"]) == {"fedavg", "fedmedian"}
+    assert data["styles"]["fedavg"]["colour"] == "#E69F00"
 
 
-def test_runs_that_are_not_finished_are_shown_as_far_as_they_are(tmp_path):
+def test_unfinished_runs_are_shown_as_far_as_they_are(tmp_path):
     one = write_run(tmp_path / "runs" / "one", "fedpbc")
     two = write_run(tmp_path / "runs" / "two", "fedavg", upto=20)
     three = write_run(tmp_path / "runs" / "three", "mifa", upto=10)
     RunDirectory(three).save_failure("the run diverged in round 17")
     ran("report", tmp_path / "runs", "--out", tmp_path / "page.html")
     page, data = read(tmp_path / "page.html")
-    # The table is of those that came to their end; the others are footnotes and curves.
+    # The table shows finished runs; the others are in footnotes and curves.
     assert {row[0] for row in page.tables[0][1:]} == {"fedpbc"}
     assert "not in this table: 1 unfinished, 1 failed; see the runs below." in page.text
     assert "not finished: round 20 of 40" in page.text
@@ -196,26 +200,26 @@ def test_runs_that_are_not_finished_are_shown_as_far_as_they_are(tmp_path):
     assert one.is_dir()
 
 
-def test_without_a_finished_run_the_table_is_of_what_all_have(tmp_path):
+def test_without_a_finished_run_the_table_shows_the_common_rounds(tmp_path):
     write_run(tmp_path / "runs" / "one", "fedpbc", upto=30)
     write_run(tmp_path / "runs" / "two", "fedavg", upto=20)
     ran("report", tmp_path / "runs")
     page, _ = read(tmp_path / "runs" / "report.html")
-    assert "No run is finished: this is what they had after 20 rounds." in page.text
+    assert "No run is finished yet: this shows the first 20 rounds." in page.text
     rows = {tuple(row[:2]): row for row in page.tables[0][1:]}
-    shown = f"{100 * accuracy('fedpbc', 0, 'mean', 20, 40):.1f}"
-    assert rows["fedpbc", "mean"][2] == shown
+    expected = f"{100 * accuracy('fedpbc', 0, 'mean', 20, 40):.1f}"
+    assert rows["fedpbc", "mean"][2] == expected
 
 
-def test_a_run_that_has_nothing_yet(tmp_path):
+def test_a_run_without_evaluations(tmp_path):
     write_run(tmp_path / "run", upto=0, fleet=False)
     ran("report", tmp_path / "run")
     page, _ = read(tmp_path / "run" / "report.html")
     assert "Nothing has been evaluated yet." in page.text
-    assert "no record of their fleet" in page.text
+    assert "no record of their links and data" in page.text
 
 
-def test_what_a_comparison_has_not_begun_is_shown(tmp_path):
+def test_planned_runs_of_a_comparison_are_shown(tmp_path):
     folder = tmp_path / "compared"
     write_run(folder / "fedpbc" / "seed-0", "fedpbc")
     (folder / "compare.toml").write_text("seeds = [0]\n[algorithms.fedpbc]\n[algorithms.fedavg]\n")
@@ -238,11 +242,11 @@ DAMAGED = {
 }
 
 
-@pytest.mark.parametrize("what", DAMAGED)
-def test_a_damaged_run_among_good_ones_is_shown_as_damaged(tmp_path, what):
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_damaged_run_among_good_ones_is_shown_as_damaged(tmp_path, damage):
     write_run(tmp_path / "runs" / "good", "fedpbc")
     bad = write_run(tmp_path / "runs" / "bad", "fedavg")
-    text = DAMAGED[what]
+    text = DAMAGED[damage]
     (bad / "metrics.jsonl").write_bytes(text if isinstance(text, bytes) else text.encode())
     ran("report", tmp_path / "runs", "--out", tmp_path / "page.html")
     page, data = read(tmp_path / "page.html")
@@ -257,7 +261,7 @@ def test_a_damaged_run_among_good_ones_is_shown_as_damaged(tmp_path, what):
     assert not (tmp_path / "other.html").exists()
 
 
-def test_a_damaged_configuration_among_good_ones_is_said(tmp_path):
+def test_a_damaged_configuration_among_good_ones_is_listed(tmp_path):
     write_run(tmp_path / "runs" / "good", "fedpbc")
     bad = write_run(tmp_path / "runs" / "bad", "fedavg")
     (bad / "config.toml").write_text("rounds = ")
@@ -267,11 +271,11 @@ def test_a_damaged_configuration_among_good_ones_is_said(tmp_path):
     assert str(bad) in page.text
 
 
-def test_a_damaged_fleet_is_no_fleet(tmp_path):
+def test_a_damaged_fleet_file_counts_as_none(tmp_path):
     run = write_run(tmp_path / "run")
     (run / "fleet.safetensors").write_bytes(b"nothing")
     ran("report", run)
-    assert "no record of their fleet" in read(run / "report.html")[0].text
+    assert "no record of their links and data" in read(run / "report.html")[0].text
 
 
 def test_wrong_folders_are_one_line_and_nothing_is_written(tmp_path):
@@ -279,13 +283,13 @@ def test_wrong_folders_are_one_line_and_nothing_is_written(tmp_path):
     (tmp_path / "file").write_text("x")
     run = write_run(tmp_path / "run")
     before = content(tmp_path)
-    for folder, said in (
+    for folder, message in (
         ("nowhere", "folder is '{}', but should be a folder that exists"),
         ("empty", "folder is '{}', but should be one with runs in it"),
         ("file", "folder is '{}', but should be a folder; this is a file"),
     ):
         line = refused(fedpbc("report", run, tmp_path / folder, "--out", tmp_path / "page.html"))
-        assert line.startswith(said.format(tmp_path / folder))
+        assert line.startswith(message.format(tmp_path / folder))
     assert content(tmp_path) == before
 
 
@@ -294,16 +298,16 @@ def test_a_missing_folder_is_named_itself(tmp_path):
     assert line.startswith(f"folder is '{tmp_path / 'missing'}'")
 
 
-def test_a_page_takes_nobodys_place(tmp_path):
+def test_a_page_does_not_overwrite_other_files(tmp_path):
     run = write_run(tmp_path / "run")
     (run / "report.html").write_text("<p>mine</p>")
     line = refused(fedpbc("report", run))
-    assert line.endswith("which is not a report, but should be a new file, or an older report")
+    assert line.endswith("which is not a report: choose a new file or an old report")
     assert (run / "report.html").read_text() == "<p>mine</p>"
     assert "this is a folder" in refused(fedpbc("report", run, "--out", tmp_path))
     missing = tmp_path / "missing" / "page.html"
     assert "a folder that exists" in refused(fedpbc("report", run, "--out", missing))
-    # Its own older page it does replace, and the same runs make the same page.
+    # It replaces an older report, and the same runs make the same page.
     ran("report", run, "--out", tmp_path / "page.html")
     before = (tmp_path / "page.html").read_bytes()
     ran("report", run, "--out", tmp_path / "page.html")
@@ -320,7 +324,7 @@ def test_quadratics_have_a_distance_instead_of_an_accuracy(tmp_path):
     assert "each class" not in page.text
 
 
-def test_the_bound_of_lemma_3_stands_beside_the_error(tmp_path):
+def test_the_bound_of_lemma_3_is_in_the_curves(tmp_path):
     run = write_run(tmp_path / "run", "fedpbc")
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     bounded = [{**line, "consensus_bound": 2.5} for line in lines]
@@ -345,8 +349,8 @@ def test_tables_come_first_and_pictures_are_in_the_page(tmp_path):
     )
     page, _ = read(tmp_path / "page.html")
     assert page.tables[0] == [["algorithm", "15 %"], ["fedpbc", "150"]]
-    for words in ("Table 2", "a note", "Quick: fewer rounds.", "fedpbc paper table2 --quick"):
-        assert words in page.text
+    for text in ("Table 2", "a note", "Quick: fewer rounds.", "fedpbc paper table2 --quick"):
+        assert text in page.text
     assert "data:image/png;base64,iVBORw0KGgoxMjM=" in page.loads
 
 
@@ -365,7 +369,7 @@ def test_a_large_grid_still_makes_a_page_that_opens(tmp_path):
     assert (tmp_path / "page.html").stat().st_size < 1_500_000
 
 
-def test_the_charts_library_is_small_licensed_and_cannot_end_its_element():
+def test_the_chart_library_is_small_licensed_and_cannot_end_its_element():
     library = asset("echarts.min.js")
     assert len(library) < 600_000
     assert "</script" not in library.lower()

@@ -4,16 +4,17 @@ import pytest
 
 from fedpbc import Comparison
 from fedpbc.experiments.comparison import Cell
-from fedpbc.report.plot import look, plot_comparison
+from fedpbc.report.plot import plot_comparison
+from fedpbc.report.style import line_style
 from fedpbc.report.table import markdown_table
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def lines(accuracies: list[float], views=("server", "averaged"), classes: bool = True) -> list:
-    found = []
+    metrics = []
     for k, accuracy in enumerate(accuracies):
-        judged = {
+        evaluation = {
             "test_accuracy": accuracy if classes else None,
             "train_accuracy": accuracy / 2 if classes else None,
             "test_loss": 2 - accuracy,
@@ -21,8 +22,8 @@ def lines(accuracies: list[float], views=("server", "averaged"), classes: bool =
             "per_class": [accuracy, 0.125] if classes else None,
         }
         cost = {"local_steps": 1234, "uploads": 77}
-        found.append({"round": 10 * (k + 1), **cost, "views": dict.fromkeys(views, judged)})
-    return found
+        metrics.append({"round": 10 * (k + 1), **cost, "views": dict.fromkeys(views, evaluation)})
+    return metrics
 
 
 ALL = ("server", "averaged", "mean", "reported")
@@ -37,16 +38,16 @@ def comparison(classes: bool = True, seeds: int = 2) -> Comparison:
 
 
 def rows_of(text: str) -> dict[tuple[str, str], list[str]]:
-    found = {}
+    rows = {}
     for line in text.splitlines()[2:]:
         if not line.startswith("|"):
             break
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        found[cells[0], cells[1]] = cells[2:]
-    return found
+        rows[cells[0], cells[1]] = cells[2:]
+    return rows
 
 
-def test_the_table_by_hand():
+def test_the_table_has_the_expected_values():
     rows = rows_of(markdown_table(comparison()))
     assert rows["fedpbc", "mean"] == [
         "50.0 ± 14.1",
@@ -77,7 +78,7 @@ def test_the_notes_say_how_to_read_it():
     assert "over 2 seeds" in text
     assert "last 4 rounds" in text
     assert "† aided by memory or known statistics" in text
-    assert "no server can have mean" in text
+    assert "which no server has" in text
     one = markdown_table(comparison(seeds=1))
     assert "one seed" in one
     assert "±" not in one
@@ -91,17 +92,17 @@ def test_without_classes_the_table_has_the_loss():
     assert len(rows["mifa†", "server*"]) == 5
 
 
-def test_what_failed_is_told():
+def test_failures_are_listed():
     failed = Comparison([*comparison().cells, Cell("fedau", 3, failure="the run diverged")])
     assert "- failed: fedau, seed 3: the run diverged" in markdown_table(failed)
 
 
 @pytest.mark.parametrize("classes", [True, False])
 @pytest.mark.parametrize("seeds", [1, 3])
-def test_a_plot_is_a_picture(tmp_path, classes, seeds):
-    place = tmp_path / "plot.png"
-    plot_comparison(comparison(classes, seeds), place, "title")
-    data = place.read_bytes()
+def test_a_plot_is_a_png(tmp_path, classes, seeds):
+    path = tmp_path / "plot.png"
+    plot_comparison(comparison(classes, seeds), path, "title")
+    data = path.read_bytes()
     assert data.startswith(PNG)
     width, height = (int.from_bytes(data[k : k + 4], "big") for k in (16, 20))
     assert (width, height) == (1800, 810)
@@ -122,10 +123,10 @@ def test_an_algorithm_looks_the_same_in_every_plot(monkeypatch, tmp_path):
 
     both = comparison()
     alone = Comparison([c for c in both.cells if c.algorithm == "mifa"])
-    for found in (both, alone):
-        for algorithm in found.algorithms:
-            plot.draw(Axes(), found, algorithm, "server", "test_accuracy", 100.0)
-    assert {name: len(looks) for name, looks in drawn.items()} == {"fedpbc": 1, "mifa†": 1}
+    for compared in (both, alone):
+        for algorithm in compared.algorithms:
+            plot.draw(Axes(), compared, algorithm, "server", "test_accuracy", 100.0)
+    assert {name: len(styles) for name, styles in drawn.items()} == {"fedpbc": 1, "mifa†": 1}
     assert drawn["fedpbc"] != drawn["mifa†"]
 
 
@@ -135,9 +136,9 @@ def test_a_plot_where_some_failed(tmp_path):
     assert (tmp_path / "plot.png").read_bytes().startswith(PNG)
 
 
-def test_algorithms_can_be_told_apart_also_ones_own():
-    looks = [look(k) for k in range(40)]
-    assert len(set(looks)) == 40
-    # Each of the ten in the package has a colour of its own, and dashes, and a marker.
-    for kind in zip(*looks[:10], strict=True):
+def test_styles_differ_also_for_additional_algorithms():
+    styles = [line_style(k) for k in range(40)]
+    assert len(set(styles)) == 40
+    # The ten in the package differ in colour, in dashes and in marker.
+    for kind in zip(*styles[:10], strict=True):
         assert len(set(map(str, kind))) == 10

@@ -12,14 +12,14 @@ import pytest
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.report.watch import watch
 from tests.commandline import ran
-from tests.made_runs import metrics, write_run
+from tests.synthetic_runs import metrics, write_run
 
 
-def live(path) -> int:
+def reload_seconds(path) -> int:
     return int(re.findall(r'"live":(\d+)', path.read_text(encoding="utf-8"))[0])
 
 
-def started(*arguments: object) -> subprocess.Popen[str]:
+def start_command(*arguments: object) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "fedpbc.cli.app", *map(str, arguments)],
         stdout=subprocess.PIPE,
@@ -35,7 +35,7 @@ def test_a_page_follows_a_run_to_its_end(tmp_path):
 
     def on_change(runs):
         done, state = runs[0].done, runs[0].state
-        seen.append((done, state, live(page)))
+        seen.append((done, state, reload_seconds(page)))
         if state == "finished":
             return
         if done < 40:
@@ -53,11 +53,11 @@ def test_a_page_follows_a_run_to_its_end(tmp_path):
         (40, "unfinished", 5),
         (40, "finished", 5),
     ]
-    # A page of finished runs does not read itself again.
-    assert live(page) == 0
+    # A page of finished runs does not reload itself.
+    assert reload_seconds(page) == 0
 
 
-def test_a_tree_of_runs_is_over_when_it_has_been_quiet(tmp_path):
+def test_watching_a_folder_ends_when_it_has_been_quiet(tmp_path):
     write_run(tmp_path / "grid" / "one")
     begun = []
 
@@ -76,12 +76,12 @@ def test_a_tree_of_runs_is_over_when_it_has_been_quiet(tmp_path):
 def test_a_watching_process_follows_and_can_be_interrupted(tmp_path):
     run, page = tmp_path / "run", tmp_path / "run" / "report.html"
     write_run(run, upto=10)
-    watching = started("report", run, "--watch")
+    watching = start_command("report", run, "--watch")
     assert watching.stdout is not None
     try:
-        # Its lines, not the page, tell that it has come that far: the page is there before.
+        # Its output shows how far it is; the page is written before.
         assert watching.stdout.readline() == f"{page}: 1 unfinished; round 10\n"
-        assert live(page) == 5
+        assert reload_seconds(page) == 5
         RunDirectory(run).append_metrics(metrics("fedavg", 0, 40, 10, True, 40)[1])
         assert watching.stdout.readline() == f"{page}: 1 unfinished; round 20\n"
         assert "20 of 40" in page.read_text(encoding="utf-8")
@@ -91,11 +91,11 @@ def test_a_watching_process_follows_and_can_be_interrupted(tmp_path):
         watching.kill()
     assert (watching.returncode, err) == (0, "")
     assert out == f"written: {page} (no longer watching)\n"
-    assert live(page) == 0
+    assert reload_seconds(page) == 0
     assert not [p for p in run.iterdir() if p.name.startswith(".report")]
 
 
-def test_a_finished_comparison_is_watched_but_for_a_moment(tmp_path):
+def test_watching_a_finished_comparison_ends_at_once(tmp_path):
     folder = tmp_path / "compared"
     write_run(folder / "fedpbc" / "seed-0", "fedpbc")
     (folder / "compare.toml").write_text("seeds = [0]\n[algorithms.fedpbc]\n")

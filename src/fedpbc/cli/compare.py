@@ -67,14 +67,14 @@ def run_comparison(
     from fedpbc.algorithms import find_algorithm
     from fedpbc.cli.display import GridDisplay, GridRow, show_comparison
     from fedpbc.parallel import usable_cores
-    from fedpbc.report.page import check_place
+    from fedpbc.report.page import check_report_path
     from fedpbc.report.write import write_comparison
 
     if jobs is not None and jobs < 1:
         raise InputError("jobs", jobs, "at least 1")
     if directory.path.is_dir():
         # Checked now, and not when everything has been run.
-        check_place(directory.report_path)
+        check_report_path(directory.report_path)
     cells = directory.cells(plan)
     count = min(jobs or usable_cores(), len(cells))
     rounds = plan.first().general.rounds

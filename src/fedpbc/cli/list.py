@@ -14,15 +14,15 @@ def list_(
     plugin: Plugin = None,
 ) -> None:
     """Show what there is: algorithms, link schemes, data, models, engines, views, options."""
-    from fedpbc.report.listing import everything, show_listing
+    from fedpbc.report.listing import list_choices, print_choices
 
     if plugin:
         from fedpbc.experiments.plugins import load_plugin
 
         for file in plugin:
             load_plugin(str(file))
-    found = everything()
+    choices = list_choices()
     if as_json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(choices, indent=2))
     else:
-        show_listing(found)
+        print_choices(choices)

@@ -12,7 +12,7 @@ from fedpbc.cli.options import default
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fedpbc.report.load import ShownRun
+    from fedpbc.report.load import LoadedRun
 
 __all__ = ["report"]
 
@@ -29,25 +29,25 @@ def report(
     ] = False,
 ) -> None:
     """Make one HTML page about any runs, finished or not; it opens from disk."""
-    from fedpbc.report.watch import report as write_report
-    from fedpbc.report.watch import watch as keep_current
+    from fedpbc.report.watch import watch as watch_runs
+    from fedpbc.report.watch import write_report
 
-    place = out or (folders[0] / "report.html" if len(folders) == 1 else Path("report.html"))
+    path = out or (folders[0] / "report.html" if len(folders) == 1 else Path("report.html"))
     heading = title or ", ".join(folder.resolve().name for folder in folders)
     if not watch:
-        runs = write_report(folders, place, heading)
-        print(f"written: {place} ({told(runs)})")
+        runs = write_report(folders, path, heading)
+        print(f"written: {path} ({describe_progress(runs)})")
         return
 
-    def on_change(runs: Sequence[ShownRun]) -> None:
-        print(f"{place}: {told(runs)}", flush=True)
+    def on_change(runs: Sequence[LoadedRun]) -> None:
+        print(f"{path}: {describe_progress(runs)}", flush=True)
 
-    ended = keep_current(folders, place, heading, on_change=on_change)
-    print(f"written: {place} ({'all runs have ended' if ended else 'no longer watching'})")
+    ended = watch_runs(folders, path, heading, on_change=on_change)
+    print(f"written: {path} ({'all runs have ended' if ended else 'no longer watching'})")
 
 
-def told(runs: Sequence[ShownRun]) -> str:
-    """How far runs are, in few words."""
+def describe_progress(runs: Sequence[LoadedRun]) -> str:
+    """Return how many runs are in each state, and the last round."""
     states = [run.state for run in runs]
     counted = [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
     return f"{', '.join(counted)}; round {max((run.done for run in runs), default=0):,}"

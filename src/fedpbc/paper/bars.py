@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedpbc.algorithms import ALGORITHMS, find_algorithm
+from fedpbc.algorithms import find_algorithm
 from fedpbc.experiments.comparison import Comparison, Row
-from fedpbc.report.plot import look
+from fedpbc.report.style import style_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -76,7 +76,7 @@ def draw_panel(axes: Axes, panel: Panel, algorithms: Sequence[str]) -> None:
             width,
             # One seed has none, and a bar of no length would look like a small one.
             yerr=deviations if any(deviations) else None,
-            color=look(list(ALGORITHMS).index(name)).colour,
+            color=style_of(name).colour,
             edgecolor="white" if name == "fedpbc" else "black",
             linewidth=0.6,
             hatch="\\\\\\" if find_algorithm(name).memory_aided else None,

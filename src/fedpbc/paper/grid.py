@@ -65,7 +65,7 @@ def run_planned(
     are expected, and not worth a line while others go on.
     """
     from fedpbc.cli.display import GridDisplay, GridRow
-    from fedpbc.report.page import check_place
+    from fedpbc.report.page import check_report_path
 
     if wanted.jobs is not None and wanted.jobs < 1:
         raise InputError("jobs", wanted.jobs, "at least 1")
@@ -73,7 +73,7 @@ def run_planned(
     folder = PaperDirectory(wanted.out, experiment)
     if folder.path.is_dir():
         # Found out now, and not when everything has been run.
-        check_place(folder.path / "report.html")
+        check_report_path(folder.path / "report.html")
     engines = folder.check(runs, fresh=wanted.overwrite)
     command = wanted.command(experiment)
     with folder.opened(runs, command, overwrite=wanted.overwrite) as own:

@@ -10,10 +10,10 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from fedpbc.algorithms import ALGORITHMS
 from fedpbc.paper.experiment import EXPERIMENTS, ExperimentRequest, ExperimentResult
 from fedpbc.report.page import PageTable, write_page
-from fedpbc.report.plot import look, save_figure
+from fedpbc.report.plot import save_figure
+from fedpbc.report.style import style_of
 from fedpbc.storage.atomic import write_atomically
 from fedpbc.storage.directories import make_directory
 
@@ -42,7 +42,7 @@ def look_of(algorithm: str) -> dict[str, Any]:
         >>> look_of("fedavg")["marker"]
         's'
     """
-    colour, dash, marker = look(list(ALGORITHMS).index(algorithm))
+    colour, dash, marker = style_of(algorithm)
     return {"color": colour, "linestyle": dash, "marker": marker}
 
 

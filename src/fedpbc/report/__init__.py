@@ -1,1 +1,1 @@
-"""Results for people: tables, plots, and what a terminal shows."""
+"""Presentation of results: tables, plots, the HTML page and the listings of the terminal."""

@@ -1,7 +1,7 @@
-"""Which runs may stand in one comparison: those that differ in nothing but algorithm and seed.
+"""Group the runs that can be compared: those that differ only in algorithm and seed.
 
-Learning rates may differ between algorithms, as the paper tunes them for each; they are then said.
-Where one algorithm has several, each is a group of its own, and so is anything else that differs.
+Learning rates may differ between algorithms, as the paper tunes them for each; a note then lists
+them. If one algorithm has several learning rates, each is a group, and so is any other difference.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from fedpbc.report.load import ShownRun, section
-from fedpbc.report.style import in_order
+from fedpbc.report.load import LoadedRun, section
+from fedpbc.report.style import in_registry_order
 
-__all__ = ["RunGroup", "grouped"]
+__all__ = ["RunGroup", "flatten", "group_runs", "is_python_task"]
 
-OWN = ("algorithm", "seed", "views")
-PLACES = (
+PER_RUN = ("algorithm", "seed", "views")
+EXECUTION = (
     "engine",
     "workers",
     "ray_address",
@@ -31,9 +31,11 @@ PLACES = (
     "track",
     "data.dir",
 )
-"""Where and how a run is computed: no part of what it is."""
-RATES = ("train.learning_rate", "train.global_learning_rate")
+"""Where and how a run is computed: not part of what is compared."""
+LEARNING_RATES = ("train.learning_rate", "train.global_learning_rate")
 FILES = ("task.targets", "links.file", "downlink.file", "links.p", "downlink.p")
+STATES = ("finished", "failed", "unfinished", "damaged", "not begun")
+"""Of copies of a run, the one in the earliest of these states is shown."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,217 +43,230 @@ class RunGroup:
     """Runs that can be compared.
 
     Attributes:
-        title: what is learned, over which links, and what tells it from other groups.
+        title: data set or task, links, and what tells the group from others.
         runs: one for each algorithm and seed.
-        shared: what they share, by key.
+        shared: the options that all runs share, by dotted key.
         notes: what a reader must know about the grouping.
     """
 
     title: str
-    runs: Sequence[ShownRun]
+    runs: Sequence[LoadedRun]
     shared: Mapping[str, str]
     notes: Sequence[str] = ()
 
 
-def grouped(runs: Sequence[ShownRun]) -> list[RunGroup]:
-    """Runs in groups, in the order in which they were found.
+def group_runs(runs: Sequence[LoadedRun]) -> list[RunGroup]:
+    """Group runs; groups are in the order of their first runs.
 
     Example:
         >>> def run(algorithm, alpha, rate=0.05):
         ...     config = {"algorithm": {"name": algorithm}, "data": {"name": "d", "alpha": alpha},
         ...               "links": {"name": "l"}, "train": {"learning_rate": rate}, "seed": 0}
-        ...     return ShownRun(Path(f"{algorithm}-{alpha}-{rate}"), config, "finished")
-        >>> [(g.title, len(g.runs)) for g in grouped([run("fedavg", 0.1), run("fedpbc", 0.1, 0.1),
-        ...                                           run("fedavg", 1)])]
+        ...     return LoadedRun(Path(f"{algorithm}-{alpha}-{rate}"), config, "finished")
+        >>> runs = [run("fedavg", 0.1), run("fedpbc", 0.1, 0.1), run("fedavg", 1)]
+        >>> [(group.title, len(group.runs)) for group in group_runs(runs)]
         [('d · l · data.alpha=0.1', 2), ('d · l · data.alpha=1', 1)]
     """
     readable = [run for run in runs if run.config.get("links")]
-    parts: list[tuple[dict[str, str], list[ShownRun]]] = []
-    for members in _by(readable, lambda run: tuple(shared_options(run).items())):
-        for part in _apart(members):
-            shared = shared_options(part[0])
-            parts.append((shared | _varied(part, members), part))
-    titles = _titles([shared for shared, _ in parts])
+    parts: list[tuple[dict[str, str], list[LoadedRun]]] = []
+    for candidates in _group_by(readable, lambda run: tuple(shared_options(run).items())):
+        for part in _split(candidates):
+            distinct = _distinct_options(part, candidates)
+            parts.append((shared_options(part[0]) | distinct, part))
+    titles = _titles([options for options, _ in parts])
     for run in runs:
-        # A comparison knows what it has not begun yet; its other runs say to which group it goes.
+        # A run that has not begun has no configuration: it joins its comparison's other runs.
         if run.state == "not begun":
-            beside = [part for _, part in parts if _root(run) in map(_root, part)]
-            if beside:
-                beside[0].append(run)
+            matching = [part for _, part in parts if _root(run) in map(_root, part)]
+            if matching:
+                matching[0].append(run)
     return [
-        RunGroup(title, _once(part), shared, _notes(part))
-        for title, (shared, part) in zip(titles, parts, strict=True)
+        RunGroup(title, _without_copies(part), options, _notes(part))
+        for title, (options, part) in zip(titles, parts, strict=True)
     ]
 
 
-def shared_options(run: ShownRun) -> dict[str, str]:
-    """What must be the same in a comparison, by key, as text; files by what is in them."""
-    flat = flattened({k: v for k, v in run.config.items() if k not in OWN})
-    shared = {}
-    for key, value in flat.items():
-        if key in PLACES or key in RATES:
-            continue
-        named = key in FILES and isinstance(value, str)
-        shared[key] = _file(run.path / value) if named else shown(value)
-    return dict(sorted(shared.items()))
+def shared_options(run: LoadedRun) -> dict[str, str]:
+    """Return what must be equal in a comparison, as text by key; files by their content."""
+    options = flatten({k: v for k, v in run.config.items() if k not in PER_RUN})
+    return {
+        key: _file_label(run.path / value)
+        if key in FILES and isinstance(value, str)
+        else _label(value)
+        for key, value in sorted(options.items())
+        if key not in EXECUTION and key not in LEARNING_RATES
+    }
 
 
-def flattened(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested tables with dotted keys."""
-    found: dict[str, Any] = {}
+def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested tables as one, with dotted keys.
+
+    Example:
+        >>> flatten({"seed": 0, "data": {"name": "digits"}})
+        {'seed': 0, 'data.name': 'digits'}
+    """
+    options: dict[str, Any] = {}
     for key, value in config.items():
         if isinstance(value, Mapping):
-            found |= flattened(value, f"{prefix}{key}.")
+            options |= flatten(value, f"{prefix}{key}.")
         else:
-            found[f"{prefix}{key}"] = value
-    return found
+            options[f"{prefix}{key}"] = value
+    return options
 
 
-def shown(value: Any) -> str:
-    """A value as a title shows it, different for different values."""
+def is_python_task(run: LoadedRun) -> bool:
+    """Return whether the task was made in Python, so that no command can make it again."""
+    return section(run.config, "task").get("name") == "python"
+
+
+def _label(value: Any) -> str:
+    """Return a short text that is different for different values."""
     if isinstance(value, list) and len(value) > 4:
-        mark = sha256(json.dumps(value).encode()).hexdigest()[:6]
-        return f"{len(value)} values, {mark}"
+        return f"{len(value)} values, {_short_hash(json.dumps(value).encode())}"
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _file(path: Path) -> str:
+def _file_label(path: Path) -> str:
     try:
-        return f"{path.name} {sha256(path.read_bytes()).hexdigest()[:6]}"
+        return f"{path.name} {_short_hash(path.read_bytes())}"
     except OSError:
         return path.name
 
 
-def _by(runs: Iterable[ShownRun], key: Callable[[ShownRun], Hashable]) -> list[list[ShownRun]]:
-    found: dict[Hashable, list[ShownRun]] = {}
+def _short_hash(content: bytes) -> str:
+    return sha256(content).hexdigest()[:6]
+
+
+def _group_by(
+    runs: Iterable[LoadedRun], key: Callable[[LoadedRun], Hashable]
+) -> list[list[LoadedRun]]:
+    groups: dict[Hashable, list[LoadedRun]] = {}
     for run in runs:
-        found.setdefault(key(run), []).append(run)
-    return list(found.values())
+        groups.setdefault(key(run), []).append(run)
+    return list(groups.values())
 
 
-def rates(run: ShownRun) -> tuple[str, ...]:
-    """η_0 and η_g."""
-    flat = flattened({"train": section(run.config, "train")})
-    return tuple(shown(flat[key]) for key in RATES if key in flat)
+def _by_algorithm(runs: Iterable[LoadedRun]) -> list[list[LoadedRun]]:
+    return _group_by(runs, lambda run: run.algorithm)
 
 
-def options(run: ShownRun) -> str:
-    """What an algorithm was told, and which of its models are judged."""
+def _learning_rates(run: LoadedRun) -> tuple[str, ...]:
+    options = flatten({"train": section(run.config, "train")})
+    return tuple(_label(options[key]) for key in LEARNING_RATES if key in options)
+
+
+def _variant(run: LoadedRun) -> str:
+    """Return the algorithm's options and views as text."""
     return json.dumps([section(run.config, "algorithm"), run.config.get("views")], sort_keys=True)
 
 
-def made_in_python(run: ShownRun) -> bool:
-    """Whether nobody but the program that made it knows its task."""
-    return section(run.config, "task").get("name") == "python"
+def _has_several(runs: Sequence[LoadedRun], key: Callable[[LoadedRun], Hashable]) -> bool:
+    """Return whether the runs of one algorithm differ in something."""
+    return any(len(set(map(key, part))) > 1 for part in _by_algorithm(runs))
 
 
-def _has_several(runs: Sequence[ShownRun], own: Callable[[ShownRun], Hashable]) -> bool:
-    """Whether an algorithm has several of something."""
-    return any(len({own(run) for run in part}) > 1 for part in _by(runs, lambda r: r.algorithm))
-
-
-def _apart(runs: list[ShownRun]) -> list[list[ShownRun]]:
-    """Split runs that share their options, where they are different all the same."""
-    parts = _by(runs, rates) if _has_several(runs, rates) else [runs]
-    parts = [smaller for part in parts for smaller in _by_variant(part)]
-    for place in (_root, lambda run: run.path):
+def _split(runs: list[LoadedRun]) -> list[list[LoadedRun]]:
+    """Split runs with equal shared options by learning rate, variant and Python task."""
+    several_rates = _has_several(runs, _learning_rates)
+    parts = _group_by(runs, _learning_rates) if several_rates else [runs]
+    parts = [smaller for part in parts for smaller in _split_variants(part)]
+    for directory in (_root, lambda run: run.path):
         parts = [
             smaller
             for part in parts
-            for smaller in (_by(part, place) if _has_several_tasks(part) else [part])
+            for smaller in (_group_by(part, directory) if _has_several_tasks(part) else [part])
         ]
     return parts
 
 
-def _by_variant(runs: list[ShownRun]) -> list[list[ShownRun]]:
-    """The variant of an algorithm that most runs have stays; each other one goes apart."""
-    usual = {}
-    for part in _by(runs, lambda run: run.algorithm):
-        usual[part[0].algorithm] = Counter(map(options, part)).most_common(1)[0][0]
+def _split_variants(runs: list[LoadedRun]) -> list[list[LoadedRun]]:
+    """Keep each algorithm's most frequent variant together; every other one is a part."""
+    usual = {
+        part[0].algorithm: Counter(map(_variant, part)).most_common(1)[0][0]
+        for part in _by_algorithm(runs)
+    }
 
-    def variant(run: ShownRun) -> tuple[str, str] | None:
-        own = options(run)
-        return None if own == usual[run.algorithm] else (run.algorithm, own)
+    def unusual_variant(run: LoadedRun) -> tuple[str, str] | None:
+        variant = _variant(run)
+        return None if variant == usual[run.algorithm] else (run.algorithm, variant)
 
-    return _by(runs, variant)
+    return _group_by(runs, unusual_variant)
 
 
-def _has_several_tasks(runs: Sequence[ShownRun]) -> bool:
-    """Whether runs made in Python with the same seed have different tasks or links."""
-    if not made_in_python(runs[0]):
+def _has_several_tasks(runs: Sequence[LoadedRun]) -> bool:
+    """Return whether runs of Python tasks with the same seed have different tasks or links."""
+    if not is_python_task(runs[0]):
         return False
 
-    def mark(run: ShownRun) -> tuple[str, bytes]:
+    def identity(run: LoadedRun) -> tuple[str, bytes]:
         up = run.fleet.up
         return run.fleet.task, b"" if up is None else up.tobytes()
 
-    return any(len({mark(run) for run in part}) > 1 for part in _by(runs, lambda run: run.seed))
+    return any(len(set(map(identity, part))) > 1 for part in _group_by(runs, lambda run: run.seed))
 
 
-def _root(run: ShownRun) -> Path:
-    """The folder of the comparison that a run belongs to, if it is in one."""
+def _root(run: LoadedRun) -> Path:
+    """Return the directory of the comparison that a run belongs to, if it is in one."""
     return run.path.parent.parent if run.path.name.startswith("seed-") else run.path.parent
 
 
-def _varied(part: Sequence[ShownRun], members: Sequence[ShownRun]) -> dict[str, str]:
-    """What tells a part of otherwise equal runs from the others."""
-    if len(part) == len(members):
+def _distinct_options(part: Sequence[LoadedRun], candidates: Sequence[LoadedRun]) -> dict[str, str]:
+    """Return what tells a part from other runs with equal shared options."""
+    if len(part) == len(candidates):
         return {}
-    found = {}
-    if _has_several(members, rates):
-        found = dict(zip(RATES, rates(part[0]), strict=False))
-    alike = [run for run in members if rates(run) == rates(part[0])] if found else members
-    if _has_several(alike, options) and len({options(run) for run in part}) == 1:
-        found |= flattened({part[0].algorithm: section(part[0].config, "algorithm")})
-        found.pop(f"{part[0].algorithm}.name", None)
-        found["views"] = ",".join(part[0].config.get("views") or ())
-    if made_in_python(part[0]):
-        found["folder"] = str(_root(part[0]) if len(part) > 1 else part[0].path)
-    return {key: value if isinstance(value, str) else shown(value) for key, value in found.items()}
+    first, options = part[0], {}
+    if _has_several(candidates, _learning_rates):
+        options = dict(zip(LEARNING_RATES, _learning_rates(first), strict=False))
+        candidates = [r for r in candidates if _learning_rates(r) == _learning_rates(first)]
+    if _has_several(candidates, _variant) and len(set(map(_variant, part))) == 1:
+        variant = flatten({first.algorithm: section(first.config, "algorithm")})
+        variant.pop(f"{first.algorithm}.name", None)
+        options |= {key: _label(value) for key, value in variant.items()}
+        options["views"] = ",".join(first.config.get("views") or ())
+    if is_python_task(first):
+        options["folder"] = str(_root(first) if len(part) > 1 else first.path)
+    return options
 
 
 def _titles(groups: Sequence[Mapping[str, str]]) -> list[str]:
-    """What is learned over which links; among equals, all that differs."""
-    names = [_name(shared) for shared in groups]
+    """Return each group's name and, among groups of one name, the options that differ."""
+    names = list(map(_name, groups))
     titles = []
     for name, shared in zip(names, groups, strict=True):
-        equals = [other for n, other in zip(names, groups, strict=True) if n == name]
-        keys = sorted({key for other in equals for key in other})
-        differing = [k for k in keys if len({other.get(k) for other in equals}) > 1]
-        own = [f"{k}={shared[k]}" for k in differing if k in shared]
-        titles.append(" · ".join([name, *own]))
+        namesakes = [other for n, other in zip(names, groups, strict=True) if n == name]
+        keys = sorted({key for other in namesakes for key in other})
+        differing = [k for k in keys if len({other.get(k) for other in namesakes}) > 1]
+        titles.append(" · ".join([name, *(f"{k}={shared[k]}" for k in differing if k in shared)]))
     return titles
 
 
 def _name(shared: Mapping[str, str]) -> str:
     task = shared.get("task.name", "classification")
-    what = shared.get("data.name", "?") if task == "classification" else task
+    subject = shared.get("data.name", "?") if task == "classification" else task
     if task == "python":
-        what = "a task made in Python"
-    down = shared.get("downlink.name", "always")
-    also = [f"downlink {down}"] if down != "always" else []
-    return " · ".join([what, shared.get("links.name", "?"), *also])
+        subject = "a task made in Python"
+    downlink = shared.get("downlink.name", "always")
+    parts = [subject, shared.get("links.name", "?")]
+    return " · ".join(parts if downlink == "always" else [*parts, f"downlink {downlink}"])
 
 
-WORTH = ("finished", "failed", "unfinished", "damaged", "not begun")
+def _without_copies(runs: Sequence[LoadedRun]) -> list[LoadedRun]:
+    """Return one run for each algorithm and seed: of copies, the one that is furthest."""
+    unique = [
+        min(copies, key=lambda run: (STATES.index(run.state), -run.done))
+        for copies in _group_by(runs, lambda run: (run.algorithm, run.seed))
+    ]
+    order = in_registry_order(run.algorithm for run in unique)
+    return sorted(unique, key=lambda run: (order.index(run.algorithm), run.seed or 0))
 
 
-def _once(runs: Sequence[ShownRun]) -> list[ShownRun]:
-    """One run for each algorithm and seed: of copies, the one that has come furthest."""
-    kept = []
-    for copies in _by(runs, lambda run: (run.algorithm, run.seed)):
-        kept.append(min(copies, key=lambda run: (WORTH.index(run.state), -run.done)))
-    order = in_order(run.algorithm for run in kept)
-    return sorted(kept, key=lambda run: (order.index(run.algorithm), run.seed or 0))
-
-
-def _notes(runs: Sequence[ShownRun]) -> list[str]:
+def _notes(runs: Sequence[LoadedRun]) -> list[str]:
     notes = []
-    copies = len(runs) - len(_once(runs))
+    copies = len(runs) - len(_without_copies(runs))
     if copies:
-        notes.append(f"{copies} of the runs are there more than once; each is counted once.")
-    own = {run.algorithm: rates(run) for run in runs if rates(run)}
-    if len(set(own.values())) > 1:
-        each = "; ".join(f"{name} η_0 = {r[0]}, η_g = {r[-1]}" for name, r in own.items())
-        notes.append(f"learning rates differ between algorithms: {each}.")
+        notes.append(f"{copies} of the runs are copies of others; each is counted once.")
+    rates = {run.algorithm: _learning_rates(run) for run in runs if _learning_rates(run)}
+    if len(set(rates.values())) > 1:
+        listed = "; ".join(f"{name} η_0 = {r[0]}, η_g = {r[-1]}" for name, r in rates.items())
+        notes.append(f"learning rates differ between algorithms: {listed}.")
     return notes

@@ -1,7 +1,8 @@
-"""What there is to choose from, with one line each and its options."""
+"""Everything a user can choose, for ``fedpbc list``: one line each, with its options."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fedpbc.algorithms import ALGORITHMS
@@ -10,9 +11,9 @@ from fedpbc.experiments.tracking.choose import TRACKERS
 from fedpbc.links import SCHEMES
 from fedpbc.options import options_of
 
-__all__ = ["everything", "show_listing"]
+__all__ = ["list_choices", "print_choices"]
 
-# Said here, so that listing does not wait for torch; a test keeps them true.
+# Repeated here, so that listing does not import torch; tests compare them with the code.
 MODELS = {
     "mlp": "One hidden layer of 64.",
     "softmax": "Softmax regression.",
@@ -21,69 +22,23 @@ MODELS = {
     "cnn_cinic10": "The paper's for CINIC-10: two convolution blocks, FC512, FC256, dropout.",
 }
 TASKS = {
-    "classification": "Pictures of a data set, shared out by Dirichlet(data.alpha).",
+    "classification": "Images of a data set, partitioned by Dirichlet(data.alpha).",
     "quadratic": "F_i(x) = ‖x − u_i‖²/2 with task.targets, a .npy file of clients × dimensions.",
 }
 ENGINES = {
-    "auto": "Picks, and says which and why.",
+    "auto": "Picks one of the others and prints which and why.",
     "serial": "One client after another, one thread.",
     "stacked": "All clients' models as one tensor; for small dense models.",
-    "pool": "Worker processes, one a core.",
+    "pool": "Worker processes, one per core.",
     "ray": "Ray tasks, on this machine or a cluster; extra [ray].",
 }
 VIEWS = {
     "server": "x, the server's own model.",
     "averaged": "Its moving average; a server can keep it.",
-    "mean": "The mean of all clients' models (fedpbc, fedawe); only a simulation has it.",
-    "reported": "The mean of what each client reported last (fedpbc, fedawe); can be kept.",
+    "mean": "The mean of all clients' models (fedpbc, fedawe); only in simulations.",
+    "reported": "The mean of each client's last report (fedpbc, fedawe); a server can keep it.",
 }
-
-
-def everything() -> dict[str, list[dict[str, Any]]]:
-    """All that can be chosen.
-
-    Example:
-        >>> [entry["name"] for entry in everything()["algorithms"]][:2]
-        ['fedpbc', 'fedavg']
-    """
-    return {
-        "algorithms": [
-            {
-                "name": name,
-                "summary": kind.summary(),
-                "options": [str(o) for o in options_of(kind.__init__).values()],
-                "paper": kind.paper,
-            }
-            for name, kind in ALGORITHMS.items()
-        ],
-        "links": [
-            {
-                "name": name,
-                "summary": scheme.summary,
-                "options": [str(option) for option in scheme.options.values()],
-            }
-            for name, scheme in SCHEMES.items()
-        ],
-        "data": [{"name": n, "summary": s.summary, "options": []} for n, s in SOURCES.items()],
-        "models": _plain(MODELS),
-        "tasks": _plain(TASKS),
-        "engines": _plain(ENGINES),
-        "views": _plain(VIEWS),
-        "trackers": _plain(TRACKERS),
-        "options": [
-            {"name": "(top)", "summary": "What stands outside of sections.", "options": list(TOP)},
-            {"name": "data", "summary": "Which pictures, and how.", "options": list(DATA)},
-            {"name": "train", "summary": "The local steps and η_g.", "options": list(TRAIN)},
-            {
-                "name": "links, downlink",
-                "summary": "Where p_i comes from: given, or drawn from each client's classes.",
-                "options": ["p=…", "sigma=10.0", "delta=0.02"],
-            },
-        ],
-    }
-
-
-TOP = (
+GENERAL = (
     "rounds=500",
     "seed=0",
     "clients=100",
@@ -109,15 +64,61 @@ TRAIN = (
     "proximal=0.0",
     "global_learning_rate=1.0",
 )
+PROBABILITIES = ("p=…", "sigma=10.0", "delta=0.02")
+
+Choice = dict[str, Any]
+"""A name, a one-line summary and its options; an algorithm also says whether the paper has it."""
 
 
-def _plain(entries: dict[str, str]) -> list[dict[str, Any]]:
-    return [{"name": name, "summary": line, "options": []} for name, line in entries.items()]
+def list_choices() -> dict[str, list[Choice]]:
+    """Return everything that can be chosen, by kind.
+
+    Example:
+        >>> [choice["name"] for choice in list_choices()["algorithms"]][:2]
+        ['fedpbc', 'fedavg']
+    """
+    return {
+        "algorithms": [
+            {
+                **_choice(name, kind.summary(), options_of(kind.__init__).values()),
+                "paper": kind.paper,
+            }
+            for name, kind in ALGORITHMS.items()
+        ],
+        "links": [
+            _choice(name, scheme.summary, scheme.options.values())
+            for name, scheme in SCHEMES.items()
+        ],
+        "data": _choices({name: source.summary for name, source in SOURCES.items()}),
+        "models": _choices(MODELS),
+        "tasks": _choices(TASKS),
+        "engines": _choices(ENGINES),
+        "views": _choices(VIEWS),
+        "trackers": _choices(TRACKERS),
+        "options": [
+            _choice("(top)", "Options outside of sections.", GENERAL),
+            _choice("data", "Which images, and how they are partitioned.", DATA),
+            _choice("train", "The local steps and η_g.", TRAIN),
+            _choice(
+                "links, downlink",
+                "Where p_i comes from: given, or drawn from each client's classes.",
+                PROBABILITIES,
+            ),
+        ],
+    }
 
 
-def show_listing(found: dict[str, list[dict[str, Any]]]) -> None:
-    """Print the listing."""
-    for kind, entries in found.items():
+def _choice(name: str, summary: str, options: Iterable[object] = ()) -> Choice:
+    return {"name": name, "summary": summary, "options": [str(option) for option in options]}
+
+
+def _choices(summaries: Mapping[str, str]) -> list[Choice]:
+    return [_choice(name, summary) for name, summary in summaries.items()]
+
+
+def print_choices(choices: Mapping[str, list[Choice]]) -> None:
+    """Print what :func:`list_choices` returns."""
+    for kind, entries in choices.items():
         print(kind)
         for entry in entries:
             options = f"  [{', '.join(entry['options'])}]" if entry["options"] else ""

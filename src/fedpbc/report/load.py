@@ -1,40 +1,41 @@
-"""The runs that a page is about: found below any folders and read, whole or not."""
+"""Find run directories and load them, complete or not."""
 
 from __future__ import annotations
 
 import math
 import os
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fedpbc.errors import FedpbcError, InputError, Verbatim, one_line
+from fedpbc.errors import FedpbcError, InputError, one_line
 from fedpbc.experiments.checkpoints import rounds_of
 from fedpbc.experiments.client_overview import ClientOverview, load_client_overview
 from fedpbc.experiments.comparison_directory import ComparisonDirectory
 from fedpbc.experiments.run_directory import RunDirectory
 
-__all__ = ["ShownRun", "find_runs", "read_run", "read_runs"]
+__all__ = ["LoadedRun", "find_runs", "load_run", "load_runs"]
 
 
 @dataclass(frozen=True, eq=False)
-class ShownRun:
-    """One run as far as it has come.
+class LoadedRun:
+    """A run as far as it has come.
 
     Attributes:
-        path: its folder.
-        config: what was set; empty where it could not be read.
+        path: its directory.
+        config: its configuration; empty if it could not be read.
         state: finished, unfinished, failed, damaged or not begun.
-        note: why, where it is not finished.
-        metrics: of every evaluation; none of a damaged run.
-        summary: how it ended; empty unless it is finished.
-        done: how many rounds are done.
+        note: why it is not finished.
+        metrics: all evaluations; empty for a damaged run.
+        summary: summary.json; empty unless the run is finished.
+        done: number of completed rounds.
 
     Example:
-        >>> run = ShownRun(Path("runs/a"), {"algorithm": {"name": "fedavg"}, "seed": 3}, "finished")
+        >>> config = {"algorithm": {"name": "fedavg"}, "seed": 3}
+        >>> run = LoadedRun(Path("runs/a"), config, "finished")
         >>> run.algorithm, run.seed
         ('fedavg', 3)
     """
@@ -49,148 +50,156 @@ class ShownRun:
 
     @property
     def algorithm(self) -> str:
-        """By name; a folder's name where the configuration is not there."""
+        """Name of the algorithm; without a configuration, of the parent directory."""
         return str(section(self.config, "algorithm").get("name", self.path.parent.name))
 
     @property
     def seed(self) -> int | None:
-        """Of the run, if it is known."""
-        seed = self.config.get("seed")
-        return seed if isinstance(seed, int) else None
+        """The seed, if it is known."""
+        return self._integer("seed")
 
     @property
     def rounds(self) -> int:
-        """How many it was to be."""
-        rounds = self.config.get("rounds")
-        return rounds if isinstance(rounds, int) else 0
+        """Number of planned rounds; 0 if it is not known."""
+        return self._integer("rounds") or 0
 
     @property
     def clients(self) -> int:
-        """m, if it is known."""
-        clients = self.config.get("clients")
-        return clients if isinstance(clients, int) else 0
+        """Number of clients; 0 if it is not known."""
+        return self._integer("clients") or 0
+
+    def _integer(self, option: str) -> int | None:
+        value = self.config.get(option)
+        return value if isinstance(value, int) else None
+
+    @property
+    def peak_memory(self) -> int | None:
+        """Peak memory of its process and workers together, in bytes, if it was measured."""
+        memory = self.summary.get("memory")
+        if not isinstance(memory, Mapping):
+            return None
+        return sum(value for value in memory.values() if isinstance(value, int))
 
     @cached_property
     def fleet(self) -> ClientOverview:
-        """What its fleet looks like, if that was written down."""
+        """Its links and client data, as far as they were recorded."""
         return load_client_overview(RunDirectory(self.path).overview_path)
 
 
 def section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A section of a configuration as a table; a name alone is short for one."""
-    found = config.get(name, {})
-    if isinstance(found, str):
-        return {"name": found}
-    return found if isinstance(found, Mapping) else {}
+    """Return a section of a configuration; a string stands for the section's name option."""
+    value = config.get(name, {})
+    if isinstance(value, str):
+        return {"name": value}
+    return value if isinstance(value, Mapping) else {}
 
 
 def find_runs(folders: Sequence[Path]) -> list[Path]:
-    """All run folders below some folders, also those that a comparison has not begun yet.
+    """Return all run directories below some folders, including a comparison's planned runs.
 
     Example:
         >>> find_runs([Path("nowhere")])
         Traceback (most recent call last):
         fedpbc.errors.InputError: folder is 'nowhere', but should be a folder that exists
     """
-    found: dict[Path, Path] = {}
+    unique: dict[Path, Path] = {}
     for folder in folders:
         if not folder.is_dir():
-            right = "a folder; this is a file" if folder.exists() else "a folder that exists"
-            raise InputError("folder", str(folder), right)
-        below = list(_runs_below(folder))
-        if not below:
-            right = "one with runs in it: a run's, a comparison's, or one above them"
-            raise InputError("folder", str(folder), right)
-        for path in below:
-            found.setdefault(path.resolve(), path)
-    return list(found.values())
+            expected = "a folder; this is a file" if folder.exists() else "a folder that exists"
+            raise InputError("folder", str(folder), expected)
+        paths = sorted(set(_runs_below(folder)))
+        if not paths:
+            expected = "one with runs in it: a run's, a comparison's, or one above them"
+            raise InputError("folder", str(folder), expected)
+        for path in paths:
+            unique.setdefault(path.resolve(), path)
+    return list(unique.values())
 
 
-def _runs_below(folder: Path) -> list[Path]:
-    found = []
-    for place, inner, names in os.walk(folder):
-        here = Path(place)
-        inner.sort()
-        # One whose configuration is damaged was a run, too.
-        if RunDirectory(here).holds_run or {"config.toml", "metrics.jsonl"} <= set(names):
-            found.append(here)
-            inner.clear()
+def _runs_below(folder: Path) -> Iterator[Path]:
+    for name, subfolders, files in os.walk(folder):
+        path = Path(name)
+        # A run with a damaged configuration counts, too.
+        if RunDirectory(path).holds_run or {"config.toml", "metrics.jsonl"} <= set(files):
+            yield path
+            subfolders.clear()
             continue
-        planned = ComparisonDirectory(here).planned_runs() if "compare.toml" in names else []
-        found += [run.path for run in planned if not run.holds_run]
-        inner[:] = [name for name in inner if not name.startswith(".") and name != "inputs"]
-    return sorted(dict.fromkeys(found))
+        if "compare.toml" in files:
+            planned = ComparisonDirectory(path).planned_runs()
+            yield from (run.path for run in planned if not run.holds_run)
+        subfolders[:] = [n for n in subfolders if not n.startswith(".") and n != "inputs"]
 
 
-def read_runs(paths: Sequence[Path]) -> list[ShownRun]:
-    """Read all runs; raises if none of them can be shown."""
-    runs = [read_run(path) for path in paths]
+def load_runs(paths: Sequence[Path]) -> list[LoadedRun]:
+    """Load runs; raise if all of them are damaged."""
+    runs = [load_run(path) for path in paths]
     if runs and all(run.state == "damaged" for run in runs):
         raise FedpbcError(f"{runs[0].path} is damaged: {runs[0].note}")
     return runs
 
 
-def read_run(path: Path) -> ShownRun:
-    """Read what a run's folder holds; what is damaged is said, not raised."""
-    folder = RunDirectory(path)
-    if not folder.config_path.is_file():
-        known = {"algorithm": {"name": path.parent.name}, **_seed_of(path)}
-        return ShownRun(path, known, "not begun", "not begun")
+def load_run(path: Path) -> LoadedRun:
+    """Load a run directory. Damaged files do not raise: they are the run's state and note."""
+    directory = RunDirectory(path)
     config: dict[str, Any] = {}
+    if not directory.config_path.is_file():
+        config["algorithm"] = {"name": path.parent.name}
+        seed = path.name.removeprefix("seed-")
+        if seed.isdigit():
+            config["seed"] = int(seed)
+        return LoadedRun(path, config, "not begun", "not begun")
     try:
-        config = tomllib.loads(folder.config_path.read_text(encoding="utf-8"))
-        lines = folder.metrics()
-        check(lines, config)
-        if folder.finished:
-            if not lines or lines[-1]["round"] != config["rounds"]:
-                raise InputError(str(folder.metrics_path), Verbatim("cut short"), "whole")
-            return ShownRun(path, config, "finished", "", lines, folder.summary(), config["rounds"])
+        config = tomllib.loads(directory.config_path.read_text(encoding="utf-8"))
+        metrics = directory.metrics()
+        check_metrics(metrics, config)
+        rounds = config["rounds"]
+        if directory.finished:
+            if not metrics or metrics[-1]["round"] != rounds:
+                raise InputError(f"{directory.metrics_path} ends before round {rounds}")
+            return LoadedRun(path, config, "finished", "", metrics, directory.summary(), rounds)
     except InputError as error:
-        return ShownRun(path, config, "damaged", str(error))
+        return LoadedRun(path, config, "damaged", str(error))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        return ShownRun(path, config, "damaged", one_line(error))
-    saved = max((rounds_of(place) for place in folder.checkpoints.paths()), default=0)
-    done = max(saved, lines[-1]["round"] if lines else 0)
-    failure = folder.failure()
+        return LoadedRun(path, config, "damaged", one_line(error))
+    saved = max(map(rounds_of, directory.checkpoints.paths()), default=0)
+    done = max(saved, metrics[-1]["round"] if metrics else 0)
+    failure = directory.failure()
     if failure is not None:
-        return ShownRun(path, config, "failed", failure, lines, {}, done)
-    note = f"not finished: round {done:,} of {config['rounds']:,}"
-    return ShownRun(path, config, "unfinished", note, lines, {}, done)
-
-
-def _seed_of(path: Path) -> dict[str, int]:
-    number = path.name.removeprefix("seed-")
-    return {"seed": int(number)} if number.isdigit() else {}
+        return LoadedRun(path, config, "failed", failure, metrics, {}, done)
+    note = f"not finished: round {done:,} of {rounds:,}"
+    return LoadedRun(path, config, "unfinished", note, metrics, {}, done)
 
 
 NUMBERS = ("local_steps", "uploads", "seconds", "staleness_mean", "staleness_max")
 
 
-def check(lines: Sequence[Any], config: Mapping[str, Any]) -> None:
-    """Raise unless these are the metrics that such a run writes."""
-    every, rounds = config["evaluate_every"], config["rounds"]
+def check_metrics(lines: Sequence[Any], config: Mapping[str, Any]) -> None:
+    """Raise unless a run with this configuration may have written these metrics."""
+    interval, rounds = config["evaluate_every"], config["rounds"]
     for number, line in enumerate(lines, start=1):
         where = f"metrics.jsonl line {number}"
         if not isinstance(line, dict):
-            raise InputError(where, Verbatim("damaged"), "one JSON object")
-        if line.get("round") != min(number * every, rounds):
-            right = f"{min(number * every, rounds)}: it is evaluated every {every} rounds"
-            raise InputError(f"round in {where}", line.get("round"), right)
+            raise InputError(f"{where} is not a JSON object")
+        due = min(number * interval, rounds)
+        if line.get("round") != due:
+            expected = f"{due}: it is evaluated every {interval} rounds"
+            raise InputError(f"round in {where}", line.get("round"), expected)
         views = line.get("views")
         if not isinstance(views, dict) or not views:
             raise InputError(f"views in {where}", views, "one for each view")
         if views.keys() != lines[0]["views"].keys():
-            right = f"the same as in line 1: {', '.join(lines[0]['views'])}"
-            raise InputError(f"views in {where}", Verbatim(", ".join(views)), right)
+            names, first = ", ".join(views), ", ".join(lines[0]["views"])
+            raise InputError(f"views in {where} are {names}, but in line 1 they are {first}")
         for key in NUMBERS:
             if not _is_number(line.get(key)):
                 raise InputError(f"{key} in {where}", line.get(key), "a number")
-        for view, judged in views.items():
-            accuracy = judged.get("test_accuracy") if isinstance(judged, dict) else None
-            if not isinstance(judged, dict) or not _is_number(judged.get("test_loss")):
-                raise InputError(f"{view} in {where}", judged, "with a test loss")
+        for view, evaluation in views.items():
+            if not isinstance(evaluation, dict) or not _is_number(evaluation.get("test_loss")):
+                raise InputError(f"{view} in {where} has no test loss")
+            accuracy = evaluation.get("test_accuracy")
             if accuracy is not None and not _is_number(accuracy):
-                raise InputError(f"{view} in {where}", judged, "with a test accuracy, or null")
+                expected = "a number or null"
+                raise InputError(f"test_accuracy of {view} in {where}", accuracy, expected)
 
 
 def _is_number(value: object) -> bool:

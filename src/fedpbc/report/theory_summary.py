@@ -1,11 +1,12 @@
-"""What ``fedpbc theory`` shows, and the file that it writes."""
+"""Print the result of ``fedpbc theory`` and write every client's numbers as CSV."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,16 +15,17 @@ from rich.console import Console
 from rich.table import Table
 
 from fedpbc.errors import InputError
+from fedpbc.storage.atomic import write_atomically
 from fedpbc.theory.summary import TheorySummary
 
 __all__ = ["check_out", "show_theory_summary", "write_clients"]
 
-FEW = 12
-"""So many clients are all shown."""
+MAX_CLIENTS = 12
+"""Up to this many clients are all shown."""
 EXTREMES = 3
-"""Of more, so many of those that count most and least."""
+"""Of more clients, this many with the smallest and the largest weights."""
 WIDTH = 100
-HEADS = {
+COLUMNS = {
     "client": "client",
     "p": "p",
     "share_of_rounds": "share of\nrounds up",
@@ -34,10 +36,11 @@ HEADS = {
     "staleness": "expected\nstaleness",
     "measured_staleness": "measured\nstaleness",
 }
+SOURCES = {"expected": "exact", "measured": "measured"}
 
 
 def check_out(path: Path | None) -> None:
-    """Find out before the work whether a file can be written there.
+    """Raise before the work begins if the CSV file cannot be written.
 
     Example:
         >>> check_out(Path("clients.txt"))
@@ -53,161 +56,157 @@ def check_out(path: Path | None) -> None:
         raise InputError("--out", str(path), "in a folder that exists")
 
 
-def write_clients(outlook: TheorySummary, path: Path) -> None:
-    """Every client's numbers as CSV; what is not known is empty.
+def write_clients(summary: TheorySummary, path: Path) -> None:
+    """Write every client's numbers as CSV; unknown values are empty.
 
     Example:
         >>> import tempfile
         >>> from fedpbc.experiments.theory_query import TheoryQuery, analyze
-        >>> place = Path(tempfile.mkdtemp()) / "clients.csv"
-        >>> write_clients(analyze(TheoryQuery(p="0.5,0.5")), place)
-        >>> place.read_text().splitlines()[0][:8]
+        >>> path = Path(tempfile.mkdtemp()) / "clients.csv"
+        >>> write_clients(analyze(TheoryQuery(p="0.5,0.5")), path)
+        >>> path.read_text().splitlines()[0][:8]
         'client,p'
     """
-    # Late: it comes with torch, which numbers alone do not need.
-    from fedpbc.storage.atomic import write_atomically
-
-    rows, text = outlook.rows(), io.StringIO()
+    rows, text = summary.rows(), io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     write_atomically(path, text.getvalue())
 
 
-def show_theory_summary(outlook: TheorySummary) -> None:
-    """Tables for a person."""
+def show_theory_summary(summary: TheorySummary) -> None:
+    """Print the tables and notes."""
     console = Console(width=max(Console().width, WIDTH))
-    print(f"links: {outlook.links}; {outlook.clients:,} clients")
-    console.print(clients_table(outlook), highlight=False)
-    console.print(numbers_table(outlook), highlight=False)
-    for note in outlook.notes():
-        # Not console.print: a line that is cut must be the terminal's doing.
+    print(f"links: {summary.links}; {summary.clients:,} clients")
+    console.print(clients_table(summary), highlight=False)
+    console.print(quantities_table(summary), highlight=False)
+    for note in summary.notes():
+        # Not console.print, which wraps: a note stays on one line.
         print(f"note: {note}")
 
 
-def clients_table(outlook: TheorySummary) -> Table:
-    """How much clients count under FedAvg, and how stale they get."""
-    rows = outlook.rows()
-    shown = [k for k in HEADS if any(row[k] is not None for row in rows)]
+def clients_table(summary: TheorySummary) -> Table:
+    """Return the clients' weights under FedAvg and their staleness."""
+    rows = summary.rows()
+    columns = [name for name in COLUMNS if any(row[name] is not None for row in rows)]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in shown:
-        table.add_column(HEADS[name], justify="right", no_wrap=True)
-    chosen = picked(outlook)
-    for place, i in enumerate(chosen):
-        if place == EXTREMES and len(chosen) < len(rows):
-            table.add_row(*["…"] * len(shown))
-        table.add_row(*(number(rows[i][name]) for name in shown))
-    if len(chosen) < len(rows):
+    for name in columns:
+        table.add_column(COLUMNS[name], justify="right", no_wrap=True)
+    clients = _shown_clients(summary)
+    all_shown = len(clients) == len(rows)
+    for k, client in enumerate(clients):
+        if k == EXTREMES and not all_shown:
+            table.add_row(*["…"] * len(columns))
+        table.add_row(*(format_number(rows[client][name]) for name in columns))
+    if not all_shown:
         table.add_section()
-        for name, of in (("least", np.min), ("mean", np.mean), ("most", np.max)):
-            columns = ([row[k] for row in rows] for k in shown[1:])
-            table.add_row(name, *(summed(column, of) for column in columns))
+        for label, statistic in (("least", np.min), ("mean", np.mean), ("most", np.max)):
+            values = ([row[name] for row in rows] for name in columns[1:])
+            table.add_row(label, *(_aggregate(column, statistic) for column in values))
     return table
 
 
-def picked(outlook: TheorySummary) -> list[int]:
-    """The clients that are shown: all of a few, else those that count least and most."""
-    weights = next(iter(outlook.weights.values()), np.zeros(outlook.clients))
-    if outlook.clients <= FEW:
-        return list(range(outlook.clients))
+def _shown_clients(summary: TheorySummary) -> list[int]:
+    if summary.clients <= MAX_CLIENTS:
+        return list(range(summary.clients))
+    weights = next(iter(summary.weights.values()), np.zeros(summary.clients))
     order = np.argsort(weights, kind="stable").tolist()
     return [*order[:EXTREMES], *order[-EXTREMES:]]
 
 
-def summed(column: Sequence[float | int | None], of: object) -> str:
-    """One number of a column."""
-    known = [value for value in column if value is not None]
-    assert callable(of)
-    return number(float(of(known))) if len(known) == len(column) else "–"
+def _aggregate(column: Sequence[float | int | None], statistic: Callable[[Any], Any]) -> str:
+    return "–" if None in column else format_number(float(statistic(column)))
 
 
-def numbers_table(outlook: TheorySummary) -> Table:
-    """Everything that is one number, and how it is known."""
+def quantities_table(summary: TheorySummary) -> Table:
+    """Return everything that is one number, and how it is known."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("quantity", "value", "how"):
         table.add_column(name, justify="right" if name == "value" else "left", no_wrap=True)
-    for quantity, value, how in lines(outlook):
-        table.add_row(quantity, value, how)
+    for row in quantities(summary):
+        table.add_row(*row)
     return table
 
 
-def lines(outlook: TheorySummary) -> list[tuple[str, str, str]]:
-    """The rows of that table."""
-    expected, measured = outlook.expected, outlook.measured
-    own, theorem, (rho, kind) = outlook.constants, outlook.theorem, outlook.rho
-    known_as = {"expected": "exact", "measured": "measured"}
-    found = [
-        ("total variation of the weights from 1/m", number(value), known_as[name])
-        for name, value in outlook.total_variation.items()
+def quantities(summary: TheorySummary) -> list[tuple[str, str, str]]:
+    """Return the rows of :func:`quantities_table`."""
+    expected, measured = summary.expected, summary.measured
+    constants, theorem, (rho, rho_kind) = summary.constants, summary.theorem, summary.rho
+    rows = [
+        ("total variation of the weights from 1/m", format_number(value), SOURCES[name])
+        for name, value in summary.total_variation.items()
     ]
-    if outlook.targets is not None:
-        optimum = outlook.limits["optimum"]
-        found.append(("optimum, where FedPBC's mean ends up", vector(optimum), "exact"))
-        for name in outlook.weights:
-            limit = outlook.limits[name]
-            found.append(("where FedAvg ends up", vector(limit), known_as[name]))
-            distance = number(float(np.linalg.norm(limit - optimum)))
-            found.append(("  its distance from the optimum", distance, known_as[name]))
-    if kind != "bound" or (expected is not None and expected.mixing_rate is not None):
-        found.append(("ρ, how disagreement shrinks in a round", rate(rho), kind))
+    if summary.targets is not None:
+        optimum = summary.limits["optimum"]
+        rows.append(("optimum, where FedPBC's mean ends up", format_vector(optimum), "exact"))
+        for name in summary.weights:
+            limit = summary.limits[name]
+            rows.append(("where FedAvg ends up", format_vector(limit), SOURCES[name]))
+            distance = format_number(float(np.linalg.norm(limit - optimum)))
+            rows.append(("  its distance from the optimum", distance, SOURCES[name]))
+    if rho_kind != "bound" or (expected is not None and expected.mixing_rate is not None):
+        rows.append(("ρ, how disagreement shrinks in a round", format_rate(rho), rho_kind))
     if expected is not None:
         if measured is not None and measured.mixing_rate is not None:
-            found.append(("ρ of the timetable's mean W", rate(measured.mixing_rate), "measured"))
-        found.append(("ρ at most", rate(expected.mixing_rate_bound), "bound"))
-        found.append(("staleness, expected", number(float(expected.staleness.mean())), "exact"))
-        found.append(("staleness, expected at most 1/c", number(outlook.staleness_bound), "bound"))
+            rate = format_rate(measured.mixing_rate)
+            rows.append(("ρ of the timetable's mean W", rate, "measured"))
+        staleness = format_number(float(expected.staleness.mean()))
+        rows += [
+            ("ρ at most", format_rate(expected.mixing_rate_bound), "bound"),
+            ("staleness, expected", staleness, "exact"),
+            ("staleness, expected at most 1/c", format_number(summary.staleness_bound), "bound"),
+        ]
     if measured is not None:
-        text = f"{number(float(measured.staleness.mean()))}, at most {measured.staleness_max}"
-        found.append(("staleness", text, "measured"))
-        text = f"{measured.empty_rounds:,} of {measured.rounds:,}"
-        found.append(("rounds in which nobody got through", text, "measured"))
-    how = {"exact": "exact", "bound": "for ρ's bound", "measured": "for the measured ρ"}[kind]
-    promised = "" if theorem.bound is None else how if kind == "measured" else "bound"
-    step = f"η = {own.step_size:g}"
-    found += [
-        (f"κ at {step}, s = {own.local_steps}", number(theorem.kappa), "exact"),
-        (
-            "largest step size of Theorem 1",
-            number(theorem.largest_step_size),
-            how if theorem.largest_step_size else "",
-        ),
-        (f"Theorem 1: mean ‖∇F(x̄)‖² after {own.rounds:,} rounds", "", ""),
-        (f"  at most, at {step}", number(theorem.bound), covered(outlook)),
-        ("  at most, at the largest", number(theorem.bound_at_largest), promised),
+        staleness = format_number(float(measured.staleness.mean()))
+        empty = f"{measured.empty_rounds:,} of {measured.rounds:,}"
+        rows += [
+            ("staleness", f"{staleness}, at most {measured.staleness_max}", "measured"),
+            ("rounds in which nobody got through", empty, "measured"),
+        ]
+    basis = {"exact": "exact", "bound": "for ρ's bound", "measured": "for the measured ρ"}[rho_kind]
+    at_largest = "" if theorem.bound is None else basis if rho_kind == "measured" else "bound"
+    step = f"η = {constants.step_size:g}"
+    largest = theorem.largest_step_size
+    return [
+        *rows,
+        (f"κ at {step}, s = {constants.local_steps}", format_number(theorem.kappa), "exact"),
+        ("largest step size of Theorem 1", format_number(largest), basis if largest else ""),
+        (f"Theorem 1: mean ‖∇F(x̄)‖² after {constants.rounds:,} rounds", "", ""),
+        (f"  at most, at {step}", format_number(theorem.bound), _bound_status(summary)),
+        ("  at most, at the largest", format_number(theorem.bound_at_largest), at_largest),
     ]
-    return found
 
 
-def covered(outlook: TheorySummary) -> str:
-    """Whether the theorem stands behind its bound at the given step size."""
-    if outlook.theorem.bound is None:
+def _bound_status(summary: TheorySummary) -> str:
+    """Return whether Theorem 1 covers the given step size."""
+    if summary.theorem.bound is None:
         return ""
-    if outlook.rho[1] == "measured":
+    if summary.rho[1] == "measured":
         return "for the measured ρ"
-    return "bound" if outlook.theorem.within else "not covered"
+    return "bound" if summary.theorem.within else "not covered"
 
 
-def rate(value: float | None) -> str:
-    """ρ; where it is nearly 1, how much is missing.
+def format_rate(value: float | None) -> str:
+    """Format ρ; if it is nearly 1, as the difference from 1.
 
     Example:
-        >>> rate(0.875), rate(0.99999), rate(1.0)
+        >>> format_rate(0.875), format_rate(0.99999), format_rate(1.0)
         ('0.875', '1 − 1e-05', '1')
     """
     if value is None or not 0.999 < value < 1:
-        return number(value)
+        return format_number(value)
     return f"1 − {1 - value:.3g}"
 
 
-def number(value: float | int | None) -> str:
-    """Four digits, or a dash."""
+def format_number(value: float | int | None) -> str:
+    """Format with four digits; a dash for None."""
     if value is None:
         return "–"
     return str(value) if isinstance(value, int) else f"{value:.4g}"
 
 
-def vector(value: NDArray[np.float64]) -> str:
-    """A number or a few of them; of more, how many there are and how long the vector is."""
+def format_vector(value: NDArray[np.float64]) -> str:
+    """Format up to four numbers; of more, their count and norm."""
     flat = np.asarray(value).ravel()
     if len(flat) > 4:
         return f"{len(flat):,} numbers, norm {np.linalg.norm(flat):.4g}"

@@ -1,4 +1,4 @@
-"""A page that is kept current while runs go on."""
+"""Write the report about runs below some folders, once or whenever they progress."""
 
 from __future__ import annotations
 
@@ -8,28 +8,23 @@ from pathlib import Path
 
 from fedpbc.experiments.comparison_directory import ComparisonDirectory
 from fedpbc.experiments.run_directory import RunDirectory
-from fedpbc.report.load import ShownRun, find_runs, read_runs
-from fedpbc.report.page import check_place, page_of
-from fedpbc.storage.atomic import write_atomically
+from fedpbc.report.load import LoadedRun, find_runs
+from fedpbc.report.page import write_page
 
-__all__ = ["report", "watch"]
+__all__ = ["watch", "write_report"]
 
-EVERY = 2.0
-"""Seconds between looks."""
-RELOAD = 5
-"""Seconds after which an open page reads itself again."""
-QUIET = 8.0
-"""Seconds for which nothing may begin before it is over: a grid's next run takes a moment."""
+POLL_SECONDS = 2.0
+RELOAD_SECONDS = 5
+"""After which an open page reloads itself."""
+QUIET_SECONDS = 8.0
+"""Without a change before watching ends: a grid's next run takes a moment to begin."""
 
 
-def report(folders: Sequence[Path], out: Path, title: str, *, live: bool = False) -> list[ShownRun]:
-    """Write the page about all runs below some folders; gives the runs."""
-    found = find_runs(folders)
-    check_place(out)
-    runs = read_runs(found)
-    text = page_of(runs, title=title, live=RELOAD if live else 0)
-    write_atomically(out, text)
-    return runs
+def write_report(
+    folders: Sequence[Path], out: Path, title: str, *, live: bool = False
+) -> list[LoadedRun]:
+    """Write the page about all runs below some folders, and return the runs."""
+    return write_page(out, find_runs(folders), title=title, live=RELOAD_SECONDS if live else 0)
 
 
 def watch(
@@ -37,25 +32,25 @@ def watch(
     out: Path,
     title: str,
     *,
-    on_change: Callable[[Sequence[ShownRun]], None] = lambda runs: None,
-    every: float = EVERY,
-    quiet: float = QUIET,
+    on_change: Callable[[Sequence[LoadedRun]], None] = lambda runs: None,
+    every: float = POLL_SECONDS,
+    quiet: float = QUIET_SECONDS,
 ) -> bool:
-    """Write the page whenever runs have moved on, until all have ended; False if interrupted.
+    """Write the page whenever runs progress, until all have ended; False if interrupted.
 
-    A comparison knows which of its runs are still to come. Of others nobody can tell, so they must
-    have been quiet for a while.
+    A run or a comparison has a known end. In other folders new runs may begin at any time, so
+    watching ends after ``quiet`` seconds without a change.
     """
-    if all(_knows_its_end(folder) for folder in folders):
+    if all(_has_known_end(folder) for folder in folders):
         quiet = 0.0
-    marks: object = None
+    stamps: object = None
     changed = time.monotonic()
     try:
         while True:
-            now = _marks(folders)
-            if now != marks:
-                marks, changed = now, time.monotonic()
-                runs = report(folders, out, title, live=True)
+            current = _file_stamps(folders)
+            if current != stamps:
+                stamps, changed = current, time.monotonic()
+                runs = write_report(folders, out, title, live=True)
                 on_change(runs)
                 ended = all(run.state in {"finished", "failed", "damaged"} for run in runs)
             if ended and time.monotonic() - changed >= quiet:
@@ -64,30 +59,25 @@ def watch(
     except KeyboardInterrupt:
         return False
     finally:
-        if marks is not None:
-            # Nobody writes it any more: from now on it stays as it is.
-            report(folders, out, title)
+        if stamps is not None:
+            # The last version does not reload itself.
+            write_report(folders, out, title)
 
 
-def _knows_its_end(folder: Path) -> bool:
+def _has_known_end(folder: Path) -> bool:
     return RunDirectory(folder).holds_run or ComparisonDirectory(folder).holds_comparison
 
 
-def _marks(folders: Sequence[Path]) -> list[tuple[str, int, int]]:
-    """Changes whenever a run does."""
-    found = []
+def _file_stamps(folders: Sequence[Path]) -> list[tuple[Path, int, int]]:
+    """Return time and size of the runs' files; 0 for a missing file."""
+    stamps = []
     for path in find_runs(folders):
-        folder = RunDirectory(path)
-        for place in (
-            folder.config_path,
-            folder.metrics_path,
-            folder.summary_path,
-            folder.failure_path,
-        ):
+        run = RunDirectory(path)
+        for file in (run.config_path, run.metrics_path, run.summary_path, run.failure_path):
             try:
-                status = place.stat()
+                status = file.stat()
             except OSError:
-                found.append((str(place), 0, 0))
+                stamps.append((file, 0, 0))
             else:
-                found.append((str(place), status.st_mtime_ns, status.st_size))
-    return found
+                stamps.append((file, status.st_mtime_ns, status.st_size))
+    return stamps

@@ -1,4 +1,4 @@
-"""A comparison's results in its folder: for machines, for people, and as a picture."""
+"""Write a comparison's results to its directory."""
 
 from __future__ import annotations
 
@@ -15,16 +15,14 @@ __all__ = ["write_comparison"]
 
 
 def write_comparison(
-    comparison: Comparison, folder: ComparisonDirectory, plan: ComparisonPlan
+    comparison: Comparison, directory: ComparisonDirectory, plan: ComparisonPlan
 ) -> None:
     """Write comparison.json, table.md, accuracy.png and report.html."""
-    write_atomically(folder.json_path, json.dumps(comparison.as_dict(), indent=2) + "\n")
-    write_atomically(folder.table_path, markdown_table(comparison))
+    write_atomically(directory.json_path, json.dumps(comparison.as_dict(), indent=2) + "\n")
+    write_atomically(directory.table_path, markdown_table(comparison))
     config = plan.first()
-    what = config.task.name if config.task.name == "quadratic" else config.data.name
-    plot_comparison(comparison, folder.plot_path, f"{what} · {config.links['name']}")
-    write_page(
-        folder.report_path,
-        [cell.path for *_, cell in folder.cells(plan)],
-        title=f"Comparison: {what} · {config.links['name']}",
-    )
+    subject = config.task.name if config.task.name == "quadratic" else config.data.name
+    title = f"{subject} · {config.links['name']}"
+    plot_comparison(comparison, directory.plot_path, title)
+    runs = [run.path for *_, run in directory.cells(plan)]
+    write_page(directory.report_path, runs, title=f"Comparison: {title}")

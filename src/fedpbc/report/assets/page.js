@@ -7,7 +7,7 @@
     { x: "round", view: "paper", value: "", theme: "auto", hidden: {}, sort: {}, open: {}, scroll: 0 },
     remembered(),
   );
-  const charts = new Map(); // a plot's element → its chart
+  const charts = new Map(); // plot element → chart
   const dark = matchMedia("(prefers-color-scheme: dark)");
   let printing = false;
 
@@ -17,10 +17,10 @@
   function remember() {
     state.scroll = window.scrollY;
     state.live = data.live;
-    try { sessionStorage.setItem(KEY, JSON.stringify(state)); } catch { /* then it is forgotten */ }
+    try { sessionStorage.setItem(KEY, JSON.stringify(state)); } catch { /* not remembered */ }
   }
 
-  // ---- words and numbers
+  // ---- labels and numbers
 
   const TEXT = {
     test_accuracy: "test accuracy", train_accuracy: "training accuracy", test_loss: "test loss",
@@ -46,11 +46,11 @@
   const bytes = (v) => (v >= 2 ** 30 ? (v / 2 ** 30).toFixed(2) + " GiB" : (v / 2 ** 20).toFixed(0) + " MiB");
   const seconds = (v) => (v >= 7200 ? (v / 3600).toFixed(1) + " h" : v >= 120 ? (v / 60).toFixed(1) + " min" : (+v.toPrecision(3)) + " s");
 
-  // ---- looks
+  // ---- style
 
   const css = (name) => getComputedStyle(root).getPropertyValue(name).trim();
   const isDark = () => root.hasAttribute("data-dark");
-  const colourOf = (name) => { const look = data.looks[name]; return look ? look[isDark() ? "dark" : "colour"] : css("--ink"); };
+  const colourOf = (name) => { const style = data.styles[name]; return style ? style[isDark() ? "dark" : "colour"] : css("--ink"); };
   const CLASSES = ["#332288", "#88CCEE", "#44AA99", "#117733", "#999933", "#DDCC77", "#CC6677", "#882255", "#AA4499", "#BBBBBB", "#6699CC", "#661100"];
   const HATCH = { symbol: "rect", dashArrayX: [1, 0], dashArrayY: [2, 5], rotation: -0.78 };
 
@@ -76,7 +76,7 @@
   const xAxis = (name, more) => axis(Object.assign({ type: "value", name, nameLocation: "middle", nameGap: 24, splitLine: { show: false } }, more));
   const yAxis = (name, more) => axis(Object.assign({ type: "value", name, nameLocation: "end", nameTextStyle: { color: css("--dim"), fontSize: 11, align: "left", padding: [0, 0, 0, -6] } }, more));
 
-  // ---- charts of lines: [{name, x, mean, deviation, colour, dash, marker, place}]
+  // ---- line charts: [{name, x, mean, deviation, colour, dash, marker, index}]
 
   function lines(series, { x, y, log, format, xFormat }) {
     const shown = series.filter((s) => s.x.length);
@@ -88,14 +88,14 @@
     option.yAxis = yAxis(y, { type: log ? "log" : "value", scale: !!log, axisLabel: { color: css("--dim"), fontSize: 11, formatter: tick } });
     if (!log) option.yAxis.min = (e) => (e.min >= 0 ? 0 : null);
     else if (positive.length) {
-      // Whole powers of ten, and no more of them than there is something in.
+      // Whole powers of ten, as few as hold the data.
       option.yAxis.min = 10 ** Math.floor(Math.log10(least));
       option.yAxis.max = 10 ** Math.ceil(Math.log10(Math.max(...positive)) + 1e-9);
     }
     option.series = [];
     for (const s of shown) {
       const points = s.x.map((v, k) => [v, s.mean[k]]).filter((p) => ok(p[0]) || p[0] === 0).filter((p) => ok(p[1]));
-      const every = Math.max(1, Math.floor(points.length / 6)), first = Math.floor((s.place * every) / 10) % every;
+      const every = Math.max(1, Math.floor(points.length / 6)), first = Math.floor((s.index * every) / 10) % every;
       option.series.push({
         type: "line", name: s.name, z: 3, symbol: s.marker || "none", symbolSize: 8, showAllSymbol: true, color: s.colour,
         lineStyle: { color: s.colour, width: s.bold ? 2.8 : 2, type: s.dash || "solid" },
@@ -117,8 +117,8 @@
     }
     Object.assign(option.tooltip, {
       trigger: "axis", axisPointer: { type: "line", lineStyle: { color: css("--dim") }, label: { show: false } },
-      formatter: (found) => {
-        const at = found[0].axisValue;
+      formatter: (hovered) => {
+        const at = hovered[0].axisValue;
         const rows = shown.map((s) => {
           let k = 0;
           for (let j = 1; j < s.x.length; j++) if (Math.abs(s.x[j] - at) < Math.abs(s.x[k] - at)) k = j;
@@ -132,7 +132,7 @@
     return shown.some((s) => s.mean.some(ok)) ? option : null;
   }
 
-  // ---- what a group shows
+  // ---- charts of a group
 
   const PAPER = ["mean", "server", "averaged", "reported"], DEPLOYABLE = ["server", "averaged", "reported"];
   function lastOf(curve, view, key) { const v = curve.views[view][key]; return v ? v.mean[v.mean.length - 1] : null; }
@@ -151,18 +151,20 @@
   }
   const valueOf = (group) => (group.values.includes(state.value) ? state.value : group.values[0]);
   const visible = (group) => Object.keys(group.curves).filter((name) => !state.hidden[name]);
-  const styled = (name) => { const l = data.looks[name]; return { colour: colourOf(name), dash: l.dash, marker: l.marker, place: l.place, bold: l.place === 0 }; };
+  const styled = (name) => { const { dash, marker, index } = data.styles[name]; return { colour: colourOf(name), dash, marker, index, bold: index === 0 }; };
 
   const CHARTS = {
     curve(group) {
-      const key = valueOf(group), factor = isShare(key) ? 100 : 1;
+      const key = valueOf(group);
+      if (!key) return null; // nothing has been evaluated
+      const factor = isShare(key) ? 100 : 1;
       const series = visible(group).map((name) => {
-        const view = viewOf(group, name), curve = group.curves[name], found = view && curve.views[view][key];
-        if (!found) return { name, x: [], mean: [] };
-        const more = curve.unfinished ? ", unfinished" : "";
+        const view = viewOf(group, name), curve = group.curves[name], values = view && curve.views[view][key];
+        if (!values) return { name, x: [], mean: [] };
+        const suffix = curve.unfinished ? ", unfinished" : "";
         return Object.assign(styled(name), {
-          name: `${name} (${view}${more})`, x: curve[state.x], mean: found.mean.map((v) => (v === null ? null : v * factor)),
-          deviation: curve.seeds > 1 ? found.deviation.map((v) => (v === null ? 0 : v * factor)) : null,
+          name: `${name} (${view}${suffix})`, x: curve[state.x], mean: values.mean.map((v) => (v === null ? null : v * factor)),
+          deviation: curve.seeds > 1 ? values.deviation.map((v) => (v === null ? 0 : v * factor)) : null,
         });
       });
       return lines(series, {
@@ -177,7 +179,7 @@
         if (!curve.consensus_error.some((v) => v !== null)) continue;
         series.push(Object.assign(styled(name), { name, x: curve.round, mean: curve.consensus_error }));
         if (curve.consensus_bound.some((v) => v !== null))
-          series.push({ name: `${name}: bound of Lemma 3`, colour: colourOf(name), dash: [2, 5], place: 0, x: curve.round, mean: curve.consensus_bound });
+          series.push({ name: `${name}: bound of Lemma 3`, colour: colourOf(name), dash: [2, 5], index: 0, x: curve.round, mean: curve.consensus_bound });
       }
       return lines(series, { x: "round", y: "(1/m) Σ‖x̄ − xᵢ‖²", log: true, format: number });
     },
@@ -186,8 +188,8 @@
       if (!s) return null;
       const ink = css("--ink"), blue = isDark() ? "#4FA8E0" : "#0072B2";
       return lines([
-        { name: "largest", x: s.round, mean: s.staleness_max, colour: ink, dash: [7, 3], marker: "triangle", place: 3 },
-        { name: "mean", x: s.round, mean: s.staleness_mean, colour: blue, marker: "circle", place: 0 },
+        { name: "largest", x: s.round, mean: s.staleness_max, colour: ink, dash: [7, 3], marker: "triangle", index: 3 },
+        { name: "mean", x: s.round, mean: s.staleness_mean, colour: blue, marker: "circle", index: 0 },
       ], { x: "round", y: "rounds since last contact", format: number });
     },
     seconds(group) {
@@ -200,9 +202,9 @@
       const names = visible(group).filter((name) => group.per_class[name] && group.per_class[name][viewOf(group, name)]);
       if (!names.length) return null;
       const rows = names.map((name) => `${name} (${viewOf(group, name)})`);
-      const found = names.map((name) => group.per_class[name][viewOf(group, name)]);
-      const columns = found[0].map((_, c) => group.classes[c] || String(c)), narrow = columns.length > 20;
-      const cells = found.flatMap((row, j) => row.map((v, c) => ({
+      const accuracies = names.map((name) => group.per_class[name][viewOf(group, name)]);
+      const columns = accuracies[0].map((_, c) => group.classes[c] || String(c)), narrow = columns.length > 20;
+      const cells = accuracies.flatMap((row, j) => row.map((v, c) => ({
         value: [c, j, v === null ? "-" : v * 100],
         label: { show: !narrow, color: v !== null && v > 0.55 ? "#10151b" : "#ffffff", formatter: () => (v === null ? "–" : (v * 100).toFixed(0)) },
       })));
@@ -210,7 +212,7 @@
       option.grid = { left: 8, right: 8, top: 8, bottom: 8, containLabel: true };
       option.xAxis = axis({ type: "category", data: columns, axisLabel: { color: css("--dim"), fontSize: 11, interval: narrow ? "auto" : 0, rotate: columns.some((c) => c.length > 3) ? 45 : 0 }, splitLine: { show: false } });
       option.yAxis = axis({ type: "category", data: rows, inverse: true, axisLabel: { color: css("--ink"), fontSize: 11 }, splitLine: { show: false } });
-      // From dark to light in steps that grey keeps apart.
+      // From dark to light: the steps are also distinct in grey.
       option.visualMap = { show: false, type: "continuous", min: 0, max: 100, inRange: { color: ["#00224e", "#35456c", "#666970", "#948e77", "#c8b866", "#fee838"] } };
       option.series = [{ type: "heatmap", data: cells, label: { fontSize: 10 }, itemStyle: { borderColor: css("--paper"), borderWidth: 1 }, emphasis: { disabled: true } }];
       option.tooltip.formatter = (p) => `${escaped(rows[p.value[1]])}<br>class ${escaped(columns[p.value[0]])}: ${typeof p.value[2] === "number" ? p.value[2].toFixed(1) + " %" : "not in the test split"}`;
@@ -246,7 +248,7 @@
       }));
       option.tooltip.trigger = "axis";
       option.tooltip.axisPointer = { type: "shadow" };
-      option.tooltip.formatter = (found) => `client ${found[0].axisValue}` + found.filter((p) => p.value > 0).sort((a, b) => b.value - a.value)
+      option.tooltip.formatter = (hovered) => `client ${hovered[0].axisValue}` + hovered.filter((p) => p.value > 0).sort((a, b) => b.value - a.value)
         .map((p) => `<br><span style="color:${p.color}">■</span> ${escaped(p.seriesName)}: ${p.value}`).join("");
       return option;
     },
@@ -270,69 +272,69 @@
 
   // ---- drawing
 
-  const WHY = {
-    classes: "These runs have no accuracy of classes in this view.",
-    likely: "These runs have no record of their fleet: they were made by an earlier version.",
-    clients: "Nothing is known of what each client holds.",
-    consensus: "No clients' models are judged together here (the view mean of fedpbc or fedawe).",
+  const EMPTY = {
+    classes: "These runs have no accuracy per class in this view.",
+    likely: "These runs have no record of their links and data: an earlier version made them.",
+    clients: "The data of each client was not recorded.",
+    consensus: "Only runs with the view mean (fedpbc, fedawe) have a consensus error.",
     memory: "The memory of these runs was not measured, or none is finished yet.",
   };
-  function draw(place) {
-    const group = data.groups[+place.dataset.group], kind = place.dataset.chart, option = CHARTS[kind](group);
-    legend(place, group);
+  function draw(plot) {
+    const group = data.groups[+plot.dataset.group], kind = plot.dataset.chart, option = CHARTS[kind](group);
+    legend(plot, group);
     if (kind === "curve") {
       const title = `${words(valueOf(group) || "test_accuracy")} over ${words(state.x).replace(/^round$/, "rounds")}`;
-      place.parentElement.querySelector("figcaption b").textContent = title[0].toUpperCase() + title.slice(1);
+      plot.parentElement.querySelector("figcaption b").textContent = title[0].toUpperCase() + title.slice(1);
     }
-    let chart = charts.get(place);
-    place.classList.toggle("none", !option);
+    let chart = charts.get(plot);
+    plot.classList.toggle("none", !option);
     if (!option) {
-      place.style.height = "";
-      if (chart) { chart.dispose(); charts.delete(place); }
+      plot.style.height = "";
+      if (chart) { chart.dispose(); charts.delete(plot); }
       const any = Object.keys(group.curves).length;
-      place.textContent = !any ? "Nothing has been evaluated yet." : visible(group).length ? WHY[kind] || "No algorithm has this view." : "All algorithms are hidden.";
+      plot.textContent = !any ? "Nothing has been evaluated yet." : visible(group).length ? EMPTY[kind] || "No algorithm has this view." : "All algorithms are hidden.";
       return;
     }
-    // A row of a heatmap need not be taller than its text asks for.
-    if (kind === "classes") place.style.height = Math.min(400, 84 + 40 * option.yAxis.data.length) + "px";
+    // Rows of a heatmap are no taller than their text needs.
+    if (kind === "classes") plot.style.height = Math.min(400, 84 + 40 * option.yAxis.data.length) + "px";
     if (!chart) {
-      place.textContent = "";
-      chart = echarts.init(place, null, { renderer: "svg" });
-      charts.set(place, chart);
+      plot.textContent = "";
+      chart = echarts.init(plot, null, { renderer: "svg" });
+      charts.set(plot, chart);
     }
     chart.resize();
     chart.setOption(option, { notMerge: true });
   }
-  const places = [...document.querySelectorAll(".plot[data-chart]")];
-  // Many charts are drawn when they come into sight.
-  const waiting = new Set(places.length > 40 ? places : []);
+  const plots = [...document.querySelectorAll(".plot[data-chart]")];
+  // Many charts: each is drawn when it comes into view.
+  const waiting = new Set(plots.length > 40 ? plots : []);
   function drawAll() {
-    for (const place of places) if (!waiting.has(place) && place.offsetParent !== null) draw(place);
+    for (const plot of plots) if (!waiting.has(plot) && plot.offsetParent !== null) draw(plot);
     timetables();
   }
   if (waiting.size) {
-    const seen = new IntersectionObserver((found) => {
-      for (const entry of found) if (entry.isIntersecting && waiting.delete(entry.target)) { seen.unobserve(entry.target); draw(entry.target); }
+    const observer = new IntersectionObserver((entries) => {
+      for (const entry of entries) if (entry.isIntersecting && waiting.delete(entry.target)) { observer.unobserve(entry.target); draw(entry.target); }
     }, { rootMargin: "400px" });
-    places.forEach((place) => seen.observe(place));
+    plots.forEach((plot) => observer.observe(plot));
   }
 
   const MARKS = { circle: "M14,7m-4,0a4,4 0 1,0 8,0a4,4 0 1,0 -8,0", rect: "M10.5,3.5h7v7h-7Z", diamond: "M14,2.5l4.5,4.5l-4.5,4.5l-4.5,-4.5Z", triangle: "M14,2.5l4.5,8h-9Z" };
-  function legend(place, group) {
-    const box = place.parentElement.querySelector(".legend");
+  function legend(plot, group) {
+    const box = plot.parentElement.querySelector(".legend");
     if (!box) return;
-    const kind = place.dataset.chart;
+    const kind = plot.dataset.chart;
     let entries = Object.keys(group.curves);
     if (kind === "consensus") entries = entries.filter((n) => group.curves[n].consensus_error.some((v) => v !== null));
     const focus = document.activeElement && box.contains(document.activeElement) ? document.activeElement.dataset.name : null;
     box.replaceChildren(...entries.map((name) => {
-      const look = styled(name), button = document.createElement("button"), view = kind === "curve" ? viewOf(group, name) : "";
+      const style = styled(name), button = document.createElement("button"), view = kind === "curve" ? viewOf(group, name) : "";
       button.type = "button";
       button.dataset.name = name;
       button.setAttribute("aria-pressed", String(!state.hidden[name]));
-      const path = MARKS[look.marker], own = look.marker.startsWith("path://");
-      const mark = own ? `<path d="${look.marker.slice(7)}" transform="translate(10 3) scale(.8)" fill="${look.colour}"/>` : `<path d="${path}" fill="${look.colour}"/>`;
-      button.innerHTML = `<svg width="28" height="14" aria-hidden="true"><path d="M0,7H28" stroke="${look.colour}" stroke-width="2" stroke-dasharray="${look.dash ? look.dash.join(" ") : ""}"/>${mark}</svg>`;
+      const isPath = style.marker.startsWith("path://");
+      const mark = isPath ? `<path d="${style.marker.slice(7)}" transform="translate(10 3) scale(.8)" fill="${style.colour}"/>` : `<path d="${MARKS[style.marker]}" fill="${style.colour}"/>`;
+      button.innerHTML = `<svg width="28" height="14" aria-hidden="true"><path d="M0,7H28" stroke="${style.colour}" stroke-width="2" stroke-dasharray="${style.dash ? style.dash.join(" ") : ""}"/>${mark}</svg>`;
       const aided = group.aided.includes(name) ? "†" : "";
       button.append(name + aided + (kind === "curve" ? ` (${view || "has no such view"})` : ""));
       button.addEventListener("click", () => { state.hidden[name] = !state.hidden[name]; drawAll(); remember(); });
@@ -341,7 +343,7 @@
     if (focus !== null) [...box.children].find((b) => b.dataset.name === focus)?.focus();
   }
 
-  // ---- the timetable: a picture, one pixel a client and round
+  // ---- timetables: an image with a pixel for each client and round
 
   function timetables() {
     for (const canvas of document.querySelectorAll("canvas[data-group]")) {
@@ -370,40 +372,40 @@
     }
   }
 
-  // ---- tables that sort
+  // ---- sortable tables
 
-  function worth(cell) {
+  function sortValue(cell) {
     if (cell.dataset.sort !== undefined) return cell.dataset.sort === "" ? null : +cell.dataset.sort;
-    const text = cell.textContent.trim(), found = text.match(/^[-−+]?[\d,]*\.?\d+(e[-+]?\d+)?/i);
-    if (found) return parseFloat(found[0].replaceAll(",", "").replace("−", "-"));
+    const text = cell.textContent.trim(), numeral = text.match(/^[-−+]?[\d,]*\.?\d+(e[-+]?\d+)?/i);
+    if (numeral) return parseFloat(numeral[0].replaceAll(",", "").replace("−", "-"));
     return text === "–" || text === "" ? null : text.toLowerCase();
   }
   function sort(table, column, down) {
     const body = table.tBodies[0], rows = [...body.rows];
-    const found = rows.map((row, k) => ({ row, k, v: worth(row.cells[column]) }));
-    found.sort((a, b) => {
+    const entries = rows.map((row, k) => ({ row, k, v: sortValue(row.cells[column]) }));
+    entries.sort((a, b) => {
       if (a.v === null || b.v === null) return (a.v === null) - (b.v === null) || a.k - b.k;
       if (typeof a.v !== typeof b.v) return typeof a.v === "number" ? -1 : 1;
       const order = a.v < b.v ? -1 : a.v > b.v ? 1 : 0;
       return (down ? -order : order) || a.k - b.k;
     });
-    body.append(...found.map((f) => f.row));
+    body.append(...entries.map((entry) => entry.row));
     [...table.tHead.rows[0].cells].forEach((head, k) => head.setAttribute("aria-sort", k === column ? (down ? "descending" : "ascending") : "none"));
   }
   document.querySelectorAll("table.sortable").forEach((table, number) => {
     [...table.tHead.rows[0].cells].forEach((head, column) => {
       head.setAttribute("aria-sort", "none");
       head.querySelector("button").addEventListener("click", () => {
-        const now = head.getAttribute("aria-sort"), text = typeof worth(table.tBodies[0].rows[0]?.cells[column] || document.createElement("td")) === "string";
-        // Numbers begin with the largest, words with A.
+        const now = head.getAttribute("aria-sort"), text = typeof sortValue(table.tBodies[0].rows[0]?.cells[column] || document.createElement("td")) === "string";
+        // Numbers start with the largest, text with A.
         const down = now === "none" ? !text : now === "ascending";
         state.sort[number] = [column, down];
         sort(table, column, down);
         remember();
       });
     });
-    const kept = state.sort[number];
-    if (kept && kept[0] < table.tHead.rows[0].cells.length) sort(table, ...kept);
+    const saved = state.sort[number];
+    if (saved && saved[0] < table.tHead.rows[0].cells.length) sort(table, ...saved);
   });
 
   // ---- choices
@@ -414,8 +416,8 @@
     buttons.forEach((b) => b.addEventListener("click", () => { state[key] = b.value; show(); after(); remember(); }));
     show();
   }
-  const chosen = document.getElementById("choose-x");
-  if (chosen) choices(chosen, "x", drawAll);
+  const axisChoice = document.getElementById("choose-x");
+  if (axisChoice) choices(axisChoice, "x", drawAll);
   for (const key of ["view", "value"]) {
     const select = document.getElementById(`choose-${key}`);
     if (!select) continue;
@@ -454,13 +456,13 @@
 
   theme();
   drawAll();
-  // A page that has just read itself again is as it was left, also when that was the last time.
+  // A reloaded page is as it was left, also after the last reload.
   if (data.live || state.live) scrollTo(0, state.scroll);
   if (data.live) {
-    // From disk nothing can be asked for: all there is to do is to read the whole page again.
+    // A page on disk cannot request data: it reloads as a whole.
     history.scrollRestoration = "manual";
-    setTimeout(function again() {
-      if (document.hidden || printing) { setTimeout(again, 1000); return; }
+    setTimeout(function reload() {
+      if (document.hidden || printing) { setTimeout(reload, 1000); return; }
       remember();
       location.reload();
     }, data.live * 1000);

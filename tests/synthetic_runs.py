@@ -1,4 +1,4 @@
-"""Run folders that were never run: as a run writes them, with numbers that a test knows."""
+"""Write run directories without running anything, with numbers that a test can predict."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ VIEWS = {"fedpbc": ("server", "averaged", "mean", "reported")}
 
 
 def config(algorithm: str, seed: int, rounds: int, every: int, **more: Any) -> dict[str, Any]:
-    """A configuration; ``more`` has dotted keys with __ for the dots."""
-    found: dict[str, Any] = {
+    """Return a configuration; ``more`` has dotted keys with __ for the dots."""
+    options: dict[str, Any] = {
         "rounds": rounds,
         "seed": seed,
         "clients": 8,
@@ -33,12 +33,12 @@ def config(algorithm: str, seed: int, rounds: int, every: int, **more: Any) -> d
     }
     for key, value in more.items():
         section, _, option = key.rpartition("__")
-        (found[section] if section else found)[option] = value
-    return found
+        (options[section] if section else options)[option] = value
+    return options
 
 
 def accuracy(algorithm: str, seed: int, view: str, round: int, rounds: int) -> float:
-    """Some number between 0 and 1 that is another one for each."""
+    """Return a number between 0 and 1 that differs in each argument."""
     first = {"fedpbc": 0.2, "fedavg": 0.1}.get(algorithm, 0.15)
     better = {"server": 0.0, "averaged": 0.02, "mean": 0.1, "reported": 0.06}[view]
     return first + better + 0.5 * round / rounds + 0.01 * seed
@@ -89,12 +89,12 @@ def write_run(
     fleet: bool = True,
     **more: Any,
 ) -> Path:
-    """A run's folder, finished unless it came only ``upto`` some round."""
+    """Write a run directory, finished unless it ends after round ``upto``."""
     if not classes:
         more = {"task": {"name": "quadratic"}, **more}
     folder.mkdir(parents=True)
-    own = config(algorithm, seed, rounds, every, **more)
-    (folder / "config.toml").write_text(tomli_w.dumps(own))
+    options = config(algorithm, seed, rounds, every, **more)
+    (folder / "config.toml").write_text(tomli_w.dumps(options))
     lines = metrics(algorithm, seed, rounds, every, classes, rounds if upto is None else upto)
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     if fleet:
@@ -126,5 +126,5 @@ def write_run(
 def write_grid(
     folder: Path, algorithms=("fedpbc", "fedavg"), seeds=(0, 1), **more: Any
 ) -> list[Path]:
-    """A run for each algorithm and seed, as a comparison has them."""
+    """Write a run for each algorithm and seed, in the directories of a comparison."""
     return [write_run(folder / a / f"seed-{s}", a, s, **more) for a in algorithms for s in seeds]

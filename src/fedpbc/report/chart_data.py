@@ -1,0 +1,204 @@
+"""The numbers that the page's charts show of a group of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedpbc.data.sources import SOURCES
+from fedpbc.experiments.comparison import Cell, Comparison, Row
+from fedpbc.report.client_data import fleet_data
+from fedpbc.report.groups import RunGroup
+from fedpbc.report.load import LoadedRun
+from fedpbc.report.style import in_registry_order
+
+__all__ = ["chart_data", "comparison_of", "thin"]
+
+MAX_POINTS = 400
+"""Of a curve."""
+MAX_TOTAL_POINTS = 2400
+"""Of one algorithm's curves in all groups together, so that large pages still open."""
+
+
+def thin(count: int, limit: int = MAX_POINTS) -> list[int]:
+    """Return at most ``limit`` evenly spaced indices below ``count``, with the first and last.
+
+    Example:
+        >>> thin(3), thin(10, limit=4)
+        ([0, 1, 2], [0, 3, 6, 9])
+    """
+    if count <= limit:
+        return list(range(count))
+    return [round(k * (count - 1) / (limit - 1)) for k in range(limit)]
+
+
+def comparison_of(group: RunGroup) -> tuple[Comparison, int | None]:
+    """Return the comparison of a group's finished runs.
+
+    If none is finished, it is of all runs up to the last round that every run has reached; that
+    round is the second value, otherwise None.
+    """
+    finished = any(run.state == "finished" for run in group.runs)
+    begun = [run for run in group.runs if run.metrics and run.state != "damaged"]
+    last_round = None if finished or not begun else min(run.metrics[-1]["round"] for run in begun)
+    cells = []
+    for run in group.runs:
+        lines = run.metrics if run.state == "finished" or not finished else ()
+        if last_round is not None:
+            lines = [line for line in lines if line["round"] <= last_round]
+        failure = None if lines else run.note or run.state
+        cost = run.summary.get("cost")
+        cells.append(Cell(run.algorithm, run.seed or 0, run.clients, lines, failure, cost))
+    return Comparison(cells), last_round
+
+
+def chart_data(
+    group: RunGroup, comparison: Comparison, rows: Sequence[Row], group_count: int = 1
+) -> dict[str, Any]:
+    """Return everything that a group's charts show; ``rows`` are the comparison's."""
+    limit = max(60, min(MAX_POINTS, MAX_TOTAL_POINTS // max(group_count, 1)))
+    runs = _curve_runs(group)
+    curves = {name: _curves(members, limit) for name, members in runs.items()}
+    algorithms = comparison.algorithms
+    source = SOURCES.get(group.shared.get("data.name", ""))
+    return {
+        "title": group.title,
+        "values": _values(curves),
+        "curves": curves,
+        "paper_view": {a: comparison.paper_view(a) for a in algorithms if comparison.of(a)},
+        "best_view": {row.algorithm: row.view for row in rows if row.best_deployable},
+        "per_class": _per_class(comparison),
+        "classes": [] if source is None else list(source.classes),
+        "staleness": _staleness(list(runs.values()), limit),
+        "time": {a: _mean(c["seconds"][-1:]) for a, c in curves.items()},
+        "memory": _memory(group),
+        "fleet": fleet_data(group.runs),
+        "aided": [a for a in algorithms if comparison.cost_of(a)["memory_aided"]],
+    }
+
+
+def _curve_runs(group: RunGroup) -> dict[str, list[LoadedRun]]:
+    """Return each algorithm's finished runs; if it has none, those with an evaluation."""
+    runs: dict[str, list[LoadedRun]] = {}
+    for name in in_registry_order(run.algorithm for run in group.runs):
+        evaluated = [run for run in group.runs if run.algorithm == name and run.metrics]
+        if evaluated:
+            runs[name] = [run for run in evaluated if run.state == "finished"] or evaluated
+    return runs
+
+
+def _shown_lines(runs: Sequence[LoadedRun], limit: int) -> list[list[Mapping[str, Any]]]:
+    """Return the lines of metrics at each point of a curve, one line a run."""
+    indices = thin(min(len(run.metrics) for run in runs), limit)
+    return [[run.metrics[k] for run in runs] for k in indices]
+
+
+def _means(points: Sequence[Sequence[Mapping[str, Any]]], key: str) -> list[float | None]:
+    return [_mean([line.get(key) for line in lines]) for lines in points]
+
+
+def _curves(runs: Sequence[LoadedRun], limit: int) -> dict[str, Any]:
+    """Return an algorithm's curves: means over seeds, and the deviation of each view's values."""
+    points = _shown_lines(runs, limit)
+    views = {
+        view: {
+            key: _spread([[line["views"][view].get(key) for line in lines] for lines in points])
+            for key, value in evaluation.items()
+            if _is_drawn(key, value)
+        }
+        for view, evaluation in runs[0].metrics[0]["views"].items()
+    }
+    keys = ("local_steps", "uploads", "seconds", "consensus_error", "consensus_bound")
+    return {
+        "round": [lines[0]["round"] for lines in points],
+        **{key: _means(points, key) for key in keys},
+        "views": views,
+        "seeds": len(runs),
+        "unfinished": any(run.state != "finished" for run in runs),
+    }
+
+
+def _is_drawn(key: str, value: Any) -> bool:
+    """Return whether a value has a curve; a task may add its own, such as a distance."""
+    if key in {"test_accuracy", "train_accuracy", "test_loss"}:
+        return value is not None
+    return key not in {"train_loss", "per_class"} and isinstance(value, int | float)
+
+
+def _spread(points: Sequence[Sequence[Any]]) -> dict[str, list[float | None]]:
+    """Return mean and deviation over seeds at each point; None where a seed has no number."""
+    # In one array: there may be hundreds of seeds and of curves.
+    values = np.array(points, dtype=np.float64)
+    several = values.shape[1] > 1
+    deviations = values.std(axis=1, ddof=1) if several else np.zeros(len(values))
+    return {"mean": _rounded(values.mean(axis=1)), "deviation": _rounded(deviations)}
+
+
+def _rounded(numbers: NDArray[np.float64]) -> list[float | None]:
+    return [_round(number) if np.isfinite(number) else None for number in numbers.tolist()]
+
+
+def _mean(values: Sequence[Any]) -> float | None:
+    """Return the mean; None if a value is missing or there is none."""
+    if not values or not all(isinstance(value, int | float) for value in values):
+        return None
+    return _round(fmean(values))
+
+
+def _round(number: float) -> float:
+    """Round to as many digits as a chart can show."""
+    return float(f"{number:.5g}")
+
+
+def _values(curves: Mapping[str, Any]) -> list[str]:
+    """Return what the charts can show. The first one is shown at first."""
+    keys = {key for c in curves.values() for view in c["views"].values() for key in view}
+    # For quadratics the distance to the optimum says most, and it is what the paper draws.
+    first = ("test_accuracy", "distance", "test_loss", "train_accuracy")
+    return [key for key in (*first, *sorted(keys - set(first))) if key in keys]
+
+
+def _per_class(comparison: Comparison) -> dict[str, dict[str, list[float | None]]]:
+    """Return the mean test accuracy of each class over the last rounds and the seeds."""
+    accuracies: dict[str, dict[str, list[float | None]]] = {}
+    for algorithm in comparison.algorithms:
+        cells = comparison.of(algorithm)
+        for view, evaluation in cells[0].metrics[-1]["views"].items() if cells else ():
+            if evaluation.get("per_class"):
+                accuracies.setdefault(algorithm, {})[view] = [
+                    _mean([comparison.tail(cell, view, _class_accuracy(c)) for cell in cells])
+                    for c in range(len(evaluation["per_class"]))
+                ]
+    return accuracies
+
+
+def _class_accuracy(index: int) -> Callable[[Mapping[str, Any]], Any]:
+    return lambda evaluation: evaluation["per_class"][index]
+
+
+def _staleness(candidates: Sequence[Sequence[LoadedRun]], limit: int) -> dict[str, Any] | None:
+    """Return staleness over rounds of the algorithm that has come furthest.
+
+    The links are the same for all algorithms.
+    """
+    runs = max(candidates, key=lambda runs: min(len(run.metrics) for run in runs), default=None)
+    if runs is None:
+        return None
+    points = _shown_lines(runs, limit)
+    return {
+        "round": [lines[0]["round"] for lines in points],
+        **{key: _means(points, key) for key in ("staleness_mean", "staleness_max")},
+    }
+
+
+def _memory(group: RunGroup) -> dict[str, float]:
+    """Return the mean peak memory of each algorithm's runs, in bytes."""
+    peaks: dict[str, list[int]] = {}
+    for run in group.runs:
+        if run.peak_memory is not None:
+            peaks.setdefault(run.algorithm, []).append(run.peak_memory)
+    return {name: fmean(peaks[name]) for name in in_registry_order(peaks)}

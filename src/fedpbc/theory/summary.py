@@ -27,32 +27,21 @@ __all__ = ["Constants", "Theorem", "TheorySummary"]
 
 @dataclass(frozen=True, kw_only=True)
 class Constants:
-    """The constants of Theorem 1.
-
-    Attributes:
-        step_size: η.
-        local_steps: s.
-        rounds: T.
-        lipschitz: L.
-        sigma: σ.
-        zeta: ζ.
-        beta: β.
-        gap: F(x̄⁰) − F*.
-        assumed: the names of those that are neither given nor known.
+    """The constants of Theorem 1; ``assumed`` names those that are neither given nor known.
 
     Example:
         >>> Constants(step_size=0.05, local_steps=5, rounds=500).lipschitz
         1.0
     """
 
-    step_size: float
-    local_steps: int
-    rounds: int
-    lipschitz: float = 1.0
-    sigma: float = 1.0
-    zeta: float = 1.0
-    beta: float = 0.0
-    gap: float = 1.0
+    step_size: float  # η
+    local_steps: int  # s
+    rounds: int  # T
+    lipschitz: float = 1.0  # L
+    sigma: float = 1.0  # σ
+    zeta: float = 1.0  # ζ
+    beta: float = 0.0  # β
+    gap: float = 1.0  # F(x̄⁰) − F*
     assumed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

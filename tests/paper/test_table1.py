@@ -10,9 +10,9 @@ import pytest
 
 from fedpbc.algorithms import ALGORITHMS
 from fedpbc.experiments.comparison import Cell, Comparison
-from fedpbc.paper.plan import PlotGroup
+from fedpbc.paper.plan import Condition
 from fedpbc.paper.result_table import Entry
-from fedpbc.paper.table1 import sheet
+from fedpbc.paper.table1 import accuracy_table
 from tests.commandline import COMMAND, fedpbc, ran, refused, timeless
 from tests.small_grids import SMALL, line, numbers
 
@@ -209,16 +209,16 @@ def test_one_of_ones_own_stands_among_the_papers(tmp_path):
 
 
 def test_the_papers_figures_stand_beside_what_was_measured():
-    group = PlotGroup(("cifar10", "bernoulli"), "cifar10", "bernoulli", 10)
+    condition = Condition(("cifar10", "bernoulli"), "cifar10", "bernoulli", 10)
     cells = [
         Cell("fedpbc", 0, 9, [line(10, server=0.3, mean=0.65)]),
         Cell("fedavg", 0, 9, [line(10, server=0.6)]),
         Cell("mifa", 0, 9, [line(10, server=0.7)]),
         Cell("fedau", 0, failure="it diverged"),
     ]
-    made = sheet("cifar10", [(group, Comparison(cells))])
-    assert made.head[:6] == ["links", "algorithm", "view", "test %", "paper", "differs by"]
-    first, second, third, fourth = made.rows
+    table = accuracy_table("cifar10", [(condition, Comparison(cells))])
+    assert table.head[:6] == ["links", "algorithm", "view", "test %", "paper", "differs by"]
+    first, second, third, fourth = table.rows
     assert first[1:6] == ["fedpbc", "mean", Entry("65.0", 1), "66.3 ± 1.3", "-1.3"]
     assert first[-2:] == ["server", "30.0"]
     assert second[3] == Entry("60.0", 2)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,7 +27,16 @@ from fedpbc.cli.options import (
 from fedpbc.cli.workspace import working_in
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.overrides import gathered, separated
-from fedpbc.paper.experiment import EXPERIMENTS, ExperimentRequest, default_folder, make
+from fedpbc.paper.experiment import (
+    EXPERIMENTS,
+    ExperimentRequest,
+    ProgressRow,
+    default_folder,
+    make,
+)
+
+if TYPE_CHECKING:
+    from fedpbc.paper.experiment import OnProgress
 
 __all__ = ["paper"]
 
@@ -56,7 +67,7 @@ def paper(
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Make one of the paper's figures or tables; goes on where it was when it was stopped."""
+    """Make one of the paper's figures or tables; resumes where it was stopped."""
     general = {"engine": engine, "workers": workers, "ray_address": ray_address, "device": device}
     settings = gathered(None, set_, {**general, "plugin": plugin, "track": track})
     from fedpbc.experiments.tracking import check_trackers, checked_names
@@ -67,7 +78,15 @@ def paper(
         raise InputError("ID", experiment, nearest(experiment, EXPERIMENTS))
     check_trackers(checked_names(settings.get("track")))
     folder = out or default_folder(experiment, quick)
-    wanted = ExperimentRequest(
+
+    @contextmanager
+    def display(rows: Sequence[ProgressRow], path: Path) -> Iterator[OnProgress]:
+        from fedpbc.cli.display import GridDisplay, GridRow
+
+        with GridDisplay([GridRow(*row) for row in rows], path, quiet=as_json) as grid:
+            yield grid.on_progress
+
+    request = ExperimentRequest(
         out=folder,
         quick=quick,
         data=None if data is None else separated("data", data, str),
@@ -79,17 +98,17 @@ def paper(
         jobs=jobs,
         settings=settings,
         overwrite=overwrite,
-        quiet=as_json,
         tuned=tuned,
+        display=display,
     )
     working_in(folder, "the same command goes on")
-    made = make(experiment, wanted)
+    result = make(experiment, request)
     if as_json:
-        print(json.dumps(made.numbers, indent=2))
+        print(json.dumps(result.numbers, indent=2))
     else:
-        print(made.text)
-        print(f"written: {', '.join(map(str, made.written))}")
-        if made.next:
-            print(f"next: {made.next}")
-    if made.failed:
-        raise FedpbcError(f"{len(made.failed)} failed, such as {made.failed[0]}")
+        print(result.text)
+        print(f"written: {', '.join(map(str, result.written))}")
+        if result.next:
+            print(f"next: {result.next}")
+    if result.failed:
+        raise FedpbcError(f"{len(result.failed)} failed, such as {result.failed[0]}")

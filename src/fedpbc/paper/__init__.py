@@ -6,8 +6,16 @@ from fedpbc.paper.experiment import (
     EXPERIMENTS,
     ExperimentRequest,
     ExperimentResult,
+    ProgressRow,
     default_folder,
     make,
 )
 
-__all__ = ["EXPERIMENTS", "ExperimentRequest", "ExperimentResult", "default_folder", "make"]
+__all__ = [
+    "EXPERIMENTS",
+    "ExperimentRequest",
+    "ExperimentResult",
+    "ProgressRow",
+    "default_folder",
+    "make",
+]

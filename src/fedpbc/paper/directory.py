@@ -231,11 +231,7 @@ def _count_alone(runs: Sequence[PlannedRun], jobs: int, engines: Mapping[str, st
 
 
 def read_plan(path: Path) -> dict[str, Any] | None:
-    """The plan in a folder, or None if there is no valid one.
-
-    Example:
-        >>> read_plan(Path("nowhere"))
-    """
+    """The plan in a folder, or None if there is no valid one."""
     try:
         plan = tomllib.loads((path / "plan.toml").read_text(encoding="utf-8"))
         texts = (plan["experiment"], plan["command"], *plan["cells"].values())

@@ -32,10 +32,6 @@ class SweepResult:
     Attributes:
         path: the experiment's folder.
         cells: each planned run with its result.
-
-    Example:
-        >>> SweepResult(Path("nowhere"), []).failed
-        []
     """
 
     path: Path

@@ -156,20 +156,12 @@ def plan_runs(
     return runs
 
 
-OWN_OPTION = {
-    "rounds": "--rounds",
-    "seed": "--seeds",
-    "seeds": "--seeds",
-    "algorithm": "--algorithms",
-}
-
-
 def _shared_settings(request: ExperimentRequest) -> dict[str, Any]:
     """The settings of every run; those with an option of their own are refused."""
     settings = {key: value for key, value in request.settings.items() if key != "algorithms"}
     for key in settings:
-        if key in OWN_OPTION:
-            raise InputError(f"'--set {key}' is not allowed here: use {OWN_OPTION[key]}")
+        if key in ("rounds", "seed", "seeds", "algorithm"):
+            raise InputError(f"'--set {key}' is not allowed here: use --{key.rstrip('s')}s")
     if "task" in settings:
         raise InputError("'--set task' is not allowed here: the tables are about classification")
     for section in ("links", "data"):

@@ -73,12 +73,7 @@ def requested_algorithms(request: ExperimentRequest, default: Sequence[str]) -> 
 
 
 def requested_data(request: ExperimentRequest, default: Sequence[str]) -> list[str]:
-    """The names of the data sets, or the default ones.
-
-    Example:
-        >>> requested_data(ExperimentRequest(out=Path("x")), ["digits"])
-        ['digits']
-    """
+    """The names of the data sets, or the default ones."""
     names = _distinct_names("data", request.data, default)
     for name in names:
         if name not in SOURCES:
@@ -87,12 +82,7 @@ def requested_data(request: ExperimentRequest, default: Sequence[str]) -> list[s
 
 
 def requested_links(request: ExperimentRequest, default: Sequence[str]) -> list[str]:
-    """The names of the link schemes, or the default ones.
-
-    Example:
-        >>> requested_links(ExperimentRequest(out=Path("x")), ["markov"])
-        ['markov']
-    """
+    """The names of the link schemes, or the default ones."""
     return _distinct_names("links", request.links, default)
 
 
@@ -133,12 +123,7 @@ def check_settings(name: str, request: ExperimentRequest, allowed: Sequence[str]
 
 
 def data_folders(request: ExperimentRequest, names: Iterable[str]) -> dict[str, dict[str, str]]:
-    """The option ``data.dir`` of each data set: ``--data-dir``, or its subfolder of that name.
-
-    Example:
-        >>> data_folders(ExperimentRequest(out=Path("x")), ["digits"])
-        {'digits': {}}
-    """
+    """The option ``data.dir`` of each data set: ``--data-dir``, or its subfolder of that name."""
     folders: dict[str, dict[str, str]] = {name: {} for name in names}
     if request.data_dir is None:
         return folders

@@ -27,10 +27,6 @@ class StepSizes:
     Attributes:
         origin: where they come from.
         chosen: options of the section ``train``, by data set and algorithm.
-
-    Example:
-        >>> StepSizes("the default step sizes").note([])
-        'Trained with the default step sizes.'
     """
 
     origin: str

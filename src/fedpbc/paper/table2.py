@@ -13,13 +13,7 @@ from fedpbc.paper.grid import run_planned
 from fedpbc.paper.plan import Condition, plan_conditions, plan_runs
 from fedpbc.paper.published import published_rounds, published_thresholds
 from fedpbc.paper.request import requested_seeds
-from fedpbc.paper.result_table import (
-    AIDED_NOTE,
-    VIEWS_NOTE,
-    ResultTable,
-    marked_name,
-    marked_view,
-)
+from fedpbc.paper.result_table import AIDED_NOTE, VIEWS_NOTE, ResultTable, marked_name, marked_view
 from fedpbc.paper.results import figure_title, scale_note, seeds_note, write_tables
 from fedpbc.paper.step_sizes import find_step_sizes
 from fedpbc.report.plot import comparison_figure, save_figure

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -229,14 +229,7 @@ def choice_table(base: Condition, points: Mapping[str, Sequence[GridPoint]]) -> 
 def as_dicts(points: GridPoints) -> list[dict[str, Any]]:
     """All points as JSON values."""
     return [
-        {
-            "data": data,
-            "algorithm": name,
-            "learning_rate": point.learning_rate,
-            "global_learning_rate": point.global_learning_rate,
-            "test": None if point.test is None else vars(point.test),
-            "diverged": point.diverged,
-        }
+        {"data": data, "algorithm": name, **asdict(point)}
         for (data, name), of_one in points.items()
         for point in of_one
     ]

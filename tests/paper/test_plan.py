@@ -127,7 +127,7 @@ def test_a_wrong_folder_for_one_data_set_is_found_before_another_starts(tmp_path
     assert not out.exists()
 
 
-def test_a_folder_of_something_else_is_left_alone(tmp_path):
+def test_a_folder_with_other_files_is_refused(tmp_path):
     (tmp_path / "letter.txt").write_text("dear")
     line = refused(fedpbc("paper", "table1", *SMALL, "--out", tmp_path))
     assert "holds other files" in line

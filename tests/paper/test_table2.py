@@ -24,7 +24,7 @@ def test_only_sampled_rounds_count():
 @given(
     st.lists(st.floats(0, 1), min_size=1, max_size=20), st.floats(0, 100), st.sampled_from([1, 2])
 )
-def test_it_is_the_first_that_reaches_it(means, percent, every):
+def test_the_first_round_that_reaches_an_accuracy_is_found(means, percent, every):
     rounds = list(range(1, len(means) + 1))
     found = first_round(rounds, means, percent, every)
     sampled = [r for r in rounds if r % every == 0 and 100 * means[r - 1] >= percent]
@@ -34,7 +34,7 @@ def test_it_is_the_first_that_reaches_it(means, percent, every):
         assert found <= sampled[0]
 
 
-def test_an_accuracy_that_is_just_reached_is_not_missed_by_a_rounding():
+def test_an_accuracy_is_not_missed_by_a_rounding_error():
     assert first_round([150], [0.1 + 0.2], 30, 150) == 150
     assert first_round([150], [0.29 * 100 / 100], 29, 150) == 150
 
@@ -55,13 +55,13 @@ def test_the_mean_over_seeds_is_sampled_and_every_view_is_shown():
     assert by_view["server"]["paper"] is None
 
 
-def test_other_links_than_the_papers_have_no_figures_beside_them():
+def test_other_links_have_no_published_rounds():
     cells = [Cell("fedpbc", 0, 9, [line(150, server=0.1, mean=0.2)])]
     condition = Condition(("cifar10", "markov"), "cifar10", "markov", 150)
     assert rounds_reached(condition, Comparison(cells), 150)["rows"][1]["paper"] is None
 
 
-def test_data_that_the_paper_does_not_have_gets_quarters_of_the_best_in_the_papers_view():
+def test_other_data_sets_get_quarters_of_the_best_in_the_papers_view():
     cells = [
         Cell("fedpbc", 0, 9, [line(150, server=0.99, mean=0.77)]),
         Cell("fedavg", 0, 9, [line(150, server=0.6)]),

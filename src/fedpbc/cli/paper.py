@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -30,13 +30,11 @@ from fedpbc.experiments.overrides import gathered, separated
 from fedpbc.paper.experiment import (
     EXPERIMENTS,
     ExperimentRequest,
+    OnProgress,
     ProgressRow,
     default_folder,
     make,
 )
-
-if TYPE_CHECKING:
-    from fedpbc.paper.experiment import OnProgress
 
 __all__ = ["paper"]
 
@@ -101,7 +99,7 @@ def paper(
         tuned=tuned,
         display=display,
     )
-    working_in(folder, "the same command goes on")
+    working_in(folder, "run the same command again to resume")
     result = make(experiment, request)
     if as_json:
         print(json.dumps(result.numbers, indent=2))

@@ -12,7 +12,7 @@ import shutil
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -36,18 +36,10 @@ from fedpbc.paper.plan import PlannedRun
 from fedpbc.parallel import usable_cores
 from fedpbc.storage.atomic import write_atomically
 
-__all__ = ["PaperDirectory", "PendingRun", "read_plan"]
+__all__ = ["PaperDirectory", "read_plan"]
 
 MUTABLE = ("checkpoint_every", "workers", "ray_address", "reported", "track")
 """Options that may change while a run stays the same."""
-
-
-@dataclass(frozen=True)
-class PendingRun:
-    """A run that is not finished, with the number of rounds already completed."""
-
-    run: PlannedRun
-    done: int
 
 
 class PaperDirectory:
@@ -162,7 +154,7 @@ class PaperDirectory:
         for config in configs.values():
             Config.from_dict(config)
         engines: dict[str, str] = {}
-        remaining = runs if overwrite else [pending.run for pending in self.pending(runs)]
+        remaining = runs if overwrite else [run for run, _ in self.pending(runs)]
         for run in sorted(remaining, key=lambda run: -run.cost):
             if run.condition.data not in engines:
                 simulation, engine = build_simulation(Config.from_dict(run.config))
@@ -170,30 +162,29 @@ class PaperDirectory:
                     engines[run.condition.data] = engine
         return engines
 
-    def pending(self, runs: Sequence[PlannedRun]) -> list[PendingRun]:
-        """The runs that are not finished."""
+    def pending(self, runs: Sequence[PlannedRun]) -> list[tuple[PlannedRun, int]]:
+        """The runs that are not finished, each with the rounds already completed."""
         unfinished = []
         for run in runs:
             directory = RunDirectory(self.path / run.place)
             checkpoints = directory.checkpoints()
             # A finished run that has checkpoints was stopped before it could remove them.
             if not directory.finished or checkpoints:
-                done = rounds_of(checkpoints[0]) if checkpoints else 0
-                unfinished.append(PendingRun(run, done))
+                unfinished.append((run, rounds_of(checkpoints[0]) if checkpoints else 0))
         return unfinished
 
     def run(
         self,
-        pending: Sequence[PendingRun],
+        runs: Sequence[PlannedRun],
         jobs: int | None,
         engines: Mapping[str, str],
         on_progress: Callable[[GridProgress], None],
     ) -> dict[str, str]:
-        """Run what is not finished, the longest first; returns the failures, by folder."""
-        if not pending:
+        """Run or resume runs, the longest first; returns the failures, by folder."""
+        if not runs:
             return {}
-        order = sorted(range(len(pending)), key=lambda k: -pending[k].run.cost)
-        runs = [pending[k].run for k in order]
+        order = sorted(range(len(runs)), key=lambda k: -runs[k].cost)
+        runs = [runs[k] for k in order]
         cells = [GridCell(self.path / run.place, run.config, self.path) for run in runs]
         jobs = min(jobs or usable_cores(), len(cells))
 
@@ -241,12 +232,7 @@ def read_plan(path: Path) -> dict[str, Any] | None:
 
 
 def fingerprint(config: Mapping[str, Any]) -> str:
-    """Identify a run by its options; files count by their content, not by their path.
-
-    Example:
-        >>> fingerprint({"seed": 0}) == fingerprint({"seed": 0, "workers": 2})
-        True
-    """
+    """Identify a run by its options; files count by their content, not by their path."""
     options = {key: value for key, value in config.items() if key not in MUTABLE}
     if "data" in config:
         options["data"] = {key: value for key, value in config["data"].items() if key != "dir"}

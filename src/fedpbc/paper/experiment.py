@@ -20,6 +20,8 @@ __all__ = [
     "EXPERIMENTS",
     "ExperimentRequest",
     "ExperimentResult",
+    "OnProgress",
+    "ProgressDisplay",
     "ProgressRow",
     "default_folder",
     "flatten",
@@ -136,12 +138,7 @@ def default_folder(name: str, quick: bool) -> Path:
 
 
 def flatten(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested settings as pairs of dotted key and value.
-
-    Example:
-        >>> list(flatten({"links": {"gamma": 0.2}, "seed": 1}))
-        [('links.gamma', 0.2), ('seed', 1)]
-    """
+    """Nested settings as pairs of dotted key and value."""
     for key, value in settings.items():
         if isinstance(value, Mapping):
             yield from flatten(value, f"{prefix}{key}.")

@@ -66,12 +66,8 @@ def run_planned(
 ) -> SweepResult:
     """Run what is not finished yet; raises FedpbcError if every run failed.
 
-    Args:
-        experiment: its name.
-        request: where to run, and how.
-        runs: all runs, in the order of the results.
-        last: keep only the evaluations of this many last rounds; None: all.
-        search: runs that diverge are expected and not displayed as failures.
+    ``last``: keep only the evaluations of this many last rounds. ``search``: runs that diverge are
+    expected and not displayed as failures.
     """
     if request.jobs is not None and request.jobs < 1:
         raise InputError("jobs", request.jobs, "at least 1")
@@ -85,7 +81,7 @@ def run_planned(
     with directory.opened(runs, command, overwrite=request.overwrite) as runs:
         pending = directory.pending(runs)
         rows = [
-            ProgressRow(p.run.label, p.run.condition.rounds, p.run.weight, p.done) for p in pending
+            ProgressRow(run.label, run.condition.rounds, run.weight, done) for run, done in pending
         ]
         with progress_display(request, rows) as show:
 
@@ -94,7 +90,9 @@ def run_planned(
                     progress = GridProgress(progress.cell, rows[progress.cell].rounds)
                 show(progress)
 
-            failures = directory.run(pending, request.jobs, engines, on_progress)
+            failures = directory.run(
+                [run for run, _ in pending], request.jobs, engines, on_progress
+            )
         cells = [(run, directory.cell(run, failures.get(run.place), last=last)) for run in runs]
     result = SweepResult(directory.path, cells)
     if len(result.failed) == len(cells):

@@ -65,11 +65,6 @@ class PlannedRun:
         algorithm: its name.
         seed: of everything random.
         config: the run's configuration.
-
-    Example:
-        >>> condition = Condition(("digits", "always"), "digits", "always", 10)
-        >>> PlannedRun(condition, "fedavg", 0, {}).place
-        'digits/always/fedavg/seed-0'
     """
 
     condition: Condition
@@ -104,12 +99,6 @@ def plan_conditions(
     """One condition for each data set and link scheme.
 
     ``data``, ``links`` and ``rounds`` are the defaults; ``rounds`` of None: as in the paper.
-
-    Example:
-        >>> from pathlib import Path
-        >>> request = ExperimentRequest(out=Path("x"), links=["markov"])
-        >>> [(c.title, c.rounds) for c in plan_conditions(request, ["svhn"], ["cyclic"])]
-        [('svhn · markov', 4000)]
     """
     return [
         Condition(

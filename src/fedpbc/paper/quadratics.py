@@ -47,12 +47,7 @@ def condition_of(pair: Pair, rounds: int) -> Condition:
 
 
 def pair_of(condition: Condition) -> Pair:
-    """(p₀, p₁) of a condition.
-
-    Example:
-        >>> pair_of(condition_of((0.1, 0.5), 10))
-        (0.1, 0.5)
-    """
+    """(p₀, p₁) of a condition."""
     p = condition.changes["links"]["p"]
     return p[0], p[-1]
 

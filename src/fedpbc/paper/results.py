@@ -62,12 +62,7 @@ def window_note(sweep: SweepResult) -> str:
 
 
 def figure_title(title: str, quick: bool) -> str:
-    """A figure's title, which says whether it has the paper's scale.
-
-    Example:
-        >>> figure_title("digits · always", quick=True)
-        "digits · always · quick, not the paper's scale"
-    """
+    """A figure's title, which says whether it has the paper's scale."""
     return f"{title} · quick, not the paper's scale" if quick else title
 
 
@@ -84,15 +79,8 @@ def write_figure(
 ) -> ExperimentResult:
     """Write one of the paper's figures: NAME.png, NAME.pdf, NAME.json and report.html.
 
-    Args:
-        name: the experiment's.
-        request: where to write, and what was requested.
-        size: of the figure, in inches.
-        draw: fills the figure.
-        table: the figure's numbers.
-        numbers: the same for the JSON file.
-        quick: what ``--quick`` reduced; shown on the figure and in the text.
-        sweep: the runs behind the figure, if any; the page shows them too.
+    ``table`` and ``numbers`` have the same content, for readers and for the JSON file. ``quick``
+    says what ``--quick`` reduced. ``sweep`` are the runs behind the figure, if any.
     """
     make_directory(request.out)
     notes = [f"quick: {quick}"] if request.quick else []
@@ -130,16 +118,8 @@ def write_tables(
 ) -> ExperimentResult:
     """Write the tables of an experiment: NAME.md, NAME.json and report.html.
 
-    Args:
-        name: the experiment's.
-        request: what was requested.
-        sweep: the runs behind the tables.
-        tables: in the order shown.
-        notes: apply to all tables.
-        numbers: for the JSON file.
-        pictures: figures that are written already, as PNG and PDF.
-        next: what to do next.
-        folders: the runs whose curves the page shows; None: all that finished.
+    ``notes`` apply to all tables; ``pictures`` are written already, as PNG and PDF; ``folders`` are
+    the runs whose curves the page shows, None: all that finished.
     """
     notes = [*notes, *_failure_notes(sweep.failed)]
     markdown = request.out / f"{name}.md"

@@ -10,14 +10,14 @@ SMALL = ("--data", "digits", "--set", "clients=8", "--set", "links.delta=0.3", "
 
 
 def numbers(folder: Path, experiment: str) -> dict[str, Any]:
-    """What an experiment found, for machines."""
+    """The content of an experiment's JSON file."""
     return json.loads((folder / f"{experiment}.json").read_text())
 
 
 def line(round: int, *, server: float, mean: float | None = None) -> dict[str, Any]:
-    """One evaluation with given test accuracies."""
+    """One line of metrics with the given test accuracies."""
 
-    def judged(accuracy: float) -> dict[str, Any]:
+    def evaluation(accuracy: float) -> dict[str, Any]:
         return {
             "test_accuracy": accuracy,
             "train_accuracy": accuracy,
@@ -26,7 +26,7 @@ def line(round: int, *, server: float, mean: float | None = None) -> dict[str, A
             "per_class": [accuracy],
         }
 
-    views = {"server": judged(server)}
+    views = {"server": evaluation(server)}
     if mean is not None:
-        views["mean"] = judged(mean)
+        views["mean"] = evaluation(mean)
     return {"round": round, "local_steps": 5 * round, "uploads": round, "views": views}

@@ -10,9 +10,9 @@ import pytest
 
 from fedpbc.algorithms import ALGORITHMS
 from fedpbc.experiments.comparison import Cell, Comparison
-from fedpbc.paper.plan import PlotGroup
+from fedpbc.paper.plan import Condition
 from fedpbc.paper.result_table import Entry
-from fedpbc.paper.table1 import sheet
+from fedpbc.paper.table1 import accuracy_table
 from tests.commandline import COMMAND, fedpbc, ran, refused, timeless
 from tests.small_grids import SMALL, line, numbers
 
@@ -32,7 +32,7 @@ def whole(tmp_path_factory):
     return ran("paper", "table1", *GRID, "--jobs", 1, "--out", out), out
 
 
-def test_every_cell_is_a_run_and_every_figure_is_shown(whole):
+def test_every_cell_is_a_run_and_every_number_is_shown(whole):
     ended, out = whole
     for place in PLACES:
         assert (out / place / "summary.json").is_file()
@@ -54,7 +54,7 @@ def test_every_cell_is_a_run_and_every_figure_is_shown(whole):
         assert (out / name).stat().st_size > 10_000
 
 
-def test_what_a_reader_must_know_is_said_everywhere(whole):
+def test_the_notes_are_in_every_output(whole):
     ended, out = whole
     for text in (ended.out, (out / "table1.md").read_text(), (out / "report.html").read_text()):
         assert "The paper has no figures for digits." in text
@@ -65,7 +65,7 @@ def test_what_a_reader_must_know_is_said_everywhere(whole):
     assert "fedpbc paper table1 --data digits" in (out / "table1.md").read_text()
 
 
-def test_shown_again_nothing_is_run_again(whole):
+def test_the_same_command_runs_nothing_again(whole):
     ended, out = whole
     before = {p: (out / p / "summary.json").stat().st_mtime_ns for p in PLACES}
     again = ran("paper", "table1", *GRID, "--out", out)
@@ -96,7 +96,7 @@ def test_other_options_are_refused_and_nothing_is_lost(whole):
     assert (out / PLACES[0] / "summary.json").is_file()
 
 
-def test_killed_and_started_again_it_ends_with_the_same_tables(whole, tmp_path):
+def test_after_a_kill_the_same_command_ends_with_the_same_tables(whole, tmp_path):
     ended, first = whole
     out = tmp_path / "killed"
     command = [COMMAND, "paper", "table1", *map(str, GRID), "--jobs", "2", "--out", str(out)]
@@ -110,7 +110,7 @@ def test_killed_and_started_again_it_ends_with_the_same_tables(whole, tmp_path):
     running.wait()
     deadline = time.monotonic() + 30
     while group_is_alive(running.pid):
-        # Workers that are still there hold their runs.
+        # Workers that are still alive hold the locks of their runs.
         assert time.monotonic() < deadline
         time.sleep(0.05)
     assert len(list(out.rglob("summary.json"))) < len(PLACES)
@@ -129,7 +129,7 @@ def group_is_alive(group: int) -> bool:
     return True
 
 
-def test_ctrl_c_says_that_the_same_command_goes_on(tmp_path):
+def test_ctrl_c_says_how_to_resume(tmp_path):
     out = tmp_path / "stopped"
     command = [COMMAND, "paper", "table1", *map(str, GRID[:-2]), "--jobs", "1", "--out", str(out)]
     command[command.index("6")] = "20000"
@@ -145,14 +145,14 @@ def test_ctrl_c_says_that_the_same_command_goes_on(tmp_path):
         assert running.poll() is None
         time.sleep(0.01)
     os.killpg(running.pid, signal.SIGINT)
-    said, error = running.communicate(timeout=60)
-    assert (running.returncode, said) == (130, "")
-    assert error == "fedpbc: interrupted; the same command goes on\n"
+    output, error = running.communicate(timeout=60)
+    assert (running.returncode, output) == (130, "")
+    assert error == "fedpbc: interrupted; run the same command again to resume\n"
 
 
 @pytest.fixture
 def registry():
-    """No other test may meet the algorithms of these plugins."""
+    """Restore the registry: other tests must not see the plugins' algorithms."""
     kept = dict(ALGORITHMS)
     yield
     ALGORITHMS.clear()
@@ -160,9 +160,9 @@ def registry():
 
 
 @pytest.mark.usefixtures("registry")
-def test_a_failed_cell_is_shown_while_the_others_go_on(tmp_path):
+def test_a_failed_run_is_shown_while_the_others_finish(tmp_path):
     out = tmp_path / "out"
-    wild = ("--set", "algorithms.fedau.cutoff=5", "--plugin", tmp_path / "wild.py")
+    broken = ("--set", "algorithms.fedau.cutoff=5", "--plugin", tmp_path / "wild.py")
     (tmp_path / "wild.py").write_text(
         "from fedpbc import Algorithm, register_algorithm\n"
         "@register_algorithm\n"
@@ -173,7 +173,7 @@ def test_a_failed_cell_is_shown_while_the_others_go_on(tmp_path):
         "        raise KeyError('no such thing')\n"
     )
     few = (*SMALL, "--links", "bernoulli", "--algorithms", "fedau,wild", "--seeds", "0")
-    ended = fedpbc("paper", "table1", *few, *wild, "--jobs", 1, "--out", out)
+    ended = fedpbc("paper", "table1", *few, *broken, "--jobs", 1, "--out", out)
     assert ended.code == 2
     [last] = ended.err.splitlines()
     assert last.startswith("fedpbc: 1 failed, such as digits · bernoulli · wild seed 0: KeyError")
@@ -185,12 +185,12 @@ def test_a_failed_cell_is_shown_while_the_others_go_on(tmp_path):
     assert len(found["failed"]) == 1
     config = (out / "digits/bernoulli/fedau/seed-0/config.toml").read_text()
     assert "cutoff = 5" in config
-    # The plugin is kept with the folder, for the cells that are still to come.
+    # The plugin is copied into the folder, for runs that start later.
     assert (out / "inputs/plugin-0.py").read_text() == (tmp_path / "wild.py").read_text()
 
 
 @pytest.mark.usefixtures("registry")
-def test_one_of_ones_own_stands_among_the_papers(tmp_path):
+def test_a_plugin_algorithm_is_shown_among_the_papers(tmp_path):
     plugin = tmp_path / "mine.py"
     plugin.write_text(
         "from fedpbc import register_algorithm\n"
@@ -208,17 +208,17 @@ def test_one_of_ones_own_stands_among_the_papers(tmp_path):
     assert tests["mine", "server"] == tests["fedavg", "server"]
 
 
-def test_the_papers_figures_stand_beside_what_was_measured():
-    group = PlotGroup(("cifar10", "bernoulli"), "cifar10", "bernoulli", 10)
+def test_the_papers_numbers_are_shown_beside_the_measured_ones():
+    condition = Condition(("cifar10", "bernoulli"), "cifar10", "bernoulli", 10)
     cells = [
         Cell("fedpbc", 0, 9, [line(10, server=0.3, mean=0.65)]),
         Cell("fedavg", 0, 9, [line(10, server=0.6)]),
         Cell("mifa", 0, 9, [line(10, server=0.7)]),
         Cell("fedau", 0, failure="it diverged"),
     ]
-    made = sheet("cifar10", [(group, Comparison(cells))])
-    assert made.head[:6] == ["links", "algorithm", "view", "test %", "paper", "differs by"]
-    first, second, third, fourth = made.rows
+    table = accuracy_table("cifar10", [(condition, Comparison(cells))])
+    assert table.head[:6] == ["links", "algorithm", "view", "test %", "paper", "differs by"]
+    first, second, third, fourth = table.rows
     assert first[1:6] == ["fedpbc", "mean", Entry("65.0", 1), "66.3 ± 1.3", "-1.3"]
     assert first[-2:] == ["server", "30.0"]
     assert second[3] == Entry("60.0", 2)

@@ -5,15 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedpbc.experiments.comparison import Cell, Comparison
-from fedpbc.paper.plan import PlotGroup
+from fedpbc.paper.plan import Condition
 from fedpbc.paper.table2 import first_round, rounds_reached, thresholds_of
 from tests.commandline import fedpbc, ran, refused
 from tests.small_grids import SMALL, line, numbers
 
-CIFAR = PlotGroup(("cifar10", "bernoulli_varying"), "cifar10", "bernoulli_varying", 450)
+CIFAR = Condition(("cifar10", "bernoulli_varying"), "cifar10", "bernoulli_varying", 450)
 
 
-def test_only_the_rounds_that_are_looked_at_count():
+def test_only_sampled_rounds_count():
     rounds, means = [50, 100, 150, 200, 250, 300], [0.5, 0.1, 0.2, 0.9, 0.1, 0.4]
     assert first_round(rounds, means, 20, 150) == 150
     assert first_round(rounds, means, 30, 150) == 300
@@ -24,30 +24,30 @@ def test_only_the_rounds_that_are_looked_at_count():
 @given(
     st.lists(st.floats(0, 1), min_size=1, max_size=20), st.floats(0, 100), st.sampled_from([1, 2])
 )
-def test_it_is_the_first_that_reaches_it(means, percent, every):
+def test_the_first_round_that_reaches_an_accuracy_is_found(means, percent, every):
     rounds = list(range(1, len(means) + 1))
     found = first_round(rounds, means, percent, every)
-    looked = [r for r in rounds if r % every == 0 and 100 * means[r - 1] >= percent]
-    assert found in (min(looked, default=None), first_round(rounds, means, percent - 1e-9, every))
-    if looked:
+    sampled = [r for r in rounds if r % every == 0 and 100 * means[r - 1] >= percent]
+    assert found in (min(sampled, default=None), first_round(rounds, means, percent - 1e-9, every))
+    if sampled:
         assert found is not None
-        assert found <= looked[0]
+        assert found <= sampled[0]
 
 
-def test_an_accuracy_that_is_just_reached_is_not_missed_by_a_rounding():
+def test_an_accuracy_is_not_missed_by_a_rounding_error():
     assert first_round([150], [0.1 + 0.2], 30, 150) == 150
     assert first_round([150], [0.29 * 100 / 100], 29, 150) == 150
 
 
-def test_the_mean_over_seeds_is_looked_at_and_every_view_is_shown():
+def test_the_mean_over_seeds_is_sampled_and_every_view_is_shown():
     cells = [
         Cell("fedpbc", 0, 9, [line(150, server=0.1, mean=0.2), line(300, server=0.3, mean=0.5)]),
         Cell("fedpbc", 1, 9, [line(150, server=0.1, mean=0.4), line(300, server=0.31, mean=0.5)]),
         Cell("mine", 0, failure="it diverged"),
     ]
-    found = rounds_reached(CIFAR, Comparison(cells), 150)
-    assert found["thresholds"] == [15, 30, 45, 60]
-    by_view = {row["view"]: row for row in found["rows"]}
+    reached = rounds_reached(CIFAR, Comparison(cells), 150)
+    assert reached["thresholds"] == [15, 30, 45, 60]
+    by_view = {row["view"]: row for row in reached["rows"]}
     # (0.2 + 0.4)/2 is 30 % in round 150, (0.3 + 0.31)/2 in round 300.
     assert by_view["mean"]["first_rounds"] == [150, 150, 300, None]
     assert by_view["server"]["first_rounds"] == [300, 300, None, None]
@@ -55,19 +55,19 @@ def test_the_mean_over_seeds_is_looked_at_and_every_view_is_shown():
     assert by_view["server"]["paper"] is None
 
 
-def test_other_links_than_the_papers_have_no_figures_beside_them():
+def test_other_links_have_no_published_rounds():
     cells = [Cell("fedpbc", 0, 9, [line(150, server=0.1, mean=0.2)])]
-    group = PlotGroup(("cifar10", "markov"), "cifar10", "markov", 150)
-    assert rounds_reached(group, Comparison(cells), 150)["rows"][1]["paper"] is None
+    condition = Condition(("cifar10", "markov"), "cifar10", "markov", 150)
+    assert rounds_reached(condition, Comparison(cells), 150)["rows"][1]["paper"] is None
 
 
-def test_data_that_the_paper_does_not_have_gets_quarters_of_the_best_in_the_papers_view():
+def test_other_data_sets_get_quarters_of_the_best_in_the_papers_view():
     cells = [
         Cell("fedpbc", 0, 9, [line(150, server=0.99, mean=0.77)]),
         Cell("fedavg", 0, 9, [line(150, server=0.6)]),
     ]
-    group = PlotGroup(("fashion", "markov"), "fashion", "markov", 150)
-    thresholds, origin = thresholds_of(group, Comparison(cells))
+    condition = Condition(("fashion", "markov"), "fashion", "markov", 150)
+    thresholds, origin = thresholds_of(condition, Comparison(cells))
     assert thresholds == (17.5, 35, 52.5, 70)
     assert "77.0 % in the paper's view, rounded down to 70 %" in origin
 
@@ -92,7 +92,7 @@ def test_a_small_grid_end_to_end(tmp_path):
 
 
 @pytest.mark.parametrize("every", ["40", "0", "'often'"])
-def test_evaluations_must_fall_on_the_rounds_that_are_looked_at(tmp_path, every):
+def test_evaluations_must_fall_on_the_sampled_rounds(tmp_path, every):
     out = tmp_path / "out"
     ended = fedpbc("paper", "table2", *SMALL, "--set", f"evaluate_every={every}", "--out", out)
     assert "should be a divisor of 150" in refused(ended)

@@ -10,14 +10,14 @@ from fedpbc.experiments.comparison import Cell, Spread
 from fedpbc.experiments.sweep import DivergedReason
 from fedpbc.paper import ExperimentRequest
 from fedpbc.paper.grid import SweepResult
-from fedpbc.paper.plan import PlannedRun, PlotGroup
+from fedpbc.paper.plan import Condition, PlannedRun
 from fedpbc.paper.step_sizes import find_step_sizes, read_chosen
 from fedpbc.paper.tune import (
     GLOBAL_LEARNING_RATES,
     LEARNING_RATES,
     GridPoint,
-    best_of,
-    tried_pairs,
+    best_point,
+    grid_points,
     with_step_sizes,
     without_divergence,
     write_chosen,
@@ -25,10 +25,10 @@ from fedpbc.paper.tune import (
 from tests.commandline import fedpbc, ran, refused
 from tests.small_grids import line, numbers
 
-BASE = PlotGroup(("digits", "bernoulli_varying"), "digits", "bernoulli_varying", 500)
+BASE = Condition(("digits", "bernoulli_varying"), "digits", "bernoulli_varying", 500)
 
 
-def outcome(*cells: tuple[float, float, Cell]) -> SweepResult:
+def sweep_of(*cells: tuple[float, float, Cell]) -> SweepResult:
     runs = [
         (PlannedRun(with_step_sizes(BASE, eta, eta_g), cell.algorithm, cell.seed, {}), cell)
         for eta, eta_g, cell in cells
@@ -42,40 +42,40 @@ def test_the_grids_are_the_papers():
 
 
 def test_the_best_in_the_papers_view_is_chosen():
-    found = outcome(
+    sweep = sweep_of(
         # By the server's own model the first would be better.
         (0.1, 1.0, Cell("fedpbc", 0, 9, [line(500, server=0.9, mean=0.3)])),
         (0.05, 1.0, Cell("fedpbc", 0, 9, [line(500, server=0.1, mean=0.4)])),
         (0.05, 50.0, Cell("fedpbc", 0, failure=DivergedReason("it diverged"))),
         (0.01, 1.0, Cell("fedavg", 0, 9, [line(500, server=0.8)])),
     )
-    tried = tried_pairs(found, BASE, "fedpbc")
-    assert [t.test and t.test.mean for t in tried[:3]] == [0.3, 0.4, None]
-    assert [t.diverged for t in tried[:3]] == [False, False, True]
-    best = best_of(tried)
+    points = grid_points(sweep, BASE, "fedpbc")
+    assert [p.test and p.test.mean for p in points[:3]] == [0.3, 0.4, None]
+    assert [p.diverged for p in points[:3]] == [False, False, True]
+    best = best_point(points)
     assert best is not None
     assert (best.learning_rate, best.global_learning_rate) == (0.05, 1.0)
 
 
-def test_a_pair_that_one_seed_does_not_survive_is_worst():
-    found = outcome(
+def test_a_pair_with_which_one_seed_diverges_is_worst():
+    sweep = sweep_of(
         (0.1, 1.0, Cell("fedavg", 0, 9, [line(500, server=0.9)])),
         (0.1, 1.0, Cell("fedavg", 1, failure=DivergedReason("it diverged"))),
         (0.01, 1.0, Cell("fedavg", 0, 9, [line(500, server=0.2)])),
         (0.01, 1.0, Cell("fedavg", 1, 9, [line(500, server=0.2)])),
     )
-    best = best_of(tried_pairs(found, BASE, "fedavg"))
+    best = best_point(grid_points(sweep, BASE, "fedavg"))
     assert best is not None
     assert best.learning_rate == 0.01
 
 
-def test_where_all_diverge_nothing_is_chosen_and_what_others_chose_stays(tmp_path):
-    place = tmp_path / "chosen.toml"
-    one = {("svhn", "mifa"): [GridPoint(0.1, 1.5, Spread.of([0.5]))]}
-    write_chosen(place, BASE, [0], one, ExperimentRequest(out=tmp_path))
-    two = {("digits", "mifa"): [GridPoint(0.1, 50.0, None, diverged=True)]}
-    write_chosen(place, BASE, [0], two, ExperimentRequest(out=tmp_path))
-    chosen, rounds = read_chosen(place)
+def test_if_all_diverge_nothing_is_chosen_and_other_choices_are_kept(tmp_path):
+    path = tmp_path / "chosen.toml"
+    first = {("svhn", "mifa"): [GridPoint(0.1, 1.5, Spread.of([0.5]))]}
+    write_chosen(path, BASE, [0], first, ExperimentRequest(out=tmp_path))
+    second = {("digits", "mifa"): [GridPoint(0.1, 50.0, None, diverged=True)]}
+    write_chosen(path, BASE, [0], second, ExperimentRequest(out=tmp_path))
+    chosen, rounds = read_chosen(path)
     assert chosen == {("svhn", "mifa"): {"learning_rate": 0.1, "global_learning_rate": 1.5}}
     assert rounds == 500
 
@@ -118,8 +118,8 @@ def test_the_tables_use_it_and_say_so(tuned):
     ended = ran("paper", "table1", *few, "--jobs", 1, "--out", table)
     assert f"the step sizes that 'tune' chose after 4 rounds ({out}/chosen.toml)" in ended.out
     assert "the default ones for fedau on digits" in ended.out
-    place = table / "digits/bernoulli/mifa/seed-0/config.toml"
-    train = tomllib.loads(place.read_text())["train"]
+    config = table / "digits/bernoulli/mifa/seed-0/config.toml"
+    train = tomllib.loads(config.read_text())["train"]
     assert {key: train[key] for key in chosen} == chosen
     # Without them these would be other runs.
     line = refused(fedpbc("paper", "table1", *few, "--tuned", "no", "--out", table))
@@ -128,7 +128,7 @@ def test_the_tables_use_it_and_say_so(tuned):
         "paper", "table1", *few, "--tuned", "no", "--jobs", 1, "--out", table, "--overwrite"
     )
     assert "the default step sizes" in ended.out
-    assert tomllib.loads(place.read_text())["train"]["learning_rate"] == 0.05
+    assert tomllib.loads(config.read_text())["train"]["learning_rate"] == 0.05
 
 
 def test_a_diverged_run_is_no_failure_of_a_search_but_another_is():
@@ -146,14 +146,14 @@ def test_a_file_that_tune_did_not_write_is_refused(tmp_path, content):
 
 
 @pytest.mark.parametrize(
-    ("options", "right"),
+    ("options", "message"),
     [
         (("--set", "train.learning_rate=0.1"), "it is what is tuned"),
         (("--links", "markov,cyclic"), "one scheme"),
     ],
 )
-def test_wrong_input(tmp_path, options, right):
+def test_wrong_input(tmp_path, options, message):
     out = tmp_path / "out"
     line = refused(fedpbc("paper", "tune", "--data", "digits", *options, "--out", out))
-    assert right in line
+    assert message in line
     assert not out.exists()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +14,14 @@ from fedpbc.cli.options import Jobs, Json, Overwrite, Set, config_options, defau
 from fedpbc.cli.workspace import working_in
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.overrides import configuration_values, split_list
-from fedpbc.paper.experiment import EXPERIMENTS, ExperimentRequest, default_folder, make
+from fedpbc.paper.experiment import (
+    EXPERIMENTS,
+    ExperimentRequest,
+    OnProgress,
+    ProgressRow,
+    default_folder,
+    make,
+)
 
 __all__ = ["paper"]
 
@@ -38,7 +47,7 @@ def paper(
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Make one of the paper's figures or tables; goes on where it was when it was stopped."""
+    """Make one of the paper's figures or tables; resumes where it was stopped."""
     data_dir = options.pop("data.dir", None)
     settings = configuration_values(None, options, set_)
     from fedpbc.experiments.tracking import check_trackers, checked_names
@@ -49,7 +58,15 @@ def paper(
         raise InputError("ID", experiment, nearest(experiment, EXPERIMENTS))
     check_trackers(checked_names(settings.get("track")))
     folder = out or default_folder(experiment, quick)
-    wanted = ExperimentRequest(
+
+    @contextmanager
+    def display(rows: Sequence[ProgressRow], path: Path) -> Iterator[OnProgress]:
+        from fedpbc.cli.display import GridDisplay, GridRow
+
+        with GridDisplay([GridRow(*row) for row in rows], path, quiet=as_json) as grid:
+            yield grid.on_progress
+
+    request = ExperimentRequest(
         out=folder,
         quick=quick,
         data=None if data is None else split_list("data", data),
@@ -61,17 +78,17 @@ def paper(
         jobs=jobs,
         settings=settings,
         overwrite=overwrite,
-        quiet=as_json,
         tuned=tuned,
+        display=display,
     )
-    working_in(folder, "the same command goes on")
-    made = make(experiment, wanted)
+    working_in(folder, "run the same command again to resume")
+    result = make(experiment, request)
     if as_json:
-        print(json.dumps(made.numbers, indent=2))
+        print(json.dumps(result.numbers, indent=2))
     else:
-        print(made.text)
-        print(f"written: {', '.join(map(str, made.written))}")
-        if made.next:
-            print(f"next: {made.next}")
-    if made.failed:
-        raise FedpbcError(f"{len(made.failed)} failed, such as {made.failed[0]}")
+        print(result.text)
+        print(f"written: {', '.join(map(str, result.written))}")
+        if result.next:
+            print(f"next: {result.next}")
+    if result.failed:
+        raise FedpbcError(f"{len(result.failed)} failed, such as {result.failed[0]}")

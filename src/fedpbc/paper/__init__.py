@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-from fedpbc.paper.experiment import (
-    EXPERIMENTS,
-    ExperimentRequest,
-    ExperimentResult,
-    default_folder,
-    make,
-)
+from fedpbc.paper.experiment import EXPERIMENTS, ExperimentRequest, ExperimentResult, make
 
-__all__ = ["EXPERIMENTS", "ExperimentRequest", "ExperimentResult", "default_folder", "make"]
+__all__ = ["EXPERIMENTS", "ExperimentRequest", "ExperimentResult", "make"]

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from fedpbc.errors import InputError
-from fedpbc.experiments.comparison import Comparison
 from fedpbc.links import find_scheme
-from fedpbc.paper.bars import Cluster, Panel, bars, row_of
+from fedpbc.paper.bars import BarCluster, BarPanel, draw_bars
 from fedpbc.paper.experiment import ExperimentRequest, ExperimentResult
-from fedpbc.paper.grid import WINDOW, run_planned
-from fedpbc.paper.plan import PlotGroup, groups_of, planned, seeds_of
+from fedpbc.paper.grid import WINDOW, ConditionResult, run_planned
+from fedpbc.paper.plan import Condition, plan_conditions, plan_runs
+from fedpbc.paper.request import requested_seeds
 from fedpbc.paper.result_table import (
     AIDED_NOTE,
     RANK_NOTE,
     VIEWS_NOTE,
     Entry,
     ResultTable,
-    name_of,
-    standing,
+    deployable_cells,
+    find_row,
+    marked_name,
+    rank_rows,
 )
-from fedpbc.paper.results import finish, scale_note, seeds_note
+from fedpbc.paper.results import scale_note, window_note, write_tables
 from fedpbc.paper.step_sizes import find_step_sizes
-from fedpbc.paper.table1 import heading
+from fedpbc.paper.table1 import bars_title
+from fedpbc.report.plot import save_figure
 
-__all__ = ["AXES", "run"]
+__all__ = ["PARAMETERS", "run"]
 
 OPTIONS = ("data", "data_dir", "algorithms", "links", "seeds", "rounds", "jobs", "tuned")
 EVALUATE_EVERY = 10
@@ -35,85 +38,86 @@ BASE = "base"
 
 
 @dataclass(frozen=True)
-class Axis:
-    """What is changed: the option, its values, and which of them the tables have."""
+class Parameter:
+    """A parameter that is varied: its option, its values, and the value of the tables."""
 
     symbol: str
     section: str
     option: str
     base: float
-    values: Sequence[float]
-    quick: Sequence[float]
+    full_values: Sequence[float]
+    quick_values: Sequence[float]
+
+    def values(self, quick: bool) -> Sequence[float]:
+        """The values to run."""
+        return self.quick_values if quick else self.full_values
 
     def key(self, value: float) -> str:
-        """The folder of a value; all that the tables have share one."""
+        """The folder of a value; all parameters share the one of the tables' values."""
         return BASE if value == self.base else f"{self.option}-{value:g}"
 
+    def label(self, value: float) -> str:
+        """A readable name of a value."""
+        return f"{self.symbol} = {value:g}" + (" (table 1's)" if value == self.base else "")
 
-# The paper shows them in a picture. Its text names α = 1, δ = 0.001, and σ₀ = 1 and 20; the others
-# are chosen here, on both sides of what the tables have where that is possible.
-AXES = (
-    Axis("α", "data", "alpha", 0.1, (0.05, 0.1, 0.5, 1.0), (0.05, 0.1, 1.0)),
-    Axis("γ", "links", "gamma", 0.4, (0.1, 0.2, 0.4, 0.5), (0.1, 0.4, 0.5)),
-    Axis("δ", "links", "delta", 0.02, (0.001, 0.01, 0.02, 0.1), (0.001, 0.02, 0.1)),
-    Axis("σ₀", "links", "sigma", 10.0, (1.0, 5.0, 10.0, 20.0), (1.0, 10.0, 20.0)),
+
+# The paper shows its values in a figure only. Its text names α = 1, δ = 0.001, and σ₀ = 1 and 20;
+# the others are chosen here, on both sides of the tables' value where possible.
+PARAMETERS = (
+    Parameter("α", "data", "alpha", 0.1, (0.05, 0.1, 0.5, 1.0), (0.05, 0.1, 1.0)),
+    Parameter("γ", "links", "gamma", 0.4, (0.1, 0.2, 0.4, 0.5), (0.1, 0.4, 0.5)),
+    Parameter("δ", "links", "delta", 0.02, (0.001, 0.01, 0.02, 0.1), (0.001, 0.02, 0.1)),
+    Parameter("σ₀", "links", "sigma", 10.0, (1.0, 5.0, 10.0, 20.0), (1.0, 10.0, 20.0)),
 )
 
-Found = dict[str, tuple[PlotGroup, Comparison]]
 
-
-def run(wanted: ExperimentRequest) -> ExperimentResult:
-    """Run the grid, and write and show what came of it."""
-    quick = wanted.quick
-    bases = groups_of(
-        wanted,
+def run(request: ExperimentRequest) -> ExperimentResult:
+    """Run the grid and write the tables."""
+    quick = request.quick
+    bases = plan_conditions(
+        request,
         ["fashion"] if quick else ["cifar10"],
         ["bernoulli_varying"],
         QUICK_ROUNDS if quick else None,
     )
-    for axis in AXES:
-        if axis.option in wanted.settings.get(axis.section, {}):
-            right = "left out: the ablation changes it itself"
-            raise InputError("--set", f"{axis.section}.{axis.option}", right)
-    groups = [group for base in bases for group in changed(base, quick)]
-    seeds = seeds_of(wanted, QUICK_SEEDS if quick else (0, 1, 2))
-    sizes = find_step_sizes(wanted)
-    runs = planned(wanted, groups, seeds, evaluate_every=EVALUATE_EVERY, train=sizes.chosen)
-    outcome = run_planned("ablation", wanted, runs, last=WINDOW)
-    windows = sorted({found.window for _, found in outcome.groups if found.finished})
+    for parameter in PARAMETERS:
+        if parameter.option in request.settings.get(parameter.section, {}):
+            raise InputError(
+                f"'--set {parameter.section}.{parameter.option}' is not allowed here: "
+                "the ablation varies it"
+            )
+    conditions = [condition for base in bases for condition in vary(base, quick)]
+    seeds = requested_seeds(request, QUICK_SEEDS if quick else (0, 1, 2))
+    sizes = find_step_sizes(request)
+    runs = plan_runs(request, conditions, seeds, evaluate_every=EVALUATE_EVERY, train=sizes.chosen)
+    sweep = run_planned("ablation", request, runs, last=WINDOW)
     notes = [
-        scale_note(wanted, runs),
+        scale_note(request, runs),
         sizes.note(runs),
         "One parameter is changed at a time; the others are as in table 1: "
-        + ", ".join(f"{axis.symbol} = {axis.base:g}" for axis in AXES)
+        + ", ".join(f"{parameter.symbol} = {parameter.base:g}" for parameter in PARAMETERS)
         + " (the same runs in every panel).",
-        f"Each the mean of the evaluations in the last {' or '.join(map(str, windows))} rounds. "
-        + seeds_note(runs),
-        "The paper shows its values as a picture only; its text names α = 1, δ = 0.001, and σ₀ = 1 "
+        window_note(sweep),
+        "The paper shows its values in a figure only; its text names α = 1, δ = 0.001, and σ₀ = 1 "
         "and 20, the other values are chosen here.",
         VIEWS_NOTE,
         f"{RANK_NOTE} {AIDED_NOTE}",
     ]
-    sheets, pictures = [], []
+    tables, pictures = [], []
     for base in bases:
-        own: Found = {
-            group.key[-1]: (group, found)
-            for group, found in outcome.groups
-            if group.key[:-1] == base.key
-        }
-        sheets.append(sheet(base, own, quick))
-        name = "ablation-" + "-".join(base.key)
-        pictures += draw(base, own, outcome.path / name, quick)
+        results = {c.key[-1]: (c, r) for c, r in sweep.comparisons if c.key[:-1] == base.key}
+        tables.append(accuracy_table(base, results, quick))
+        pictures += draw(base, results, sweep.path / f"ablation-{'-'.join(base.key)}", quick)
     numbers = [
-        {"data": g.data, "links": g.links, "changed": dict(g.changes), **asdict(row)}
-        for g, found in outcome.groups
-        for row in found.rows()
+        {"data": c.data, "links": c.links, "changed": dict(c.changes), **asdict(row)}
+        for c, comparison in sweep.comparisons
+        for row in comparison.rows()
     ]
-    return finish(
+    return write_tables(
         "ablation",
-        wanted,
-        outcome,
-        sheets=sheets,
+        request,
+        sweep,
+        tables=tables,
         notes=notes,
         numbers={"rows": numbers},
         pictures=pictures,
@@ -121,63 +125,55 @@ def run(wanted: ExperimentRequest) -> ExperimentResult:
     )
 
 
-def axes_of(base: PlotGroup) -> list[Axis]:
-    """Those that the link scheme has: only where p_i^t varies there is a γ."""
-    return [a for a in AXES if a.option != "gamma" or "gamma" in find_scheme(base.links).options]
+def parameters_of(base: Condition) -> list[Parameter]:
+    """The parameters that the link scheme has: γ exists only where p_i^t varies."""
+    has_gamma = "gamma" in find_scheme(base.links).options
+    return [p for p in PARAMETERS if p.option != "gamma" or has_gamma]
 
 
-def values_of(axis: Axis, quick: bool) -> Sequence[float]:
-    """Fewer where it must be quick."""
-    return axis.quick if quick else axis.values
+def vary(base: Condition, quick: bool) -> list[Condition]:
+    """The tables' condition, and one for each changed value."""
+    conditions = [replace(base, key=(*base.key, BASE))]
+    for parameter in parameters_of(base):
+        for value in parameter.values(quick):
+            if value != parameter.base:
+                key = (*base.key, parameter.key(value))
+                changes = {parameter.section: {parameter.option: value}}
+                conditions.append(replace(base, key=key, changes=changes))
+    return conditions
 
 
-def changed(base: PlotGroup, quick: bool) -> list[PlotGroup]:
-    """A group for what the tables have, and one for each change."""
-    groups = [replace(base, key=(*base.key, BASE))]
-    for axis in axes_of(base):
-        for value in values_of(axis, quick):
-            if value != axis.base:
-                changes = {axis.section: {axis.option: value}}
-                groups.append(replace(base, key=(*base.key, axis.key(value)), changes=changes))
-    return groups
-
-
-def _label(axis: Axis, value: float) -> str:
-    return f"{axis.symbol} = {value:g}" + (" (table 1's)" if value == axis.base else "")
-
-
-def sheet(base: PlotGroup, own: Found, quick: bool) -> ResultTable:
+def accuracy_table(
+    base: Condition, results: Mapping[str, ConditionResult], quick: bool
+) -> ResultTable:
     """A row for each value and algorithm."""
     lines: list[list[Entry | str]] = []
-    for axis in axes_of(base):
-        for value in values_of(axis, quick):
-            _, found = own[axis.key(value)]
-            shown = {name: row_of(found, name, False) for name in found.algorithms}
-            tests = {n: r.test for n, r in shown.items() if r is not None and r.test is not None}
-            ranks = standing({n: round(100 * test.mean, 1) for n, test in tests.items()})
-            for name, row in shown.items():
-                first = [_label(axis, value), name_of(name)]
+    for parameter in parameters_of(base):
+        for value in parameter.values(quick):
+            _, comparison = results[parameter.key(value)]
+            rows = {name: find_row(comparison, name) for name in comparison.algorithms}
+            ranks = rank_rows(rows, lambda row: row.test)
+            for name, row in rows.items():
+                first = [parameter.label(value), marked_name(name)]
                 if row is None:
                     lines.append([*first, "", "failed", "", ""])
                     continue
-                best = row_of(found, name, True)
-                deployable = ["–", "–"] if best is None else [best.view, str(best.test)]
-                lines.append(
-                    [*first, row.view, Entry(str(row.test), ranks.get(name, 0)), *deployable]
-                )
+                test = Entry(str(row.test), ranks.get(name, 0))
+                lines.append([*first, row.view, test, *deployable_cells(comparison, name)])
     head = ["changed", "algorithm", "view", "test %", "deployable view", "its test %"]
     return ResultTable(f"{base.title}: test accuracy, %", head, lines)
 
 
-def draw(base: PlotGroup, own: Found, place: Path, quick: bool) -> list[Path]:
-    """A panel for each parameter, in the paper's view."""
-    from fedpbc.report.plot import save_figure
-
+def draw(
+    base: Condition, results: Mapping[str, ConditionResult], path: Path, quick: bool
+) -> list[Path]:
+    """Draw a panel for each parameter, in the paper's view."""
     panels = [
-        Panel(
-            f"the impact of {axis.symbol} ({axis.section}.{axis.option}), in the paper's view",
-            [Cluster(_label(axis, v), own[axis.key(v)][1]) for v in values_of(axis, quick)],
+        BarPanel(
+            f"the impact of {p.symbol} ({p.section}.{p.option}), in the paper's view",
+            [BarCluster(p.label(v), results[p.key(v)][1]) for v in p.values(quick)],
         )
-        for axis in axes_of(base)
+        for p in parameters_of(base)
     ]
-    return save_figure(bars(panels, heading(base.title, list(own.values()), quick)), place)
+    title = bars_title(base.title, list(results.values()), quick)
+    return save_figure(draw_bars(panels, title), path)

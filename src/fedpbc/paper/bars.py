@@ -1,104 +1,110 @@
-"""Bars of accuracy: a cluster for each group, a bar for each algorithm, as the paper has them."""
+"""Bar charts of accuracy: a cluster of bars for each condition, a bar for each algorithm."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from fedpbc.algorithms import find_algorithm
-from fedpbc.experiments.comparison import Comparison, Row
-from fedpbc.report.style import style_of
+from fedpbc.experiments.comparison import Comparison
+from fedpbc.paper.result_table import find_row, marked_name
+from fedpbc.paper.style import algorithm_style
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-__all__ = ["Cluster", "Panel", "bars"]
-
-Published = Callable[[str], float | None]
-"""The paper's figure for an algorithm, in per cent."""
+__all__ = ["BarCluster", "BarPanel", "draw_bars"]
 
 
 @dataclass(frozen=True)
-class Cluster:
-    """The bars of one group: its name below them, and the paper's figures where there are any."""
+class BarCluster:
+    """The bars of one condition.
+
+    Attributes:
+        label: below the bars.
+        comparison: the results.
+        published: returns the paper's accuracy of an algorithm in per cent, if there is one.
+    """
 
     label: str
     comparison: Comparison
-    published: Published = lambda algorithm: None
+    published: Callable[[str], float | None] = lambda algorithm: None
 
 
 @dataclass(frozen=True)
-class Panel:
-    """Clusters beside each other, and which view of each algorithm they show."""
+class BarPanel:
+    """A row of clusters; shows the paper's views, or the best deployable ones."""
 
     title: str
-    clusters: Sequence[Cluster]
+    clusters: Sequence[BarCluster]
     deployable: bool = False
 
 
-def bars(panels: Sequence[Panel], title: str) -> Figure:
-    """Panels below each other; hatched: aided by memory; ◇: the paper's figure."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib.figure import Figure
-
+def draw_bars(panels: Sequence[BarPanel], title: str) -> Figure:
+    """Draw panels below each other; hatched: aided by memory; ◇: the paper's accuracy."""
     figure = Figure(figsize=(12, 1.0 + 2.9 * len(panels)), layout="constrained")
-    found = [name for p in panels for c in p.clusters for name in c.comparison.algorithms]
-    algorithms = list(dict.fromkeys(found))
-    stacked = figure.subplots(len(panels), 1, sharey=True, squeeze=False)[:, 0]
-    for axes, panel in zip(stacked, panels, strict=True):
+    names = [name for p in panels for c in p.clusters for name in c.comparison.algorithms]
+    algorithms = list(dict.fromkeys(names))
+    rows = figure.subplots(len(panels), 1, sharey=True, squeeze=False)[:, 0]
+    for axes, panel in zip(rows, panels, strict=True):
         draw_panel(axes, panel, algorithms)
-    handles, labels = stacked[0].get_legend_handles_labels()
-    named = dict(zip(labels, handles, strict=True))
+    handles, labels = rows[0].get_legend_handles_labels()
+    entries = dict(zip(labels, handles, strict=True))
     figure.legend(
-        named.values(), named.keys(), loc="outside lower center", ncols=8, frameon=False, fontsize=9
+        entries.values(),
+        entries.keys(),
+        loc="outside lower center",
+        ncols=8,
+        frameon=False,
+        fontsize=9,
     )
     figure.suptitle(f"{title} · hatched: aided by memory", fontsize=12)
     return figure
 
 
-def draw_panel(axes: Axes, panel: Panel, algorithms: Sequence[str]) -> None:
-    """One row of clusters."""
+def draw_panel(axes: Axes, panel: BarPanel, algorithms: Sequence[str]) -> None:
+    """Draw one row of clusters."""
     width = 0.84 / len(algorithms)
     for k, name in enumerate(algorithms):
-        shown = [
-            (place + (k - (len(algorithms) - 1) / 2) * width, row)
+        positions = {
+            cluster.label: place + (k - (len(algorithms) - 1) / 2) * width
             for place, cluster in enumerate(panel.clusters)
-            if (row := row_of(cluster.comparison, name, panel.deployable)) is not None
-        ]
-        deviations = [100 * row.test.deviation for _, row in shown if row.test]
+        }
+        tests = {
+            cluster.label: row.test
+            for cluster in panel.clusters
+            if (row := find_row(cluster.comparison, name, deployable=panel.deployable)) and row.test
+        }
+        deviations = [100 * test.deviation for test in tests.values()]
         axes.bar(
-            [x for x, _ in shown],
-            [100 * row.test.mean for _, row in shown if row.test],
+            [positions[label] for label in tests],
+            [100 * test.mean for test in tests.values()],
             width,
-            # One seed has none, and a bar of no length would look like a small one.
+            # One seed has no deviation; an error bar of length 0 would look like a small one.
             yerr=deviations if any(deviations) else None,
-            color=style_of(name).colour,
+            color=algorithm_style(name)["color"],
             edgecolor="white" if name == "fedpbc" else "black",
             linewidth=0.6,
             hatch="\\\\\\" if find_algorithm(name).memory_aided else None,
             error_kw={"ecolor": "#777777", "elinewidth": 1.1, "capsize": 1.5},
-            label=name + ("†" if find_algorithm(name).memory_aided else ""),
+            label=marked_name(name),
         )
-        if not panel.deployable:
-            paper = [
-                (place + (k - (len(algorithms) - 1) / 2) * width, value)
-                for place, cluster in enumerate(panel.clusters)
-                if (value := cluster.published(name)) is not None
-            ]
+        published = {
+            cluster.label: value
+            for cluster in panel.clusters
+            if not panel.deployable and (value := cluster.published(name)) is not None
+        }
+        if published:
             axes.plot(
-                [x for x, _ in paper],
-                [value for _, value in paper],
+                [positions[label] for label in published],
+                list(published.values()),
                 "D",
                 markersize=4,
                 markerfacecolor="white",
                 markeredgecolor="black",
                 markeredgewidth=0.9,
                 linestyle="none",
-                label="the paper's" if paper else None,
+                label="the paper's",
             )
     axes.set_xticks(range(len(panel.clusters)), [c.label for c in panel.clusters])
     axes.tick_params(axis="x", length=0)
@@ -109,15 +115,3 @@ def draw_panel(axes: Axes, panel: Panel, algorithms: Sequence[str]) -> None:
     axes.grid(axis="y", alpha=0.25, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
-
-
-def row_of(comparison: Comparison, algorithm: str, deployable: bool) -> Row | None:
-    """The algorithm in the paper's view, or in its best deployable one; None: it has failed."""
-    if not comparison.of(algorithm):
-        return None
-    view = comparison.paper_view(algorithm)
-    for row in comparison.rows():
-        wanted = row.best_deployable if deployable else row.view == view
-        if row.algorithm == algorithm and wanted and row.test is not None:
-            return row
-    return None

@@ -1,8 +1,8 @@
-"""An experiment's folder: one run folder for each cell of a table, and what comes of them.
+"""The folder of an experiment that consists of runs.
 
-plan.toml           which runs there are, and what tells each from another of the same place
+plan.toml           which runs there are, each with a fingerprint of its options
 inputs/             copies of the plugins
-…/ALGORITHM/seed-K/ a run's folder each
+…/ALGORITHM/seed-K/ one run folder each
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import shutil
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,12 @@ from typing import Any
 import tomli_w
 
 from fedpbc.algorithms import find_algorithm
-from fedpbc.errors import FedpbcError, InputError, Verbatim
+from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.build import build_experiment
 from fedpbc.experiments.checkpoints import rounds_of
 from fedpbc.experiments.comparison import Cell
-from fedpbc.experiments.configuration import Config
+from fedpbc.experiments.config_file import read_toml
+from fedpbc.experiments.configuration import Config, identity
 from fedpbc.experiments.run_directory import RunDirectory, write_inputs
 from fedpbc.experiments.settings import FILES
 from fedpbc.experiments.sweep import GridCell, GridProgress, long_ones_alone, run_grid
@@ -33,102 +34,103 @@ from fedpbc.parallel import usable_cores
 from fedpbc.storage.atomic import write_atomically
 from fedpbc.storage.directories import locked_directory, make_directory
 
-__all__ = ["PaperDirectory", "Pending"]
-
-PLACES = ("checkpoint_every", "workers", "ray_address", "reported", "track")
-"""Options that may change while a run stays the same."""
-
-
-@dataclass(frozen=True)
-class Pending:
-    """A run that is not finished, with the rounds that it has done already."""
-
-    run: PlannedRun
-    done: int
+__all__ = ["PaperDirectory", "read_plan"]
 
 
 class PaperDirectory:
     """An experiment on disk.
 
     Example:
-        >>> PaperDirectory("nowhere", "table1").begun
+        >>> PaperDirectory("nowhere", "table1").recorded_runs
         {}
     """
 
     def __init__(self, path: Path | str, experiment: str) -> None:
         self.path = Path(path)
         self.experiment = experiment
-        self.plan_path = self.path / "plan.toml"
 
     @property
-    def begun(self) -> dict[str, str]:
-        """The runs that were planned here so far, each with its fingerprint."""
-        found = read_plan(self.path)
-        return dict(found["cells"]) if found else {}
+    def recorded_runs(self) -> dict[str, str]:
+        """The fingerprints of all runs planned here so far, by folder."""
+        plan = read_plan(self.path)
+        return dict(plan["cells"]) if plan else {}
 
     @contextmanager
     def opened(
         self, runs: Sequence[PlannedRun], command: str, *, overwrite: bool = False
     ) -> Iterator[list[PlannedRun]]:
-        """Make the folder, or go on with what was begun in it, and keep others out.
+        """Create or continue the experiment's folder, and lock it.
 
-        Gives the runs with the copies of their plugins. An experiment may be widened or narrowed:
-        runs that stay the same are kept.
+        Yields the runs, configured with copies of their plugins. An experiment may be widened or
+        narrowed: runs whose options are unchanged are kept.
         """
-        self._refuse_strangers()
-        # A plugin may lie in the very folder that is to be overwritten: it is read before.
-        inputs = _plugins(runs)
-        cells = {run.place: fingerprint(run.config) for run in runs}
+        self._refuse_foreign_folder(runs)
+        # Read before anything is removed: a plugin may lie in the folder that is overwritten.
+        inputs = _read_plugins(runs)
+        fingerprints = {run.place: fingerprint(run.config) for run in runs}
         if not overwrite:
-            self._refuse_others(cells)
+            self._refuse_changed_runs(runs, fingerprints)
         make_directory(self.path)
         with locked_directory(self.path):
             if overwrite:
-                self._clear()
-            own = [str((self.path / "inputs" / name).resolve()) for name in inputs]
+                self._clear({**self.recorded_runs, **fingerprints})
             write_inputs(self.path, inputs)
             plan = {
                 "experiment": self.experiment,
                 "command": command,
-                "cells": {**self.begun, **cells},
+                "cells": {**self.recorded_runs, **fingerprints},
             }
-            write_atomically(self.plan_path, tomli_w.dumps(plan))
-            plugins = {"plugins": own} if own else {}
-            yield [PlannedRun(**{**vars(run), "config": {**run.config, **plugins}}) for run in runs]
+            write_atomically(self.path / "plan.toml", tomli_w.dumps(plan))
+            copies = [str((self.path / "inputs" / name).resolve()) for name in inputs]
+            plugins = {"plugins": copies} if copies else {}
+            yield [replace(run, config={**run.config, **plugins}) for run in runs]
 
-    def _refuse_strangers(self) -> None:
+    def _refuse_foreign_folder(self, runs: Sequence[PlannedRun]) -> None:
         if self.path.exists() and not self.path.is_dir():
             raise InputError("out", str(self.path), "a folder; this is a file")
         if not self.path.is_dir():
             return
-        found = read_plan(self.path)
-        if found is None:
-            if {place.name for place in self.path.iterdir()} - {".lock", "inputs"}:
-                right = "a new or empty folder"
-                raise InputError("out", Verbatim(f"{self.path}, which holds other files"), right)
-        elif found["experiment"] != self.experiment:
-            given = f"{self.path}, which holds the experiment {found['experiment']}"
-            raise InputError("out", Verbatim(given), "a folder of its own")
+        plan = read_plan(self.path)
+        if plan is None:
+            files = {place.name for place in self.path.iterdir()} - {".lock", "inputs"}
+            # Earlier versions of fig3 wrote no plan.
+            has_runs = any(RunDirectory(self.path / run.place).holds_run for run in runs)
+            if files and not has_runs:
+                raise InputError(f"{self.path} holds other files: use a new or empty folder as out")
+        elif plan["experiment"] != self.experiment:
+            raise InputError(
+                f"{self.path} holds the experiment {plan['experiment']}: use another folder as out"
+            )
 
-    def _refuse_others(self, cells: Mapping[str, str]) -> None:
-        """An earlier run in the same place that was told something else is not to be lost."""
-        begun = self.begun
-        for place, told in cells.items():
-            if begun.get(place, told) != told and RunDirectory(self.path / place).holds_run:
-                given = f"{self.path}, where {place} was begun with other options"
-                right = "a new folder, or with --overwrite (or is it --tuned that differs?)"
-                raise InputError("out", Verbatim(given), right)
-
-    def _clear(self) -> None:
-        """Remove what was made here, and nothing else; the plan last."""
-        for place in self.begun:
-            run = RunDirectory(self.path / place)
-            if not run.path.is_dir():
+    def _refuse_changed_runs(
+        self, runs: Sequence[PlannedRun], fingerprints: Mapping[str, str]
+    ) -> None:
+        """Refuse to continue a run, or to replace its results, with other options."""
+        recorded = self.recorded_runs
+        for run in runs:
+            directory = RunDirectory(self.path / run.place)
+            if not directory.holds_run:
                 continue
-            with run.locked():
-                run.clear()
-            (run.path / ".lock").unlink()
-            folder = run.path
+            if run.place in recorded:
+                same = recorded[run.place] == fingerprints[run.place]
+            else:
+                same = _has_options(directory, run.config)
+            if not same:
+                raise InputError(
+                    f"in {self.path}, {run.place} was begun with other options: use a new folder "
+                    "as out, or --overwrite (or is it --tuned that differs?)"
+                )
+
+    def _clear(self, places: Mapping[str, str]) -> None:
+        """Remove the experiment's own files and no others; the plan last."""
+        for place in places:
+            directory = RunDirectory(self.path / place)
+            if not directory.path.is_dir():
+                continue
+            with directory.locked():
+                directory.clear()
+            (directory.path / ".lock").unlink()
+            folder = directory.path
             while folder != self.path and not any(folder.iterdir()):
                 folder.rmdir()
                 folder = folder.parent
@@ -138,109 +140,119 @@ class PaperDirectory:
                 if file.is_file():
                     file.unlink()
 
-    def check(self, runs: Sequence[PlannedRun], *, fresh: bool = False) -> dict[str, str]:
-        """Find what is wrong before anything is written; the engine of each data set that is left.
+    def check(self, runs: Sequence[PlannedRun], *, overwrite: bool = False) -> dict[str, str]:
+        """Raise if anything is wrong, before anything is written; returns each data set's engine.
 
-        Data that only finished runs needed may be gone, unless all are run afresh.
+        Data sets that only finished runs used may be missing, unless these are overwritten.
         """
-        seen = set()
-        for run in runs:
-            if (run.group.key, run.algorithm) not in seen:
-                seen.add((run.group.key, run.algorithm))
-                Config.from_dict(run.config)
+        configs = {(run.condition.key, run.algorithm): run.config for run in runs}
+        for config in configs.values():
+            Config.from_dict(config)
         engines: dict[str, str] = {}
-        left = runs if fresh else [pending.run for pending in self.pending(runs)]
-        for run in sorted(left, key=lambda run: -run.length):
-            if run.group.data not in engines:
+        remaining = runs if overwrite else [run for run, _ in self.pending(runs)]
+        for run in sorted(remaining, key=lambda run: -run.cost):
+            if run.condition.data not in engines:
                 experiment = build_experiment(Config.from_dict(run.config))
                 with closing(experiment.simulation):
-                    engines[run.group.data] = experiment.engine
+                    engines[run.condition.data] = experiment.engine
         return engines
 
-    def pending(self, runs: Sequence[PlannedRun]) -> list[Pending]:
-        """What is left to run."""
-        found = []
+    def pending(self, runs: Sequence[PlannedRun]) -> list[tuple[PlannedRun, int]]:
+        """The runs that are not finished, each with the rounds already completed."""
+        unfinished = []
         for run in runs:
-            folder = RunDirectory(self.path / run.place)
-            checkpoints = folder.checkpoints.paths()
-            # A finished run that has checkpoints was stopped before it had put things away.
-            if not folder.finished or checkpoints:
-                found.append(Pending(run, rounds_of(checkpoints[0]) if checkpoints else 0))
-        return found
+            directory = RunDirectory(self.path / run.place)
+            checkpoints = directory.checkpoints.paths()
+            # A finished run that has checkpoints was stopped before it could remove them.
+            if not directory.finished or checkpoints:
+                unfinished.append((run, rounds_of(checkpoints[0]) if checkpoints else 0))
+        return unfinished
 
     def run(
         self,
-        pending: Sequence[Pending],
+        runs: Sequence[PlannedRun],
         jobs: int | None,
         engines: Mapping[str, str],
         on_progress: Callable[[GridProgress], None],
     ) -> dict[str, str]:
-        """Run what is left, the long ones first; gives what went wrong, by place."""
-        order = sorted(range(len(pending)), key=lambda k: -pending[k].run.length)
-        runs = [pending[k].run for k in order]
+        """Run or resume runs, the longest first; returns the failures, by folder."""
+        if not runs:
+            return {}
+        order = sorted(range(len(runs)), key=lambda k: -runs[k].cost)
+        runs = [runs[k] for k in order]
         cells = [GridCell(self.path / run.place, run.config, self.path) for run in runs]
-        count = min(jobs or usable_cores(), len(cells))
+        jobs = min(jobs or usable_cores(), len(cells))
 
-        def tell(progress: GridProgress) -> None:
+        def forward(progress: GridProgress) -> None:
             on_progress(replace(progress, cell=order[progress.cell]))
 
-        failures = run_grid(cells, count, tell, alone=alone(runs, count, engines)) if cells else []
+        failures = run_grid(cells, jobs, forward, alone=_count_alone(runs, jobs, engines))
         named = zip(runs, failures, strict=True)
         return {run.place: failure for run, failure in named if failure is not None}
 
     def cell(self, run: PlannedRun, failure: str | None, *, last: int | None = None) -> Cell:
-        """What came of a run; of its evaluations those of the last rounds, or all."""
+        """The result of a run, with the evaluations of the last rounds only, or all."""
         if failure is not None:
             return Cell(run.algorithm, run.seed, failure=failure)
-        folder = RunDirectory(self.path / run.place)
-        lines = folder.metrics()
+        directory = RunDirectory(self.path / run.place)
+        metrics = directory.metrics()
         if last is not None:
             # Hundreds of runs with a thousand evaluations each would fill the memory.
-            lines = [line for line in lines if line["round"] > lines[-1]["round"] - last]
-        return Cell(run.algorithm, run.seed, folder.summary()["clients"], lines)
+            metrics = [line for line in metrics if line["round"] > metrics[-1]["round"] - last]
+        return Cell(run.algorithm, run.seed, directory.summary()["clients"], metrics)
 
 
-def alone(runs: Sequence[PlannedRun], jobs: int, engines: Mapping[str, str]) -> int:
-    """How many of the first runs are to have the whole machine: where everyone trains, and only
-    with an engine that shares one run among all cores."""
+def _count_alone(runs: Sequence[PlannedRun], jobs: int, engines: Mapping[str, str]) -> int:
+    """How many of the first runs get the whole machine, one after another.
+
+    Only runs in which every client trains, with an engine that uses all cores for one run.
+    """
     most = 0
     for run in runs:
-        several = engines.get(run.group.data, "").startswith(("pool", "ray"))
-        if not (several and find_algorithm(run.algorithm).everyone_trains):
+        uses_all_cores = engines.get(run.condition.data, "").startswith(("pool", "ray"))
+        if not (uses_all_cores and find_algorithm(run.algorithm).everyone_trains):
             break
         most += 1
-    return long_ones_alone([run.length for run in runs], jobs, most)
+    return long_ones_alone([run.cost for run in runs], jobs, most)
 
 
 def read_plan(path: Path) -> dict[str, Any] | None:
-    """The plan in a folder, if it is one of ours."""
+    """The plan in a folder, or None if there is no valid one."""
     try:
-        found = tomllib.loads((path / "plan.toml").read_text(encoding="utf-8"))
-        texts = (found["experiment"], found["command"], *found["cells"].values())
-        return found if all(isinstance(text, str) for text in texts) else None
+        plan = tomllib.loads((path / "plan.toml").read_text(encoding="utf-8"))
+        texts = (plan["experiment"], plan["command"], *plan["cells"].values())
+        return plan if all(isinstance(text, str) for text in texts) else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
 def fingerprint(config: Mapping[str, Any]) -> str:
-    """Tells whether a run is still told the same: by the content of files, not by their places."""
-    kept = {key: value for key, value in config.items() if key not in PLACES}
-    kept["data"] = {key: value for key, value in config["data"].items() if key != "dir"}
+    """Identify a run by its options; files count by their content, not by their path."""
+    options = {key: value for key, value in config.items() if key not in EXECUTION}
+    if "data" in config:
+        options["data"] = {key: value for key, value in config["data"].items() if key != "dir"}
     for section, option in FILES:
-        table = kept.get(section)
+        table = options.get(section)
         if isinstance(table, Mapping) and isinstance(table.get(option), str):
-            kept[section] = {**table, option: _hash(Path(table[option]))}
-    kept["plugins"] = [_hash(Path(file)) for file in config.get("plugins") or ()]
-    return sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:32]
+            content = _read(Path(table[option]))
+            options[section] = {**table, option: sha256(content).hexdigest()}
+    plugins = config.get("plugins") or ()
+    options["plugins"] = [sha256(_read(Path(file))).hexdigest() for file in plugins]
+    return sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def _plugins(runs: Sequence[PlannedRun]) -> dict[str, bytes]:
+def _has_options(directory: RunDirectory, config: Mapping[str, Any]) -> bool:
+    """Whether a run of which no fingerprint was recorded has these options."""
+    held, planned = Config.from_dict(read_toml(directory.config_path)), Config.from_dict(config)
+    if planned.general.clients is None:
+        # A run records the number of its clients.
+        planned = replace(planned, general=replace(planned.general, clients=held.general.clients))
+    return identity(held.to_dict()) == identity(planned.to_dict())
+
+
+def _read_plugins(runs: Sequence[PlannedRun]) -> dict[str, bytes]:
     files = runs[0].config.get("plugins") or () if runs else ()
     return {f"plugin-{k}.py": _read(Path(file)) for k, file in enumerate(files)}
-
-
-def _hash(file: Path) -> str:
-    return sha256(_read(file)).hexdigest()
 
 
 def _read(file: Path) -> bytes:

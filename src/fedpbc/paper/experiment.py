@@ -1,51 +1,88 @@
-"""What every experiment is told, and what it gives back."""
+"""The experiments by name, their common request and their common result."""
 
 from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fedpbc.errors import InputError, Verbatim
+from fedpbc.errors import InputError
 
-__all__ = ["EXPERIMENTS", "ExperimentRequest", "ExperimentResult", "default_folder", "make"]
+if TYPE_CHECKING:
+    from fedpbc.experiments.sweep import GridProgress
+
+__all__ = [
+    "EXPERIMENTS",
+    "ExperimentRequest",
+    "ExperimentResult",
+    "OnProgress",
+    "ProgressDisplay",
+    "ProgressRow",
+    "default_folder",
+    "flatten",
+    "make",
+]
 
 EXPERIMENTS = {
     "fig2": "what FedAvg converges to when one of two links gets better: formula and simulation",
     "fig3": "quadratics: how far the server's model stays from the optimum",
     "fig5": "the classes' rates r and the histogram of p_i",
-    "fig6": "who gets through when: every link scheme, four probabilities",
+    "fig6": "when each uplink is up: every link scheme, four probabilities",
     "table1": "accuracy of seven algorithms over six link schemes on three data sets",
     "table2": "the first round in which each algorithm reaches an accuracy",
     "ablation": "accuracy against α, γ, δ and σ₀, one at a time",
     "tune": "the paper's grid search over η_0 and η_g; the tables use what it chooses",
 }
-"""Each is a module here of the same name."""
+"""Each is a module of the same name in this package."""
 
 NARROWING = ("data", "data_dir", "algorithms", "links", "seeds", "rounds", "jobs", "tuned")
+"""Fields of a request that only some experiments accept; a module lists its own in OPTIONS."""
+
+
+class ProgressRow(NamedTuple):
+    """One run as a progress display shows it.
+
+    Attributes:
+        label: names the run.
+        rounds: T.
+        weight: cost of a round relative to other runs.
+        done: rounds that an earlier process completed.
+    """
+
+    label: str
+    rounds: int
+    weight: int = 1
+    done: int = 0
+
+
+OnProgress = Callable[["GridProgress"], None]
+ProgressDisplay = Callable[[Sequence[ProgressRow], Path], AbstractContextManager[OnProgress]]
+"""Opens a display, given the runs and the experiment's folder; yields its update function."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentRequest:
-    """What is wanted of an experiment; what is None is as the paper has it.
+    """Options of an experiment; None means as in the paper.
 
     Attributes:
-        out: the folder for everything that is made.
-        quick: on the embedded data, with fewer rounds and seeds.
+        out: the folder for all output.
+        quick: use the embedded data, with fewer rounds and seeds.
         data: names of data sets.
-        data_dir: where their Parquet files are: one folder, or one for each in it.
+        data_dir: where their Parquet files are: one folder, or one in it for each data set.
         algorithms: names.
         links: names of link schemes.
         seeds: one repetition for each.
         rounds: T.
-        jobs: runs side by side.
+        jobs: runs in parallel.
         settings: further options of every run, such as plugins, engine or device.
-        quiet: no progress display.
-        tuned: a file of step sizes that «tune» chose, or «no»; unless given it is looked for.
+        overwrite: remove earlier runs in ``out`` first.
+        tuned: a file of step sizes written by ``tune``, or ``"no"``; searched for if None.
+        display: opens a progress display; None: nothing is shown.
 
     Example:
         >>> ExperimentRequest(out=Path("paper/fig2")).quick
@@ -63,11 +100,11 @@ class ExperimentRequest:
     jobs: int | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     overwrite: bool = False
-    quiet: bool = False
     tuned: str | None = None
+    display: ProgressDisplay | None = None
 
     def command(self, name: str) -> str:
-        """The command that makes the same.
+        """The command line that repeats the experiment.
 
         Example:
             >>> ExperimentRequest(out=Path("a b"), quick=True, seeds=[0, 1]).command("table1")
@@ -77,23 +114,21 @@ class ExperimentRequest:
         for option in ("data", "data_dir", "algorithms", "links", "seeds", "rounds", "tuned"):
             value = getattr(self, option)
             if value is not None:
-                several = isinstance(value, list | tuple)
-                words += [
-                    f"--{option.replace('_', '-')}",
-                    ",".join(map(str, value)) if several else str(value),
-                ]
+                text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+                words += [f"--{option.replace('_', '-')}", text]
         settings = dict(self.settings)
         for plugin in settings.pop("plugins", None) or ():
             words += ["--plugin", str(plugin)]
-        for key, value in flat(settings):
-            words += ["--set", f"{key}={value_as_toml(value)}"]
+        for key, value in flatten(settings):
+            # --set takes TOML values, and strings without quotes.
+            words += ["--set", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
         if self.out != default_folder(name, self.quick):
             words += ["--out", str(self.out)]
         return shlex.join(words)
 
 
 def default_folder(name: str, quick: bool) -> Path:
-    """Where an experiment goes unless told otherwise.
+    """The output folder of an experiment unless another is given.
 
     Example:
         >>> default_folder("table1", quick=True).as_posix()
@@ -102,30 +137,25 @@ def default_folder(name: str, quick: bool) -> Path:
     return Path("paper") / (f"{name}-quick" if quick else name)
 
 
-def flat(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested settings as keys with dots."""
+def flatten(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested settings as pairs of dotted key and value."""
     for key, value in settings.items():
         if isinstance(value, Mapping):
-            yield from flat(value, f"{above}{key}.")
+            yield from flatten(value, f"{prefix}{key}.")
         else:
-            yield f"{above}{key}", value
-
-
-def value_as_toml(value: Any) -> str:
-    """A value as --set takes it; a word needs no quotes."""
-    return value if isinstance(value, str) else json.dumps(value)
+            yield f"{prefix}{key}", value
 
 
 @dataclass(frozen=True)
 class ExperimentResult:
-    """What came of an experiment.
+    """The output of an experiment.
 
     Attributes:
-        text: for people: a table, or the figure's numbers.
-        numbers: the same for machines.
-        written: the files to look at, the most interesting first.
-        failed: what went wrong while the rest went on, a line each.
-        next: what to do next, in one line.
+        text: a readable table with notes.
+        numbers: the same as JSON values.
+        written: the files written, the most interesting first.
+        failed: one line for each run that failed.
+        next: a suggestion for what to do next.
 
     Example:
         >>> ExperimentResult("0.5", {"p": 0.5}, [Path("fig2.png")]).failed
@@ -139,7 +169,7 @@ class ExperimentResult:
     next: str = ""
 
 
-def make(name: str, wanted: ExperimentRequest) -> ExperimentResult:
+def make(name: str, request: ExperimentRequest) -> ExperimentResult:
     """Make one of the paper's figures or tables.
 
     Example:
@@ -148,14 +178,16 @@ def make(name: str, wanted: ExperimentRequest) -> ExperimentResult:
             ...
         fedpbc.errors.InputError: experiment is 'fig7', but should be one of fig2, fig3, ...
     """
+    from fedpbc.experiments.plugins import load_plugin
     from fedpbc.options import nearest
 
     if name not in EXPERIMENTS:
         raise InputError("experiment", name, nearest(name, EXPERIMENTS))
     module = import_module(f"fedpbc.paper.{name}")
     for option in NARROWING:
-        if getattr(wanted, option) is not None and option not in module.OPTIONS:
-            shown = option.replace("_", "-")
-            raise InputError(f"--{shown}", Verbatim("given"), f"left out: {name} does not have it")
-    made: ExperimentResult = module.run(wanted)
-    return made
+        if getattr(request, option) is not None and option not in module.OPTIONS:
+            raise InputError(f"{name} has no option --{option.replace('_', '-')}: leave it out")
+    for plugin in request.settings.get("plugins") or ():
+        load_plugin(str(plugin))
+    result: ExperimentResult = module.run(request)
+    return result

@@ -1,18 +1,18 @@
 """Figure 2: what FedAvg converges to when one of two links gets better.
 
-Two clients want 0 and 100, so 50 is best. The first gets through with p₁ = 0.5, the second with p₂.
-The curve is Proposition 1, 150p₂/(p₂+1). The points are runs of the simulator: the mean of x over
-the rounds, with three standard errors.
+The targets of two clients are 0 and 100, so the optimum is 50. The first client is heard with
+probability p₁ = 0.5, the second with p₂. The curve is Proposition 1, 150p₂/(p₂+1). The points are
+simulated: the mean of x over the rounds, with three standard errors.
 
-A round moves a client nearly all the way to its target (η = 0.9, five steps: 1e-5 of the way is
-left), so x^t depends on x^(t−1) only where nobody got through. Those stretches are short beside a
-batch of rounds, so the batches' means are as good as independent, and the standard error is theirs.
+A round moves a client nearly all the way to its target (η = 0.9, five steps: 1e-5 of the distance
+is left), so x^t depends on x^(t−1) only if nobody was heard. Such stretches are short compared with
+a batch of rounds: batch means are practically independent, and the standard error is theirs.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -20,55 +20,56 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from rich.progress import MofNCompleteColumn
 
 from fedpbc.algorithms import find_algorithm
-from fedpbc.cli.display import Display
 from fedpbc.experiments.build import build_experiment
 from fedpbc.experiments.configuration import Config
-from fedpbc.paper.experiment import ExperimentRequest, ExperimentResult
+from fedpbc.experiments.sweep import GridProgress
+from fedpbc.paper.experiment import ExperimentRequest, ExperimentResult, ProgressRow
+from fedpbc.paper.grid import progress_display
 from fedpbc.paper.request import (
-    algorithms_of,
+    algorithm_options,
     check_settings,
-    options_of_algorithm,
-    rounds_of,
-    seeds_of,
+    requested_algorithms,
+    requested_rounds,
+    requested_seeds,
 )
-from fedpbc.paper.style import look_of, write_experiment
-from fedpbc.report.page import PageTable
+from fedpbc.paper.result_table import ResultTable
+from fedpbc.paper.results import write_figure
+from fedpbc.paper.style import algorithm_style
 from fedpbc.simulation.views import paper_view
 from fedpbc.tasks import LocalTraining, Quadratic
 from fedpbc.theory import fedavg_limit
 
-__all__ = ["OPTIONS", "Point", "run", "simulated"]
+__all__ = ["OPTIONS", "Estimate", "run", "simulate_trajectory"]
 
 OPTIONS = ("algorithms", "seeds", "rounds")
 TARGETS = (0.0, 100.0)
 P1 = 0.5
 P2 = tuple(k / 10 for k in range(11))
 TRAINING = LocalTraining(local_steps=5, learning_rate=0.9, decay=False)
-FORGOTTEN = 100
-"""Rounds at the start that are left out: until then x⁰ = 0 is forgotten, to 2^−100."""
+BURN_IN = 100
+"""Rounds at the start that are left out: after them x⁰ = 0 is forgotten, to 2^−100."""
 BATCH = 50
 ROUNDS, SEEDS = 1000, (0, 1, 2)
 QUICK_ROUNDS, QUICK_SEEDS = 500, (0,)
 
 
 @dataclass(frozen=True)
-class Point:
+class Estimate:
     """The mean of x over the rounds, and its standard error from batches of rounds.
 
     Example:
-        >>> Point.of([np.repeat([40.0, 60.0], BATCH)])
-        Point(mean=50.0, standard_error=10.0)
+        >>> Estimate.of([np.repeat([40.0, 60.0], BATCH)])
+        Estimate(mean=50.0, standard_error=10.0)
     """
 
     mean: float
     standard_error: float
 
     @classmethod
-    def of(cls, trajectories: Sequence[NDArray[np.float64]]) -> Point:
-        """From one trajectory of x a seed."""
+    def of(cls, trajectories: Sequence[NDArray[np.float64]]) -> Estimate:
+        """Estimate from one trajectory of x for each seed."""
         batches = np.concatenate(
             [x[: len(x) // BATCH * BATCH].reshape(-1, BATCH).mean(axis=1) for x in trajectories]
         )
@@ -76,14 +77,18 @@ class Point:
         return cls(float(batches.mean()), float(error))
 
 
-def simulated(
+Estimates = Mapping[tuple[str, float], Mapping[str, Estimate]]
+"""By algorithm and p₂, then by view."""
+
+
+def simulate_trajectory(
     algorithm: dict[str, Any], p2: float, seed: int, rounds: int, engine: str = "auto"
 ) -> dict[str, NDArray[np.float64]]:
-    """x of every round but the first :data:`FORGOTTEN`, in each view that the algorithm has.
+    """x in every round after the first :data:`BURN_IN`, in each view of the algorithm.
 
     Example:
-        >>> found = simulated({"name": "fedavg"}, p2=0.0, seed=0, rounds=200)
-        >>> float(found["server"].mean())
+        >>> trajectory = simulate_trajectory({"name": "fedavg"}, p2=0.0, seed=0, rounds=200)
+        >>> float(trajectory["server"].mean())
         0.0
     """
     task = Quadratic([[target] for target in TARGETS], training=TRAINING, seed=seed)
@@ -95,70 +100,60 @@ def simulated(
             "links": {"name": "bernoulli", "p": [P1, p2]},
             "rounds": rounds,
             "seed": seed,
-            # All clients' models are at hand only where they are evaluated.
+            # The clients' models are available only in rounds that are evaluated.
             "evaluate_every": 1 if client_models else rounds,
             "views": ["server", "mean"],
             "engine": engine,
         }
     )
     simulation = build_experiment(config).simulation
-    found: dict[str, list[float]] = {view: [] for view in simulation.views}
+    trajectory: dict[str, list[float]] = {view: [] for view in simulation.views}
     with closing(simulation):
         for t, _ in enumerate(simulation.steps()):
-            if t >= FORGOTTEN:
+            if t >= BURN_IN:
                 for view, model in simulation.view_models().items():
-                    found[view].append(float(model))
-    return {view: np.array(values) for view, values in found.items()}
+                    trajectory[view].append(float(model))
+    return {view: np.array(values) for view, values in trajectory.items()}
 
 
-def run(wanted: ExperimentRequest) -> ExperimentResult:
+def run(request: ExperimentRequest) -> ExperimentResult:
     """Simulate every algorithm at eleven p₂, and draw it over Proposition 1.
 
     Example:
         >>> import tempfile
         >>> from pathlib import Path
-        >>> wanted = ExperimentRequest(out=Path(tempfile.mkdtemp()), algorithms=["fedavg"],
+        >>> request = ExperimentRequest(out=Path(tempfile.mkdtemp()), algorithms=["fedavg"],
         ...                 seeds=[0], rounds=200)
-        >>> run(wanted).numbers["points"][5]["formula"]
+        >>> run(request).numbers["points"][5]["formula"]
         50.0
     """
-    check_settings("fig2", wanted, ("engine", "plugins", "algorithms"))
-    algorithms = algorithms_of(wanted, ("fedavg", "fedpbc"))
-    seeds = seeds_of(wanted, QUICK_SEEDS if wanted.quick else SEEDS)
-    why = f": the first {FORGOTTEN} are left out, and then there must be batches of {BATCH}"
-    rounds = rounds_of(wanted, QUICK_ROUNDS if wanted.quick else ROUNDS, FORGOTTEN + 2 * BATCH, why)
-    engine = wanted.settings.get("engine", "auto")
-    found: dict[tuple[str, float], dict[str, Point]] = {}
-    with Display(MofNCompleteColumn(), quiet=wanted.quiet) as display:
-        total = len(algorithms) * len(P2) * len(seeds)
-        bar = display.progress.add_task("simulations", total=total, note="")
-        for name in algorithms:
-            for k, p2 in enumerate(P2):
-                paths = []
-                for seed in seeds:
-                    options = options_of_algorithm(wanted, name)
-                    # Links of its own for every point: their errors are independent.
-                    own = seed * len(P2) + k
-                    paths.append(simulated(options, p2, own, rounds, engine))
-                    display.progress.update(bar, advance=1, note=f"{name}, p₂ = {p2}")
-                found[name, p2] = {view: Point.of([x[view] for x in paths]) for view in paths[0]}
+    check_settings("fig2", request, ("engine", "plugins", "algorithms"))
+    algorithms = requested_algorithms(request, ("fedavg", "fedpbc"))
+    seeds = requested_seeds(request, QUICK_SEEDS if request.quick else SEEDS)
+    rounds = requested_rounds(
+        request,
+        QUICK_ROUNDS if request.quick else ROUNDS,
+        BURN_IN + 2 * BATCH,
+        f": the first {BURN_IN} are left out, and two batches of {BATCH} are needed",
+    )
+    estimates = simulate_all(request, algorithms, seeds, rounds)
     points = [
         {
             "p2": p2,
             "formula": round(float(fedavg_limit([P1, p2], TARGETS)), 12),
             "simulated": {
-                name: {view: vars(point) for view, point in found[name, p2].items()}
+                name: {view: vars(e) for view, e in estimates[name, p2].items()}
                 for name in algorithms
             },
         }
         for p2 in P2
     ]
-    return write_experiment(
+    return write_figure(
         "fig2",
-        wanted,
+        request,
         size=(5.2, 3.6),
-        draw=lambda figure: draw(figure, algorithms, found),
-        table=table(algorithms, found, rounds, len(seeds)),
+        draw=lambda figure: draw(figure, algorithms, estimates),
+        table=numbers_table(algorithms, estimates, rounds, len(seeds)),
         numbers={
             "settings": {
                 "targets": list(TARGETS),
@@ -167,7 +162,7 @@ def run(wanted: ExperimentRequest) -> ExperimentResult:
                 "rounds": rounds,
                 "seeds": seeds,
                 "seed_of_a_point": f"seed * {len(P2)} + 10 * p2",
-                "left_out": FORGOTTEN,
+                "left_out": BURN_IN,
                 "batch": BATCH,
                 "local_steps": TRAINING.local_steps,
                 "learning_rate": TRAINING.learning_rate,
@@ -178,77 +173,99 @@ def run(wanted: ExperimentRequest) -> ExperimentResult:
     )
 
 
-def table(
-    algorithms: Sequence[str], found: dict[tuple[str, float], dict[str, Point]], rounds: int, s: int
-) -> PageTable:
+def simulate_all(
+    request: ExperimentRequest, algorithms: Sequence[str], seeds: Sequence[int], rounds: int
+) -> Estimates:
+    """Simulate every algorithm, p₂ and seed."""
+    engine = request.settings.get("engine", "auto")
+    keys = [(name, p2) for name in algorithms for p2 in P2]
+    labels = [f"{name}, p₂ = {p2}, seed {seed}" for name, p2 in keys for seed in seeds]
+    estimates: dict[tuple[str, float], dict[str, Estimate]] = {}
+    done = 0
+    with progress_display(request, [ProgressRow(label, rounds) for label in labels]) as show:
+        for name, p2 in keys:
+            trajectories = []
+            for seed in seeds:
+                # Every point has links of its own, so that their errors are independent.
+                point_seed = seed * len(P2) + P2.index(p2)
+                options = algorithm_options(request, name)
+                trajectories.append(simulate_trajectory(options, p2, point_seed, rounds, engine))
+                show(GridProgress(done, rounds))
+                done += 1
+            estimates[name, p2] = {
+                view: Estimate.of([x[view] for x in trajectories]) for view in trajectories[0]
+            }
+    return estimates
+
+
+def numbers_table(
+    algorithms: Sequence[str], estimates: Estimates, rounds: int, seeds: int
+) -> ResultTable:
     """Formula and simulation side by side."""
-    shown = [(name, view) for name in algorithms for view in found[name, P2[0]]]
-    heads = ["p₂", "150p₂/(p₂+1)", *(f"{name} ({view})" for name, view in shown)]
-    rows = [heads]
-    worst = 0.0
+    columns = [(name, view) for name in algorithms for view in estimates[name, P2[0]]]
+    rows, worst = [], 0.0
     for p2 in P2:
         formula = float(fedavg_limit([P1, p2], TARGETS))
         row = [f"{p2:.1f}", f"{formula:.2f}"]
-        for name, view in shown:
-            point = found[name, p2][view]
-            row.append(f"{point.mean:.2f} ± {point.standard_error:.2f}")
-            if name == "fedavg" and point.standard_error:
-                worst = max(worst, abs(point.mean - formula) / point.standard_error)
+        for name, view in columns:
+            estimate = estimates[name, p2][view]
+            row.append(f"{estimate.mean:.2f} ± {estimate.standard_error:.2f}")
+            if name == "fedavg" and estimate.standard_error:
+                worst = max(worst, abs(estimate.mean - formula) / estimate.standard_error)
         rows.append(row)
-    over = f"{rounds - FORGOTTEN:,} rounds of {s} seed{'s' * (s > 1)}"
+    over = f"{rounds - BURN_IN:,} rounds of {seeds} seed{'s' * (seeds > 1)}"
     notes = [f"mean of x ± one standard error, from batches of {BATCH} rounds; over {over}."]
     if "fedavg" in algorithms:
         notes.append(f"fedavg is at most {worst:.1f} standard errors from Proposition 1.")
     if "fedpbc" in algorithms:
         notes.append(
-            "fedpbc (mean), the mean of both clients' models, is at the optimum 50 whatever p₂. "
+            "fedpbc (mean), the mean of both clients' models, is at the optimum 50 for every p₂. "
             "fedpbc (server) is not: a round here takes clients all the way to their own targets."
         )
-    return PageTable("The numbers", rows[0], rows[1:], notes)
+    head = ["p₂", "150p₂/(p₂+1)", *(f"{name} ({view})" for name, view in columns)]
+    return ResultTable("The numbers", head, rows, notes, sections=0)
 
 
-def draw(
-    figure: Figure, algorithms: Sequence[str], found: dict[tuple[str, float], dict[str, Point]]
-) -> None:
-    """The curve, the points, and where everybody would be best off."""
+def draw(figure: Figure, algorithms: Sequence[str], estimates: Estimates) -> None:
+    """Draw the curve, the points and the optimum."""
     axes = figure.subplots()
-    best = float(np.mean(TARGETS))
-    fine = np.linspace(0, 1, 201)
+    optimum = float(np.mean(TARGETS))
+    grid = np.linspace(0, 1, 201)
     axes.plot(
-        fine,
-        [fedavg_limit([P1, p2], TARGETS) for p2 in fine],
+        grid,
+        [fedavg_limit([P1, p2], TARGETS) for p2 in grid],
         color="#555555",
         label="fedavg, Proposition 1: $150p_2/(p_2+1)$",
     )
-    axes.axhline(best, color="#0072B2", linestyle=(0, (6, 3)), linewidth=1.2)
-    axes.annotate("global minimizer", (0.01, best), (0, 4), textcoords="offset points", size=8.5)
-    axes.plot([P1, P1], [0, best], color="#888888", linestyle=":", linewidth=1)
+    axes.axhline(optimum, color="#0072B2", linestyle=(0, (6, 3)), linewidth=1.2)
+    axes.annotate("global minimizer", (0.01, optimum), (0, 4), textcoords="offset points", size=8.5)
+    axes.plot([P1, P1], [0, optimum], color="#888888", linestyle=":", linewidth=1)
     for name in algorithms:
-        view = paper_view(tuple(found[name, P2[0]]))
-        marks = [found[name, p2][view] for p2 in P2]
-        whose = "mean of all clients" if view == "mean" else "server's model"
-        look = {**look_of(name), "linestyle": "none"}
+        view = paper_view(tuple(estimates[name, P2[0]]))
+        points = [estimates[name, p2][view] for p2 in P2]
+        model = "mean of all clients" if view == "mean" else "server's model"
+        style = {**algorithm_style(name), "linestyle": "none"}
         axes.errorbar(
             P2,
-            [point.mean for point in marks],
-            yerr=[3 * point.standard_error for point in marks],
-            **look,
+            [point.mean for point in points],
+            yerr=[3 * point.standard_error for point in points],
+            **style,
             markersize=4.5,
             markeredgecolor="black",
             markeredgewidth=0.5,
             capsize=3,
             linewidth=1.2,
-            label=f"{name}, simulated ({whose})",
+            label=f"{name}, simulated ({model})",
             zorder=3,
         )
     bias = float(fedavg_limit([P1, 1.0], TARGETS))
     arrow = {"arrowstyle": "<->", "linewidth": 1.0}
-    axes.annotate("", (1.035, best), (1.035, bias), arrowprops=arrow)
-    axes.text(1.05, (best + bias) / 2, "bias", va="center")
+    axes.annotate("", (1.035, optimum), (1.035, bias), arrowprops=arrow)
+    axes.text(1.05, (optimum + bias) / 2, "bias", va="center")
     axes.set_xlim(-0.02, 1.1)
     axes.set_ylim(-2, 96)
     axes.set_xticks(P2)
     axes.set_yticks([0, 25, 50, 75])
-    axes.set_xlabel("$p_2$, the second client's chance of getting through ($p_1 = 0.5$)")
+    axes.set_xlabel("$p_2$, the second client's probability of being heard ($p_1 = 0.5$)")
     axes.set_ylabel("expected output")
     axes.legend(loc="upper left", borderaxespad=0, title="bars: ± 3 standard errors")

@@ -1,14 +1,16 @@
 """Figure 3: how far the server's model stays from the optimum of a hundred quadratics.
 
-The first half of the clients gets through with p₀, the second half with p₁, and the halves want to
-be in different places. With p₀ = p₁ nobody is favoured; otherwise FedAvg settles where
-Proposition 1 says, and FedPBC near the optimum.
+The first half of the clients is heard with probability p₀, the second half with p₁, and the two
+halves have different optima. With p₀ = p₁ neither is favoured; otherwise FedAvg converges to the
+point that Proposition 1 predicts, and FedPBC close to the optimum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 from statistics import fmean
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -16,28 +18,24 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from fedpbc.errors import FedpbcError
-from fedpbc.experiments.comparison import Spread
+from fedpbc.experiments.comparison import Comparison, Spread
 from fedpbc.experiments.configuration import Config
-from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.paper.experiment import ExperimentRequest, ExperimentResult
-from fedpbc.paper.quadratics import (
-    CLIENTS,
-    DIMENSIONS,
-    PAIRS,
-    Pair,
-    Run,
-    links_of,
-    planned,
-    run_all,
-    targets,
+from fedpbc.paper.grid import ConditionResult, SweepResult, run_planned
+from fedpbc.paper.plan import Condition
+from fedpbc.paper.quadratics import CLIENTS, DIMENSIONS, draw_targets, pair_of, plan_quadratics
+from fedpbc.paper.request import (
+    check_settings,
+    requested_algorithms,
+    requested_rounds,
+    requested_seeds,
 )
-from fedpbc.paper.request import algorithms_of, check_settings, rounds_of, seeds_of
-from fedpbc.paper.style import look_of, write_experiment
-from fedpbc.report.page import PageTable
+from fedpbc.paper.result_table import ResultTable
+from fedpbc.paper.results import write_figure
+from fedpbc.paper.style import algorithm_style
 from fedpbc.theory import fedavg_limit
 
-__all__ = ["OPTIONS", "TRIAL", "Found", "run"]
+__all__ = ["OPTIONS", "TRIAL", "run"]
 
 OPTIONS = ("algorithms", "seeds", "rounds", "jobs")
 SETTINGS = (
@@ -46,157 +44,130 @@ SETTINGS = (
 )
 ROUNDS, SEEDS = 2500, (0, 1, 2)
 QUICK_ROUNDS, QUICK_SEEDS = 1000, (0,)
-SHOWN_FROM = 50
+FIRST_DRAWN = 50
 """The first round that is drawn, as in the paper."""
 TRIAL = {
     (0.5, 0.5): {"fedpbc": 0.0025, "fedavg": 0.0073},
     (0.1, 0.5): {"fedpbc": 0.0155, "fedavg": 0.185},
     (0.3, 0.9): {"fedpbc": 0.0041, "fedavg": 0.139},
 }
-"""What a program of somebody else's, written from the paper alone, found over the last rounds."""
+"""Results of an independent program, written from the paper alone, over the last rounds."""
 
 
-def run(wanted: ExperimentRequest) -> ExperimentResult:
-    """Run the grid, or what is left of it, and draw it.
+def run(request: ExperimentRequest) -> ExperimentResult:
+    """Run the grid, or what is left of it, and draw the figure.
 
     Example:
         >>> import tempfile
-        >>> from pathlib import Path
-        >>> wanted = ExperimentRequest(out=Path(tempfile.mkdtemp()), algorithms=["fedavg"],
+        >>> request = ExperimentRequest(out=Path(tempfile.mkdtemp()), algorithms=["fedavg"],
         ...                 seeds=[0], rounds=5, jobs=1, settings={"train": {"local_steps": 1}})
-        >>> made = run(wanted)
-        >>> [path.name for path in made.written]
+        >>> [path.name for path in run(request).written]
         ['report.html', 'fig3.png', 'fig3.pdf', 'fig3.json']
     """
-    check_settings("fig3", wanted, SETTINGS)
-    algorithms = algorithms_of(wanted, ("fedavg", "fedpbc"))
-    seeds = seeds_of(wanted, QUICK_SEEDS if wanted.quick else SEEDS)
-    rounds = rounds_of(wanted, QUICK_ROUNDS if wanted.quick else ROUNDS)
-    grid = planned(wanted, algorithms, seeds, rounds)
-    train = Config.from_dict(grid[0].cell.config).to_dict()["train"]
-    failures = run_all(grid, wanted)
-    failed = [
-        f"{one.name}: {failure}"
-        for one, failure in zip(grid, failures, strict=True)
-        if failure is not None
-    ]
-    if len(failed) == len(grid):
-        raise FedpbcError(f"every run failed; the first: {failed[0]}")
-    done = [one for one, failure in zip(grid, failures, strict=True) if failure is None]
-    found = Found(done, seeds, rounds, as_tried="train" not in wanted.settings)
-    return write_experiment(
+    check_settings("fig3", request, SETTINGS)
+    algorithms = requested_algorithms(request, ("fedavg", "fedpbc"))
+    seeds = requested_seeds(request, QUICK_SEEDS if request.quick else SEEDS)
+    rounds = requested_rounds(request, QUICK_ROUNDS if request.quick else ROUNDS)
+    with TemporaryDirectory() as targets:
+        runs = plan_quadratics(request, algorithms, seeds, rounds, Path(targets))
+        sweep = run_planned("fig3", request, runs)
+    rows = distance_rows(sweep, as_in_trial="train" not in request.settings)
+    return write_figure(
         "fig3",
-        wanted,
+        request,
         size=(7.2, 5.6),
-        draw=lambda figure: draw(figure, found, algorithms),
-        table=table(found, algorithms),
-        runs=[one.cell.path for one in done],
+        draw=lambda figure: draw(figure, sweep.comparisons),
+        table=distance_table(rows, rounds, len(seeds)),
+        sweep=sweep,
         numbers={
             "settings": {
                 "clients": CLIENTS,
                 "dimensions": DIMENSIONS,
                 "rounds": rounds,
                 "seeds": seeds,
-                "window": found.window,
-                "train": train,
+                "window": window_of(rounds),
+                "train": Config.from_dict(runs[0].config).to_dict()["train"],
             },
-            "rows": found.rows(algorithms),
-            "failed": failed,
+            "rows": rows,
+            "failed": sweep.failed,
         },
         quick=f"{rounds:,} rounds, {len(seeds)} seed{'s' * (len(seeds) > 1)}",
-        failed=failed,
     )
 
 
-# ---- what came of them
+# ---- the distances
 
 
-class Found:
-    """The distances of all runs that came to their end.
+def window_of(rounds: int) -> int:
+    """Distances are averaged over this many last rounds."""
+    return max(1, min(200, rounds // 5))
 
-    ``as_tried`` says that the clients trained as in the independent trial.
+
+def views_of(comparison: Comparison, algorithm: str) -> list[str]:
+    """The views of an algorithm; none if every seed failed."""
+    cells = comparison.of(algorithm)
+    return list(cells[0].metrics[-1]["views"]) if cells else []
+
+
+def final_distances(comparison: Comparison, algorithm: str, view: str) -> list[list[float]]:
+    """For each seed, the distances in the last rounds."""
+    first = comparison.rounds - window_of(comparison.rounds)
+    return [
+        [line["views"][view]["distance"] for line in cell.metrics if line["round"] > first]
+        for cell in comparison.of(algorithm)
+    ]
+
+
+def predicted_distance(condition: Condition, comparison: Comparison) -> float:
+    """The distance of FedAvg's limit by Proposition 1, the mean over seeds."""
+    distances = []
+    for seed in {cell.seed for cell in comparison.cells}:
+        targets = draw_targets(seed)
+        limit = fedavg_limit(condition.changes["links"]["p"], targets)
+        distances.append(float(np.linalg.norm(limit - targets.mean(axis=0))))
+    return fmean(distances)
+
+
+def distance_rows(sweep: SweepResult, as_in_trial: bool) -> list[dict[str, Any]]:
+    """A row for each pair, algorithm and view.
+
+    ``as_in_trial``: the clients trained as in the independent trial.
     """
-
-    def __init__(
-        self, done: Sequence[Run], seeds: Sequence[int], rounds: int, as_tried: bool = True
-    ) -> None:
-        self.rounds, self.seeds, self.as_tried = rounds, list(seeds), as_tried
-        self.window = max(1, min(200, rounds // 5))
-        self.runs: dict[tuple[Pair, str], list[dict[str, Any]]] = {}
-        for one in sorted(done, key=lambda one: one.seed):
-            lines = RunDirectory(one.cell.path).metrics()
-            self.runs.setdefault((one.pair, one.algorithm), []).append(
-                {view: _curve(lines, view) for view in lines[-1]["views"]}
-            )
-
-    def curve(self, pair: Pair, algorithm: str, view: str) -> tuple[NDArray[np.float64], ...]:
-        """Rounds, and mean and deviation over seeds of the distance."""
-        runs = [run[view] for run in self.runs[pair, algorithm]]
-        values = np.array([distances for _, distances in runs])
-        deviation = values.std(axis=0, ddof=1) if len(runs) > 1 else np.zeros(values.shape[1])
-        return np.array(runs[0][0]), values.mean(axis=0), deviation
-
-    def tail(self, pair: Pair, algorithm: str, view: str) -> Spread:
-        """The mean over the last rounds, over seeds."""
-        found = []
-        for run in self.runs[pair, algorithm]:
-            rounds, distances = run[view]
-            last = rounds[-1]
-            found.append(
-                fmean(d for t, d in zip(rounds, distances, strict=True) if t > last - self.window)
-            )
-        return Spread.of(found)
-
-    def predicted(self, pair: Pair) -> float:
-        """How far from the optimum Proposition 1 has FedAvg, the mean over seeds."""
-        found = []
-        for seed in self.seeds:
-            goals = targets(seed)
-            limit = fedavg_limit(links_of(pair), goals)
-            found.append(float(np.linalg.norm(limit - goals.mean(axis=0))))
-        return fmean(found)
-
-    def rows(self, algorithms: Sequence[str]) -> list[dict[str, Any]]:
-        """A row for each pair, algorithm and view."""
-        return [
-            self._row(pair, algorithm, view)
-            for pair in PAIRS
-            for algorithm in algorithms
-            for view in self.views(pair, algorithm)
-        ]
-
-    def views(self, pair: Pair, algorithm: str) -> list[str]:
-        """What was judged; nothing if every seed failed."""
-        return list(self.runs.get((pair, algorithm), [{}])[0])
-
-    def _row(self, pair: Pair, algorithm: str, view: str) -> dict[str, Any]:
-        tried = TRIAL.get(pair, {}) if view == "server" and self.as_tried else {}
-        is_fedavg = (algorithm, view) == ("fedavg", "server")
-        return {
-            "p0": pair[0],
-            "p1": pair[1],
-            "algorithm": algorithm,
-            "view": view,
-            "distance": vars(self.tail(pair, algorithm, view)),
-            "largest_at_the_end": max(run[view][1][-1] for run in self.runs[pair, algorithm]),
-            "trial": tried.get(algorithm),
-            "proposition_1": self.predicted(pair) if is_fedavg else None,
-        }
+    rows = []
+    for condition, comparison in sweep.comparisons:
+        p0, p1 = pair_of(condition)
+        trial = TRIAL.get((p0, p1), {}) if as_in_trial else {}
+        for algorithm in comparison.algorithms:
+            for view in views_of(comparison, algorithm):
+                distances = final_distances(comparison, algorithm, view)
+                is_fedavg = (algorithm, view) == ("fedavg", "server")
+                predicted = predicted_distance(condition, comparison) if is_fedavg else None
+                rows.append(
+                    {
+                        "p0": p0,
+                        "p1": p1,
+                        "algorithm": algorithm,
+                        "view": view,
+                        "distance": vars(Spread.of([fmean(values) for values in distances])),
+                        "largest_at_the_end": max(values[-1] for values in distances),
+                        "trial": trial.get(algorithm) if view == "server" else None,
+                        "proposition_1": predicted,
+                    }
+                )
+    return rows
 
 
-def _curve(lines: Sequence[Mapping[str, Any]], view: str) -> tuple[list[int], list[float]]:
-    return [line["round"] for line in lines], [line["views"][view]["distance"] for line in lines]
-
-
-def table(found: Found, algorithms: Sequence[str]) -> PageTable:
+def distance_table(rows: Sequence[dict[str, Any]], rounds: int, seeds: int) -> ResultTable:
     """The server's model beside the independent trial, and the mean of all clients."""
-    rows = [["p₀, p₁", "algorithm", "view", "‖x − x*‖", "trial", "difference", "Prop. 1"]]
-    for row in found.rows(algorithms):
+    lines = []
+    for row in rows:
         if row["view"] not in ("server", "mean"):
             continue
-        spread, trial = row["distance"], row["trial"]
+        spread, trial, predicted = row["distance"], row["trial"], row["proposition_1"]
         deviation = f" ± {spread['deviation']:.2g}" if spread["seeds"] > 1 else ""
-        rows.append(
+        if predicted is not None and predicted < 1e-12:
+            predicted = 0.0  # A rounding error: the terms of the sum cancel.
+        lines.append(
             [
                 f"{row['p0']:g}, {row['p1']:g}",
                 row["algorithm"],
@@ -204,33 +175,28 @@ def table(found: Found, algorithms: Sequence[str]) -> PageTable:
                 f"{spread['mean']:.3g}{deviation}",
                 "" if trial is None else f"{trial:g}",
                 "" if trial is None else f"{100 * (spread['mean'] / trial - 1):+.0f} %",
-                "" if row["proposition_1"] is None else f"{_rounded(row['proposition_1']):.3g}",
+                "" if predicted is None else f"{predicted:.3g}",
             ]
         )
-    seeds = len(found.seeds)
+    head = ["p₀, p₁", "algorithm", "view", "‖x − x*‖", "trial", "difference", "Prop. 1"]
     over = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else "one seed"
     notes = [
-        f"the last {found.window} of {found.rounds:,} rounds; {over}.",
-        "server is the model that the server holds; mean, of all clients' models, is no server's.",
-        "trial: an independent program's figures; Prop. 1: how far FedAvg is expected to end up.",
+        f"the last {window_of(rounds)} of {rounds:,} rounds; {over}.",
+        "server: the server's model; mean: the mean of all clients' models, which no server has.",
+        "trial: results of an independent program; Prop. 1: FedAvg's expected distance.",
     ]
-    return PageTable("The numbers", rows[0], rows[1:], notes)
+    return ResultTable("The numbers", head, lines, notes)
 
 
-def _rounded(distance: float) -> float:
-    """Without what is left of a sum of numbers that cancel."""
-    return 0.0 if distance < 1e-12 else distance
+# ---- the figure
 
 
-# ---- the picture
-
-
-def draw(figure: Figure, found: Found, algorithms: Sequence[str]) -> None:
-    """A panel for each pair: nobody favoured above, the second half favoured below."""
-    panels = figure.subplots(-(-len(PAIRS) // 2), 2, sharex=True, sharey=True, squeeze=False)
-    # As many panels as pairs, or one more, which stays empty.
-    for axes, pair in zip(panels.flat, PAIRS, strict=False):
-        draw_panel(axes, found, pair, algorithms)
+def draw(figure: Figure, results: Sequence[ConditionResult]) -> None:
+    """Draw a panel for each pair: neither half favoured above, the second half below."""
+    panels = figure.subplots(-(-len(results) // 2), 2, sharex=True, sharey=True, squeeze=False)
+    # An odd number of pairs leaves the last panel empty.
+    for axes, result in zip(panels.flat, results, strict=False):
+        draw_panel(axes, *result)
     handles: dict[str, Any] = {}
     for axes in panels.flat:
         handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
@@ -243,22 +209,21 @@ def draw(figure: Figure, found: Found, algorithms: Sequence[str]) -> None:
         axes.set_xlabel("round")
 
 
-def draw_panel(axes: Axes, found: Found, pair: Pair, algorithms: Sequence[str]) -> None:
-    """One pair's curves and bands."""
-    first = min(SHOWN_FROM, found.rounds // 2)
-    lowest, out_of_sight = 2e-4, list[str]()
-    for name in algorithms:
-        if not found.views(pair, name):
+def draw_panel(axes: Axes, condition: Condition, comparison: Comparison) -> None:
+    """Draw one pair's curves and bands."""
+    first = min(FIRST_DRAWN, condition.rounds // 2)
+    lowest, below_axis = 2e-4, list[str]()
+    for name in comparison.algorithms:
+        views = views_of(comparison, name)
+        if not views:
             continue
-        rounds, mean, deviation = found.curve(pair, name, "server")
-        kept = rounds >= first
-        rounds, mean, deviation = rounds[kept], mean[kept], deviation[kept]
-        look = look_of(name)
+        style = algorithm_style(name)
+        rounds, mean, deviation = _drawn_curve(comparison, name, "server", first)
         axes.fill_between(
             rounds,
             np.maximum(mean - deviation, lowest / 10),
             mean + deviation,
-            color=look["color"],
+            color=style["color"],
             alpha=0.25,
             linewidth=0,
         )
@@ -266,28 +231,29 @@ def draw_panel(axes: Axes, found: Found, pair: Pair, algorithms: Sequence[str]) 
         axes.plot(
             rounds,
             mean,
-            color=look["color"],
-            marker=look["marker"],
+            color=style["color"],
+            marker=style["marker"],
             markevery=(every // 2, every),
             markersize=4.5,
             linewidth=1.1,
             label=f"{name}, server's model",
         )
-        if "mean" in found.views(pair, name):
-            rounds, mean, _ = found.curve(pair, name, "mean")
+        if "mean" in views:
+            rounds, mean, _ = _drawn_curve(comparison, name, "mean", first)
             axes.plot(
-                rounds[rounds >= first],
-                mean[rounds >= first],
-                color=look["color"],
+                rounds,
+                mean,
+                color=style["color"],
                 linestyle=(0, (1, 1.5)),
                 linewidth=1.3,
                 label=f"{name}, mean of all clients",
             )
             if mean[-1] < lowest:
-                out_of_sight.append(f"{name}, mean of all clients: {mean[-1]:.0e} in the end")
-    note = "\n".join(out_of_sight)
+                below_axis.append(f"{name}, mean of all clients: {mean[-1]:.0e} at the end")
+    note = "\n".join(below_axis)
     axes.text(0.98, 0.97, note, transform=axes.transAxes, ha="right", va="top", size=7.5)
-    if "fedavg" in algorithms and (predicted := found.predicted(pair)) > lowest:
+    has_fedavg = "fedavg" in comparison.algorithms
+    if has_fedavg and (predicted := predicted_distance(condition, comparison)) > lowest:
         axes.axhline(
             predicted,
             color="#555555",
@@ -297,7 +263,16 @@ def draw_panel(axes: Axes, found: Found, pair: Pair, algorithms: Sequence[str]) 
         )
     axes.set_yscale("log")
     axes.set_ylim(lowest, 1)
-    axes.set_xlim(first, found.rounds)
-    sign = "=" if pair[0] == pair[1] else r"\neq"
-    axes.set_title(f"$p_0 {sign} p_1$: {pair[0]:g}, {pair[1]:g}")
+    axes.set_xlim(first, condition.rounds)
+    p0, p1 = pair_of(condition)
+    sign = "=" if p0 == p1 else r"\neq"
+    axes.set_title(f"$p_0 {sign} p_1$: {p0:g}, {p1:g}")
     axes.grid(True, which="major")
+
+
+def _drawn_curve(
+    comparison: Comparison, algorithm: str, view: str, first: int
+) -> tuple[NDArray[np.float64], ...]:
+    """Rounds from ``first`` on, and mean and deviation over seeds of the distance."""
+    curve = np.array(comparison.curve(algorithm, view, "distance"))
+    return tuple(curve[:, curve[0] >= first])

@@ -1,7 +1,7 @@
-"""Figure 5: the classes' rates r, and the p_i that they give the clients.
+"""Figure 5: the classes' rates r, and the clients' probabilities p_i.
 
-r is drawn once a seed; ⟨r, ν_i⟩ is client i's probability before it is lifted to δ, with ν_i the
-shares of the classes in the data that the client really holds.
+r is drawn once for each seed. ⟨r, ν_i⟩ is client i's probability before it is raised to at least δ;
+ν_i are the shares of the classes in the client's data.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -21,11 +19,17 @@ from fedpbc.experiments.build import build_task
 from fedpbc.experiments.configuration import Config
 from fedpbc.links import class_rates, from_data
 from fedpbc.paper.experiment import ExperimentRequest, ExperimentResult
-from fedpbc.paper.request import check_settings, merged, seeds_of
-from fedpbc.paper.style import write_experiment
-from fedpbc.report.page import PageTable
+from fedpbc.paper.request import (
+    check_settings,
+    data_folders,
+    merge,
+    requested_data,
+    requested_seeds,
+)
+from fedpbc.paper.result_table import ResultTable
+from fedpbc.paper.results import write_figure
 
-__all__ = ["OPTIONS", "Drawn", "draw_probabilities", "run"]
+__all__ = ["OPTIONS", "ClientProbabilities", "draw_probabilities", "run"]
 
 OPTIONS = ("data", "data_dir", "seeds")
 SETTINGS = ("clients", "data.alpha", "links.sigma", "links.delta", "plugins")
@@ -35,19 +39,19 @@ COLOURS = (
     *("#8dd3c7", "#ffffb3", "#bebada", "#fb8072", "#80b1d3"),
     *("#fdb462", "#b3de69", "#fccde5", "#d9d9d9", "#bc80bd"),
 )
-"""The paper's for its classes; their numbers say which they are where there are no colours."""
+"""The paper's colours of the classes; the classes are numbered as well."""
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """What one seed makes of one data set.
+class ClientProbabilities:
+    """The probabilities of one data set's clients with one seed.
 
     Attributes:
         data: the data set's name.
         seed: of r and of the partition.
         rates: r.
-        p: ⟨r, ν_i⟩ for every client.
-        delta: δ, to which p_i is lifted.
+        p: ⟨r, ν_i⟩ of every client.
+        delta: δ, the lower limit of p_i.
     """
 
     data: str
@@ -57,23 +61,29 @@ class Drawn:
     delta: float
 
     @property
-    def lifted(self) -> int:
-        """How many clients are below δ."""
+    def title(self) -> str:
+        """A readable name."""
+        return f"{self.data}, seed {self.seed}"
+
+    @property
+    def below_delta(self) -> int:
+        """The number of clients with p_i < δ."""
         return int((self.p < self.delta).sum())
 
 
-def draw_probabilities(config: Config) -> Drawn:
-    """r and p_i as a run with that configuration has them, but for δ.
+def draw_probabilities(config: Config) -> ClientProbabilities:
+    """Draw r and p_i as a run with this configuration does, but without δ.
 
     Example:
-        >>> drawn = draw_probabilities(Config.from_dict({"data": "digits", "clients": 10}))
-        >>> drawn.rates.shape, drawn.p.shape
+        >>> config = Config.from_dict({"data": "digits", "clients": 10})
+        >>> probabilities = draw_probabilities(config)
+        >>> probabilities.rates.shape, probabilities.p.shape
         ((10,), (10,))
     """
     shares = build_task(config).class_shares
     assert shares is not None  # Every data set has classes.
     seed, sigma = config.general.seed, config.links["sigma"]
-    return Drawn(
+    return ClientProbabilities(
         config.data.name,
         seed,
         class_rates(seed, shares.shape[1], sigma),
@@ -82,98 +92,91 @@ def draw_probabilities(config: Config) -> Drawn:
     )
 
 
-def run(wanted: ExperimentRequest) -> ExperimentResult:
+def run(request: ExperimentRequest) -> ExperimentResult:
     """Draw r and the histogram of p_i, a column for each data set and seed.
 
     Example:
         >>> import tempfile
-        >>> wanted = ExperimentRequest(out=Path(tempfile.mkdtemp()), data=["digits"], seeds=[3])
-        >>> run(wanted).numbers["drawn"][0]["seed"]
+        >>> from pathlib import Path
+        >>> request = ExperimentRequest(out=Path(tempfile.mkdtemp()), data=["digits"], seeds=[3])
+        >>> run(request).numbers["drawn"][0]["seed"]
         3
     """
-    check_settings("fig5", wanted, SETTINGS)
-    seeds = seeds_of(wanted, SEEDS)
-    drawn = []
-    for name in wanted.data or ["fashion"]:
-        for seed in seeds:
-            data = {"name": name}
-            if wanted.data_dir is not None:
-                data["dir"] = str(folder_of(wanted.data_dir, name))
-            given = merged({"data": data, "seed": seed, "links": {}}, wanted.settings)
-            drawn.append(draw_probabilities(Config.from_dict(given)))
-    return write_experiment(
+    check_settings("fig5", request, SETTINGS)
+    names = requested_data(request, ["fashion"])
+    folders = data_folders(request, names)
+    columns = []
+    for name in names:
+        for seed in requested_seeds(request, SEEDS):
+            defaults = {"data": {"name": name} | folders[name], "seed": seed, "links": {}}
+            config = Config.from_dict(merge(defaults, request.settings))
+            columns.append(draw_probabilities(config))
+    return write_figure(
         "fig5",
-        wanted,
-        size=(max(4.2, 2.9 * len(drawn)), 5.2),
-        draw=lambda figure: draw(figure, drawn),
-        table=table(drawn),
+        request,
+        size=(max(4.2, 2.9 * len(columns)), 5.2),
+        draw=lambda figure: draw(figure, columns),
+        table=numbers_table(columns),
         numbers={
-            "settings": {"links": {"delta": drawn[0].delta}, **wanted.settings},
-            "drawn": [as_dict(one) for one in drawn],
+            "settings": {"links": {"delta": columns[0].delta}, **request.settings},
+            "drawn": [
+                {
+                    "data": column.data,
+                    "seed": column.seed,
+                    "r": column.rates.tolist(),
+                    "p_before_delta": column.p.tolist(),
+                    "delta": column.delta,
+                    "below_delta": column.below_delta,
+                }
+                for column in columns
+            ],
         },
         quick="nothing is left out, this figure takes seconds",
     )
 
 
-def folder_of(parent: Path, name: str) -> Path:
-    """A data set's folder: the one in the parent that has its name, or the parent itself."""
-    own = parent.expanduser() / name
-    return own if own.is_dir() else parent
-
-
-def as_dict(one: Drawn) -> dict[str, Any]:
-    """For machines."""
-    return {
-        "data": one.data,
-        "seed": one.seed,
-        "r": one.rates.tolist(),
-        "p_before_delta": one.p.tolist(),
-        "delta": one.delta,
-        "below_delta": one.lifted,
-    }
-
-
-def table(drawn: Sequence[Drawn]) -> PageTable:
-    """The exact numbers of r, and the histogram in figures."""
-    titles = [f"{one.data}, seed {one.seed}" for one in drawn]
-    rows = [["class", *titles]]
-    for c in range(max(len(one.rates) for one in drawn)):
-        known = [f"{one.rates[c]:.2e}" if c < len(one.rates) else "" for one in drawn]
-        rows.append([str(c), *known])
-    rows.append(["clients", *(str(len(one.p)) for one in drawn)])
-    rows.append(["p < δ", *(str(one.lifted) for one in drawn)])
-    rows.append(["p > 0.5", *(str(int((one.p > 0.5).sum())) for one in drawn)])
-    rows.append(["mean p", *(f"{one.p.mean():.3f}" for one in drawn)])
-    lifted = [np.maximum(one.p, one.delta).mean() for one in drawn]
-    rows.append(["with δ", *(f"{mean:.3f}" for mean in lifted)])
-    notes = [
-        "r by class, and p = ⟨r, ν_i⟩ over the clients before it is lifted to δ = "
-        f"{drawn[0].delta:g}; the last line is the mean after that."
+def numbers_table(columns: Sequence[ClientProbabilities]) -> ResultTable:
+    """r by class, and a summary of the p_i."""
+    rows = []
+    for c in range(max(len(column.rates) for column in columns)):
+        rates = (f"{col.rates[c]:.2e}" if c < len(col.rates) else "" for col in columns)
+        rows.append([str(c), *rates])
+    rows += [
+        ["clients", *(str(len(column.p)) for column in columns)],
+        ["p < δ", *(str(column.below_delta) for column in columns)],
+        ["p > 0.5", *(str(int((column.p > 0.5).sum())) for column in columns)],
+        ["mean p", *(f"{column.p.mean():.3f}" for column in columns)],
+        ["with δ", *(f"{np.maximum(col.p, col.delta).mean():.3f}" for col in columns)],
     ]
-    return PageTable("The numbers", rows[0], rows[1:], notes)
+    notes = [
+        "r by class, and p = ⟨r, ν_i⟩ of the clients before it is raised to at least δ = "
+        f"{columns[0].delta:g}; the last line is the mean after that."
+    ]
+    head = ["class", *(column.title for column in columns)]
+    return ResultTable("The numbers", head, rows, notes, sections=0)
 
 
-def draw(figure: Figure, drawn: Sequence[Drawn]) -> None:
-    """In a column each: r to scale, r on a log scale, and the histogram of p_i."""
+def draw(figure: Figure, columns: Sequence[ClientProbabilities]) -> None:
+    """Draw in each column: r to scale, r on a log scale, and the histogram of p_i."""
     panels = figure.subplots(
-        3, len(drawn), squeeze=False, sharey="row", height_ratios=(0.5, 2.2, 2.2)
+        3, len(columns), squeeze=False, sharey="row", height_ratios=(0.5, 2.2, 2.2)
     )
-    least = min(float(one.rates[one.rates > 0].min()) for one in drawn)
-    several = len({one.data for one in drawn}) > 1
-    for k, one in enumerate(drawn):
+    least = min(float(column.rates[column.rates > 0].min()) for column in columns)
+    several = len({column.data for column in columns}) > 1
+    for k, column in enumerate(columns):
         strip, bars, histogram = panels[:, k]
-        draw_shares(strip, one)
-        draw_rates(bars, one, least)
-        draw_histogram(histogram, one)
-        strip.set_title(f"{one.data}, seed {one.seed}" if several else f"seed {one.seed}")
+        draw_shares(strip, column)
+        draw_rates(bars, column, least)
+        draw_histogram(histogram, column)
+        strip.set_title(column.title if several else f"seed {column.seed}")
     panels[1, 0].set_ylabel("$r$, log scale")
     panels[2, 0].set_ylabel("clients")
 
 
-def draw_shares(axes: Axes, one: Drawn) -> None:
-    """r as one bar, cut into classes: which of them dominate."""
+def draw_shares(axes: Axes, column: ClientProbabilities) -> None:
+    """Draw r as one bar, divided into classes, to show which dominate."""
     start = 0.0
-    for c, rate in enumerate(one.rates):
+    for c, rate in enumerate(column.rates):
         axes.barh(
             0, rate, left=start, color=COLOURS[c % len(COLOURS)], edgecolor="black", linewidth=0.6
         )
@@ -187,18 +190,18 @@ def draw_shares(axes: Axes, one: Drawn) -> None:
     axes.set_xlabel("share of each class in $r$", size=8)
 
 
-def draw_rates(axes: Axes, one: Drawn, least: float) -> None:
-    """r by class, down to the least in any panel; they differ by many powers of ten."""
-    classes = np.arange(len(one.rates))
+def draw_rates(axes: Axes, column: ClientProbabilities, least: float) -> None:
+    """Draw r by class, down to the least of all panels; they differ by many powers of ten."""
+    classes = np.arange(len(column.rates))
     bars = axes.bar(
         classes,
-        one.rates,
+        column.rates,
         color=[COLOURS[c % len(COLOURS)] for c in classes],
         edgecolor="black",
         linewidth=0.6,
     )
     if len(classes) <= 20:
-        exact = [f"{rate:.1e}" for rate in one.rates]
+        exact = [f"{rate:.1e}" for rate in column.rates]
         axes.bar_label(bars, exact, rotation=90, padding=2, size=6.5)
     axes.set_yscale("log")
     decades = -math.log10(least) + 1
@@ -213,13 +216,13 @@ def draw_rates(axes: Axes, one: Drawn, least: float) -> None:
     axes.set_axisbelow(True)
 
 
-def draw_histogram(axes: Axes, one: Drawn) -> None:
-    """How many clients have which p_i."""
-    axes.hist(one.p, BINS, color="#56B4E9", edgecolor="black", linewidth=0.6)
-    axes.axvline(one.delta, color="black", linestyle="--", linewidth=1.1)
+def draw_histogram(axes: Axes, column: ClientProbabilities) -> None:
+    """Draw the histogram of p_i."""
+    axes.hist(column.p, BINS, color="#56B4E9", edgecolor="black", linewidth=0.6)
+    axes.axvline(column.delta, color="black", linestyle="--", linewidth=1.1)
     axes.annotate(
-        f"{one.lifted} of {len(one.p)} clients\nbelow δ = {one.delta:g}",
-        (one.delta, 0.9),
+        f"{column.below_delta} of {len(column.p)} clients\nbelow δ = {column.delta:g}",
+        (column.delta, 0.9),
         (8, 0),
         xycoords=("data", "axes fraction"),
         textcoords="offset points",
@@ -227,4 +230,4 @@ def draw_histogram(axes: Axes, one: Drawn) -> None:
         size=8.5,
     )
     axes.set_xlim(0, 1)
-    axes.set_xlabel("$p_i$ before it is lifted to δ")
+    axes.set_xlabel("$p_i$ before it is raised to δ")

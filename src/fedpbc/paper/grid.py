@@ -1,8 +1,10 @@
-"""Run the grid of an experiment: checked before anything is written, shown while it goes on."""
+"""Run the planned runs of an experiment and collect their results."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,83 +13,106 @@ from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.comparison import Cell, Comparison
 from fedpbc.experiments.sweep import DivergedReason, GridProgress
 from fedpbc.paper.directory import PaperDirectory
-from fedpbc.paper.experiment import ExperimentRequest
-from fedpbc.paper.plan import PlannedRun, PlotGroup
+from fedpbc.paper.experiment import ExperimentRequest, OnProgress, ProgressRow
+from fedpbc.paper.plan import Condition, PlannedRun
+from fedpbc.report.page import check_report_path
 
-__all__ = ["WINDOW", "SweepResult", "run_planned"]
+__all__ = ["WINDOW", "ConditionResult", "SweepResult", "progress_display", "run_planned"]
 
 WINDOW = 100
-"""The paper's tables are means over so many last rounds; short runs have fewer."""
+"""The paper's tables are means over this many last rounds; short runs use fewer."""
+
+ConditionResult = tuple[Condition, Comparison]
 
 
 @dataclass(frozen=True)
 class SweepResult:
-    """What came of a grid.
+    """The results of all runs of an experiment.
 
     Attributes:
         path: the experiment's folder.
-        cells: each planned run with what came of it.
+        cells: each planned run with its result.
     """
 
     path: Path
     cells: Sequence[tuple[PlannedRun, Cell]]
 
     @property
-    def groups(self) -> list[tuple[PlotGroup, Comparison]]:
-        """A comparison for each group, in the order planned."""
-        found: dict[tuple[str, ...], tuple[PlotGroup, list[Cell]]] = {}
+    def comparisons(self) -> list[ConditionResult]:
+        """A comparison for each condition, in the order planned."""
+        by_key: dict[tuple[str, ...], tuple[Condition, list[Cell]]] = {}
         for run, cell in self.cells:
-            found.setdefault(run.group.key, (run.group, []))[1].append(cell)
-        return [(group, Comparison(cells)) for group, cells in found.values()]
+            by_key.setdefault(run.condition.key, (run.condition, []))[1].append(cell)
+        return [(condition, Comparison(cells)) for condition, cells in by_key.values()]
 
     @property
     def failed(self) -> list[str]:
-        """What went wrong, a line each."""
+        """One line for each failed run."""
         return [f"{run.label}: {cell.failure}" for run, cell in self.cells if cell.failure]
 
     @property
     def folders(self) -> list[Path]:
-        """The run folders of the cells that finished."""
+        """The folders of the finished runs."""
         return [self.path / run.place for run, cell in self.cells if cell.failure is None]
 
 
 def run_planned(
     experiment: str,
-    wanted: ExperimentRequest,
+    request: ExperimentRequest,
     runs: Sequence[PlannedRun],
     *,
     last: int | None = None,
     search: bool = False,
 ) -> SweepResult:
-    """Run what is not finished yet; if every run failed there is nothing to show, and that is said.
+    """Run what is not finished yet; raises FedpbcError if every run failed.
 
-    ``last``: only the evaluations of so many last rounds are wanted. ``search``: runs that diverge
-    are expected, and not worth a line while others go on.
+    ``last``: keep only the evaluations of this many last rounds. ``search``: runs that diverge are
+    expected and not displayed as failures.
     """
-    from fedpbc.cli.display import GridDisplay, GridRow
-    from fedpbc.report.page import check_report_path
-
-    if wanted.jobs is not None and wanted.jobs < 1:
-        raise InputError("jobs", wanted.jobs, "at least 1")
+    if request.jobs is not None and request.jobs < 1:
+        raise InputError("jobs", request.jobs, "at least 1")
     keep_freed_memory()
-    folder = PaperDirectory(wanted.out, experiment)
-    if folder.path.is_dir():
-        # Found out now, and not when everything has been run.
-        check_report_path(folder.path / "report.html")
-    engines = folder.check(runs, fresh=wanted.overwrite)
-    command = wanted.command(experiment)
-    with folder.opened(runs, command, overwrite=wanted.overwrite) as own:
-        pending = folder.pending(own)
-        rows = [GridRow(p.run.label, p.run.group.rounds, p.run.weight, p.done) for p in pending]
-        with GridDisplay(rows, folder.path, quiet=wanted.quiet) as display:
+    directory = PaperDirectory(request.out, experiment)
+    if directory.path.is_dir():
+        # Checked now, not after everything has been run.
+        check_report_path(directory.path / "report.html")
+    engines = directory.check(runs, overwrite=request.overwrite)
+    command = request.command(experiment)
+    with directory.opened(runs, command, overwrite=request.overwrite) as runs:
+        pending = directory.pending(runs)
+        rows = [
+            ProgressRow(run.label, run.condition.rounds, run.weight, done) for run, done in pending
+        ]
+        with progress_display(request, rows) as show:
 
-            def tell(progress: GridProgress) -> None:
+            def on_progress(progress: GridProgress) -> None:
                 if search and isinstance(progress.failure, DivergedReason):
                     progress = GridProgress(progress.cell, rows[progress.cell].rounds)
-                display.on_progress(progress)
+                show(progress)
 
-            failures = folder.run(pending, wanted.jobs, engines, tell)
-        cells = [(run, folder.cell(run, failures.get(run.place), last=last)) for run in own]
-    if all(cell.failure for _, cell in cells):
-        raise FedpbcError(f"every run failed; the first: {cells[0][1].failure}")
-    return SweepResult(folder.path, cells)
+            failures = directory.run(
+                [run for run, _ in pending], request.jobs, engines, on_progress
+            )
+        cells = [(run, directory.cell(run, failures.get(run.place), last=last)) for run in runs]
+    result = SweepResult(directory.path, cells)
+    if len(result.failed) == len(cells):
+        raise FedpbcError(f"every run failed; the first: {result.failed[0]}")
+    return result
+
+
+@contextmanager
+def progress_display(
+    request: ExperimentRequest, rows: Sequence[ProgressRow]
+) -> Iterator[OnProgress]:
+    """The request's display; without one, only the runs' notes are shown, as warnings."""
+    if request.display is not None:
+        with request.display(rows, request.out) as show:
+            yield show
+        return
+
+    def warn(progress: GridProgress) -> None:
+        if progress.note:
+            message = f"{rows[progress.cell].label}: {progress.note}"
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
+
+    yield warn

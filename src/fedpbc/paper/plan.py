@@ -1,41 +1,46 @@
-"""Which runs an experiment is made of: data × links × algorithms × seeds, each with its folder."""
+"""The runs of an experiment: conditions × algorithms × seeds, each with its folder."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from fedpbc.algorithms import PAPER_ALGORITHMS, find_algorithm
-from fedpbc.data.sources import SOURCES
-from fedpbc.errors import InputError, Verbatim
-from fedpbc.experiments.plugins import load_plugin
-from fedpbc.options import nearest
+from fedpbc.errors import InputError
 from fedpbc.paper.experiment import ExperimentRequest
+from fedpbc.paper.request import (
+    algorithm_options,
+    data_folders,
+    merge,
+    requested_algorithms,
+    requested_data,
+    requested_links,
+    requested_rounds,
+)
 
-__all__ = ["PlannedRun", "PlotGroup", "algorithms_of", "groups_of", "merged", "planned", "seeds_of"]
+__all__ = ["Condition", "PlannedRun", "plan_conditions", "plan_runs"]
 
 PAPER_ROUNDS = {"svhn": 4000}
 OTHER_ROUNDS = 10_000
 """T of the paper's tables."""
-EVERYONE = 10
-"""Where every client trains, a round takes about so many times as long as where few do."""
+EVERYONE_TRAINS_WEIGHT = 10
+"""Approximate cost of a round in which every client trains, relative to one with few."""
 
 
 @dataclass(frozen=True)
-class PlotGroup:
-    """Runs that are compared with each other: they differ in algorithm and seed alone.
+class Condition:
+    """What is the same for all runs that are compared: they differ in algorithm and seed only.
 
     Attributes:
-        key: what tells the group from the others, and its folder.
+        key: identifies the condition; also its path below the experiment's folder.
         data: name of the data set.
         links: name of the link scheme.
         rounds: T.
-        changes: options that make the group what it is.
+        changes: options that distinguish the condition from others.
 
     Example:
-        >>> PlotGroup(("digits", "always"), "digits", "always", 10).title
+        >>> Condition(("digits", "always"), "digits", "always", 10).title
         'digits · always'
     """
 
@@ -47,7 +52,7 @@ class PlotGroup:
 
     @property
     def title(self) -> str:
-        """For people."""
+        """A readable name."""
         return " · ".join(self.key)
 
 
@@ -56,186 +61,100 @@ class PlannedRun:
     """One run of an experiment.
 
     Attributes:
-        group: which it is compared in.
-        algorithm: by name.
+        condition: shared with the runs that it is compared with.
+        algorithm: its name.
         seed: of everything random.
-        config: what the run is told.
-        weight: how long a round takes, beside others.
+        config: the run's configuration.
     """
 
-    group: PlotGroup
+    condition: Condition
     algorithm: str
     seed: int
     config: Mapping[str, Any]
-    weight: int = 1
 
     @property
-    def length(self) -> int:
-        """How long the run takes, beside others."""
-        return self.weight * self.group.rounds
+    def weight(self) -> int:
+        """Cost of a round relative to other runs."""
+        return EVERYONE_TRAINS_WEIGHT if find_algorithm(self.algorithm).everyone_trains else 1
+
+    @property
+    def cost(self) -> int:
+        """Duration of the run relative to others."""
+        return self.weight * self.condition.rounds
 
     @property
     def place(self) -> str:
-        """Its folder, below the experiment's."""
-        return "/".join([*self.group.key, self.algorithm, f"seed-{self.seed}"])
+        """Its folder, relative to the experiment's."""
+        return "/".join([*self.condition.key, self.algorithm, f"seed-{self.seed}"])
 
     @property
     def label(self) -> str:
-        """For people."""
-        return f"{self.group.title} · {self.algorithm} seed {self.seed}"
+        """A readable name."""
+        return f"{self.condition.title} · {self.algorithm} seed {self.seed}"
 
 
-def algorithms_of(wanted: ExperimentRequest) -> list[str]:
-    """The algorithms that are wanted, the paper's seven unless others are named."""
-    for plugin in wanted.settings.get("plugins") or ():
-        load_plugin(plugin)
-    names = _different("algorithms", wanted.algorithms, PAPER_ALGORITHMS)
-    for name in names:
-        find_algorithm(name)
-    own = wanted.settings.get("algorithms", {})
-    for name, options in own.items() if isinstance(own, Mapping) else ():
-        if options and name not in names:
-            raise InputError("--set", f"algorithms.{name}", f"of one of {', '.join(names)}")
-    return names
+def plan_conditions(
+    request: ExperimentRequest, data: Sequence[str], links: Sequence[str], rounds: int | None = None
+) -> list[Condition]:
+    """One condition for each data set and link scheme.
 
-
-def seeds_of(wanted: ExperimentRequest, default: Sequence[int]) -> list[int]:
-    """The seeds that are wanted."""
-    seeds = _different("seeds", wanted.seeds, default)
-    if any(seed < 0 for seed in seeds):
-        raise InputError("seeds", seeds, "whole numbers from 0, such as 0,1,2")
-    return seeds
-
-
-def _different(option: str, given: Sequence[Any] | None, default: Sequence[Any]) -> list[Any]:
-    found = list(default if given is None else given)
-    if not found or len(set(found)) != len(found):
-        raise InputError(option, found, "different ones, at least one")
-    return found
-
-
-def groups_of(
-    wanted: ExperimentRequest, data: Sequence[str], links: Sequence[str], rounds: int | None = None
-) -> list[PlotGroup]:
-    """A group for each data set and link scheme that is wanted.
-
-    ``data`` and ``links`` are taken unless others are wanted; ``rounds`` of None: the paper's.
+    ``data``, ``links`` and ``rounds`` are the defaults; ``rounds`` of None: as in the paper.
     """
-    sets = _different("data", wanted.data, data)
-    schemes = _different("links", wanted.links, links)
-    for name in sets:
-        if name not in SOURCES:
-            raise InputError("data", name, nearest(name, SOURCES))
-    if wanted.rounds is not None and wanted.rounds < 1:
-        raise InputError("rounds", wanted.rounds, "at least 1")
     return [
-        PlotGroup(
+        Condition(
             (name, scheme),
             name,
             scheme,
-            wanted.rounds or rounds or PAPER_ROUNDS.get(name, OTHER_ROUNDS),
+            requested_rounds(request, rounds or PAPER_ROUNDS.get(name, OTHER_ROUNDS)),
         )
-        for name in sets
-        for scheme in schemes
+        for name in requested_data(request, data)
+        for scheme in requested_links(request, links)
     ]
 
 
-def planned(
-    wanted: ExperimentRequest,
-    groups: Sequence[PlotGroup],
+def plan_runs(
+    request: ExperimentRequest,
+    conditions: Sequence[Condition],
     seeds: Sequence[int],
     *,
     evaluate_every: int,
     train: Mapping[tuple[str, str], Mapping[str, float]] | None = None,
 ) -> list[PlannedRun]:
-    """The runs of all groups, in the order in which they are shown.
+    """The runs of all conditions, in the order of the tables.
 
-    ``train`` has step sizes for data sets and algorithms; what is set by hand outranks them, and
-    what makes a group what it is outranks everything.
+    ``train`` has step sizes by data set and algorithm. The request's settings take precedence over
+    them, and a condition's changes over both.
     """
-    algorithms = algorithms_of(wanted)
-    settings = _settings(wanted)
-    own = settings.pop("algorithms", {})
-    folders = _data_folders(wanted, [group.data for group in groups])
+    algorithms = requested_algorithms(request, PAPER_ALGORITHMS)
+    settings = _shared_settings(request)
+    folders = data_folders(request, dict.fromkeys(c.data for c in conditions))
     runs = []
-    for group in groups:
+    for condition in conditions:
         for name in algorithms:
-            base = {
-                "rounds": group.rounds,
+            defaults = {
+                "rounds": condition.rounds,
                 "evaluate_every": evaluate_every,
-                "data": {"name": group.data} | folders[group.data],
-                "links": {"name": group.links},
-                "train": dict((train or {}).get((group.data, name), {})),
+                "data": {"name": condition.data} | folders[condition.data],
+                "links": {"name": condition.links},
+                "train": dict((train or {}).get((condition.data, name), {})),
             }
-            fixed = {"algorithm": {"name": name, **own.get(name, {})}}
-            everyone = EVERYONE if find_algorithm(name).everyone_trains else 1
+            algorithm = {"algorithm": algorithm_options(request, name)}
             for seed in seeds:
-                config = merged(base, settings, group.changes, fixed, {"seed": seed})
-                runs.append(PlannedRun(group, name, seed, config, everyone))
+                config = merge(defaults, settings, condition.changes, algorithm, {"seed": seed})
+                runs.append(PlannedRun(condition, name, seed, config))
     return runs
 
 
-OPTION_OF = {
-    "rounds": "--rounds",
-    "seed": "--seeds",
-    "seeds": "--seeds",
-    "algorithm": "--algorithms",
-}
-
-
-def _settings(wanted: ExperimentRequest) -> dict[str, Any]:
-    """What was set for every run, without what has an option of its own."""
-    settings = dict(wanted.settings)
-    for key, option in OPTION_OF.items():
-        if key in settings:
-            raise InputError("--set", key, f"left out: {option} says that here")
+def _shared_settings(request: ExperimentRequest) -> dict[str, Any]:
+    """The settings of every run; those with an option of their own are refused."""
+    settings = {key: value for key, value in request.settings.items() if key != "algorithms"}
+    for key in settings:
+        if key in ("rounds", "seed", "seeds", "algorithm"):
+            raise InputError(f"'--set {key}' is not allowed here: use --{key.rstrip('s')}s")
     if "task" in settings:
-        raise InputError("--set", "task", "left out: the paper's tables are of classification")
-    for section, option in (("links", "--links"), ("data", "--data")):
+        raise InputError("'--set task' is not allowed here: the tables are about classification")
+    for section in ("links", "data"):
         table = settings.get(section, {})
         if isinstance(table, str) or "name" in table:
-            raise InputError("--set", f"{section}.name", f"left out: {option} says that here")
-    own = settings.get("algorithms", {})
-    if not isinstance(own, Mapping):
-        raise InputError("--set", "algorithms", "left out: --algorithms says that here")
+            raise InputError(f"'--set {section}.name' is not allowed here: use --{section}")
     return settings
-
-
-def _data_folders(wanted: ExperimentRequest, names: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Where each data set is: in the given folder, or in one of its name there."""
-    names = list(dict.fromkeys(names))
-    if wanted.data_dir is None:
-        return {name: {} for name in names}
-    place = Path(wanted.data_dir).expanduser()
-    fetched = [name for name in names if SOURCES[name].repository]
-    if not fetched:
-        right = f"left out: {', '.join(names)} lies in the package"
-        raise InputError("--data-dir", str(place), right)
-    if not place.is_dir():
-        raise InputError("--data-dir", str(place), "an existing folder")
-    found: dict[str, dict[str, str]] = {name: {} for name in names}
-    for name in fetched:
-        repository = SOURCES[name].repository
-        inside = place / name
-        if len(fetched) > 1 and not inside.is_dir() and not (place / repository).is_dir():
-            # Files that lie in it directly could be any one of them, and not all.
-            right = f"one that holds {repository}/ or {name}/, for {name}"
-            raise InputError("--data-dir", Verbatim(str(place)), right)
-        found[name] = {"dir": str((inside if inside.is_dir() else place).resolve())}
-    return found
-
-
-def merged(*tables: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested tables in one; the later outranks.
-
-    Example:
-        >>> merged({"links": {"name": "always"}}, {"links": {"p": 0.5}, "seed": 1})
-        {'links': {'name': 'always', 'p': 0.5}, 'seed': 1}
-    """
-    found: dict[str, Any] = {}
-    for table in tables:
-        for key, value in table.items():
-            inner = found.get(key)
-            both = isinstance(value, Mapping) and isinstance(inner, Mapping)
-            found[key] = merged(inner, value) if both else value  # type: ignore[arg-type]
-    return found

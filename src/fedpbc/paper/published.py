@@ -1,4 +1,4 @@
-"""The paper's own figures of its tables 1 and 2."""
+"""The numbers of the paper's tables 1 and 2."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Accuracy", "published_accuracies", "published_rounds", "published_th
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Per cent, and the deviation over the paper's three seeds in points."""
+    """An accuracy in per cent, and its deviation over the paper's three seeds."""
 
     mean: float
     deviation: float
@@ -54,7 +54,7 @@ def published_rounds() -> dict[tuple[str, str, float], int | None]:
 
 
 def published_thresholds(data: str) -> tuple[float, ...]:
-    """The accuracies that table 2 asks for, in per cent; none for data that it does not have.
+    """The accuracies of table 2, in per cent; none for other data sets.
 
     Example:
         >>> published_thresholds("cifar10")

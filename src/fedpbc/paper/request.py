@@ -1,112 +1,162 @@
-"""What an experiment was asked for: checked, and as the command that asks for it again."""
+"""Checked values of a request: seeds, rounds, algorithms, data sets and settings."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from fedpbc.algorithms import find_algorithm
-from fedpbc.errors import InputError, Verbatim
-from fedpbc.experiments.plugins import load_plugin
-from fedpbc.paper.experiment import ExperimentRequest, flat
+from fedpbc.data.sources import SOURCES
+from fedpbc.errors import InputError
+from fedpbc.options import nearest
+from fedpbc.paper.experiment import ExperimentRequest, flatten
 
 __all__ = [
-    "algorithms_of",
+    "algorithm_options",
     "check_settings",
-    "merged",
-    "options_of_algorithm",
-    "rounds_of",
-    "seeds_of",
+    "data_folders",
+    "merge",
+    "requested_algorithms",
+    "requested_data",
+    "requested_links",
+    "requested_rounds",
+    "requested_seeds",
 ]
 
 
-def seeds_of(wanted: ExperimentRequest, default: Sequence[int]) -> list[int]:
-    """The seeds: different whole numbers from 0.
+def requested_seeds(request: ExperimentRequest, default: Sequence[int]) -> list[int]:
+    """The seeds, or the default ones.
 
     Example:
-        >>> from pathlib import Path
-        >>> seeds_of(ExperimentRequest(out=Path("x")), (0, 1, 2))
+        >>> requested_seeds(ExperimentRequest(out=Path("x")), (0, 1, 2))
         [0, 1, 2]
     """
-    seeds = list(default if wanted.seeds is None else wanted.seeds)
+    seeds = list(default if request.seeds is None else request.seeds)
     if not seeds or len(set(seeds)) < len(seeds) or any(seed < 0 for seed in seeds):
         raise InputError("seeds", seeds, "different whole numbers from 0, such as 0,1,2")
     return seeds
 
 
-def rounds_of(wanted: ExperimentRequest, default: int, least: int = 1, why: str = "") -> int:
-    """T.
+def requested_rounds(
+    request: ExperimentRequest, default: int, minimum: int = 1, reason: str = ""
+) -> int:
+    """T, or the default; ``reason`` explains the minimum in the error message.
 
     Example:
-        >>> from pathlib import Path
-        >>> rounds_of(ExperimentRequest(out=Path("x"), rounds=7), 2500)
+        >>> requested_rounds(ExperimentRequest(out=Path("x"), rounds=7), 2500)
         7
     """
-    rounds = default if wanted.rounds is None else wanted.rounds
-    if rounds < least:
-        raise InputError("rounds", rounds, f"at least {least}{why}")
+    rounds = default if request.rounds is None else request.rounds
+    if rounds < minimum:
+        raise InputError("rounds", rounds, f"at least {minimum}{reason}")
     return rounds
 
 
-def algorithms_of(wanted: ExperimentRequest, default: Sequence[str]) -> list[str]:
-    """The algorithms' names, each once; plugins are loaded first.
+def requested_algorithms(request: ExperimentRequest, default: Sequence[str]) -> list[str]:
+    """The names of the algorithms, or the default ones.
 
     Example:
-        >>> from pathlib import Path
-        >>> algorithms_of(ExperimentRequest(out=Path("x"), algorithms=["mifa"]), ("fedavg",))
+        >>> requested_algorithms(ExperimentRequest(out=Path("x"), algorithms=["mifa"]), ["fedavg"])
         ['mifa']
     """
-    for plugin in wanted.settings.get("plugins", ()):
-        load_plugin(str(plugin))
-    names = list(default if wanted.algorithms is None else wanted.algorithms)
-    if not names or len(set(names)) < len(names):
-        raise InputError("algorithms", names, "different names, such as fedavg,fedpbc")
+    names = _distinct_names("algorithms", request.algorithms, default)
+    options = request.settings.get("algorithms", {})
+    if not isinstance(options, Mapping):
+        raise InputError("'--set algorithms' is not allowed here: use --algorithms")
+    for name in options:
+        if options[name] and name not in names:
+            raise InputError(
+                f"'--set algorithms.{name}' is of no algorithm used here: {', '.join(names)}"
+            )
     return [find_algorithm(name).name for name in names]
 
 
-def options_of_algorithm(wanted: ExperimentRequest, name: str) -> dict[str, Any]:
-    """An algorithm with its own options, from ``--set algorithms.NAME.OPTION=VALUE``.
+def requested_data(request: ExperimentRequest, default: Sequence[str]) -> list[str]:
+    """The names of the data sets, or the default ones."""
+    names = _distinct_names("data", request.data, default)
+    for name in names:
+        if name not in SOURCES:
+            raise InputError("data", name, nearest(name, SOURCES))
+    return names
+
+
+def requested_links(request: ExperimentRequest, default: Sequence[str]) -> list[str]:
+    """The names of the link schemes, or the default ones."""
+    return _distinct_names("links", request.links, default)
+
+
+def _distinct_names(option: str, names: Sequence[str] | None, default: Sequence[str]) -> list[str]:
+    chosen = list(default if names is None else names)
+    if not chosen or len(set(chosen)) != len(chosen):
+        raise InputError(option, chosen, "different names, at least one")
+    return chosen
+
+
+def algorithm_options(request: ExperimentRequest, name: str) -> dict[str, Any]:
+    """An algorithm with its options, from ``--set algorithms.NAME.OPTION=VALUE``.
 
     Example:
-        >>> from pathlib import Path
         >>> settings = {"algorithms": {"fedau": {"cutoff": 20}}}
-        >>> wanted = ExperimentRequest(out=Path("x"), settings=settings)
-        >>> options_of_algorithm(wanted, "fedau")
+        >>> algorithm_options(ExperimentRequest(out=Path("x"), settings=settings), "fedau")
         {'name': 'fedau', 'cutoff': 20}
     """
-    return {"name": name, **wanted.settings.get("algorithms", {}).get(name, {})}
+    return {"name": name, **request.settings.get("algorithms", {}).get(name, {})}
 
 
-def check_settings(name: str, wanted: ExperimentRequest, known: Sequence[str]) -> None:
-    """Refuse options that the experiment itself decides on.
+def check_settings(name: str, request: ExperimentRequest, allowed: Sequence[str]) -> None:
+    """Refuse settings that the experiment fixes itself.
 
-    Args:
-        name: the experiment's.
-        wanted: whose settings.
-        known: what may be set: a section (``train``), or one option of it (``links.sigma``).
+    ``allowed`` lists sections (``train``) and single options (``links.sigma``).
 
     Example:
-        >>> from pathlib import Path
-        >>> wanted = ExperimentRequest(out=Path("x"), settings={"seed": 3})
-        >>> check_settings("fig2", wanted, ["engine"])
+        >>> request = ExperimentRequest(out=Path("x"), settings={"seed": 3})
+        >>> check_settings("fig2", request, ["engine"])
         Traceback (most recent call last):
-        fedpbc.errors.InputError: seed is given, but should be left out: fig2 takes only engine here
+        fedpbc.errors.InputError: seed cannot be set for fig2, which takes only engine
     """
-    for key, _ in flat(wanted.settings):
-        if not any(key == k or key.startswith(f"{k}.") for k in known):
-            right = f"left out: {name} takes only {', '.join(known)} here"
-            raise InputError(key, Verbatim("given"), right)
+    for key, _ in flatten(request.settings):
+        if not any(key == option or key.startswith(f"{option}.") for option in allowed):
+            raise InputError(
+                f"{key} cannot be set for {name}, which takes only {', '.join(allowed)}"
+            )
 
 
-def merged(ours: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration with what was given in it, section by section.
+def data_folders(request: ExperimentRequest, names: Iterable[str]) -> dict[str, dict[str, str]]:
+    """The option ``data.dir`` of each data set: ``--data-dir``, or its subfolder of that name."""
+    folders: dict[str, dict[str, str]] = {name: {} for name in names}
+    if request.data_dir is None:
+        return folders
+    parent = Path(request.data_dir).expanduser()
+    downloaded = [name for name in folders if SOURCES[name].repository]
+    if not downloaded:
+        raise InputError(
+            f"--data-dir is not needed for {', '.join(folders)}: the data is in the package"
+        )
+    if not parent.is_dir():
+        raise InputError("--data-dir", str(parent), "an existing folder")
+    for name in downloaded:
+        repository, subfolder = SOURCES[name].repository, parent / name
+        has_own = subfolder.is_dir() or (parent / repository).is_dir()
+        if len(downloaded) > 1 and not has_own:
+            # Files directly in it could belong to any one of the data sets, but not to all.
+            raise InputError("--data-dir", str(parent), f"a folder with {repository}/ or {name}/")
+        folders[name] = {"dir": str((subfolder if subfolder.is_dir() else parent).resolve())}
+    return folders
+
+
+def merge(*tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge nested tables; later ones take precedence.
 
     Example:
-        >>> merged({"train": {"decay": False}}, {"train": {"local_steps": 7}, "engine": "serial"})
-        {'train': {'decay': False, 'local_steps': 7}, 'engine': 'serial'}
+        >>> merge({"links": {"name": "always"}}, {"links": {"p": 0.5}, "seed": 1})
+        {'links': {'name': 'always', 'p': 0.5}, 'seed': 1}
     """
-    both = dict(ours)
-    for key, value in given.items():
-        is_section = isinstance(value, Mapping) and isinstance(both.get(key), Mapping)
-        both[key] = {**both[key], **value} if is_section else value
-    return both
+    result: dict[str, Any] = {}
+    for table in tables:
+        for key, value in table.items():
+            existing = result.get(key)
+            if isinstance(value, Mapping) and isinstance(existing, Mapping):
+                value = merge(existing, value)
+            result[key] = value
+    return result

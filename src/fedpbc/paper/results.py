@@ -1,34 +1,50 @@
-"""What an experiment with a grid writes at its end: Markdown, JSON and the page."""
+"""Write an experiment's results: figures, Markdown, JSON and the HTML page."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
 
 from fedpbc.paper.experiment import EXPERIMENTS, ExperimentRequest, ExperimentResult
 from fedpbc.paper.grid import SweepResult
 from fedpbc.paper.plan import PlannedRun
 from fedpbc.paper.result_table import ResultTable
+from fedpbc.paper.style import STYLE
+from fedpbc.report.page import write_page
+from fedpbc.report.plot import save_figure
 from fedpbc.storage.atomic import write_atomically
+from fedpbc.storage.directories import make_directory
 
-__all__ = ["finish", "scale_note", "seeds_note"]
+__all__ = [
+    "figure_title",
+    "scale_note",
+    "seeds_note",
+    "window_note",
+    "write_figure",
+    "write_tables",
+]
 
 
-def scale_note(wanted: ExperimentRequest, runs: Sequence[PlannedRun]) -> str:
+def scale_note(request: ExperimentRequest, runs: Sequence[PlannedRun]) -> str:
     """What was run, and whether that is the paper's scale."""
     seeds = sorted({run.seed for run in runs})
-    rounds = sorted({run.group.rounds for run in runs})
-    data = list(dict.fromkeys(run.group.data for run in runs))
-    clients = {run.config.get("clients", 100) for run in runs}
+    rounds = sorted({run.condition.rounds for run in runs})
+    data = list(dict.fromkeys(run.condition.data for run in runs))
+    clients = sorted({run.config.get("clients", 100) for run in runs})
     scale = (
-        f"{_listed(data)}, {_listed(rounds)} rounds, {_listed(sorted(clients))} clients, "
+        f"{', '.join(data)}, {_listed(rounds)} rounds, {_listed(clients)} clients, "
         f"seed{'s' if len(seeds) > 1 else ''} {_listed(seeds)}"
     )
-    if wanted.quick:
-        return f"QUICK, not the paper's scale: {scale}."
-    return f"Run: {scale}."
+    return f"QUICK, not the paper's scale: {scale}." if request.quick else f"Run: {scale}."
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(f"{number:,}" for number in numbers)
 
 
 def seeds_note(runs: Sequence[PlannedRun]) -> str:
@@ -37,83 +53,130 @@ def seeds_note(runs: Sequence[PlannedRun]) -> str:
     return f"± one standard deviation over {seeds} seeds." if seeds > 1 else "One seed."
 
 
-def _listed(values: Sequence[Any]) -> str:
-    return ", ".join(f"{value:,}" if isinstance(value, int) else str(value) for value in values)
+def window_note(sweep: SweepResult) -> str:
+    """Over which rounds accuracies are averaged, and what ± means."""
+    windows = sorted({c.window for _, c in sweep.comparisons if c.finished})
+    rounds = " or ".join(map(str, windows))
+    note = seeds_note([run for run, _ in sweep.cells])
+    return f"Accuracies are means over the evaluations in the last {rounds} rounds. {note}"
 
 
-def finish(
-    experiment: str,
-    wanted: ExperimentRequest,
-    outcome: SweepResult,
+def figure_title(title: str, quick: bool) -> str:
+    """A figure's title, which says whether it has the paper's scale."""
+    return f"{title} · quick, not the paper's scale" if quick else title
+
+
+def write_figure(
+    name: str,
+    request: ExperimentRequest,
     *,
-    sheets: Sequence[ResultTable],
+    size: tuple[float, float],
+    draw: Callable[[Figure], None],
+    table: ResultTable,
+    numbers: Mapping[str, Any],
+    quick: str,
+    sweep: SweepResult | None = None,
+) -> ExperimentResult:
+    """Write one of the paper's figures: NAME.png, NAME.pdf, NAME.json and report.html.
+
+    ``table`` and ``numbers`` have the same content, for readers and for the JSON file. ``quick``
+    says what ``--quick`` reduced. ``sweep`` are the runs behind the figure, if any.
+    """
+    make_directory(request.out)
+    notes = [f"quick: {quick}"] if request.quick else []
+    with rc_context(STYLE):
+        figure = Figure(figsize=size, layout="constrained")
+        draw(figure)
+        if notes:
+            figure.suptitle(notes[0], fontsize=9, style="italic", color="#444444")
+        pictures = save_figure(figure, request.out / name)
+    failed = sweep.failed if sweep else []
+    return _write(
+        name,
+        request,
+        tables=[table],
+        notes=[*notes, *_failure_notes(failed)],
+        numbers={"quick": quick if request.quick else None, **numbers},
+        files=pictures,
+        folders=sweep.folders if sweep else [],
+        failed=failed,
+        next=f"open {request.out / 'report.html'} in a browser",
+    )
+
+
+def write_tables(
+    name: str,
+    request: ExperimentRequest,
+    sweep: SweepResult,
+    *,
+    tables: Sequence[ResultTable],
     notes: Sequence[str],
     numbers: Mapping[str, Any],
     pictures: Sequence[Path],
     next: str,
     folders: Sequence[Path] | None = None,
 ) -> ExperimentResult:
-    """Write everything, and say what is worth looking at.
+    """Write the tables of an experiment: NAME.md, NAME.json and report.html.
 
-    ``notes`` are true of all sheets; ``pictures`` are written already, as PNG and PDF; ``folders``
-    are the runs whose curves the page shows, all unless given.
+    ``notes`` apply to all tables; ``pictures`` are written already, as PNG and PDF; ``folders`` are
+    the runs whose curves the page shows, None: all that finished.
     """
-    command = wanted.command(experiment)
-    title = f"{experiment}: {EXPERIMENTS[experiment]}" + (" (quick)" if wanted.quick else "")
-    notes = [*notes, *(f"FAILED: {line}" for line in outcome.failed)]
-    if outcome.failed:
-        notes.append("An algorithm with failed runs shows the seeds that finished, if any.")
+    notes = [*notes, *_failure_notes(sweep.failed)]
+    markdown = request.out / f"{name}.md"
     parts = [
-        f"# {title}",
-        f"`{command}`",
+        f"# {_title(name, request)}",
+        f"`{request.command(name)}`",
         "\n".join(f"- {note}" for note in notes),
-        *(sheet.markdown() for sheet in sheets),
+        *(table.markdown() for table in tables),
     ]
-    markdown = outcome.path / f"{experiment}.md"
-    machine = outcome.path / f"{experiment}.json"
-    found = {
-        "experiment": experiment,
-        "command": command,
-        "quick": wanted.quick,
-        "notes": notes,
-        **numbers,
-        "failed": outcome.failed,
-    }
     write_atomically(markdown, "\n\n".join(parts) + "\n")
-    write_atomically(machine, json.dumps(found, indent=2) + "\n")
-    page = outcome.path / "report.html"
-    write_report(
-        page,
-        outcome.folders if folders is None else folders,
-        title,
-        command,
-        notes,
-        sheets,
-        pictures,
+    return _write(
+        name,
+        request,
+        tables=tables,
+        notes=notes,
+        numbers={"notes": notes, **numbers, "failed": sweep.failed},
+        files=[markdown, *pictures],
+        folders=sweep.folders if folders is None else folders,
+        failed=sweep.failed,
+        next=next,
     )
-    text = "\n\n".join([*(sheet.terminal() for sheet in sheets), "\n".join(notes)])
-    written = [page, markdown, *pictures, machine]
-    return ExperimentResult(text, found, written, outcome.failed, next)
 
 
-def write_report(
-    place: Path,
-    folders: Sequence[Path],
-    title: str,
-    command: str,
+def _title(name: str, request: ExperimentRequest) -> str:
+    return f"{name}: {EXPERIMENTS[name]}" + (" (quick)" if request.quick else "")
+
+
+def _failure_notes(failed: Sequence[str]) -> list[str]:
+    explanation = "An algorithm with failed runs shows the seeds that finished, if any."
+    return [*(f"FAILED: {line}" for line in failed), *([explanation] if failed else [])]
+
+
+def _write(
+    name: str,
+    request: ExperimentRequest,
+    *,
+    tables: Sequence[ResultTable],
     notes: Sequence[str],
-    sheets: Sequence[ResultTable],
-    pictures: Sequence[Path],
-) -> None:
-    """Write the HTML page."""
-    from fedpbc.report.page import write_page
-
+    numbers: Mapping[str, Any],
+    files: Sequence[Path],
+    folders: Sequence[Path],
+    failed: Sequence[str],
+    next: str,
+) -> ExperimentResult:
+    """Write the JSON file and the page; ``files`` are written already."""
+    command = request.command(name)
+    content = {"experiment": name, "command": command, "quick": request.quick, **numbers}
+    json_path, page = request.out / f"{name}.json", request.out / "report.html"
+    write_atomically(json_path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
     write_page(
-        place,
+        page,
         folders,
-        title=title,
+        title=_title(name, request),
         commands=[command],
         notes=notes,
-        tables=[sheet.page() for sheet in sheets],
-        pictures=[picture for picture in pictures if picture.suffix == ".png"],
+        tables=[table.page() for table in tables],
+        pictures=[file for file in files if file.suffix == ".png"],
     )
+    parts = [*(table.terminal() for table in tables), *(["\n".join(notes)] if notes else [])]
+    return ExperimentResult("\n\n".join(parts), content, [page, *files, json_path], failed, next)

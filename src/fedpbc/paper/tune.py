@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 
+from fedpbc.algorithms import PAPER_ALGORITHMS
 from fedpbc.errors import InputError
 from fedpbc.experiments.comparison import Cell, Comparison, Spread
 from fedpbc.experiments.sweep import DivergedReason
-from fedpbc.paper.bars import row_of
 from fedpbc.paper.experiment import ExperimentRequest, ExperimentResult
 from fedpbc.paper.grid import WINDOW, SweepResult, run_planned
-from fedpbc.paper.heatmap import draw_grids
-from fedpbc.paper.plan import PlotGroup, algorithms_of, groups_of, planned, seeds_of
-from fedpbc.paper.result_table import AIDED_NOTE, ResultTable, name_of
-from fedpbc.paper.results import finish, scale_note, seeds_note
-from fedpbc.paper.step_sizes import CHOSEN, read_chosen
+from fedpbc.paper.heatmap import draw_heatmaps
+from fedpbc.paper.plan import Condition, plan_conditions, plan_runs
+from fedpbc.paper.request import requested_algorithms, requested_seeds
+from fedpbc.paper.result_table import AIDED_NOTE, ResultTable, find_row, marked_name
+from fedpbc.paper.results import figure_title, scale_note, seeds_note, write_tables
+from fedpbc.paper.step_sizes import CHOSEN, STEP_SIZES, read_chosen
 from fedpbc.storage.atomic import write_atomically
 
-__all__ = ["GridPoint", "best_of", "run"]
+__all__ = ["GridPoint", "best_point", "run"]
 
 OPTIONS = ("data", "data_dir", "algorithms", "links", "seeds", "rounds", "jobs")
 LEARNING_RATES = (0.1, 0.05, 0.01, 0.005, 0.001, 0.0005)
@@ -32,8 +33,9 @@ EVALUATE_EVERY = 25
 QUICK_LEARNING_RATES = (0.1, 0.05, 0.01)
 QUICK_GLOBAL_LEARNING_RATES = (0.5, 1.0, 1.5)
 QUICK_ROUNDS = 100
+DEFAULT_PAIR = (0.05, 1.0)
 LINKS = "bernoulli_varying"
-WHY_LINKS = (
+LINKS_NOTE = (
     "Tuned on bernoulli_varying, the scheme of table 2 and of the ablation, for all schemes: the "
     "paper does not say on which, and one choice for all keeps them comparable."
 )
@@ -41,195 +43,193 @@ WHY_LINKS = (
 
 @dataclass(frozen=True)
 class GridPoint:
-    """One pair of step sizes; ``test`` is None where it diverged or failed."""
+    """One pair of step sizes; ``test`` is None if it diverged or failed."""
 
     learning_rate: float
     global_learning_rate: float
     test: Spread | None
     diverged: bool = False
 
+    @property
+    def pair(self) -> tuple[float, float]:
+        """η_0 and η_g."""
+        return self.learning_rate, self.global_learning_rate
 
-def best_of(tried: Sequence[GridPoint]) -> GridPoint | None:
-    """The pair with the best accuracy; the first of equals, and None if none came to its end.
+
+GridPoints = Mapping[tuple[str, str], Sequence[GridPoint]]
+"""All points of the grid, by data set and algorithm."""
+
+
+def best_point(points: Sequence[GridPoint]) -> GridPoint | None:
+    """The pair with the best accuracy, the first of equal ones; None if no run finished.
 
     Example:
         >>> low, high = Spread.of([0.3]), Spread.of([0.4])
         >>> diverged = GridPoint(0.1, 50, None, True)
-        >>> best_of([diverged, GridPoint(0.1, 1, low), GridPoint(0.05, 1, high)])
+        >>> best_point([diverged, GridPoint(0.1, 1, low), GridPoint(0.05, 1, high)])
         GridPoint(learning_rate=0.05, global_learning_rate=1, test=Spread(mean=0.4, deviation=0.0, \
 seeds=1), diverged=False)
     """
-    finished = [pair for pair in tried if pair.test is not None]
-    return max(finished, key=lambda pair: pair.test.mean if pair.test else 0.0, default=None)
+    finished = [point for point in points if point.test is not None]
+    return max(finished, key=lambda point: point.test.mean if point.test else 0.0, default=None)
 
 
-def run(wanted: ExperimentRequest) -> ExperimentResult:
-    """Run the grid, and write and show what came of it."""
-    quick = wanted.quick
-    for key in ("learning_rate", "global_learning_rate"):
-        if key in wanted.settings.get("train", {}):
-            raise InputError("--set", f"train.{key}", "left out: it is what is tuned")
+def run(request: ExperimentRequest) -> ExperimentResult:
+    """Run the grid, write the choice and the tables."""
+    quick = request.quick
+    for key in STEP_SIZES:
+        if key in request.settings.get("train", {}):
+            raise InputError(f"'--set train.{key}' is not allowed here: it is what is tuned")
     data = ["fashion"] if quick else ["svhn", "cifar10", "cinic10"]
-    bases = groups_of(wanted, data, [LINKS], QUICK_ROUNDS if quick else ROUNDS)
+    bases = plan_conditions(request, data, [LINKS], QUICK_ROUNDS if quick else ROUNDS)
     if len(links := sorted({base.links for base in bases})) > 1:
-        raise InputError("links", links, "one scheme: a choice is made for each data set")
+        raise InputError("links", links, "one scheme: there is one choice for each data set")
     pairs = [
         (eta, eta_g)
         for eta in (QUICK_LEARNING_RATES if quick else LEARNING_RATES)
         for eta_g in (QUICK_GLOBAL_LEARNING_RATES if quick else GLOBAL_LEARNING_RATES)
     ]
-    groups = [with_step_sizes(base, *pair) for base in bases for pair in pairs]
-    # One seed, as a search would have it: the tables then show how it does on three.
-    seeds = seeds_of(wanted, (0,))
-    # Only the paper's view is looked at; judging the others would take longer than training.
-    settings = {"views": ["server", "mean"], **wanted.settings}
-    runs = planned(replace(wanted, settings=settings), groups, seeds, evaluate_every=EVALUATE_EVERY)
-    outcome = run_planned("tune", wanted, runs, last=WINDOW, search=True)
-    algorithms = algorithms_of(wanted)
-    found = {
-        (base.data, name): tried_pairs(outcome, base, name) for base in bases for name in algorithms
+    conditions = [with_step_sizes(base, *pair) for base in bases for pair in pairs]
+    # One seed is enough for the search; the tables then use three.
+    seeds = requested_seeds(request, (0,))
+    # Only the paper's view counts; evaluating the others would take longer than training.
+    settings = {"views": ["server", "mean"], **request.settings}
+    runs = plan_runs(
+        replace(request, settings=settings), conditions, seeds, evaluate_every=EVALUATE_EVERY
+    )
+    sweep = run_planned("tune", request, runs, last=WINDOW, search=True)
+    algorithms = requested_algorithms(request, PAPER_ALGORITHMS)
+    points = {
+        (base.data, name): grid_points(sweep, base, name) for base in bases for name in algorithms
     }
-    # A search expects that some diverge; what else goes wrong is a failure.
-    failed = replace(outcome, cells=[(r, without_divergence(c)) for r, c in outcome.cells])
-    chosen = write_chosen(outcome.path / CHOSEN, bases[0], seeds, found, wanted)
+    chosen = write_chosen(sweep.path / CHOSEN, bases[0], seeds, points, request)
     notes = [
-        scale_note(wanted, runs),
-        WHY_LINKS if bases[0].links == LINKS else f"Tuned on {bases[0].links}.",
-        f"Judged by test accuracy in the paper's view ('mean' where clients have models of their "
+        scale_note(request, runs),
+        LINKS_NOTE if bases[0].links == LINKS else f"Tuned on {bases[0].links}.",
+        "Compared by test accuracy in the paper's view ('mean' where clients have models of their "
         f"own, else 'server') after {bases[0].rounds} rounds: the mean of the evaluations in the "
-        f"last {max(c.window for _, c in outcome.groups)}. {seeds_note(runs)}",
+        f"last {max(c.window for _, c in sweep.comparisons)}. {seeds_note(runs)}",
         "A pair that diverged counts as worst.",
         AIDED_NOTE,
     ]
     pictures: list[Path] = []
+    tables = []
     for base in bases:
-        own = {name: found[base.data, name] for name in algorithms}
-        title = f"{base.data} · {base.links} · after {base.rounds} rounds"
-        title += " · quick, not the paper's scale" if quick else ""
-        pictures += draw_grids(own, title, outcome.path / f"tune-{base.data}")
-    made = finish(
+        of_base = {name: points[base.data, name] for name in algorithms}
+        tables.append(choice_table(base, of_base))
+        title = figure_title(f"{base.data} · {base.links} · after {base.rounds} rounds", quick)
+        pictures += draw_heatmaps(of_base, title, sweep.path / f"tune-{base.data}")
+    result = write_tables(
         "tune",
-        wanted,
-        failed,
-        sheets=[sheet(base, {n: found[base.data, n] for n in algorithms}) for base in bases],
+        request,
+        # A search expects that some runs diverge; other failures are reported.
+        replace(sweep, cells=[(run, without_divergence(cell)) for run, cell in sweep.cells]),
+        tables=tables,
         notes=notes,
-        numbers={"chosen": chosen["chosen"], "tried": as_dicts(found)},
+        numbers={"chosen": chosen, "tried": as_dicts(points)},
         pictures=pictures,
-        folders=chosen_folders(outcome, found),
-        next=f"'fedpbc paper table1{' --quick' if quick else ''}' uses {outcome.path / CHOSEN}",
+        folders=chosen_folders(sweep, points),
+        next=f"'fedpbc paper table1{' --quick' if quick else ''}' uses {sweep.path / CHOSEN}",
     )
-    return replace(made, written=[outcome.path / CHOSEN, *made.written])
+    return replace(result, written=[sweep.path / CHOSEN, *result.written])
 
 
-def with_step_sizes(base: PlotGroup, eta: float, eta_g: float) -> PlotGroup:
-    """The group of one pair."""
-    train = {"learning_rate": eta, "global_learning_rate": eta_g}
+def with_step_sizes(base: Condition, eta: float, eta_g: float) -> Condition:
+    """The condition with one pair of step sizes."""
+    train = dict(zip(STEP_SIZES, (eta, eta_g), strict=True))
     key = (*base.key, f"eta0-{eta:g}-etag-{eta_g:g}")
     return replace(base, key=key, changes={"train": train})
 
 
-def tried_pairs(outcome: SweepResult, base: PlotGroup, algorithm: str) -> list[GridPoint]:
-    """How each pair did for one algorithm."""
-    found = []
-    for group, comparison in outcome.groups:
-        if group.key[:-1] != base.key:
+def grid_points(sweep: SweepResult, base: Condition, algorithm: str) -> list[GridPoint]:
+    """The results of one algorithm for each pair."""
+    points = []
+    for condition, comparison in sweep.comparisons:
+        if condition.key[:-1] != base.key:
             continue
-        train = group.changes["train"]
-        mine = [cell for cell in comparison.cells if cell.algorithm == algorithm]
-        whole = all(cell.failure is None for cell in mine)
-        # A pair that one seed does not survive is no choice.
-        row = row_of(Comparison(mine), algorithm, False) if whole else None
-        diverged = any(isinstance(cell.failure, DivergedReason) for cell in mine)
-        pair = train["learning_rate"], train["global_learning_rate"]
-        found.append(GridPoint(*pair, row.test if row else None, diverged))
-    return found
+        cells = [cell for cell in comparison.cells if cell.algorithm == algorithm]
+        # A pair with which one seed fails cannot be chosen.
+        finished = all(cell.failure is None for cell in cells)
+        row = find_row(Comparison(cells), algorithm) if finished else None
+        diverged = any(isinstance(cell.failure, DivergedReason) for cell in cells)
+        eta, eta_g = (condition.changes["train"][key] for key in STEP_SIZES)
+        points.append(GridPoint(eta, eta_g, row.test if row else None, diverged))
+    return points
 
 
 def without_divergence(cell: Cell) -> Cell:
-    """A diverged run is no failure of a search."""
+    """Remove the failure of a diverged run."""
     return replace(cell, failure=None) if isinstance(cell.failure, DivergedReason) else cell
 
 
 def write_chosen(
-    place: Path,
-    base: PlotGroup,
+    path: Path,
+    base: Condition,
     seeds: Sequence[int],
-    found: dict[tuple[str, str], list[GridPoint]],
-    wanted: ExperimentRequest,
-) -> dict[str, Any]:
-    """Keep the choice; what was chosen earlier for other data and algorithms stays."""
+    points: GridPoints,
+    request: ExperimentRequest,
+) -> dict[str, dict[str, Any]]:
+    """Write the choice; earlier choices for other data sets and algorithms are kept."""
     chosen: dict[str, dict[str, Any]] = {}
-    if place.is_file():
-        for (data, name), sizes in read_chosen(place)[0].items():
+    if path.is_file():
+        for (data, name), sizes in read_chosen(path)[0].items():
             chosen.setdefault(data, {})[name] = dict(sizes)
-    for (data, name), tried in found.items():
-        best = best_of(tried)
+    for (data, name), of_one in points.items():
+        best = best_point(of_one)
         chosen.setdefault(data, {}).pop(name, None)
         if best is not None and best.test is not None:
             chosen[data][name] = {
-                "learning_rate": best.learning_rate,
-                "global_learning_rate": best.global_learning_rate,
+                **dict(zip(STEP_SIZES, best.pair, strict=True)),
                 "test_percent": round(100 * best.test.mean, 2),
             }
-    kept = {
-        "command": wanted.command("tune"),
-        "quick": wanted.quick,
+    content = {
+        "command": request.command("tune"),
+        "quick": request.quick,
         "rounds": base.rounds,
         "links": base.links,
         "seeds": list(seeds),
         "chosen": chosen,
     }
-    write_atomically(place, tomli_w.dumps(kept))
-    return kept
+    write_atomically(path, tomli_w.dumps(content))
+    return chosen
 
 
-def chosen_folders(
-    outcome: SweepResult, found: dict[tuple[str, str], list[GridPoint]]
-) -> list[Path]:
-    """The runs of the chosen pairs: hundreds of curves would show nothing."""
-    best = {key: best_of(tried) for key, tried in found.items()}
+def chosen_folders(sweep: SweepResult, points: GridPoints) -> list[Path]:
+    """The folders of the chosen pairs' runs; a page with hundreds of curves is not readable."""
+    best = {key: best_point(of_one) for key, of_one in points.items()}
     folders = []
-    for run, cell in outcome.cells:
-        pair = best[run.group.data, run.algorithm]
-        train = run.group.changes["train"]
-        same = pair and (pair.learning_rate, pair.global_learning_rate) == tuple(train.values())
-        if same and cell.failure is None:
-            folders.append(outcome.path / run.place)
+    for run, cell in sweep.cells:
+        point = best[run.condition.data, run.algorithm]
+        pair = tuple(run.condition.changes["train"][key] for key in STEP_SIZES)
+        if point and point.pair == pair and cell.failure is None:
+            folders.append(sweep.path / run.place)
     return folders
 
 
-def sheet(base: PlotGroup, found: dict[str, list[GridPoint]]) -> ResultTable:
-    """What was chosen for each algorithm, and how the default does."""
+def choice_table(base: Condition, points: Mapping[str, Sequence[GridPoint]]) -> ResultTable:
+    """The chosen step sizes of each algorithm, beside the default ones."""
     lines = []
-    for name, tried in found.items():
-        best = best_of(tried)
-        default = [t for t in tried if (t.learning_rate, t.global_learning_rate) == (0.05, 1.0)]
-        beside = str(default[0].test or "diverged") if default else "not tried"
-        diverged = str(sum(t.diverged for t in tried))
-        if best is None:
-            lines.append([name_of(name), "none", "none", "–", beside, diverged])
-            continue
-        sizes = [f"{best.learning_rate:g}", f"{best.global_learning_rate:g}"]
-        lines.append([name_of(name), *sizes, str(best.test), beside, diverged])
+    for name, of_one in points.items():
+        best = best_point(of_one)
+        sizes = ["none", "none", "–"]
+        if best is not None:
+            sizes = [*(f"{size:g}" for size in best.pair), str(best.test)]
+        default = [point for point in of_one if point.pair == DEFAULT_PAIR]
+        default_test = str(default[0].test or "diverged") if default else "not tried"
+        diverged = str(sum(point.diverged for point in of_one))
+        lines.append([marked_name(name), *sizes, default_test, diverged])
     head = ["algorithm", "η_0", "η_g", "test %", "default's test %", "pairs diverged"]
-    pairs = len(next(iter(found.values())))
+    pairs = len(next(iter(points.values())))
     notes = [f"The best of {pairs} pairs each; the default is η_0 = 0.05, η_g = 1."]
     return ResultTable(
         f"{base.data}: the step sizes chosen on {base.links}", head, lines, notes, sections=0
     )
 
 
-def as_dicts(found: dict[tuple[str, str], list[GridPoint]]) -> list[dict[str, Any]]:
-    """For machines."""
+def as_dicts(points: GridPoints) -> list[dict[str, Any]]:
+    """All points as JSON values."""
     return [
-        {
-            "data": data,
-            "algorithm": name,
-            "learning_rate": t.learning_rate,
-            "global_learning_rate": t.global_learning_rate,
-            "test": None if t.test is None else vars(t.test),
-            "diverged": t.diverged,
-        }
-        for (data, name), tried in found.items()
-        for t in tried
+        {"data": data, "algorithm": name, **asdict(point)}
+        for (data, name), of_one in points.items()
+        for point in of_one
     ]

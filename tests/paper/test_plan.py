@@ -1,7 +1,8 @@
-"""What an experiment is made of, and what is refused before anything is written."""
+"""The runs of an experiment, and input that is refused before anything is written."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,53 +10,55 @@ import pytest
 from fedpbc.errors import InputError
 from fedpbc.paper import EXPERIMENTS, ExperimentRequest
 from fedpbc.paper.directory import PaperDirectory, fingerprint
-from fedpbc.paper.plan import groups_of, planned
+from fedpbc.paper.plan import plan_conditions, plan_runs
 from fedpbc.paper.table1 import LINKS
 from tests.commandline import fedpbc, refused
 from tests.small_grids import SMALL
 
 
-def wanted(**options):
+def request(**options):
     return ExperimentRequest(out=Path("nowhere"), **options)
 
 
 def test_the_papers_scale_is_the_default():
-    groups = groups_of(wanted(), ["svhn", "cifar10", "cinic10"], LINKS)
-    assert len(groups) == 18
-    assert {(g.data, g.rounds) for g in groups} == {
+    conditions = plan_conditions(request(), ["svhn", "cifar10", "cinic10"], LINKS)
+    assert len(conditions) == 18
+    assert {(c.data, c.rounds) for c in conditions} == {
         ("svhn", 4000),
         ("cifar10", 10_000),
         ("cinic10", 10_000),
     }
-    runs = planned(wanted(), groups, [0, 1, 2], evaluate_every=10)
+    runs = plan_runs(request(), conditions, [0, 1, 2], evaluate_every=10)
     assert len(runs) == 7 * 6 * 3 * 3
     assert len({run.place for run in runs}) == len(runs)
     assert runs[0].place == "svhn/bernoulli/fedpbc/seed-0"
     assert runs[0].weight == 10 * runs[3].weight
 
 
-def test_what_is_set_by_hand_outranks_what_was_tuned_and_a_groups_own_outranks_both():
-    given = wanted(settings={"train": {"learning_rate": 0.2, "local_steps": 3}})
-    [group] = groups_of(given, ["digits"], ["always"], 5)
+def test_settings_take_precedence_over_tuned_step_sizes_and_a_conditions_changes_over_both():
+    given = request(settings={"train": {"learning_rate": 0.2, "local_steps": 3}})
+    [condition] = plan_conditions(given, ["digits"], ["always"], 5)
     tuned = {("digits", "fedavg"): {"learning_rate": 0.01, "global_learning_rate": 1.5}}
-    runs = {r.algorithm: r for r in planned(given, [group], [0], evaluate_every=1, train=tuned)}
+    runs = {
+        r.algorithm: r for r in plan_runs(given, [condition], [0], evaluate_every=1, train=tuned)
+    }
     assert runs["fedavg"].config["train"] == {
         "learning_rate": 0.2,
         "global_learning_rate": 1.5,
         "local_steps": 3,
     }
     assert runs["mifa"].config["train"] == {"learning_rate": 0.2, "local_steps": 3}
-    own = type(group)(**{**vars(group), "changes": {"train": {"learning_rate": 7.0}}})
-    [run, *_] = planned(given, [own], [0], evaluate_every=1, train=tuned)
+    changed = replace(condition, changes={"train": {"learning_rate": 7.0}})
+    [run, *_] = plan_runs(given, [changed], [0], evaluate_every=1, train=tuned)
     assert run.config["train"]["learning_rate"] == 7.0
 
 
-def test_a_run_is_told_from_another_by_what_matters():
-    one = {"data": {"name": "digits", "dir": "/a"}, "seed": 0, "workers": 1}
-    assert fingerprint(one) == fingerprint({**one, "data": {"name": "digits", "dir": "/b"}})
-    assert fingerprint(one) == fingerprint({**one, "workers": 2})
-    assert fingerprint(one) != fingerprint({**one, "seed": 1})
-    assert fingerprint(one) != fingerprint({**one, "data": {"name": "fashion"}})
+def test_a_fingerprint_depends_on_what_changes_the_results():
+    config = {"data": {"name": "digits", "dir": "/a"}, "seed": 0, "workers": 1}
+    assert fingerprint(config) == fingerprint({**config, "data": {"name": "digits", "dir": "/b"}})
+    assert fingerprint(config) == fingerprint({**config, "workers": 2})
+    assert fingerprint(config) != fingerprint({**config, "seed": 1})
+    assert fingerprint(config) != fingerprint({**config, "data": {"name": "fashion"}})
 
 
 def test_a_plugin_that_changed_makes_another_run(tmp_path):
@@ -70,46 +73,49 @@ def test_a_plugin_that_changed_makes_another_run(tmp_path):
 def test_each_of_several_data_sets_is_found_in_one_folder(tmp_path):
     (tmp_path / "uoft-cs/cifar10").mkdir(parents=True)
     (tmp_path / "svhn").mkdir()
-    given = wanted(data_dir=tmp_path, data=["cifar10", "svhn", "digits"])
-    runs = planned(given, groups_of(given, [], ["always"], 1), [0], evaluate_every=1)
-    folders = {run.group.data: run.config["data"].get("dir") for run in runs}
+    given = request(data_dir=tmp_path, data=["cifar10", "svhn", "digits"])
+    runs = plan_runs(given, plan_conditions(given, [], ["always"], 1), [0], evaluate_every=1)
+    folders = {run.condition.data: run.config["data"].get("dir") for run in runs}
     assert folders == {"cifar10": str(tmp_path), "svhn": str(tmp_path / "svhn"), "digits": None}
-    loose = wanted(data_dir=tmp_path, data=["cifar10", "cinic10"])
-    with pytest.raises(InputError, match="holds flwrlabs/cinic10/ or cinic10/, for cinic10"):
-        planned(loose, groups_of(loose, [], ["always"], 1), [0], evaluate_every=1)
+    loose = request(data_dir=tmp_path, data=["cifar10", "cinic10"])
+    with pytest.raises(InputError, match="a folder with flwrlabs/cinic10/ or cinic10/"):
+        plan_runs(loose, plan_conditions(loose, [], ["always"], 1), [0], evaluate_every=1)
 
 
 @pytest.mark.parametrize(
-    ("options", "right"),
+    ("options", "message"),
     [
         (("--data", "cifar9"), "data is 'cifar9', but should be one of"),
-        (("--data", "digits,digits"), "different ones"),
+        (("--data", "digits,digits"), "different names"),
         (("--data", ","), "at least one"),
         (("--links", "carrier_pigeon"), "links is 'carrier_pigeon'"),
         (("--algorithms", "fedpbc,nobody"), "algorithm is 'nobody'"),
-        (("--algorithms", "fedpbc,fedpbc"), "different ones"),
+        (("--algorithms", "fedpbc,fedpbc"), "different names"),
         (("--seeds", "0,x"), "numbers separated by commas"),
         (("--seeds", "0,-1"), "whole numbers from 0"),
-        (("--seeds", "0,0"), "different ones"),
+        (("--seeds", "0,0"), "different whole numbers"),
         (("--rounds", "0"), "rounds is 0"),
         (("--jobs", "0"), "jobs is 0"),
-        (("--set", "rounds=5"), "--rounds says that here"),
-        (("--set", "algorithm.cutoff=5"), "--algorithms says that here"),
+        (("--set", "rounds=5"), "use --rounds"),
+        (("--set", "algorithm.cutoff=5"), "use --algorithms"),
         (("--set", "algorithms.scaffold.x=5"), "algorithms.scaffold"),
-        (("--set", "links.name=always"), "--links says that here"),
+        (("--set", "links.name=always"), "use --links"),
         (("--set", "task.targets=a.npy"), "classification"),
         (("--set", "links.gamma=0.2", "--links", "bernoulli"), "links.gamma is unknown"),
         (("--set", "train.learning_rate=-1"), "train.learning_rate"),
-        (("--data-dir", "/nowhere"), "left out: digits lies in the package"),
+        (
+            ("--data-dir", "/nowhere"),
+            "--data-dir is not needed for digits: the data is in the package",
+        ),
         (("--data", "cifar10", "--data-dir", "/nowhere"), "an existing folder"),
         (("--tuned", "/nowhere/chosen.toml"), "a file that 'fedpbc paper tune' wrote"),
         (("--plugin", "/nowhere/mine.py"), "a Python file that exists"),
         (("--engine", "steam"), "engine is 'steam'"),
     ],
 )
-def test_wrong_input_is_one_line_and_nothing_is_written(tmp_path, options, right):
+def test_wrong_input_is_one_line_and_nothing_is_written(tmp_path, options, message):
     out = tmp_path / "out"
-    assert right in refused(fedpbc("paper", "table1", *SMALL, *options, "--out", out))
+    assert message in refused(fedpbc("paper", "table1", *SMALL, *options, "--out", out))
     assert not out.exists()
 
 
@@ -121,7 +127,7 @@ def test_a_wrong_folder_for_one_data_set_is_found_before_another_starts(tmp_path
     assert not out.exists()
 
 
-def test_a_folder_of_something_else_is_left_alone(tmp_path):
+def test_a_folder_with_other_files_is_refused(tmp_path):
     (tmp_path / "letter.txt").write_text("dear")
     line = refused(fedpbc("paper", "table1", *SMALL, "--out", tmp_path))
     assert "holds other files" in line
@@ -129,13 +135,13 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path):
     assert "this is a file" in refused(fedpbc("paper", "table1", *SMALL, "--out", file))
     (tmp_path / "plan.toml").write_text("experiment = 'moon landing'\n")
     assert "holds other files" in refused(fedpbc("paper", "table1", *SMALL, "--out", tmp_path))
-    assert PaperDirectory(tmp_path, "table1").begun == {}
+    assert PaperDirectory(tmp_path, "table1").recorded_runs == {}
 
 
 def test_an_unknown_experiment_and_an_option_it_does_not_have():
     assert "ID is 'table3', but should be" in refused(fedpbc("paper", "table3"))
     line = refused(fedpbc("paper", "tune", "--tuned", "a.toml"))
-    assert line == "--tuned is given, but should be left out: tune does not have it"
+    assert line == "tune has no option --tuned: leave it out"
 
 
 def test_the_command_line_knows_every_experiment():
@@ -146,8 +152,8 @@ def test_the_command_line_knows_every_experiment():
         assert name in flat
 
 
-def test_the_command_that_makes_the_same():
-    given = wanted(
+def test_the_command_repeats_the_experiment():
+    given = request(
         data=["cifar10"],
         data_dir=Path("/d"),
         seeds=[0, 1],

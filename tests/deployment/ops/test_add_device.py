@@ -134,7 +134,7 @@ def test_an_unexpected_line_of_clients_is_an_error_before_anything_changes(fleet
 def test_devices_trust_a_renewed_certificate(fleet):
     # Only the server needs its key.
     key = fleet / "server/certificates/server.key"
-    content = key.read_bytes()
+    secret = key.read_bytes()
     key.unlink()
     before = content(fleet)
     output = ran("fleet", "renew", ".", "--days", 1000).out
@@ -143,7 +143,7 @@ def test_devices_trust_a_renewed_certificate(fleet):
     assert timedelta(days=999) < end - datetime.now(UTC) < timedelta(days=1000)
     assert f"it expires on {end:%Y-%m-%d}" in output
     assert f"{end:%Y-%m-%d}" in (fleet / "README.md").read_text()
-    key.write_bytes(content)
+    key.write_bytes(secret)
     for host in ("fleet.example.org", "localhost"):
         assert trusts(fleet / "device-0/ca.crt", fleet / "server/certificates", host)
 

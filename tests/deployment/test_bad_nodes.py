@@ -41,8 +41,8 @@ class MaliciousTrainer:
         self._honest = Trainer(client, state, make, lazy=True)
         self._changes, self._sent = changes, {}
 
-    def handle(self, parcel: Payload) -> Payload:
-        reply = self._honest.handle(parcel)
+    def handle(self, payload: Payload) -> Payload:
+        reply = self._honest.handle(payload)
         if reply.kind != "answer":
             return reply
         answer = TrainReply.unpack(reply)
@@ -99,8 +99,8 @@ def test_wrong_answers_do_not_count(tmp_path):
         fleet.supervisor.stop("trainer-1")
         with TrainerSocket(fleet.device_processes[1].socket, malicious.handle):
             table = to_the_end(fleet, 600)
-        server = log_of(fleet, "server")
-        gateway = log_of(fleet, "gateway")
+        server_log = log_of(fleet, "server")
+        gateway_log = log_of(fleet, "gateway")
         refused = {line["round"] for line in fleet.lines() if 1 in line["refused"]}
     assert table[:, 0].all()
     # Wrong answers never count; honest ones do, before and after.
@@ -109,9 +109,9 @@ def test_wrong_answers_do_not_count(tmp_path):
     assert table[12:, 1].any()
     assert refused == set(CHANGES) - {11}
     for line in LINES:
-        assert f"(client 1) is refused: {line}" in server
+        assert f"(client 1) is refused: {line}" in server_log
     # The gateway rejected the large one.
-    assert "client-1 (127.0.0.1) is turned away: its answer has" in gateway
+    assert "client-1 (127.0.0.1) is turned away: its answer has" in gateway_log
 
 
 def signed(key: ec.EllipticCurvePrivateKey, public: str) -> dict[str, str]:
@@ -165,7 +165,7 @@ def test_unauthorized_requests_are_rejected(tmp_path):
         # With the valid key it is accepted, and catches up.
         key.write_bytes(valid)
         table = to_the_end(fleet, 300)
-        gateway = log_of(fleet, "gateway")
+        gateway_log = log_of(fleet, "gateway")
     assert table[:, 0].all()
     assert table[-1, 1]
     for line in (
@@ -174,7 +174,7 @@ def test_unauthorized_requests_are_rejected(tmp_path):
         "127.0.0.1 is turned away: it speaks plain HTTP, without TLS",
         "it asked for POST '/v1/control/start-run', which is not for devices",
     ):
-        assert line in gateway, line
+        assert line in gateway_log, line
 
 
 def test_many_connections_do_not_keep_devices_out(tmp_path):

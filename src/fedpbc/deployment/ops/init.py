@@ -96,9 +96,6 @@ class FleetPlan:
     def validated(self) -> FleetPlan:
         """Check all options, and return the plan with normalized hosts."""
         hosts = check_hosts(self.hosts)
-        check_days(self.days)
-        if not 1 <= self.port <= 65535:
-            raise InputError("port", self.port, "from 1 to 65535")
         if self.app is not None and self.data is not None:
             raise InputError("data", self.data, "left out: --app brings its own data")
         if self.app is not None:
@@ -135,12 +132,6 @@ def check_hosts(names: Sequence[str]) -> tuple[str, ...]:
         if is_everywhere(host):
             raise InputError("host", host, "the server's name or address, as devices reach it")
     return hosts
-
-
-def check_days(days: int) -> None:
-    """Check the validity of a certificate."""
-    if not 1 <= days <= 36500:
-        raise InputError("days", days, "from 1 to 36500")
 
 
 def read_fleet_plan(folder: Path) -> FleetPlan:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from fedpbc.deployment.ops.init import check_days, check_hosts, read_fleet_plan, render_readme
+from fedpbc.deployment.ops.init import check_hosts, read_fleet_plan, render_readme
 from fedpbc.deployment.security.certificate_authority import (
     CertificateAuthority,
     read_certificate,
@@ -30,8 +30,6 @@ def renew_certificate(folder: Path, hosts: Sequence[str] = (), days: int | None 
         days: the validity; by default that of the first certificate.
     """
     plan = read_fleet_plan(folder)
-    if days is not None:
-        check_days(days)
     if plan.insecure:
         raise FedpbcError(f"{folder} has no certificates: it was created with --insecure")
     path = folder / "server" / "certificates" / "server.crt"

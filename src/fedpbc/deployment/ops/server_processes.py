@@ -6,7 +6,6 @@ import fcntl
 import json
 import logging
 import re
-import socket
 import sys
 import time
 from base64 import b64decode
@@ -21,7 +20,7 @@ from fedpbc.deployment.ops.supervisor import Supervisor
 from fedpbc.deployment.security.key_directory import KeyDirectory
 from fedpbc.deployment.security.server_certificate import check_certificate
 from fedpbc.deployment.settings import FleetSettings, read_fleet
-from fedpbc.errors import FedpbcError, InputError, one_line
+from fedpbc.errors import FedpbcError, InputError
 from fedpbc.storage.atomic import write_atomically
 
 __all__ = ["ServerProcesses"]
@@ -110,7 +109,7 @@ class ServerProcesses:
             return
         if insecure:
             # There is nothing to register, but submitting the job needs a running SuperLink.
-            wait_for_port(self.commands.port, timeout)
+            self._control.wait_until_up(timeout)
         else:
             pinned = self._control.register(keys, timeout)
             LOG.info("%d keys registered", len(pinned))
@@ -215,19 +214,6 @@ def end_of_output(text: str) -> str:
         ('a b', 'no output')
     """
     return " ".join(text.split())[-300:] or "no output"
-
-
-def wait_for_port(port: int, timeout: float) -> None:
-    """Wait until a port of this machine accepts connections."""
-    deadline = time.monotonic() + timeout
-    while True:
-        try:
-            socket.create_connection((HERE, port), timeout=1.0).close()
-            return
-        except OSError as error:
-            if time.monotonic() > deadline:
-                raise FedpbcError(f"the SuperLink does not answer: {one_line(error)}") from None
-        time.sleep(0.2)
 
 
 def is_finished(folder: Path, settings: FleetSettings) -> bool:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import logging
 import re
+import socket
 import time
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from textwrap import shorten
-from typing import Any
+from typing import Any, TypeVar
 
 from fedpbc.deployment.ops.flower_commands import FlowerCommands
 from fedpbc.errors import FedpbcError, one_line
@@ -19,6 +20,7 @@ from fedpbc.errors import FedpbcError, one_line
 __all__ = ["SuperLinkControl", "clients_by_key"]
 
 LOG = logging.getLogger("fedpbc.deployment")
+T = TypeVar("T")
 KEY_NAME = re.compile(r"client-(0|[1-9][0-9]*)")
 
 
@@ -56,14 +58,12 @@ class SuperLinkControl:
 
         A key that the SuperLink rejects is logged once and skipped.
         """
-        deadline = time.monotonic() + timeout
-        while True:
-            try:
-                return self._register(client_of)
-            except OSError as error:
-                if time.monotonic() > deadline:
-                    raise FedpbcError(f"the SuperLink does not answer: {one_line(error)}") from None
-            time.sleep(0.3)
+        return _retry(lambda: self._register(client_of), timeout)
+
+    def wait_until_up(self, timeout: float) -> None:
+        """Wait until the SuperLink accepts connections."""
+        address = self._commands.host, self._commands.port
+        _retry(lambda: socket.create_connection(address, timeout=1.0).close(), timeout)
 
     def _register(self, client_of: dict[bytes, int]) -> dict[int, int]:
         import httpx
@@ -116,6 +116,17 @@ class SuperLinkControl:
         return ControlHttpClient.from_server_address(
             commands.address, commands.insecure, root, interceptors
         )
+
+
+def _retry(attempt: Callable[[], T], timeout: float) -> T:
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            return attempt()
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise FedpbcError(f"the SuperLink does not answer: {one_line(error)}") from None
+        time.sleep(0.3)
 
 
 def rejection_reason(response: Any) -> str:

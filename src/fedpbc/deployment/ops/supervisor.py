@@ -232,24 +232,24 @@ class Supervisor:
 
     def pid(self, name: str) -> int | None:
         """Return a process's id; None while it is waiting to be restarted."""
-        with self._lock:
-            service = self._services.get(name)
-            return None if service is None or service.process is None else service.process.pid
+        process = self._service(name).process
+        return None if process is None else process.pid
 
     def exits(self, name: str) -> int:
         """Return how often a process has ended by itself."""
-        with self._lock:
-            return self._services[name].exits if name in self._services else 0
+        return self._service(name).exits
 
     def quick_exits(self, name: str) -> int:
         """Return how often in a row a process has ended soon after its start."""
-        with self._lock:
-            return self._services[name].quick_exits if name in self._services else 0
+        return self._service(name).quick_exits
 
     def last_output(self, name: str) -> list[str]:
         """Return the last lines of a process's output."""
+        return list(self._service(name).last_output)
+
+    def _service(self, name: str) -> _Service:
         with self._lock:
-            return list(self._services[name].last_output) if name in self._services else []
+            return self._services.get(name) or _Service([], None)
 
     def close(self) -> None:
         """End all processes and wait until they are gone."""

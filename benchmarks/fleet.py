@@ -39,10 +39,10 @@ def data(client):
 
 def measure(nodes: int, client: str, rounds: int) -> dict[str, Any]:
     """One fleet, all links up."""
-    from fedpbc.deployment.ops import launch
+    from fedpbc.deployment.ops import flower_commands
     from fedpbc.deployment.ops.local_fleet import LocalFleet
 
-    launch.APP["tool"]["flwr"]["app"]["components"]["clientapp"] = CLIENTS[client]
+    flower_commands.APP["tool"]["flwr"]["app"]["components"]["clientapp"] = CLIENTS[client]
     # The usual client's app is imported by Flower's processes.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     given = {
@@ -59,7 +59,7 @@ def measure(nodes: int, client: str, rounds: int) -> dict[str, Any]:
             if client != "thin":
                 for k in range(nodes):
                     fleet.supervisor.stop(f"trainer-{k}")
-            while not fleet.tend():
+            while not fleet.step():
                 # The first round begins with caches that are empty.
                 if fleet.lines():
                     for k in range(nodes):
@@ -85,7 +85,7 @@ def node_memory(supervisor: Any, client: int) -> float:
     """What all processes of a node have in memory, what they share counted once, in MiB."""
     found = 0
     for name in (f"supernode-{client}", f"trainer-{client}"):
-        process = supervisor.process(name)
+        process = supervisor.pid(name)
         found += 0 if process is None else usage(process).pss
     return found / MIB
 
@@ -129,7 +129,7 @@ def report(points: Sequence[dict[str, Any]], machine: dict[str, Any]) -> str:
     heads = ["nodes", "client", "a round", "least to most", "answers", "a node, peak", "median"]
     about = (
         "FedPBC, the paper's CNN for CIFAR-10, 5 steps of 16 a round, all links up; SuperLink, "
-        "door, server app, SuperNodes and trainers as processes on this machine, over loopback, "
+        "gateway, server app, SuperNodes and trainers as processes on this machine, over loopback, "
         f"with TLS and node keys. Median of {points[0]['rounds']} rounds; memory is the PSS of "
         "all processes of a node, the median of nodes."
     )

@@ -55,7 +55,7 @@ def make_fleet(
 def until(fleet: LocalFleet, condition: Callable[[], object], seconds: float) -> None:
     end = time.monotonic() + seconds
     while not condition():
-        fleet.tend()
+        fleet.step()
         assert time.monotonic() < end, logs(fleet)
         time.sleep(0.1)
 
@@ -66,7 +66,7 @@ def after_round(fleet: LocalFleet, rounds: int, seconds: float = 120) -> None:
 
 def to_the_end(fleet: LocalFleet, seconds: float = 240) -> np.ndarray:
     """The job ends, and what comes out is right; gives the timetable."""
-    until(fleet, fleet.tend, seconds)
+    until(fleet, fleet.step, seconds)
     audit(fleet)
     return check_exact(fleet)
 

@@ -1,4 +1,4 @@
-"""A long job under random cuts: nothing lost, and nothing counted twice."""
+"""Jobs with many link failures: nothing is lost, and nothing is counted twice."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ pytestmark = pytest.mark.fleet
 
 
 def test_scheduled_outages(tmp_path):
-    """A network, 10 rounds, links that are cut in certain rounds."""
+    """Ten rounds, with links that are cut in certain rounds."""
     down = {1: {2, 3, 6}, 2: {4, 6, 8}}
     with make_fleet(tmp_path, clients=3, rounds=10, seconds=25.0) as fleet:
         fleet.start()
         for round in range(10):
             until(fleet, lambda r=round: len(fleet.lines()) >= r, 120)
-            for client, gate in enumerate(fleet.gates):
+            for client, proxy in enumerate(fleet.proxies):
                 if round in down.get(client, ()):
-                    gate.cut()
+                    proxy.cut()
                 else:
-                    gate.mend()
+                    proxy.restore()
         table = to_the_end(fleet)
     for client, rounds in down.items():
         assert not table[sorted(rounds), client].any()
@@ -34,7 +34,7 @@ def test_scheduled_outages(tmp_path):
     assert table[:, 0].sum() >= 8
 
 
-def test_a_hundred_rounds_of_ten_nodes_under_random_cuts(tmp_path):
+def test_a_hundred_rounds_of_ten_nodes_with_random_cuts(tmp_path):
     clients, rounds = 10, 100
     draw = random.Random(1)
     cuts = [0] * clients
@@ -43,10 +43,10 @@ def test_a_hundred_rounds_of_ten_nodes_under_random_cuts(tmp_path):
 
         def cut(client: int, seconds: random.Random) -> None:
             while not ended.wait(seconds.expovariate(1 / 40)):
-                fleet.gates[client].cut()
+                fleet.proxies[client].cut()
                 cuts[client] += 1
                 ended.wait(seconds.expovariate(1 / 15))
-                fleet.gates[client].mend()
+                fleet.proxies[client].restore()
 
         fleet.start()
         after_round(fleet, 1)
@@ -57,23 +57,23 @@ def test_a_hundred_rounds_of_ten_nodes_under_random_cuts(tmp_path):
         for thread in threads:
             thread.start()
         try:
-            until(fleet, fleet.tend, 3600)
+            until(fleet, fleet.step, 3600)
         finally:
             ended.set()
             for thread in threads:
                 thread.join()
         audit(fleet)
         table = check_exact(fleet)
-        made = sum(len(fleet.answers(client)) for client in range(clients))
-    found = {
+        answers = sum(len(fleet.answers(client)) for client in range(clients))
+    figures = {
         "rounds": rounds,
         "cuts": sum(cuts),
-        "answers made": made,
+        "answers made": answers,
         "answers counted": int(table.sum()),
-        "rounds in which some were missing": int((~table.all(axis=1)).sum()),
+        "rounds with missing clients": int((~table.all(axis=1)).sum()),
     }
-    print(json.dumps(found))
+    print(json.dumps(figures))
     assert sum(cuts) > 100
-    # Enough came through, and enough did not, for the audit to have something to find.
+    # Enough answers got through, and enough did not, for the audit to mean something.
     assert 100 < table.sum() < 0.95 * table.size
     assert (table.sum(axis=0) > 5).all()

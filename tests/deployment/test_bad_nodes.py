@@ -1,4 +1,4 @@
-"""Nodes that mean ill, over the wire: each is refused and logged, and the others train on."""
+"""Malicious nodes: each is refused and logged, and the others keep training."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ from tests.deployment.real import after_round, log_of, make_fleet, to_the_end, u
 pytestmark = pytest.mark.fleet
 
 
-class IllTrainer:
-    """A device whose trainer sends something else in certain rounds."""
+class MaliciousTrainer:
+    """A trainer that sends wrong answers in certain rounds."""
 
-    def __init__(self, fleet, client: int, ill) -> None:
-        own = load_user_app(fleet.server / "app.py")
-        make = partial(task_of_client, client=client, own=own, device="cpu")
+    def __init__(self, fleet, client: int, changes) -> None:
+        app = load_user_app(fleet.server / "app.py")
+        make = partial(task_of_client, client=client, own=app, device="cpu")
         state = fleet.device_folder(client) / "state"
         self._honest = Trainer(client, state, make, lazy=True)
-        self._ill, self._sent = ill, {}
+        self._changes, self._sent = changes, {}
 
-    def handle(self, parcel: Payload) -> Payload:
-        reply = self._honest.handle(parcel)
+    def handle(self, payload: Payload) -> Payload:
+        reply = self._honest.handle(payload)
         if reply.kind != "answer":
             return reply
         answer = TrainReply.unpack(reply)
         self._sent[answer.round] = answer
-        change = self._ill.get(answer.round)
+        change = self._changes.get(answer.round)
         return reply if change is None else change(answer, self._sent)
 
 
@@ -68,7 +68,7 @@ def not_a_number(values: np.ndarray) -> np.ndarray:
     return values
 
 
-ILL = {
+CHANGES = {
     1: with_values(lambda values: values[:-1]),
     2: with_values(not_a_number),
     3: with_values(infinite),
@@ -91,27 +91,27 @@ LINES = [
 ROUNDS = 14
 
 
-def test_answers_that_must_not_count(tmp_path):
-    """Wrong shape, not finite, wrong type, replayed, another's, another job's, none, and 1 GB."""
+def test_wrong_answers_do_not_count(tmp_path):
+    """Wrong shape or type, not finite, replayed, of another client or job, invalid, 1 GB."""
     with make_fleet(tmp_path, clients=2, rounds=ROUNDS, seconds=40.0) as fleet:
-        ill = IllTrainer(fleet, 1, ILL)
+        malicious = MaliciousTrainer(fleet, 1, CHANGES)
         fleet.start()
         fleet.supervisor.stop("trainer-1")
-        with TrainerSocket(fleet.device_sides[1].socket, ill.handle):
+        with TrainerSocket(fleet.device_processes[1].socket, malicious.handle):
             table = to_the_end(fleet, 600)
-        said = log_of(fleet, "server")
-        door = log_of(fleet, "door")
+        server_log = log_of(fleet, "server")
+        gateway_log = log_of(fleet, "gateway")
         refused = {line["round"] for line in fleet.lines() if 1 in line["refused"]}
     assert table[:, 0].all()
-    # Ill answers never count; honest ones do, before and after.
-    assert not table[sorted(ILL), 1].any()
+    # Wrong answers never count; honest ones do, before and after.
+    assert not table[sorted(CHANGES), 1].any()
     assert table[[0, 5, 10], 1].all()
     assert table[12:, 1].any()
-    assert refused == set(ILL) - {11}
+    assert refused == set(CHANGES) - {11}
     for line in LINES:
-        assert f"(client 1) is refused: {line}" in said
-    # The large one did not even come in.
-    assert "client-1 (127.0.0.1) is turned away: its answer has" in door
+        assert f"(client 1) is refused: {line}" in server_log
+    # The gateway rejected the large one.
+    assert "client-1 (127.0.0.1) is turned away: its answer has" in gateway_log
 
 
 def signed(key: ec.EllipticCurvePrivateKey, public: str) -> dict[str, str]:
@@ -125,48 +125,47 @@ def signed(key: ec.EllipticCurvePrivateKey, public: str) -> dict[str, str]:
     }
 
 
-def test_who_must_not_come_in(tmp_path):
-    """An unknown key, a wrong one, plain HTTP, the control of the server: turned away, logged."""
+def test_unauthorized_requests_are_rejected(tmp_path):
+    """An unknown key, a wrong signature, plain HTTP, the control API: rejected and logged."""
     with make_fleet(tmp_path, clients=2, rounds=6, seconds=40.0) as fleet:
         # Client 1 has a key that the server does not know.
-        own = fleet.device_folder(1) / "node.key"
+        key = fleet.device_folder(1) / "node.key"
         make_node_key(tmp_path, "other")
-        right = own.read_bytes()
-        own.write_bytes((tmp_path / "other").read_bytes())
+        valid = key.read_bytes()
+        key.write_bytes((tmp_path / "other").read_bytes())
         settings = fleet.server / "fleet.toml"
         settings.write_text(settings.read_text().replace("wait_for = 2", "wait_for = 1"))
-        fleet.server_side = type(fleet.server_side)(fleet.server, fleet.supervisor)
+        fleet.server_processes = type(fleet.server_processes)(fleet.server, fleet.supervisor)
         fleet.start()
         after_round(fleet, 1)
-        until(fleet, lambda: "its key is not known" in log_of(fleet, "door"), 60)
-        where = fleet.server_side.listen
-        # Somebody who knows client 0's public key, but not its secret.
+        until(fleet, lambda: "its key is not known" in log_of(fleet, "gateway"), 60)
+        address = fleet.server_processes.listen
+        # With client 0's public key, but not its private key.
         trust = ssl.create_default_context(cafile=fleet.server / "certificates/ca.crt")
-        [public] = [
-            k for k, name in KeyDirectory(fleet.server / "keys").now().items() if name == "client-0"
-        ]
+        names = KeyDirectory(fleet.server / "keys").names_by_key()
+        [public] = [k for k, name in names.items() if name == "client-0"]
         for path in ("/v1/fleet/pull-messages", "/v1/fleet/activate-node"):
-            connection = http.client.HTTPSConnection(where.host, where.port, context=trust)
+            connection = http.client.HTTPSConnection(address.host, address.port, context=trust)
             head = signed(ec.generate_private_key(ec.SECP384R1()), public)
             connection.request("POST", path, b"", head)
             assert connection.getresponse().status == 401
             connection.close()
-        # Somebody without TLS, and somebody who wants to run code on devices.
-        plain = http.client.HTTPConnection(where.host, where.port)
+        # Without TLS; and with the request that runs code on devices.
+        plain = http.client.HTTPConnection(address.host, address.port)
         plain.request("POST", "/v1/fleet/pull-messages", b"")
         with pytest.raises((http.client.HTTPException, OSError)):
             plain.getresponse()
         plain.close()
-        connection = http.client.HTTPSConnection(where.host, where.port, context=trust)
+        connection = http.client.HTTPSConnection(address.host, address.port, context=trust)
         connection.request("POST", "/v1/control/start-run", b"", {"flwr-public-key": public})
         assert connection.getresponse().status == 404
         connection.close()
         after_round(fleet, 3)
         assert all(line["active"] == [0] for line in fleet.lines())
-        # With the right key it comes in, and catches up.
-        own.write_bytes(right)
+        # With the valid key it is accepted, and catches up.
+        key.write_bytes(valid)
         table = to_the_end(fleet, 300)
-        door = log_of(fleet, "door")
+        gateway_log = log_of(fleet, "gateway")
     assert table[:, 0].all()
     assert table[-1, 1]
     for line in (
@@ -175,18 +174,18 @@ def test_who_must_not_come_in(tmp_path):
         "127.0.0.1 is turned away: it speaks plain HTTP, without TLS",
         "it asked for POST '/v1/control/start-run', which is not for devices",
     ):
-        assert line in door, line
+        assert line in gateway_log, line
 
 
-def test_many_at_the_door_do_not_keep_devices_out(tmp_path):
+def test_many_connections_do_not_keep_devices_out(tmp_path):
     with make_fleet(tmp_path, clients=2, rounds=5, seconds=40.0) as fleet:
         fleet.start()
         after_round(fleet, 1)
-        where, ended = fleet.server_side.listen, threading.Event()
+        address, ended = fleet.server_processes.listen, threading.Event()
 
-        def knock() -> None:
+        def flood() -> None:
             while not ended.wait(0.05):
-                connection = http.client.HTTPConnection(where.host, where.port, timeout=5)
+                connection = http.client.HTTPConnection(address.host, address.port, timeout=5)
                 try:
                     connection.request("POST", "/v1/fleet/push-object", bytes(10**6))
                     connection.getresponse()
@@ -195,7 +194,7 @@ def test_many_at_the_door_do_not_keep_devices_out(tmp_path):
                 finally:
                     connection.close()
 
-        threads = [threading.Thread(target=knock) for _ in range(4)]
+        threads = [threading.Thread(target=flood) for _ in range(4)]
         for thread in threads:
             thread.start()
         try:

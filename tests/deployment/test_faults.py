@@ -1,4 +1,4 @@
-"""Whatever dies, stands still or is cut off: the result is the simulator's on what was logged."""
+"""Whatever is killed, stopped or cut: the result equals the simulator's on the logged rounds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fedpbc.deployment.ops.server_processes import ServerProcesses
-from fedpbc.deployment.ops.sessions import members
+from fedpbc.deployment.ops.sessions import processes_in
 
 pytest.importorskip("flwr", reason="needs the extra: pip install 'fedpbc[flower]'")
 
@@ -25,7 +25,7 @@ ROUNDS, SECONDS = 7, 20.0
 DEADLY = (
     APP
     + """
-# A trainer that is killed where it hurts, once for each mark.
+# A trainer that is killed around saving, once for each mark.
 import os, signal
 from pathlib import Path
 from fedpbc.deployment.device.trainer import Trainer
@@ -47,53 +47,53 @@ Trainer._keep = deadly
 )
 
 
-def two(tmp_path, seconds: float = SECONDS, **options):
+def two_clients(tmp_path, seconds: float = SECONDS, **options):
     return make_fleet(tmp_path, clients=2, rounds=ROUNDS, seconds=seconds, **options)
 
 
 def pid(fleet, name: str) -> int:
-    until(fleet, lambda: fleet.supervisor.process(name), 60)
-    found = fleet.supervisor.process(name)
-    assert found is not None
-    return found
+    until(fleet, lambda: fleet.supervisor.pid(name), 60)
+    process = fleet.supervisor.pid(name)
+    assert process is not None
+    return process
 
 
-def called(fleet, name: str, within: str) -> list[int]:
-    """The processes of a command that one of ours started."""
-    found = []
-    for process in members([pid(fleet, within)]):
+def children(fleet, parent: str, command: str) -> list[int]:
+    """Return the processes of a command that one of our processes started."""
+    matching = []
+    for process in processes_in([pid(fleet, parent)]):
         try:
-            words = Path(f"/proc/{process}/cmdline").read_bytes()
+            arguments = Path(f"/proc/{process}/cmdline").read_bytes()
         except OSError:
             continue
-        if name.encode() in words:
-            found.append(process)
-    return found
+        if command.encode() in arguments:
+            matching.append(process)
+    return matching
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("catch_up", ["clock", "lazy"])
 def test_a_trainer_killed_around_persisting(tmp_path, when, catch_up):
-    """Between computing and replying: before what it computed is on disk, and after."""
-    with two(tmp_path, 60.0, app=DEADLY, device={"catch_up": catch_up}) as fleet:
+    """Between computing and replying: before and after the result is on disk."""
+    with two_clients(tmp_path, 60.0, app=DEADLY, device_options={"catch_up": catch_up}) as fleet:
         mark = fleet.device_folder(1) / when
         mark.touch()
         fleet.start()
         table = to_the_end(fleet)
         assert not mark.exists()
-        assert fleet.supervisor.deaths("trainer-1") == 1
-    # The client app asks again while the round lasts: not even that round is lost.
+        assert fleet.supervisor.exits("trainer-1") == 1
+    # The client app retries while the round lasts, so not even that round is lost.
     assert table.all()
 
 
 def test_a_supernode_killed(tmp_path):
-    with two(tmp_path) as fleet:
+    with two_clients(tmp_path) as fleet:
         fleet.start()
         after_round(fleet, 2)
         os.kill(pid(fleet, "supernode-1"), signal.SIGKILL)
         table = to_the_end(fleet, 300)
-        assert fleet.supervisor.deaths("supernode-1") >= 1
-    # It is let in again after a minute.
+        assert fleet.supervisor.exits("supernode-1") >= 1
+    # Flower accepts it again after a minute.
     assert table[:, 0].all()
     assert table[:2, 1].all()
     assert table[-1, 1]
@@ -101,10 +101,10 @@ def test_a_supernode_killed(tmp_path):
 
 
 def test_a_supernode_stopped_and_continued(tmp_path):
-    with two(tmp_path) as fleet:
+    with two_clients(tmp_path) as fleet:
         fleet.start()
         after_round(fleet, 2)
-        session = members([pid(fleet, "supernode-1")])
+        session = processes_in([pid(fleet, "supernode-1")])
         for process in session:
             os.kill(process, signal.SIGSTOP)
         after_round(fleet, 4)
@@ -117,88 +117,88 @@ def test_a_supernode_stopped_and_continued(tmp_path):
 
 
 def test_the_superlink_killed(tmp_path):
-    with two(tmp_path) as fleet:
+    with two_clients(tmp_path) as fleet:
         fleet.start()
         after_round(fleet, 2)
         os.kill(pid(fleet, "superlink"), signal.SIGKILL)
         table = to_the_end(fleet, 300)
-        assert fleet.supervisor.deaths("superlink") == 1
+        assert fleet.supervisor.exits("superlink") == 1
     assert table[-1].all()
 
 
 def test_the_server_app_killed(tmp_path):
-    with two(tmp_path) as fleet:
+    with two_clients(tmp_path) as fleet:
         fleet.start()
         for killed in range(1, 4):
             after_round(fleet, 2 * killed)
-            [app] = called(fleet, "flwr-serverapp", "superexec")
+            [app] = children(fleet, "superexec", "flwr-serverapp")
             os.kill(app, signal.SIGKILL)
             until(fleet, lambda k=killed: log_of(fleet, "server").count("goes on with") == k, 90)
         table = to_the_end(fleet, 300)
     assert table[-1].all()
 
 
-@pytest.mark.parametrize("name", ["superexec", "door"])
-def test_another_of_the_servers_processes_killed(tmp_path, name):
-    with two(tmp_path) as fleet:
+@pytest.mark.parametrize("name", ["superexec", "gateway"])
+def test_superexec_or_gateway_killed(tmp_path, name):
+    with two_clients(tmp_path) as fleet:
         fleet.start()
         after_round(fleet, 2)
         os.kill(pid(fleet, name), signal.SIGKILL)
         table = to_the_end(fleet, 300)
-        assert fleet.supervisor.deaths(name) == 1
+        assert fleet.supervisor.exits(name) == 1
     assert table[-1].all()
 
 
 def test_the_whole_server_down_and_up_again(tmp_path):
-    with two(tmp_path) as fleet:
+    with two_clients(tmp_path) as fleet:
         fleet.start()
         after_round(fleet, 2)
-        for name in ("superlink", "door", "superexec"):
+        for name in ("superlink", "gateway", "superexec"):
             process = pid(fleet, name)
             os.killpg(process, signal.SIGKILL)
             fleet.supervisor.stop(name)
         time.sleep(5)
-        fleet.server_side = ServerProcesses(fleet.server, fleet.supervisor)
-        fleet.server_side.start()
+        fleet.server_processes = ServerProcesses(fleet.server, fleet.supervisor)
+        fleet.server_processes.start()
         table = to_the_end(fleet, 300)
     assert table[-1].all()
 
 
 def test_a_device_that_lost_its_disk(tmp_path):
-    """It loses time only: the next message holds all that it needs."""
-    with two(tmp_path) as fleet:
+    """It only loses time: the next message contains all that it needs."""
+    with two_clients(tmp_path) as fleet:
         fleet.start()
         after_round(fleet, 2)
         fleet.supervisor.stop("trainer-1")
         state = fleet.device_folder(1) / "state"
         (state / "trainer.safetensors").unlink()
         shutil.copy(state / "answers.jsonl", tmp_path)
-        fleet.device_sides[1].start()
+        fleet.device_processes[1].start()
         table = to_the_end(fleet)
     assert table[-1].all()
 
 
-# Links that swallow everything without a word, as a phone's do: in network namespaces.
+# Links that drop all packets silently, as a phone's do: in network namespaces.
 
 
-def ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True)
+def ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True)
 
 
-def may_make_namespaces() -> bool:
+def can_create_namespaces() -> bool:
     if shutil.which("ip") is None or os.geteuid() != 0:
         return False
-    made = subprocess.run(["ip", "netns", "add", "fedpbc-try"], capture_output=True, check=False)
-    if made.returncode == 0:
+    result = subprocess.run(["ip", "netns", "add", "fedpbc-try"], capture_output=True, check=False)
+    if result.returncode == 0:
         ip("netns", "delete", "fedpbc-try")
-    return made.returncode == 0
+    return result.returncode == 0
 
 
 @pytest.fixture
 def namespaces():
     """Two network namespaces, each with a link to a bridge at 10.77.5.1."""
-    if not may_make_namespaces():
-        pytest.skip("needs root and ip(8), to make network namespaces")
+    if not can_create_namespaces():
+        pytest.skip("needs root and ip(8), to create network namespaces")
     tag = f"fp{os.getpid() % 100000}"
     ip("link", "add", tag, "type", "bridge")
     try:
@@ -227,17 +227,19 @@ def cut_for(tag: str, client: int, seconds: float) -> None:
 
 
 def in_namespaces(tmp_path, tag: str):
-    return two(
-        tmp_path, host="10.77.5.1", within=lambda client: ["ip", "netns", "exec", f"{tag}n{client}"]
+    return two_clients(
+        tmp_path,
+        host="10.77.5.1",
+        command_prefix=lambda client: ["ip", "netns", "exec", f"{tag}n{client}"],
     )
 
 
 @pytest.mark.parametrize("seconds", [5, 60])
-def test_a_network_cut_anywhere(tmp_path, namespaces, seconds):
+def test_a_network_cut_at_any_time(tmp_path, namespaces, seconds):
     with in_namespaces(tmp_path, namespaces) as fleet:
         fleet.start()
         after_round(fleet, 2)
-        # Whatever the client is doing by then.
+        # At an arbitrary point of the client's work.
         time.sleep(2.5)
         cut_for(namespaces, 1, seconds)
         table = to_the_end(fleet, 300)
@@ -250,14 +252,14 @@ def test_a_network_cut_anywhere(tmp_path, namespaces, seconds):
 
 @pytest.mark.parametrize("seconds", [5, 60])
 def test_a_network_cut_between_reply_and_next_message(tmp_path, namespaces, seconds):
-    """The client is in A^t, and does not hear of x^{t+1} until its next message."""
+    """The client is in A^t, and receives x^{t+1} only with its next message."""
     with in_namespaces(tmp_path, namespaces) as fleet:
         fleet.start()
         after_round(fleet, 2)
         counted = fleet.lines()[-1]
         assert 1 in counted["active"]
         cut_for(namespaces, 1, seconds)
-        # It did not hear of the next round before the cut.
+        # It did not receive the next round's message before the cut.
         assert max(answer["round"] for answer in fleet.answers(1)) == counted["round"]
         table = to_the_end(fleet, 300)
     assert table[:, 0].all()

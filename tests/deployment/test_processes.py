@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedpbc.deployment.ops.sessions import members
+from fedpbc.deployment.ops.sessions import processes_in
 
 pytest.importorskip("flwr", reason="needs the extra: pip install 'fedpbc[flower]'")
 
@@ -15,15 +15,15 @@ def test_a_fleet_with_an_outage_equals_the_simulator(tmp_path):
     with make_fleet(tmp_path, clients=2, rounds=4, seconds=30.0) as fleet:
         fleet.start()
         after_round(fleet, 1)
-        fleet.gates[1].cut()
+        fleet.proxies[1].cut()
         after_round(fleet, 2)
-        fleet.gates[1].mend()
+        fleet.proxies[1].restore()
         table = to_the_end(fleet)
-        started = [fleet.supervisor.process(name) for name in ("superlink", "supernode-0")]
+        sessions = [fleet.supervisor.pid(name) for name in ("superlink", "supernode-0")]
     assert not table[1, 1]
     assert table[:, 0].any()
     assert table[:, 1].any()
-    # The server's files are there for those who go on with them.
+    # The server has written its models.
     for name in ("server", "averaged", "reported"):
         assert (fleet.server / "models" / f"{name}.safetensors").is_file()
-    assert not members([process for process in started if process])
+    assert not processes_in([session for session in sessions if session])

@@ -1,4 +1,4 @@
-"""fedpbc fleet: a real fleet, over Flower."""
+"""fedpbc fleet: train a real fleet of devices."""
 
 from __future__ import annotations
 
@@ -22,9 +22,5 @@ fleet = typer.Typer(
 )
 fleet.command()(demo)
 fleet.command(no_args_is_help=True)(init)
-fleet.command()(server)
-fleet.command()(device)
-fleet.command()(status)
-fleet.command()(check)
-fleet.command()(add)
-fleet.command()(renew)
+for command in (server, device, status, check, add, renew):
+    fleet.command()(command)

@@ -11,23 +11,23 @@ __all__ = ["add"]
 
 
 def add(
-    folder: Annotated[Path, typer.Argument(help="What 'fedpbc fleet init' made.")],
+    folder: Annotated[Path, typer.Argument(help="The folder that 'fedpbc fleet init' created.")],
     replace: Annotated[
         int | None,
-        typer.Option(metavar="CLIENT", help="A new key for this client instead: its old is lost."),
+        typer.Option(metavar="CLIENT", help="Make a new key for this client instead."),
     ] = None,
 ) -> None:
-    """Add a device to a fleet, or give one that is lost a new key."""
-    from fedpbc.deployment.ops.add_device import add_device, public_of, replace_device
+    """Add a device to a fleet, or replace the key of a lost one."""
+    from fedpbc.deployment.ops.add_device import add_device, public_key_path, replace_device
 
     if replace is None:
         client = add_device(folder)
         print(f"written: {folder}/device-{client}; clients = {client + 1} in server/fleet.toml")
-        print("it takes part from the next job on: a job that has begun keeps its clients")
-        print(f"next: {folder}/server as the server's folder of the next job, a new one")
+        print("the device takes part from the next job on: the clients of a running job are fixed")
+        print(f"next: use {folder}/server as the server's folder for the next job")
     else:
-        client = replace
-        replace_device(folder, client)
-        print(f"written: {folder}/device-{client}")
-        if public_of(folder, client).exists():
-            print(f"next: {public_of(folder, client)} to the server's folder 'keys'")
+        replace_device(folder, replace)
+        print(f"written: {folder}/device-{replace}")
+        key = public_key_path(folder, replace)
+        if key.exists():
+            print(f"next: copy {key} to the folder 'keys' on the server")

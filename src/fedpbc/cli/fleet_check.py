@@ -8,28 +8,28 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from fedpbc.cli.fleet_status import ServersFolder, which_algorithm
+from fedpbc.cli.fleet_status import ServerFolder, compare_hint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fedpbc.deployment.ops.check import ViewCheck
 
-__all__ = ["check", "run_check", "show_checks"]
+__all__ = ["check", "print_checks", "run_check"]
 
 
-def check(folder: ServersFolder) -> None:
-    """Simulate a fleet's job on the links it had, and compare: exit code 1 if models differ."""
+def check(folder: ServerFolder) -> None:
+    """Simulate a fleet's job on its recorded links and compare; exit code 1 if models differ."""
     checks = run_check(folder)
-    show_checks(checks)
+    print_checks(checks)
     if (folder / "links.csv").exists():
-        print(which_algorithm(folder))
-    if not all(one.is_same for one in checks):
+        print(compare_hint(folder))
+    if not all(check.is_equal for check in checks):
         raise typer.Exit(1)
 
 
 def run_check(folder: Path) -> list[ViewCheck]:
-    """The comparison, with a progress display where there is a terminal."""
+    """Run the comparison, with a progress bar in a terminal."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -43,31 +43,31 @@ def run_check(folder: Path) -> list[ViewCheck]:
         )
 
 
-def show_checks(checks: Sequence[ViewCheck]) -> None:
-    """The table, and one line on what it says."""
+def print_checks(checks: Sequence[ViewCheck]) -> None:
+    """Print the table of the comparison, and its result in one line."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    from fedpbc.deployment.ops.check import ALLOWED, worst
+    from fedpbc.deployment.ops.check import TOLERANCE, largest_difference
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("view", no_wrap=True)
     heads = ["after rounds", "largest difference"]
-    judged = any(one.fleet_accuracy is not None for one in checks)
-    for head in [*heads, *(["fleet test %", "simulator test %"] if judged else [])]:
+    has_accuracy = any(check.fleet_accuracy is not None for check in checks)
+    for head in [*heads, *(["fleet test %", "simulator test %"] if has_accuracy else [])]:
         table.add_column(head, justify="right", no_wrap=True)
-    for one in checks:
-        accuracies = [one.fleet_accuracy, one.simulated_accuracy]
-        shown = [("–" if a is None else f"{100 * a:.2f}") for a in accuracies if judged]
-        table.add_row(one.view, str(one.rounds), f"{one.difference:.1e}", *shown)
+    for check in checks:
+        accuracies = [check.fleet_accuracy, check.simulated_accuracy] if has_accuracy else []
+        cells = ["–" if a is None else f"{100 * a:.2f}" for a in accuracies]
+        table.add_row(check.view, str(check.rounds), f"{check.difference:.1e}", *cells)
     Console().print(table)
-    if all(one.is_same for one in checks):
-        print(f"the fleet's models are the simulator's: no difference above {ALLOWED:g}")
+    if all(check.is_equal for check in checks):
+        print(f"the fleet's models equal the simulator's: no difference above {TOLERANCE:g}")
         return
-    off = worst(checks)
+    worst = largest_difference(checks)
     print(
-        f"fedpbc: the fleet's models are not the simulator's: the view {off.view} differs by "
-        f"{off.difference:.1e}, more than {ALLOWED:g}",
+        f"fedpbc: the fleet's models do not equal the simulator's: the view {worst.view} differs "
+        f"by {worst.difference:.1e}, more than {TOLERANCE:g}",
         file=sys.stderr,
     )

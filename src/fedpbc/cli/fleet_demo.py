@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedpbc.cli.fleet_status import which_algorithm
+from fedpbc.cli.fleet_status import compare_hint
 from fedpbc.cli.options import Insecure, Overwrite, Set, config_options, default
 from fedpbc.cli.workspace import working_in
 from fedpbc.errors import InputError
@@ -19,61 +19,59 @@ __all__ = ["demo"]
 @config_options("links", "algorithm", "seed")
 def demo(
     options: dict[str, Any],
-    nodes: Annotated[int, typer.Option(help="Devices, each with processes of its own.")] = 3,
+    nodes: Annotated[int, typer.Option(help="Number of devices, each with its processes.")] = 3,
     rounds: Annotated[int, typer.Option(help="T, how many rounds.")] = 10,
     round_seconds: Annotated[
         float | None,
-        default("When a round ends, if not all have answered", "10, or what the nodes need here"),
+        default("When a round ends if not all have answered", "10, or what this machine needs"),
     ] = None,
     set_: Set = None,
-    out: Annotated[Path, typer.Option(help="Folder for everything.")] = Path("fleet-demo"),
+    out: Annotated[Path, typer.Option(help="Output folder.")] = Path("fleet-demo"),
     overwrite: Overwrite = False,
     insecure: Insecure = False,
 ) -> None:
-    """Train a real fleet on this machine while its links fail, and check it with the simulator."""
-    given = configuration_values(None, {"rounds": rounds, **options}, set_)
+    """Train a real fleet on this machine with failing links, and check it with the simulator."""
+    overrides = configuration_values(None, {"rounds": rounds, **options}, set_)
     if nodes < 1:
         raise InputError("--nodes", nodes, "at least 1")
-    from fedpbc.cli.fleet_check import run_check, show_checks
+    from fedpbc.cli.fleet_check import print_checks, run_check
+    from fedpbc.cli.fleet_display import watch
     from fedpbc.deployment.ops.demo import (
         Demo,
-        kept_to_plan,
-        named_links,
+        default_round_seconds,
+        describe_cuts,
+        describe_links,
         plan_demo,
         prepare_folder,
-        seconds_for,
     )
-    from fedpbc.deployment.ops.display import watch
 
-    seconds = seconds_for(nodes) if round_seconds is None else round_seconds
-    planned = plan_demo(given, nodes, seconds)
+    seconds = default_round_seconds(nodes) if round_seconds is None else round_seconds
+    plan = plan_demo(overrides, nodes, seconds)
     prepare_folder(out, overwrite=overwrite)
-    working_in(out, f"'fedpbc fleet status {out / 'server'}' shows how far it came")
-    secured = "without encryption and keys" if insecure else "with TLS and node keys"
-    print(f"starting a server and {nodes} devices in {out}, {secured}", flush=True)
-    print(f"links are cut as {named_links(planned.links)} says", flush=True)
-    with Demo(out, planned, insecure=insecure) as running:
+    working_in(out, f"'fedpbc fleet status {out / 'server'}' shows its progress")
+    security = "without encryption and keys" if insecure else "with TLS and node keys"
+    print(f"starting a server and {nodes} devices in {out}, {security}", flush=True)
+    print(f"links are cut by the scheme {describe_links(plan.links)}", flush=True)
+    with Demo(out, plan, insecure=insecure) as running:
         try:
             running.start()
             watch(
                 running.server,
-                is_over=lambda _: running.done,
+                is_over=lambda _: running.is_done,
                 links=running.links,
-                sleep=running.pass_time,
+                sleep=running.run_for,
             )
         finally:
-            print("ending all processes", flush=True)
-    # The processes have ended: the simulator has the machine to itself.
-    print(kept_to_plan(running.server, planned.up))
-    print("the same rounds, simulated:")
+            print("stopping all processes", flush=True)
+    # All processes have ended, so the simulator has the machine to itself.
+    print(describe_cuts(running.server, plan.up))
+    print("the same rounds in the simulator:")
     checks = run_check(running.server)
-    show_checks(checks)
+    print_checks(checks)
     print(f"written: {running.server}/ (models/, rounds.jsonl, links.csv, timetable.csv)")
-    print(f"         {out}/device-K/ (a device each), {out}/logs/ (what every process said)")
-    print(f"next: 'fedpbc fleet status {running.server}' shows the clients once more")
-    print(which_algorithm(running.server))
-    print(
-        "next: 'fedpbc fleet init FOLDER --clients 10 --host NAME' writes what a real fleet needs"
-    )
-    if not all(one.is_same for one in checks):
+    print(f"         {out}/device-K/ (one per device), {out}/logs/ (one file per process)")
+    print(f"next: 'fedpbc fleet status {running.server}' shows the clients again")
+    print(compare_hint(running.server))
+    print("next: 'fedpbc fleet init FOLDER --clients 10 --host NAME' sets up a real fleet")
+    if not all(check.is_equal for check in checks):
         raise typer.Exit(1)

@@ -11,52 +11,51 @@ import typer
 if TYPE_CHECKING:
     from fedpbc.deployment.ops.status import FleetStatus
 
-__all__ = ["ServersFolder", "status", "which_algorithm"]
+__all__ = ["ServerFolder", "compare_hint", "status"]
 
-ServersFolder = Annotated[
+ServerFolder = Annotated[
     Path, typer.Argument(metavar="FOLDER", help="The server's folder, with fleet.toml.")
 ]
 
 
 def status(
-    folder: ServersFolder,
+    folder: ServerFolder,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Keep it current until the job ends or Ctrl-C.")
+        bool, typer.Option("--watch", help="Update until the job ends or Ctrl-C.")
     ] = False,
 ) -> None:
-    """Show how a fleet does: who answers, who is silent since when, who was refused."""
+    """Show a fleet's status: which clients answer, are silent, or were refused."""
     from rich.console import Console
 
-    from fedpbc.deployment.ops.display import fleet_table
-    from fedpbc.deployment.ops.display import watch as keep_current
+    from fedpbc.cli import fleet_display
     from fedpbc.deployment.ops.status import FleetLog
 
     log = FleetLog(folder)
     if watch:
         with suppress(KeyboardInterrupt):
-            keep_current(folder)
-        found = log.status()
+            fleet_display.watch(folder)
+        current = log.status()
     else:
-        found = log.status()
+        current = log.status()
         console = Console()
-        console.print(fleet_table(found, width=console.width))
-    for line in next_steps(found, folder, watch=watch):
+        console.print(fleet_display.fleet_table(current, width=console.width))
+    for line in next_steps(current, folder, watch=watch):
         print(line)
 
 
-def which_algorithm(folder: Path) -> str:
-    """What the link log is for."""
-    replay = f"fedpbc compare --trace {folder / 'links.csv'}"
-    return f"next: '{replay}' tells which algorithm would have served this fleet best"
+def compare_hint(folder: Path) -> str:
+    """Return the command that uses the recorded links."""
+    command = f"fedpbc compare --trace {folder / 'links.csv'}"
+    return f"next: '{command}' shows which algorithm performs best on these links"
 
 
 def next_steps(status: FleetStatus, folder: Path, *, watch: bool) -> list[str]:
-    """What to run next."""
+    """Return the commands to run next."""
     if status.is_over:
         return [
-            f"next: 'fedpbc fleet check {folder}' compares its models with the simulator's",
-            which_algorithm(folder),
+            f"next: 'fedpbc fleet check {folder}' compares the models with the simulator's",
+            compare_hint(folder),
         ]
     if watch:
-        return [f"next: 'fedpbc fleet status {folder}' shows it again; the fleet goes on"]
-    return [f"next: 'fedpbc fleet status {folder} --watch' keeps this current"]
+        return [f"next: 'fedpbc fleet status {folder}' shows this again; the fleet keeps running"]
+    return [f"next: 'fedpbc fleet status {folder} --watch' keeps this up to date"]

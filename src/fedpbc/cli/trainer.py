@@ -11,10 +11,10 @@ __all__ = ["trainer"]
 
 
 def trainer(
-    client: Annotated[int, typer.Option(min=0, help="Which client this device is, from 0.")],
+    client: Annotated[int, typer.Option(min=0, help="This device's client number, from 0.")],
     state: Annotated[Path, typer.Option(help="Folder for its model and progress.")],
     socket: Annotated[
-        Path | None, typer.Option(help="Where the client app finds it (default: STATE/trainer).")
+        Path | None, typer.Option(help="Socket for the client app (default: STATE/trainer).")
     ] = None,
     app: Annotated[
         Path | None, typer.Option(help="Python file with your model() and data(client).")
@@ -24,11 +24,11 @@ def trainer(
     ] = None,
     catch_up: Annotated[
         Literal["clock", "lazy"],
-        typer.Option(help="Train missed rounds as they pass, or only when asked again."),
+        typer.Option(help="Train missed rounds as they pass, or only with the next message."),
     ] = "clock",
     device: Annotated[str, typer.Option(help="Where to train: cpu, cuda, …")] = "cpu",
 ) -> None:
-    """Train on a device of a fleet: the resident part, which a client app talks to."""
+    """Run a device's trainer, the long-lived process to which the client app connects."""
     from fedpbc.deployment.device.trainer_process import run_trainer
 
     run_trainer(

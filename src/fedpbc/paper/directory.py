@@ -27,7 +27,7 @@ from fedpbc.experiments.comparison import Cell
 from fedpbc.experiments.config_file import read_toml
 from fedpbc.experiments.configuration import Config, identity
 from fedpbc.experiments.run_directory import RunDirectory, write_inputs
-from fedpbc.experiments.settings import FILES
+from fedpbc.experiments.settings import EXECUTION, FILES
 from fedpbc.experiments.sweep import GridCell, GridProgress, long_ones_alone, run_grid
 from fedpbc.paper.plan import PlannedRun
 from fedpbc.parallel import usable_cores

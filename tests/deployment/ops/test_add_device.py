@@ -1,4 +1,4 @@
-"""``fedpbc fleet add`` and ``fedpbc fleet renew``: a fleet some time after it was set up."""
+"""``fedpbc fleet add`` and ``fedpbc fleet renew``: changes to an existing fleet."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from fedpbc.deployment.device.settings import read_device
-from fedpbc.deployment.security.certificate_authority import Authority, end_of
+from fedpbc.deployment.security.certificate_authority import (
+    CertificateAuthority,
+    read_certificate,
+)
 from fedpbc.deployment.settings import read_fleet
 from tests.commandline import content, fedpbc, ran, refused
 from tests.deployment.handshakes import trusts
@@ -22,10 +25,14 @@ LEAST = ("--clients", 2, "--host", "fleet.example.org")
 
 @pytest.fixture
 def fleet(tmp_path, monkeypatch):
-    """As the page has it: commands are typed in the fleet's folder."""
+    """As in the README: commands are run in the fleet's folder."""
     ran("fleet", "init", tmp_path / "fleet", *LEAST, "--days", 100)
     monkeypatch.chdir(tmp_path / "fleet")
     return tmp_path / "fleet"
+
+
+def end_of(path):
+    return read_certificate(path).not_valid_after_utc
 
 
 def changed(fleet, before):
@@ -34,16 +41,16 @@ def changed(fleet, before):
     return {name for name in after if name not in before or after[name] != before[name]}
 
 
-def test_one_more_device(fleet):
-    # The authority may be in its drawer.
+def test_add_a_device(fleet):
+    # The authority may be offline.
     shutil.rmtree(fleet / "authority")
     (fleet / "server/app.py").write_text("# changed since\n")
     before = content(fleet)
-    said = ran("fleet", "add", ".").out
-    assert "from the next job on" in said
-    assert said.endswith("next: ./server as the server's folder of the next job, a new one\n")
-    # A server with a job under way has no use for it.
-    assert "client-2.pub" not in said
+    output = ran("fleet", "add", ".").out
+    assert "from the next job on" in output
+    assert output.endswith("next: use ./server as the server's folder for the next job\n")
+    # The server of a running job has no use for the key.
+    assert "client-2.pub" not in output
     device = {name.removeprefix("device-1/") for name in before if name.startswith("device-1/")}
     assert changed(fleet, before) == {
         "README.md",
@@ -57,46 +64,46 @@ def test_one_more_device(fleet):
     assert (fleet / "device-2/ca.crt").read_bytes() == before["device-1/ca.crt"]
     assert stat.S_IMODE((fleet / "device-2/node.key").stat().st_mode) == 0o600
     assert read_fleet(fleet / "server/fleet.toml").clients == 3
-    # Nothing but the number has changed, comments included.
+    # Only the number has changed; the comments stay.
     old, new = before["server/fleet.toml"].decode(), (fleet / "server/fleet.toml").read_text()
     assert new == old.replace("clients = 2 ", "clients = 3 ")
     assert (fleet / "README.md").read_text().startswith("# A fleet of 3 devices")
 
 
-def test_a_lost_key_is_replaced_and_the_rest_of_the_folder_stays(fleet):
+def test_replacing_a_key_keeps_the_rest_of_the_folder(fleet):
     (fleet / "device-1/device.toml").write_text('client = 1\nserver = "fleet.example.org:1"\n')
     before = content(fleet)
-    said = ran("fleet", "add", ".", "--replace", 1).out
-    assert "next: server/keys/client-1.pub to the server's folder 'keys'" in said
+    output = ran("fleet", "add", ".", "--replace", 1).out
+    assert "next: copy server/keys/client-1.pub to the folder 'keys' on the server" in output
     assert changed(fleet, before) == {"device-1/node.key", "server/keys/client-1.pub"}
     assert stat.S_IMODE((fleet / "device-1/node.key").stat().st_mode) == 0o600
     assert (fleet / "server/keys/client-1.pub").read_text().endswith(" client-1\n")
 
 
-def test_a_lost_device_gets_its_folder_again(fleet):
+def test_replacing_a_device_creates_its_folder(fleet):
     before = content(fleet)
     shutil.rmtree(fleet / "device-0")
     ran("fleet", "add", ".", "--replace", 0)
     assert changed(fleet, before) == {"device-0/node.key", "server/keys/client-0.pub"}
 
 
-def test_an_insecure_fleet_grows_as_well(tmp_path):
+def test_add_a_device_to_an_insecure_fleet(tmp_path):
     ran("fleet", "init", tmp_path / "fleet", *LEAST, "--insecure", "--data", "digits")
     ran("fleet", "add", tmp_path / "fleet")
     assert read_device(tmp_path / "fleet/device-2/device.toml").client == 2
     assert not list((tmp_path / "fleet").rglob("*.key"))
     line = refused(fedpbc("fleet", "add", tmp_path / "fleet", "--replace", 2))
-    assert line.startswith("replace is 2, but should be left out: the fleet has no keys")
-    assert "was made with --insecure" in refused(fedpbc("fleet", "renew", tmp_path / "fleet"))
+    assert line.startswith("there is nothing to replace: the fleet has no keys, and ")
+    assert "was created with --insecure" in refused(fedpbc("fleet", "renew", tmp_path / "fleet"))
 
 
-def test_a_wrong_addition_changes_nothing(fleet, tmp_path):
+def test_a_failed_addition_changes_nothing(fleet, tmp_path):
     line = refused(fedpbc("fleet", "add", ".", "--replace", 2))
     assert line == "replace is 2, but should be from 0 to 1"
-    assert "what 'fedpbc fleet init' made" in refused(fedpbc("fleet", "add", tmp_path))
+    assert "a folder that 'fedpbc fleet init' created" in refused(fedpbc("fleet", "add", tmp_path))
     (fleet / "device-2").mkdir()
     before = content(fleet)
-    assert refused(fedpbc("fleet", "add", ".")).startswith("device is 'device-2', but should be")
+    assert refused(fedpbc("fleet", "add", ".")).startswith("device-2 exists already")
     assert content(fleet) == before
     (fleet / "device-2").rmdir()
     (fleet / "server/app.py").unlink()
@@ -105,74 +112,76 @@ def test_a_wrong_addition_changes_nothing(fleet, tmp_path):
     assert content(fleet) == before
 
 
-@pytest.mark.parametrize("written", ["rounds.jsonl", "checkpoint-1.safetensors"])
-def test_a_job_that_has_begun_keeps_its_clients(fleet, written):
-    (fleet / "server" / written).touch()
+@pytest.mark.parametrize("name", ["rounds.jsonl", "checkpoint-1.safetensors"])
+def test_the_clients_of_a_job_that_has_begun_are_fixed(fleet, name):
+    (fleet / "server" / name).touch()
     before = content(fleet)
     line = refused(fedpbc("fleet", "add", "."))
-    assert line.startswith("a job has begun in ./server, and keeps its 2 clients: when it is done,")
+    assert line.startswith("a job has begun in server, and its 2 clients are fixed: when it is")
     assert content(fleet) == before
-    # A new key is another matter.
+    # A new key is allowed.
     ran("fleet", "add", ".", "--replace", 1)
 
 
-def test_a_number_of_clients_that_cannot_be_changed_is_said_before_anything_is(fleet):
-    place = fleet / "server/fleet.toml"
-    place.write_text(place.read_text().replace("clients = 2 ", '"clients" = 2 '))
+def test_an_unexpected_line_of_clients_is_an_error_before_anything_changes(fleet):
+    path = fleet / "server/fleet.toml"
+    path.write_text(path.read_text().replace("clients = 2 ", '"clients" = 2 '))
     before = content(fleet)
     assert "has no line 'clients = 2'" in refused(fedpbc("fleet", "add", "."))
     assert content(fleet) == before
 
 
-def test_a_new_certificate_is_taken_by_devices_as_they_are(fleet):
-    # The key is on the server, and need not be here as well.
+def test_devices_trust_a_renewed_certificate(fleet):
+    # Only the server needs its key.
     key = fleet / "server/certificates/server.key"
-    kept = key.read_bytes()
+    secret = key.read_bytes()
     key.unlink()
     before = content(fleet)
-    said = ran("fleet", "renew", ".", "--days", 1000).out
+    output = ran("fleet", "renew", ".", "--days", 1000).out
     assert changed(fleet, before) == {"README.md", "server/certificates/server.crt"}
-    ends = end_of(fleet / "server/certificates/server.crt")
-    assert timedelta(days=999) < ends - datetime.now(UTC) < timedelta(days=1000)
-    assert f"it ends on {ends:%Y-%m-%d}" in said
-    assert f"{ends:%Y-%m-%d}" in (fleet / "README.md").read_text()
-    key.write_bytes(kept)
+    end = end_of(fleet / "server/certificates/server.crt")
+    assert timedelta(days=999) < end - datetime.now(UTC) < timedelta(days=1000)
+    assert f"it expires on {end:%Y-%m-%d}" in output
+    assert f"{end:%Y-%m-%d}" in (fleet / "README.md").read_text()
+    key.write_bytes(secret)
     for host in ("fleet.example.org", "localhost"):
         assert trusts(fleet / "device-0/ca.crt", fleet / "server/certificates", host)
 
 
-def test_it_lasts_as_long_as_the_first_one_and_not_longer_than_the_authority(fleet):
-    place = fleet / "server/certificates/server.crt"
+def test_a_renewed_certificate_is_valid_as_long_as_the_first_and_no_longer_than_the_authority(
+    fleet,
+):
+    path = fleet / "server/certificates/server.crt"
     ran("fleet", "renew", ".")
-    assert timedelta(days=99) < end_of(place) - datetime.now(UTC) < timedelta(days=100)
+    assert timedelta(days=99) < end_of(path) - datetime.now(UTC) < timedelta(days=100)
     ran("fleet", "renew", ".", "--days", 36500)
-    assert end_of(place) == end_of(fleet / "authority/ca.crt")
+    assert end_of(path) == end_of(fleet / "authority/ca.crt")
 
 
-def test_a_server_that_moves(fleet):
+def test_renew_for_another_host(fleet):
     ran("fleet", "renew", ".", "--host", "new.example.org", "--host", "10.0.0.7")
     certificates, ca = fleet / "server/certificates", fleet / "device-0/ca.crt"
     assert trusts(ca, certificates, "new.example.org")
     assert trusts(ca, certificates, "10.0.0.7")
     assert not trusts(ca, certificates, "fleet.example.org")
-    # Those that come later look for it there.
+    # Devices that are added later use the new name.
     ran("fleet", "add", ".")
     assert read_device(fleet / "device-2/device.toml").server == "new.example.org:8443"
 
 
-def test_an_authority_that_is_not_there_or_another_is_said(fleet, tmp_path):
+def test_a_missing_or_wrong_authority_is_one_line(fleet, tmp_path):
     ran("fleet", "init", tmp_path / "other", *LEAST)
-    (fleet / "authority/ca.key").rename(tmp_path / "drawer")
+    (fleet / "authority/ca.key").rename(tmp_path / "offline")
     before = content(fleet)
     line = refused(fedpbc("fleet", "renew", "."))
-    assert line == "authority/ca.key is missing: bring the authority's folder back"
+    assert line == "authority/ca.key is missing: restore the authority's folder"
     shutil.copy(tmp_path / "other/authority/ca.key", fleet / "authority/ca.key")
     assert "ca.key is not the key of ca.crt" in refused(fedpbc("fleet", "renew", "."))
     (fleet / "authority/ca.key").write_text("nonsense")
-    assert "authority/ca.key is no key" in refused(fedpbc("fleet", "renew", "."))
-    Authority.new(days=0).write(fleet / "authority")
+    assert "authority/ca.key is not a private key" in refused(fedpbc("fleet", "renew", "."))
+    CertificateAuthority.generate(days=0).write(fleet / "authority")
     line = refused(fedpbc("fleet", "renew", "."))
-    assert re.fullmatch(r"authority ended on \d{4}-\d\d-\d\d: the fleet must be made anew", line)
+    assert re.fullmatch(r"authority expired on \d{4}-\d\d-\d\d: create a new fleet", line)
     shutil.copy(fleet / "device-0/ca.crt", fleet / "authority/ca.crt")
     (fleet / "authority/ca.key").unlink()
     assert content(fleet) == before

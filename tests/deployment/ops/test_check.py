@@ -50,7 +50,7 @@ def fate(client, round):
 
 
 def train(folder, text, *, stop_after=None):
-    """A job as a server runs it, with links that fail."""
+    """Run a job as a server does, with links that fail."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "fleet.toml").write_text(text)
     settings = read_fleet(folder / "fleet.toml")
@@ -85,7 +85,7 @@ def job(tmp_path_factory):
 
 
 def shift(folder, view, by):
-    """Change one parameter of a model."""
+    """Change one parameter of a model by that much."""
     path = folder / f"models/{view}.safetensors"
     with safe_open(path, framework="pt") as file:
         about = file.metadata()
@@ -98,54 +98,54 @@ def shift(folder, view, by):
 @pytest.mark.parametrize("algorithm", ["fedpbc", "scaffold", "f3ast"])
 def test_a_fleets_models_are_the_simulators_to_the_bit(tmp_path, algorithm):
     folder = train(tmp_path / "server", DIGITS.format(rounds=5, algorithm=algorithm))
-    found = check_job(folder)
+    checks = check_job(folder)
     views = ["server", "averaged"] + ["reported"] * (algorithm == "fedpbc")
-    assert [one.view for one in found] == views
-    for one in found:
-        assert (one.rounds, one.difference, one.is_same) == (5, 0.0, True)
-        assert 0 < one.fleet_accuracy == one.simulated_accuracy < 1
+    assert [check.view for check in checks] == views
+    for check in checks:
+        assert (check.rounds, check.difference, check.is_equal) == (5, 0.0, True)
+        assert 0 < check.fleet_accuracy == check.simulated_accuracy < 1
 
 
-def test_a_job_that_was_stopped_is_compared_where_its_models_were_written(tmp_path):
+def test_a_stopped_job_is_compared_at_the_round_of_its_models(tmp_path):
     text = DIGITS.format(rounds=9, algorithm="fedpbc")
     folder = train(tmp_path / "server", text, stop_after=5)
-    assert [(one.rounds, one.difference) for one in check_job(folder)] == [(3, 0.0)] * 3
-    # A server that is stopped while it writes leaves models of two rounds.
+    assert [(check.rounds, check.difference) for check in check_job(folder)] == [(3, 0.0)] * 3
+    # A server that is stopped while it writes leaves models of different rounds.
     old = (folder / "models/server.safetensors").read_bytes()
     train(folder, text)
     (folder / "models/server.safetensors").write_bytes(old)
-    assert [(one.rounds, one.difference) for one in check_job(folder)] == [
+    assert [(check.rounds, check.difference) for check in check_job(folder)] == [
         (3, 0.0),
         (9, 0.0),
         (9, 0.0),
     ]
 
 
-def test_much_work_goes_to_processes_and_never_to_an_engine_with_other_bits(job, monkeypatch):
-    asked = []
+def test_a_long_job_uses_processes_and_never_an_engine_with_other_bits(job, monkeypatch):
+    created = []
 
     class Processes(SerialEngine):
         def __init__(self, task):
-            asked.append(task)
+            created.append(task)
             super().__init__(task)
 
     monkeypatch.setattr(check_module, "PoolEngine", Processes)
     monkeypatch.setattr(check_module, "usable_cores", lambda: 2)
     check_job(job)
-    assert not asked
+    assert not created
     monkeypatch.setattr(check_module, "SHORT", 0.0)
-    assert [one.difference for one in check_job(job)] == [0.0] * 3
-    assert asked
+    assert [check.difference for check in check_job(job)] == [0.0] * 3
+    assert created
 
 
-def test_the_command_says_that_all_is_well(job):
-    shown = ran("fleet", "check", job).out
-    assert "fleet test %" in shown
-    assert "the fleet's models are the simulator's: no difference above 1e-06" in shown
-    assert f"next: 'fedpbc compare --trace {job}/links.csv'" in shown
+def test_the_command_reports_equal_models(job):
+    output = ran("fleet", "check", job).out
+    assert "fleet test %" in output
+    assert "the fleet's models equal the simulator's: no difference above 1e-06" in output
+    assert f"next: 'fedpbc compare --trace {job}/links.csv'" in output
 
 
-def test_a_difference_is_one_clear_line_and_exit_code_1(tmp_path):
+def test_a_difference_is_one_line_and_exit_code_1(tmp_path):
     folder = train(tmp_path / "server", DIGITS.format(rounds=2, algorithm="fedavg"))
     shift(folder, "averaged", 5e-7)
     assert ran("fleet", "check", folder).code == 0
@@ -153,36 +153,36 @@ def test_a_difference_is_one_clear_line_and_exit_code_1(tmp_path):
     ended = fedpbc("fleet", "check", folder)
     assert ended.code == 1
     assert ended.err == (
-        "fedpbc: the fleet's models are not the simulator's: the view averaged differs by "
+        "fedpbc: the fleet's models do not equal the simulator's: the view averaged differs by "
         "2.0e-03, more than 1e-06\n"
     )
 
 
-def test_a_model_that_is_not_finite_is_no_match(tmp_path):
+def test_a_model_that_is_not_finite_is_not_equal(tmp_path):
     folder = train(tmp_path / "server", DIGITS.format(rounds=1, algorithm="fedavg"))
     shift(folder, "server", float("nan"))
     assert fedpbc("fleet", "check", folder).code == 1
-    assert not ViewCheck("server", 1, float("nan"), None, None).is_same
+    assert not ViewCheck("server", 1, float("nan"), None, None).is_equal
 
 
-def test_a_user_s_own_model_and_data(tmp_path):
+def test_a_users_model_and_data(tmp_path):
     server = tmp_path / "server"
     server.mkdir()
     (server / "mine.py").write_text(MINE)
     text = 'rounds = 3\nclients = 3\n[fleet]\napp = "mine.py"\nround_seconds = 10.0\nwait_for = 3\n'
-    found = check_job(train(server, text))
-    assert [(one.difference, one.fleet_accuracy) for one in found] == [(0.0, None)] * 3
+    checks = check_job(train(server, text))
+    assert [(check.difference, check.fleet_accuracy) for check in checks] == [(0.0, None)] * 3
     assert "test %" not in ran("fleet", "check", server).out
-    # On a real fleet the server has no device's data.
-    gone = MINE.replace("    random =", '    open("/nowhere/samples")\n    random =')
-    (server / "mine.py").write_text(gone)
+    # A real server does not have the devices' data.
+    app = MINE.replace("    random =", '    open("/nowhere/samples")\n    random =')
+    (server / "mine.py").write_text(app)
     line = refused(fedpbc("fleet", "check", server))
-    assert line.startswith(f"{server} cannot be compared with the simulator here")
+    assert line.startswith(f"{server} cannot be compared with the simulator on this machine")
     assert "data(0)" in line
     assert "/nowhere/samples" in line
 
 
-def test_a_job_without_models_says_where_to_look(tmp_path):
+def test_a_job_without_models_names_the_next_command(tmp_path):
     folder = train(tmp_path / "server", DIGITS.format(rounds=9, algorithm="fedpbc"), stop_after=2)
     line = refused(fedpbc("fleet", "check", folder))
     assert "has no models yet" in line
@@ -193,15 +193,15 @@ def test_damaged_files_are_named(tmp_path):
     folder = train(tmp_path / "server", DIGITS.format(rounds=3, algorithm="fedavg"))
     log = (folder / "rounds.jsonl").read_text()
     (folder / "rounds.jsonl").write_text("".join(log.splitlines(keepends=True)[:2]))
-    with pytest.raises(FedpbcError, match="models of round 3 and a log of 2"):
+    with pytest.raises(FedpbcError, match="models of round 3 but a log of 2"):
         check_job(folder)
-    wrong = json.loads(log.splitlines()[0]) | {"active": [7]}
-    (folder / "rounds.jsonl").write_text(json.dumps(wrong) + "\n")
+    line = json.loads(log.splitlines()[0]) | {"active": [7]}
+    (folder / "rounds.jsonl").write_text(json.dumps(line) + "\n")
     with pytest.raises(FedpbcError, match=r"rounds\.jsonl is damaged in line 1"):
         check_job(folder)
     (folder / "rounds.jsonl").write_text(log)
     save_file({"other": torch.ones(1)}, folder / "models/server.safetensors", {"rounds": "3"})
-    with pytest.raises(FedpbcError, match=r"server\.safetensors is of another model"):
+    with pytest.raises(FedpbcError, match=r"server\.safetensors does not match the model"):
         check_job(folder)
     (folder / "models/server.safetensors").write_bytes(b"no")
     with pytest.raises(FedpbcError, match=r"server\.safetensors is damaged"):

@@ -14,7 +14,7 @@ import pytest
 
 from fedpbc.deployment.ops import demo as demo_module
 from fedpbc.deployment.ops.check import check_job
-from fedpbc.deployment.ops.demo import Demo, kept_to_plan, plan_demo, prepare_folder
+from fedpbc.deployment.ops.demo import Demo, describe_cuts, plan_demo, prepare_folder
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.links import Setting, Timetable
 from tests.commandline import fedpbc, refused
@@ -23,26 +23,26 @@ SMALL = {"rounds": 4, "data": {"name": "digits"}}
 
 
 @pytest.fixture(autouse=True)
-def as_if_flower_were_here(monkeypatch, request):
-    """Nothing below starts it, but for one test that needs it."""
+def without_flower(monkeypatch, request):
+    """Only the test with real processes needs Flower."""
     if "fleet" not in request.keywords:
-        monkeypatch.setattr(demo_module, "need_flower", lambda: None)
+        monkeypatch.setattr(demo_module, "require_flower", lambda: None)
 
 
-def plan(nodes=3, seconds=5.0, **more):
-    return plan_demo({**SMALL, **more}, nodes, seconds)
+def make_plan(nodes=3, seconds=5.0, **overrides):
+    return plan_demo({**SMALL, **overrides}, nodes, seconds)
 
 
 def test_links_are_cut_as_the_scheme_says():
-    planned = plan(4, links={"name": "cyclic", "p": 0.5}, seed=3)
+    plan = make_plan(4, links={"name": "cyclic", "p": 0.5}, seed=3)
     setting = Setting(3, 4, 4, base_probabilities=np.full(4, 0.5))
-    assert (planned.up == Timetable.draw("cyclic", setting).block(4, 4)).all()
-    assert planned.links["name"] == "cyclic"
+    assert (plan.up == Timetable.draw("cyclic", setting).block(4, 4)).all()
+    assert plan.links["name"] == "cyclic"
 
 
-def test_a_real_server_is_not_told_of_links():
-    planned = plan(fleet={"views_every": 2})
-    assert planned.given == {
+def test_the_server_does_not_know_the_links():
+    plan = make_plan(fleet={"views_every": 2})
+    assert plan.configuration == {
         **SMALL,
         "clients": 3,
         "fleet": {"round_seconds": 5.0, "wait_for": 3, "views_every": 2},
@@ -50,27 +50,27 @@ def test_a_real_server_is_not_told_of_links():
 
 
 def test_links_of_a_few_clients_are_up_often_enough():
-    assert plan().links["name"] == "bernoulli"
-    assert plan().links["p"] == 0.6
-    assert plan(links={"name": "markov"}).links["p"] == 0.6
-    assert "p" not in {k for k, v in plan(links={"sigma": 2.0}).links.items() if v is not None}
+    assert make_plan().links["name"] == "bernoulli"
+    assert make_plan().links["p"] == 0.6
+    assert make_plan(links={"name": "markov"}).links["p"] == 0.6
+    assert "p" not in {k for k, v in make_plan(links={"sigma": 2.0}).links.items() if v is not None}
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("overrides", "message"),
     [
-        ({"downlink": "always"}, "downlink is given, but should be left out"),
+        ({"downlink": "always"}, "leave out downlink: on a real link both"),
         ({"algorithm": "fedavg_known"}, "no server knows them"),
         ({"links": {"name": "markof"}}, "markov"),
         ({"rounds": 0}, "rounds is 0"),
-        ({"fleet": {"app": "mine.py"}}, "a demo trains one of our own tasks"),
+        ({"fleet": {"app": "mine.py"}}, "a demo trains a built-in task"),
         ({"fleet": 3}, "a table"),
         ({"fleet": {"round_second": 3}}, "round_seconds"),
     ],
 )
-def test_wrong_input_is_found_before_anything_is_written(given, message):
+def test_wrong_input_is_found_before_anything_is_written(overrides, message):
     with pytest.raises(InputError, match=message):
-        plan(**given)
+        make_plan(**overrides)
 
 
 def test_the_command_refuses_in_one_line_and_writes_nothing(tmp_path):
@@ -79,7 +79,7 @@ def test_the_command_refuses_in_one_line_and_writes_nothing(tmp_path):
         (("--nodes", 0), "--nodes is 0, but should be at least 1"),
         (("--round-seconds", 0), "fleet.round_seconds is 0.0"),
         (("--links", "foggy"), "links is 'foggy'"),
-        (("--set", "data=digits", "--set", "downlink=always"), "left out"),
+        (("--set", "data=digits", "--set", "downlink=always"), "leave out downlink"),
     ):
         assert message in refused(fedpbc("fleet", "demo", "--out", out, *options))
     assert not out.exists()
@@ -94,7 +94,7 @@ def test_only_an_older_demo_is_replaced(tmp_path):
         prepare_folder(tmp_path / "mine", overwrite=True)
     (tmp_path / "old/server").mkdir(parents=True)
     (tmp_path / "old/server/fleet.toml").touch()
-    with pytest.raises(InputError, match="with --overwrite"):
+    with pytest.raises(InputError, match="or use --overwrite"):
         prepare_folder(tmp_path / "old", overwrite=False)
     prepare_folder(tmp_path / "old", overwrite=True)
     assert not (tmp_path / "old").exists()
@@ -103,44 +103,42 @@ def test_only_an_older_demo_is_replaced(tmp_path):
 
 class FaultProxy:
     def __init__(self):
-        self.is_open = True
+        self.is_up = True
 
     def cut(self):
-        self.is_open = False
+        self.is_up = False
 
-    def mend(self):
-        self.is_open = True
+    def restore(self):
+        self.is_up = True
 
 
 class Supervisor:
-    dead = "nothing"
+    failing = "nothing"
 
-    def deaths(self, name):
-        return 3 if name == self.dead else 0
+    def exits(self, name):
+        return 3 if name == self.failing else 0
 
-    def last_words(self, name):
+    def last_output(self, name):
         return ["Traceback", "", "no such file"]
 
 
-class StandIn:
-    """A fleet whose rounds are written by hand."""
+class FakeFleet:
+    """A fleet whose log the tests write."""
 
-    def __init__(self, folder, given, **_):
-        self.server, self.clients = folder / "server", given["clients"]
+    def __init__(self, folder, configuration, **_):
+        self.server, self.clients = folder / "server", configuration["clients"]
         self.server.mkdir(parents=True)
         (self.server / "fleet.toml").write_text(f"clients = {self.clients}\nrounds = 4\n")
         (folder / "logs").mkdir()
-        self.gates = [FaultProxy() for _ in range(self.clients)]
+        self.proxies = [FaultProxy() for _ in range(self.clients)]
         self.supervisor = Supervisor()
-        self.tended = 0
 
-    def tend(self):
-        self.tended += 1
+    def step(self):
         return (self.server / "finished.json").exists()
 
-    def hear(self, clients):
-        heard = {i: {"node": i, "at": 1.0} for i in range(clients)}
-        (self.server / "heard.json").write_text(json.dumps(heard))
+    def connect(self, clients):
+        nodes = {i: {"node": i, "at": 1.0} for i in range(clients)}
+        (self.server / "heard.json").write_text(json.dumps(nodes))
 
     def log(self, *active):
         lines = [
@@ -156,82 +154,82 @@ class StandIn:
 
 @pytest.fixture
 def running(tmp_path, monkeypatch):
-    monkeypatch.setattr(demo_module, "LocalFleet", StandIn)
-    planned = plan()
+    monkeypatch.setattr(demo_module, "LocalFleet", FakeFleet)
+    plan = make_plan()
     table = np.array([[1, 0, 1], [0, 0, 1], [1, 1, 0], [1, 1, 1]], dtype=bool)
-    with Demo(tmp_path / "d", type(planned)(planned.given, planned.links, table)) as demo:
+    with Demo(tmp_path / "d", type(plan)(plan.configuration, plan.links, table)) as demo:
         yield demo
 
 
 def test_each_rounds_row_is_applied_when_it_begins(running):
     fleet = running.fleet
-    fleet.hear(2)
-    running.pass_time(0.15)
-    # While clients are waited for, all can be reached.
+    fleet.connect(2)
+    running.run_for(0.15)
+    # All links are up while the server waits for clients.
     assert running.links() == {0: True, 1: True, 2: True}
-    fleet.hear(3)
+    fleet.connect(3)
     rounds = []
     for done in range(4):
         fleet.log(*[[0]] * done)
         rounds.append(list(running.links().values()))
-        running.pass_time(0.15)
+        running.run_for(0.15)
         assert list(running.links().values()) == rounds[-1]
-    assert rounds == running.planned.up.tolist()
-    assert not running.done
+    assert rounds == running.plan.up.tolist()
+    assert not running.is_done
     fleet.log(*[[0]] * 4)
     (running.server / "finished.json").touch()
-    running.pass_time(5.0)
-    assert running.done
-    assert kept_to_plan(running.server, running.planned.up) == (
-        "links: 12 rounds of a client, 4 of them cut; 5 answers were late with the link up "
-        "(more --round-seconds would help); 1 got through before the cut"
+    running.run_for(5.0)
+    assert running.is_done
+    assert describe_cuts(running.server, running.plan.up) == (
+        "links: 12 client rounds, 4 of them cut; 5 answers were late although the link was up "
+        "(try more --round-seconds); 1 got through before the cut"
     )
 
 
-def test_what_does_not_start_is_one_line_with_its_last_words(running):
-    running.fleet.supervisor.dead = "trainer-1"
+def test_a_process_that_fails_at_start_is_one_line_with_its_output(running):
+    running.fleet.supervisor.failing = "trainer-1"
     with pytest.raises(FedpbcError) as caught:
-        running.pass_time(5.0)
+        running.run_for(5.0)
     assert str(caught.value) == (
-        "the fleet does not start: trainer-1 ends again and again: Traceback / no such file; see "
+        "the fleet does not start: trainer-1 keeps exiting: Traceback / no such file; see "
         f"{running.folder}/logs/trainer-1.log"
     )
 
 
-def test_a_client_that_is_never_heard_is_named(running, monkeypatch):
-    running.fleet.hear(1)
-    monkeypatch.setattr(running, "_patience", 0.0)
-    with pytest.raises(FedpbcError, match="client 1 was never heard"):
-        running.pass_time(5.0)
+def test_a_client_that_never_connects_is_named(running, monkeypatch):
+    running.fleet.connect(1)
+    monkeypatch.setattr(running, "_start_deadline", 0.0)
+    with pytest.raises(FedpbcError, match="client 1 has not connected"):
+        running.run_for(5.0)
 
 
-def test_what_is_said_on_the_way_goes_to_a_file(running, capfd):
-    demo_module.LOG.warning("the job is submitted again")
+def test_log_messages_go_to_a_file(running, capfd):
+    demo_module.LOG.warning("submitting the job again")
     assert capfd.readouterr().err == ""
     running.close()
     assert demo_module.LOG.propagate
     demo_module.LOG.warning("later")
-    assert (running.folder / "logs/demo.log").read_text().endswith("job is submitted again\n")
+    assert (running.folder / "logs/demo.log").read_text().endswith("submitting the job again\n")
 
 
-def test_what_dies_after_the_start_is_the_supervisors(running):
-    running.fleet.hear(3)
+def test_a_process_that_fails_later_is_left_to_the_supervisor(running):
+    running.fleet.connect(3)
     running.fleet.log([0])
-    running.pass_time(0.15)
-    running.fleet.supervisor.dead = "supernode-1"
-    running._tended = 0.0
-    running.pass_time(0.15)
+    running.run_for(0.15)
+    running.fleet.supervisor.failing = "supernode-1"
+    running._last_step = 0.0
+    running.run_for(0.15)
 
 
 def processes_of(folder):
-    """Whatever still has something to do with a folder."""
-    found = []
+    """Return the command lines that mention a folder."""
+    commands = []
     for entry in Path("/proc").iterdir():
         with suppress(OSError):
             text = (entry / "cmdline").read_bytes()
             if os.fsencode(folder) in text:
-                found.append(text)
-    return found
+                commands.append(text)
+    return commands
 
 
 @pytest.mark.fleet
@@ -248,19 +246,19 @@ def test_a_demo_from_start_to_end(tmp_path, interrupted):
             assert time.monotonic() < end
             time.sleep(0.1)
         process.send_signal(signal.SIGINT)
-    said, complained = process.communicate(timeout=240)
+    output, errors = process.communicate(timeout=240)
     assert processes_of(out) == []
     if interrupted:
         assert process.returncode == 130
-        assert complained == (
-            f"fedpbc: interrupted; 'fedpbc fleet status {out}/server' shows how far it came\n"
+        assert errors == (
+            f"fedpbc: interrupted; 'fedpbc fleet status {out}/server' shows its progress\n"
         )
         return
-    assert (process.returncode, complained) == (0, "")
+    assert (process.returncode, errors) == (0, "")
     for line in (
         "fedpbc: 4 of 4 rounds done",
-        "the fleet's models are the simulator's: no difference above 1e-06",
+        "the fleet's models equal the simulator's: no difference above 1e-06",
         f"next: 'fedpbc compare --trace {out}/server/links.csv'",
     ):
-        assert line in said
-    assert [(one.rounds, one.difference) for one in check_job(out / "server")] == [(4, 0.0)] * 3
+        assert line in output
+    assert [(c.rounds, c.difference) for c in check_job(out / "server")] == [(4, 0.0)] * 3

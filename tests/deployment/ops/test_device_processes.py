@@ -1,4 +1,4 @@
-"""Where a device's client app and trainer meet."""
+"""The path of the socket between a device's client app and its trainer."""
 
 from __future__ import annotations
 
@@ -8,71 +8,73 @@ import stat
 import pytest
 
 from fedpbc.deployment.device.trainer_socket import LONGEST_PATH
-from fedpbc.deployment.ops import device_processes as device_side
+from fedpbc.deployment.ops import device_processes
 from fedpbc.deployment.ops.device_processes import socket_for
 from fedpbc.errors import InputError
 
 
 @pytest.fixture
 def short(tmp_path, monkeypatch):
-    """Short names for what is somewhere else; nothing of this user's own session."""
-    monkeypatch.setattr(device_side, "TEMPORARY", tmp_path)
-    monkeypatch.setattr(device_side, "LONGEST_PATH", len(os.fsencode(tmp_path)) + 60)
+    """A stand-in for /tmp, and no XDG_RUNTIME_DIR."""
+    monkeypatch.setattr(device_processes, "TEMPORARY", tmp_path)
+    monkeypatch.setattr(device_processes, "LONGEST_PATH", len(os.fsencode(tmp_path)) + 60)
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     return tmp_path
 
 
 @pytest.fixture
 def long(short):
-    """A device's state with a name that is too long for a socket."""
+    """A state folder whose path is too long for a socket."""
     return short / ("s" * LONGEST_PATH)
 
 
-def test_it_is_beside_the_state_if_that_has_a_short_name(short):
+def test_a_short_path_is_beside_the_state(short):
     assert socket_for(short / "state") == short / "state" / "trainer"
     assert not list(short.iterdir())
 
 
-def test_otherwise_it_is_in_a_folder_that_nobody_else_can_enter(short, long):
+def test_a_long_path_is_replaced_by_one_in_a_private_folder(short, long):
     before = os.umask(0)
     try:
-        place = socket_for(long)
+        path = socket_for(long)
     finally:
         os.umask(before)
-    assert place.parent == short / f"fedpbc-{os.getuid()}"
-    assert stat.S_IMODE(place.parent.stat().st_mode) == 0o700
-    # The same after a restart, and another for another device.
-    assert socket_for(long) == place
-    assert socket_for(long / "other") != place
+    assert path.parent == short / f"fedpbc-{os.getuid()}"
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    # Stable across restarts, and different for another device.
+    assert socket_for(long) == path
+    assert socket_for(long / "other") != path
 
 
 def test_a_folder_that_others_can_enter_is_refused(short, long):
     (short / f"fedpbc-{os.getuid()}").mkdir(mode=0o755)
-    with pytest.raises(InputError, match=r"socket's folder is .*closed to others \(mode 700\)"):
+    with pytest.raises(
+        InputError, match=r"trainer's socket, should .*closed to others \(mode 700\)"
+    ):
         socket_for(long)
 
 
-def test_a_folder_of_somebody_elses_is_refused(short, long, monkeypatch):
+def test_a_folder_of_another_user_is_refused(short, long, monkeypatch):
     theirs = short / "fedpbc-4711"
     theirs.mkdir(mode=0o700)
-    monkeypatch.setattr(device_side.os, "getuid", lambda: 4711)
-    with pytest.raises(InputError, match="this user's own and"):
+    monkeypatch.setattr(device_processes.os, "getuid", lambda: 4711)
+    with pytest.raises(InputError, match="should belong to this user"):
         socket_for(long)
 
 
 @pytest.mark.parametrize("what", ["link", "file"])
-def test_what_is_no_folder_is_refused(short, long, what):
-    place = short / f"fedpbc-{os.getuid()}"
+def test_a_link_or_file_is_refused(short, long, what):
+    path = short / f"fedpbc-{os.getuid()}"
     if what == "file":
-        place.touch(mode=0o600)
+        path.touch(mode=0o600)
     else:
         (short / "elsewhere").mkdir(mode=0o700)
-        place.symlink_to(short / "elsewhere")
-    with pytest.raises(InputError, match="this user's own and"):
+        path.symlink_to(short / "elsewhere")
+    with pytest.raises(InputError, match="should belong to this user"):
         socket_for(long)
 
 
-def test_the_sessions_own_folder_is_taken_if_it_is_private(short, long, monkeypatch):
+def test_xdg_runtime_dir_is_used_if_it_is_private(short, long, monkeypatch):
     session = short / "run"
     session.mkdir(mode=0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(session))

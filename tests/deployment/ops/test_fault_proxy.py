@@ -11,13 +11,13 @@ from fedpbc.deployment.ops.fault_proxy import FaultProxy
 
 @pytest.fixture
 def echo():
-    """Says back what it hears."""
+    """A server that echoes what it receives."""
     server = socket.create_server((HERE, 0))
 
     def serve(connection):
         with connection:
-            while piece := connection.recv(100):
-                connection.sendall(piece)
+            while data := connection.recv(100):
+                connection.sendall(data)
 
     def accept():
         while True:
@@ -33,43 +33,43 @@ def echo():
     server.close()
 
 
-def said(connection, text: bytes) -> bytes:
+def exchange(connection, text: bytes) -> bytes:
     connection.settimeout(10)
     connection.sendall(text)
     return connection.recv(100)
 
 
-def reach(gate):
-    return socket.create_connection((gate.address.host, gate.address.port), timeout=10)
+def connect(proxy):
+    return socket.create_connection((proxy.address.host, proxy.address.port), timeout=10)
 
 
-def test_a_gate_lets_through_until_it_is_cut(echo):
-    gate = FaultProxy(Address(HERE, echo))
+def test_connections_pass_until_the_link_is_cut(echo):
+    proxy = FaultProxy(Address(HERE, echo))
     try:
-        with reach(gate) as connection:
-            assert said(connection, b"one") == b"one"
-            gate.cut()
-            # What was under way is lost.
+        with connect(proxy) as connection:
+            assert exchange(connection, b"one") == b"one"
+            proxy.cut()
+            # Open connections are dropped.
             connection.settimeout(10)
             assert connection.recv(100) == b""
-        with reach(gate) as connection:
+        with connect(proxy) as connection:
             connection.settimeout(10)
             assert connection.recv(100) == b""
-        gate.mend()
-        with reach(gate) as connection:
-            assert said(connection, b"two") == b"two"
+        proxy.restore()
+        with connect(proxy) as connection:
+            assert exchange(connection, b"two") == b"two"
     finally:
-        gate.close()
+        proxy.close()
     with pytest.raises(OSError, match="refused"):
-        reach(gate)
+        connect(proxy)
 
 
-def test_a_server_that_is_down_is_a_connection_that_ends(echo):
+def test_a_connection_ends_if_the_server_is_down(echo):
     with socket.socket() as probe:
         probe.bind((HERE, 0))
-        nobody = probe.getsockname()[1]
-    gate = FaultProxy(Address(HERE, nobody))
-    with reach(gate) as connection:
+        unused = probe.getsockname()[1]
+    proxy = FaultProxy(Address(HERE, unused))
+    with connect(proxy) as connection:
         connection.settimeout(10)
         assert connection.recv(100) == b""
-    gate.close()
+    proxy.close()

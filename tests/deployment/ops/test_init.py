@@ -1,4 +1,4 @@
-"""``fedpbc fleet init``: what it writes is what the fleet's own commands, systemd and TLS take."""
+"""``fedpbc fleet init``: its files work with the fleet's commands, systemd and TLS."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def unit(path: Path) -> dict[str, str]:
     return dict(parser["Service"])
 
 
-def test_everything_is_there_and_nothing_else(fleet):
+def test_all_files_and_no_others(fleet):
     both = {"app.py", "compose.yaml", "Dockerfile", ".dockerignore"}
     server = both | {"fleet.toml", "fedpbc-fleet-server.service"}
     server |= {f"certificates/{name}" for name in ("ca.crt", "server.crt", "server.key")}
@@ -63,7 +63,7 @@ def test_everything_is_there_and_nothing_else(fleet):
     assert names(fleet.parent) == ["fleet"]
 
 
-def test_secrets_are_their_owners_alone(fleet):
+def test_secrets_are_readable_by_their_owner_only(fleet):
     files = {name: held for name, held in content(fleet).items() if held is not None}
     secrets = {name for name, held in files.items() if b"PRIVATE KEY" in held}
     assert secrets == {
@@ -79,8 +79,8 @@ def test_secrets_are_their_owners_alone(fleet):
 
 
 def test_server_and_devices_read_their_settings(tmp_path):
-    given = ("--port", 443, "--rounds", 30, "--algorithm", "fedawe", "--round-seconds", 7.5)
-    ran("fleet", "init", tmp_path / "fleet", "--clients", 3, "--host", "[2001:db8::1]", *given)
+    options = ("--port", 443, "--rounds", 30, "--algorithm", "fedawe", "--round-seconds", 7.5)
+    ran("fleet", "init", tmp_path / "fleet", "--clients", 3, "--host", "[2001:db8::1]", *options)
     settings = read_fleet(tmp_path / "fleet/server/fleet.toml")
     assert (settings.clients, settings.config.general.rounds) == (3, 30)
     assert settings.config.algorithm["name"] == "fedawe"
@@ -94,7 +94,7 @@ def test_server_and_devices_read_their_settings(tmp_path):
         assert (device.catch_up, device.device) == ("clock", "cpu")
 
 
-def test_devices_trust_their_server_under_its_names_and_no_other(fleet, tmp_path):
+def test_devices_trust_their_server_under_its_names_only(fleet, tmp_path):
     certificates = fleet / "server/certificates"
     ran("fleet", "init", tmp_path / "other", *LEAST)
     for host in ("fleet.example.org", "10.0.0.1", "2001:db8::1", "127.0.0.1", "localhost"):
@@ -114,8 +114,8 @@ def test_the_server_knows_each_device_by_its_key(fleet):
     for client in (0, 1):
         private = load_ssh_private_key((fleet / f"device-{client}/node.key").read_bytes(), None)
         public = private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
-        known = (fleet / f"server/keys/client-{client}.pub").read_bytes()
-        assert known == public + f" client-{client}\n".encode()
+        registered = (fleet / f"server/keys/client-{client}.pub").read_bytes()
+        assert registered == public + f" client-{client}\n".encode()
 
 
 @pytest.mark.parametrize(("days", "authority"), [(400, 3650), (5000, 5000)])
@@ -123,10 +123,11 @@ def test_the_authority_outlasts_the_servers_certificate(tmp_path, days, authorit
     from fedpbc.deployment.security.certificate_authority import read_certificate
 
     ran("fleet", "init", tmp_path / "fleet", *LEAST, "--days", days)
+    readme = (tmp_path / "fleet/README.md").read_text()
     for name, expected in (("ca", authority), ("server", days)):
-        found = read_certificate(tmp_path / f"fleet/server/certificates/{name}.crt")
-        assert (found.not_valid_after_utc - found.not_valid_before_utc).days == expected
-        assert f"{found.not_valid_after_utc:%Y-%m-%d}" in (tmp_path / "fleet/README.md").read_text()
+        certificate = read_certificate(tmp_path / f"fleet/server/certificates/{name}.crt")
+        assert (certificate.not_valid_after_utc - certificate.not_valid_before_utc).days == expected
+        assert f"{certificate.not_valid_after_utc:%Y-%m-%d}" in readme
 
 
 def test_the_example_learns(fleet):
@@ -136,13 +137,13 @@ def test_the_example_learns(fleet):
     assert result.metrics[-1].views["reported"].test_accuracy > 0.9
 
 
-def test_ones_own_file_goes_everywhere_as_it_is_and_its_data_is_not_touched(tmp_path):
+def test_a_users_file_is_copied_unchanged_and_its_data_not_loaded(tmp_path):
     mine = tmp_path / 'my "own" file.py'
     mine.write_bytes(MINE.replace("\n", "\r\n").encode())
     ran("fleet", "init", tmp_path / "fleet", *LEAST, "--app", mine)
     assert read_fleet(tmp_path / "fleet/server/fleet.toml").fleet.app is not None
-    for place in ("server", "device-0", "device-1"):
-        assert (tmp_path / "fleet" / place / mine.name).read_bytes() == mine.read_bytes()
+    for folder in ("server", "device-0", "device-1"):
+        assert (tmp_path / "fleet" / folder / mine.name).read_bytes() == mine.read_bytes()
     assert read_device(tmp_path / "fleet/device-0/device.toml").app is not None
     assert not list((tmp_path / "fleet").rglob("app.py"))
 
@@ -157,26 +158,26 @@ def test_a_data_set_needs_no_file(tmp_path):
     assert "data_dir" not in (tmp_path / "fleet/README.md").read_text()
 
 
-def test_where_the_pictures_are_can_be_said_on_all_machines(tmp_path):
+def test_the_folder_of_the_pictures_can_be_set_on_all_machines(tmp_path):
     ran("fleet", "init", tmp_path / "fleet", *LEAST, "--data", "cifar10")
     assert "data_dir" in (tmp_path / "fleet/README.md").read_text()
     for name, key in (("server/fleet.toml", "dir"), ("device-1/device.toml", "data_dir")):
-        place = tmp_path / "fleet" / name
+        path = tmp_path / "fleet" / name
         line = f'# {key} = "/srv/pictures"'
-        assert line in place.read_text()
-        place.write_text(place.read_text().replace(line, f'{key} = "{tmp_path}"'))
+        assert line in path.read_text()
+        path.write_text(path.read_text().replace(line, f'{key} = "{tmp_path}"'))
     assert read_fleet(tmp_path / "fleet/server/fleet.toml").config.data.dir == str(tmp_path)
     assert read_device(tmp_path / "fleet/device-1/device.toml").data_dir == tmp_path
 
 
 def test_an_insecure_fleet_has_no_keys_and_says_so_everywhere(tmp_path):
-    said = ran("fleet", "init", tmp_path / "fleet", *LEAST, "--insecure").out
-    assert "no encryption and no keys" in said
+    output = ran("fleet", "init", tmp_path / "fleet", *LEAST, "--insecure").out
+    assert "no encryption and no keys" in output
     files = content(tmp_path / "fleet")
     assert not [name for name in files if Path(name).suffix in {".crt", ".key", ".pub"}]
     assert not (tmp_path / "fleet/authority").exists()
-    for role, place in (("server", "server"), ("device", "device-1")):
-        folder = tmp_path / "fleet" / place
+    for role, name in (("server", "server"), ("device", "device-1")):
+        folder = tmp_path / "fleet" / name
         assert unit(folder / f"fedpbc-fleet-{role}.service")["ExecStart"].endswith(" --insecure")
         assert '"--insecure"]' in (folder / "compose.yaml").read_text()
     readme = (tmp_path / "fleet/README.md").read_text()
@@ -186,19 +187,19 @@ def test_an_insecure_fleet_has_no_keys_and_says_so_everywhere(tmp_path):
 
 
 @pytest.mark.parametrize("role", ["server", "device"])
-def test_service_container_and_page_start_the_same(fleet, role):
+def test_service_container_and_readme_run_the_same_command(fleet, role):
     folder = fleet / ("server" if role == "server" else "device-1")
     service = unit(folder / f"fedpbc-fleet-{role}.service")
-    program, *words = shlex.split(service["ExecStart"])
-    assert words == ["fleet", role, f"/var/lib/fedpbc/{role}"]
+    program, *arguments = shlex.split(service["ExecStart"])
+    assert arguments == ["fleet", role, f"/var/lib/fedpbc/{role}"]
     assert service["StateDirectory"] == service["User"] == "fedpbc"
     assert service["Restart"] == ("on-failure" if role == "server" else "always")
     readme = (fleet / "README.md").read_text()
-    named = "server" if role == "server" else "device-0"
+    folder_name = "server" if role == "server" else "device-0"
     for line in (
         f"sudo python3 -m venv {Path(program).parents[1]}",
-        f"sudo mv -T {named} {words[2]}",
-        f"sudo chown -R fedpbc:fedpbc {words[2]}",
+        f"sudo mv -T {folder_name} {arguments[2]}",
+        f"sudo chown -R fedpbc:fedpbc {arguments[2]}",
         f"sudo systemctl enable --now fedpbc-fleet-{role}",
     ):
         assert line in readme
@@ -207,22 +208,22 @@ def test_service_container_and_page_start_the_same(fleet, role):
     assert composed["command"] == ["fleet", role, "/fleet"]
     assert composed["volumes"] == [".:/fleet"]
     assert composed.get("ports") == (["8443:8443"] if role == "server" else None)
-    # No secret of the folder reaches an image.
+    # No secret of the folder gets into an image.
     ignored = (folder / ".dockerignore").read_text().splitlines()
     assert ignored[1:] == ["*", "!Dockerfile", "!fedpbc-*.whl", "!fedpbc-*.tar.gz"]
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd")
 @pytest.mark.parametrize("port", [8443, 443])
-def test_systemd_takes_the_units(tmp_path, port):
+def test_systemd_accepts_the_units(tmp_path, port):
     ran("fleet", "init", tmp_path / "fleet", *LEAST, "--port", port)
-    for place, role in (("server", "server"), ("device-0", "device")):
+    for folder, role in (("server", "server"), ("device-0", "device")):
         name = f"fedpbc-fleet-{role}.service"
-        service = tmp_path / "fleet" / place / name
+        service = tmp_path / "fleet" / folder / name
         privileged = "CAP_NET_BIND_SERVICE" if (role, port) == ("server", 443) else ""
         assert unit(service)["CapabilityBoundingSet"] == privileged
         assert unit(service).get("AmbientCapabilities", "") == privileged
-        # The program is not installed here.
+        # The program is not installed on this machine.
         (tmp_path / name).write_text(
             service.read_text().replace("/opt/fedpbc/bin/fedpbc", shutil.which("true"))
         )
@@ -232,7 +233,7 @@ def test_systemd_takes_the_units(tmp_path, port):
         assert (ended.returncode, ended.stderr) == (0, "")
 
 
-def test_the_page_has_the_real_names(fleet):
+def test_the_readme_has_the_real_names(fleet):
     readme = (fleet / "README.md").read_text()
     for name in ("fleet.example.org:8443", "scp -rp server YOU@fleet.example.org:", "device-1"):
         assert name in readme
@@ -241,19 +242,19 @@ def test_the_page_has_the_real_names(fleet):
     assert "\n\n\n" not in readme
 
 
-def test_page_and_docs_say_who_must_be_kept_off_the_server_machine(fleet):
-    docs = Path(__file__).parents[2] / "docs" / "deployment.md"
+def test_readme_and_docs_warn_of_local_users(fleet):
+    docs = Path(__file__).parents[3] / "docs" / "deployment.md"
     for page in (fleet / "README.md", docs):
         security = page.read_text(encoding="utf-8").split("\n## Security\n")[1].split()
-        said = " ".join(security).lower()
-        assert "every local user of the server machine reaches" in said
-        assert "let no untrusted users on the server machine" in said
-        assert "the supernode's runtime port" in said
+        text = " ".join(security).lower()
+        assert "every local user of the server machine reaches" in text
+        assert "let no untrusted users on the server machine" in text
+        assert "the supernode's runtime port" in text
 
 
-def test_what_was_asked_is_kept_for_later(fleet):
-    kept = tomllib.loads((fleet / "init.toml").read_text())
-    assert kept == {
+def test_the_options_are_saved(fleet):
+    options = tomllib.loads((fleet / "init.toml").read_text())
+    assert options == {
         "hosts": ["fleet.example.org", "10.0.0.1", "2001:db8::1"],
         "port": 8443,
         "insecure": False,
@@ -262,13 +263,16 @@ def test_what_was_asked_is_kept_for_later(fleet):
 
 
 @pytest.mark.parametrize(
-    ("given", "line"),
+    ("options", "line"),
     [
         (("--host", "a"), "Missing option '--clients'."),
         (("--clients", 2), "Missing option '--host'."),
         (("--clients", 0, "--host", "a"), "Invalid value for '--clients'"),
         (("--clients", 2, "--host", "a:1"), "host is 'a:1', but should be a host name or an"),
-        (("--clients", 2, "--host", "0.0.0.0"), "host is '0.0.0.0', but should be where the"),
+        (
+            ("--clients", 2, "--host", "0.0.0.0"),
+            "host is '0.0.0.0', but should be the server's name",
+        ),
         ((*LEAST, "--port", 0), "Invalid value for '--port'"),
         ((*LEAST, "--days", 0), "Invalid value for '--days'"),
         ((*LEAST, "--rounds", 0), "rounds is 0, but should be at least 1"),
@@ -283,17 +287,17 @@ def test_what_was_asked_is_kept_for_later(fleet):
         ((*LEAST, "--app", "ill.py", "--data", "digits"), "data is 'digits', but should be left"),
     ],
 )
-def test_wrong_options_are_one_line_and_nothing_is_written(tmp_path, monkeypatch, given, line):
+def test_wrong_options_are_one_line_and_nothing_is_written(tmp_path, monkeypatch, options, line):
     (tmp_path / "bad.py").write_text("def model(): pass\n")
     (tmp_path / "ill.py").write_text("def model(): return nn\ndef data(client): pass\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.dont_write_bytecode", True)
     before = content(tmp_path)
-    assert refused(fedpbc("fleet", "init", "new/fleet", *given)).startswith(line)
+    assert refused(fedpbc("fleet", "init", "new/fleet", *options)).startswith(line)
     assert content(tmp_path) == before
 
 
-def test_a_folder_with_something_in_it_is_left_alone(fleet):
+def test_a_folder_that_is_not_empty_is_refused(fleet):
     before = content(fleet)
     assert "should be new or empty" in refused(fedpbc("fleet", "init", fleet, *LEAST))
     assert content(fleet) == before
@@ -302,7 +306,7 @@ def test_a_folder_with_something_in_it_is_left_alone(fleet):
 
 
 def test_an_empty_folder_stays_the_same_folder(tmp_path, monkeypatch):
-    """A shell may be in it."""
+    """It may be the working directory of a shell."""
     (tmp_path / "fleet").mkdir()
     monkeypatch.chdir(tmp_path / "fleet")
     ran("fleet", "init", ".", *LEAST)
@@ -326,7 +330,7 @@ def test_all_or_nothing(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return b"private", b"public"
 
-    monkeypatch.setattr("fedpbc.deployment.ops.init.new_node_key", killed)
+    monkeypatch.setattr("fedpbc.deployment.ops.init.generate_node_key", killed)
     fedpbc("fleet", "init", tmp_path / "fleet", *LEAST)
     assert calls == ["client-0", "client-1"]
     assert names(tmp_path) == []

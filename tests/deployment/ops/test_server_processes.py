@@ -1,4 +1,4 @@
-"""What a server's launcher checks before it starts anything."""
+"""What a server checks before it starts, and how it supervises its processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from fedpbc.deployment.ops.server_processes import ServerProcesses, is_finished, is_held
+from fedpbc.deployment.ops.server_processes import ServerProcesses, is_finished, is_locked
 from fedpbc.deployment.security.keys import make_certificates, make_node_key
 from fedpbc.deployment.settings import read_fleet
 from fedpbc.errors import FedpbcError, InputError
@@ -37,15 +37,15 @@ def folder(tmp_path):
     return tmp_path
 
 
-class Never:
-    """A supervisor that must not be asked for anything."""
+class UnusedSupervisor:
+    """A supervisor that must not be used."""
 
 
-def test_what_is_right_is_taken(folder):
-    side = ServerProcesses(folder, Never())
-    assert str(side.listen) == "127.0.0.1:18443"
-    # The SuperLink itself is on loopback, whatever the door listens at.
-    assert side.launch.host == "127.0.0.1"
+def test_a_valid_folder_is_accepted(folder):
+    processes = ServerProcesses(folder, UnusedSupervisor())
+    assert str(processes.listen) == "127.0.0.1:18443"
+    # The SuperLink is on loopback, wherever the gateway listens.
+    assert processes.commands.host == "127.0.0.1"
     assert not (folder / "nodes.json").exists()
 
 
@@ -53,36 +53,36 @@ def test_what_is_right_is_taken(folder):
 def test_it_refuses_to_start_without_tls(folder, name):
     (folder / "certificates" / name).unlink()
     with pytest.raises(
-        InputError, match=r"ca\.crt, server\.crt and server\.key, or say --insecure"
+        InputError, match=r"ca\.crt, server\.crt and server\.key; or use --insecure"
     ):
-        ServerProcesses(folder, Never())
-    ServerProcesses(folder, Never(), insecure=True)
+        ServerProcesses(folder, UnusedSupervisor())
+    ServerProcesses(folder, UnusedSupervisor(), insecure=True)
 
 
 def test_it_refuses_to_start_without_keys(folder):
     for path in (folder / "keys").iterdir():
         path.unlink()
-    right = r"without a key, but should be client-0\.pub to client-1\.pub, or say --insecure"
-    with pytest.raises(InputError, match=right):
-        ServerProcesses(folder, Never())
+    message = r"no key: it should contain client-0\.pub to client-1\.pub; or use --insecure"
+    with pytest.raises(InputError, match=message):
+        ServerProcesses(folder, UnusedSupervisor())
 
 
 def test_it_refuses_an_expired_certificate(folder, long_ago):
     make_certificates(folder / "certificates", ["127.0.0.1"], days=3)
-    with pytest.raises(InputError, match=r"certificates is expired on .*renewed"):
-        ServerProcesses(folder, Never())
+    with pytest.raises(InputError, match=r"certificate expired on .*fedpbc fleet renew"):
+        ServerProcesses(folder, UnusedSupervisor())
 
 
-def test_a_certificate_that_ends_soon_is_a_line(folder, caplog):
+def test_a_certificate_that_expires_soon_is_a_warning(folder, caplog):
     make_certificates(folder / "certificates", ["127.0.0.1"], days=10)
-    ServerProcesses(folder, Never())
+    ServerProcesses(folder, UnusedSupervisor())
     assert "expires in 9 days" in caplog.text
 
 
 def test_it_warns_daily_while_it_runs(folder, caplog, monkeypatch):
     make_certificates(folder / "certificates", ["127.0.0.1"], days=40)
-    side = ServerProcesses(folder, Dying(0))
-    side._keys, side._submitted = side._keys_now(), time.monotonic()
+    processes = ServerProcesses(folder, FailingGateway(0))
+    processes._registered, processes._submitted_at = processes._read_keys(), time.monotonic()
     day = 0.0
 
     class Later(datetime):
@@ -91,70 +91,72 @@ def test_it_warns_daily_while_it_runs(folder, caplog, monkeypatch):
             return datetime.now(tz) + timedelta(days=day)
 
     monkeypatch.setattr("fedpbc.deployment.ops.server_processes.datetime", Later)
-    found = {}
+    warnings = {}
     for half in range(84):
         day = half / 2
         caplog.clear()
-        assert not side.tend()
+        assert not processes.step()
         if caplog.messages:
-            [found[day]] = caplog.messages
-    what = "the server's certificate {}: 'fedpbc fleet renew' makes a new one; "
+            [warnings[day]] = caplog.messages
+    text = "the server's certificate {}: run 'fedpbc fleet renew', "
     # The 40 days began a moment ago.
-    assert list(found) == [10.0 + k for k in range(32)]
-    assert found[10.0].startswith(what.format("expires in 29 days"))
-    assert found[39.0].startswith(what.format("expires in 0 days"))
-    assert found[41.0].startswith(what.format("has expired"))
+    assert list(warnings) == [10.0 + k for k in range(32)]
+    assert warnings[10.0].startswith(text.format("expires in 29 days"))
+    assert warnings[39.0].startswith(text.format("expires in 0 days"))
+    assert warnings[41.0].startswith(text.format("has expired"))
 
 
 def test_the_key_must_be_that_of_the_certificate(folder, tmp_path):
-    place = folder / "certificates/server.key"
+    path = folder / "certificates/server.key"
     make_certificates(tmp_path / "other", ["127.0.0.1"])
-    shutil.copy(tmp_path / "other/server.key", place)
-    right = r"server\.key, but should be the key of server\.crt, .*KEY_VALUES_MISMATCH"
-    with pytest.raises(InputError, match=right):
-        ServerProcesses(folder, Never())
-    place.write_text("nonsense")
+    shutil.copy(tmp_path / "other/server.key", path)
+    message = r"server\.key should be the key of server\.crt, .*KEY_VALUES_MISMATCH"
+    with pytest.raises(InputError, match=message):
+        ServerProcesses(folder, UnusedSupervisor())
+    path.write_text("nonsense")
     with pytest.raises(InputError, match=r"should be the key of server\.crt"):
-        ServerProcesses(folder, Never())
+        ServerProcesses(folder, UnusedSupervisor())
 
 
-def test_a_key_with_a_password_asks_nobody(folder):
-    place = folder / "certificates/server.key"
-    key = load_pem_private_key(place.read_bytes(), None)
+def test_a_key_with_a_password_is_refused_without_a_prompt(folder):
+    path = folder / "certificates/server.key"
+    key = load_pem_private_key(path.read_bytes(), None)
     locked = BestAvailableEncryption(b"secret")
-    place.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, locked))
+    path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, locked))
     with pytest.raises(InputError, match=r"the key of server\.crt, without a password"):
-        ServerProcesses(folder, Never())
+        ServerProcesses(folder, UnusedSupervisor())
 
 
 @pytest.mark.parametrize("name", ["ca.crt", "server.crt", "server.key"])
-def test_a_secret_that_this_user_may_not_read_is_said(folder, monkeypatch, name):
-    whole = Path.read_bytes
+def test_an_unreadable_file_is_one_line(folder, monkeypatch, name):
+    read_bytes = Path.read_bytes
 
     def read(path):
         if path.name == name:
             raise PermissionError(13, "Permission denied", str(path))
-        return whole(path)
+        return read_bytes(path)
 
     monkeypatch.setattr(Path, "read_bytes", read)
-    with pytest.raises(InputError, match=rf"should be readable \(PermissionError: .*{name}"):
-        ServerProcesses(folder, Never())
+    with pytest.raises(
+        InputError, match=rf"cannot read the certificates .*PermissionError: .*{name}"
+    ):
+        ServerProcesses(folder, UnusedSupervisor())
 
 
-class Taking:
-    """A SuperLink that takes every key."""
+class AcceptingSuperLink:
+    """A SuperLink that accepts every key."""
 
-    def register(self, keys, patience):
+    def register(self, keys, timeout):
         return {100 + client: client for client in keys.values()}
 
 
 @pytest.fixture
 def running(folder):
-    side = ServerProcesses(folder, Never())
-    side._control = Taking()
-    side._register(patience=1.0)
+    processes = ServerProcesses(folder, UnusedSupervisor())
+    processes._control = AcceptingSuperLink()
+    processes._register(timeout=1.0)
     assert pinned(folder) == {"100": 0, "101": 1}
-    return side
+    return processes
 
 
 def pinned(folder):
@@ -162,107 +164,107 @@ def pinned(folder):
 
 
 @pytest.mark.parametrize("name", ["client-2", "mine", "client-", "client--1", "client-01"])
-def test_a_key_too_many_does_not_keep_the_rest_from_being_taken_up(folder, running, caplog, name):
+def test_a_surplus_key_does_not_block_the_rest(folder, running, caplog, name):
     make_node_key(folder / "keys", name)
     (folder / "keys/client-0.pub").unlink()
     for _ in range(3):
-        running._register_again()
+        running._update_registration()
     assert pinned(folder) == {"101": 1}
-    right = "the keys of this job are client-0.pub to client-1.pub"
-    assert caplog.messages == [f"{name}.pub is left out: {right}"]
-    # Nor does it keep a server from starting.
-    ServerProcesses(folder, Never())
+    expected = "the keys of this job are client-0.pub to client-1.pub"
+    assert caplog.messages == [f"{name}.pub is ignored: {expected}"]
+    # Nor does it prevent a server from starting.
+    ServerProcesses(folder, UnusedSupervisor())
 
 
-def test_whose_key_is_deleted_is_shut_out_the_last_one_too(folder, running, caplog):
-    kept = (folder / "keys/client-1.pub").read_bytes()
+def test_deleting_a_key_revokes_access_even_the_last_one(folder, running, caplog):
+    content = (folder / "keys/client-1.pub").read_bytes()
     for client, left in ((0, {"101": 1}), (1, {})):
         (folder / f"keys/client-{client}.pub").unlink()
-        running._register_again()
-        # Not None: that would be a fleet without keys, which anybody may join.
+        running._update_registration()
+        # Not None: that would be a fleet without keys, which anyone may join.
         assert pinned(folder) == left
     assert not caplog.messages
-    (folder / "keys/client-1.pub").write_bytes(kept)
-    running._register_again()
+    (folder / "keys/client-1.pub").write_bytes(content)
+    running._update_registration()
     assert pinned(folder) == {"101": 1}
 
 
-def test_a_file_that_is_no_key_is_left_out(folder, caplog):
+def test_a_file_that_is_not_a_key_is_ignored(folder, caplog):
     (folder / "keys/client-0.pub").write_text("nonsense")
-    ServerProcesses(folder, Never())
-    assert "client-0.pub: it is left out" in caplog.text
+    ServerProcesses(folder, UnusedSupervisor())
+    assert "client-0.pub: ignored" in caplog.text
 
 
-class Dying:
-    """A supervisor whose door has died so often, and said this."""
+class FailingGateway:
+    """A supervisor whose gateway has exited so often, with this output."""
 
-    def __init__(self, quick: int, said: str = "") -> None:
-        self._quick, self._said = quick, said
+    def __init__(self, quick_exits: int, output: str = "") -> None:
+        self._quick_exits, self._output = quick_exits, output
 
-    def quick_deaths(self, name):
-        assert name == "door"
-        return self._quick
+    def quick_exits(self, name):
+        assert name == "gateway"
+        return self._quick_exits
 
-    def deaths(self, name):
+    def exits(self, name):
         return 99
 
-    def last_words(self, name):
-        return ["Traceback", "in this line", self._said]
+    def last_output(self, name):
+        return ["Traceback", "in this line", self._output]
 
-    def say(self, name, line):
+    def log(self, name, line):
         raise AssertionError(line)
 
-    def run(self, command, environment, patience):
-        assert patience == 120.0
-        return False, "it was ended after 120 s"
+    def run(self, command, environment, timeout):
+        assert timeout == 120.0
+        return False, "timed out after 120 s"
 
 
 BIND = "OSError: [Errno 98] error while attempting to bind on address ('127.0.0.1', 18443): "
 
 
 @pytest.mark.parametrize(
-    "said",
+    "output",
     [
         BIND + "address already in use",
         BIND.replace("98", "13") + "permission denied",
         "socket.gaierror: [Errno -2] Name or service not known",
     ],
 )
-def test_a_door_that_cannot_listen_is_a_wrong_address(folder, said):
-    side = ServerProcesses(folder, Dying(5, said), insecure=True)
+def test_a_gateway_that_cannot_listen_is_a_wrong_address(folder, output):
+    processes = ServerProcesses(folder, FailingGateway(5, output), insecure=True)
     with pytest.raises(
-        InputError, match=r"listen is '127\.0\.0\.1:18443', but should be .*free"
-    ) as is_:
-        side.tend()
-    assert said in str(is_.value)
+        InputError, match=r"listen is '127\.0\.0\.1:18443', but should be .*not in use"
+    ) as caught:
+        processes.step()
+    assert output in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    "said",
+    "output",
     ["PermissionError: [Errno 13] Permission denied: 'server.key'", "MemoryError"],
 )
-def test_a_door_that_dies_of_something_else_is_quoted(folder, said):
-    side = ServerProcesses(folder, Dying(5, said), insecure=True)
-    with pytest.raises(FedpbcError, match="the door ends again and again: ") as is_:
-        side.tend()
-    assert said in str(is_.value)
-    assert "listen" not in str(is_.value)
+def test_another_failure_of_the_gateway_is_quoted(folder, output):
+    processes = ServerProcesses(folder, FailingGateway(5, output), insecure=True)
+    with pytest.raises(FedpbcError, match="the gateway keeps failing: ") as caught:
+        processes.step()
+    assert output in str(caught.value)
+    assert "listen" not in str(caught.value)
 
 
-def test_a_door_that_died_now_and_then_is_no_matter(folder):
-    side = ServerProcesses(folder, Dying(4), insecure=True)
-    side._keys, side._submitted = {}, time.monotonic()
-    assert not side.tend()
+def test_occasional_failures_of_the_gateway_are_tolerated(folder):
+    processes = ServerProcesses(folder, FailingGateway(4), insecure=True)
+    processes._registered, processes._submitted_at = {}, time.monotonic()
+    assert not processes.step()
 
 
-def test_a_job_that_is_not_handed_in_is_a_line(folder, caplog):
-    side = ServerProcesses(folder, Dying(0), insecure=True)
+def test_a_job_that_cannot_be_submitted_is_a_warning(folder, caplog):
+    processes = ServerProcesses(folder, FailingGateway(0), insecure=True)
     (folder / "flower").mkdir()
-    side._submit()
-    assert caplog.messages == ["the job cannot be submitted: it was ended after 120 s"]
+    processes._submit()
+    assert caplog.messages == ["cannot submit the job: timed out after 120 s"]
 
 
-def test_a_job_is_finished_when_it_has_all_its_rounds(folder):
+def test_a_job_is_finished_when_all_rounds_are_done(folder):
     settings = read_fleet(folder / "fleet.toml")
     assert not is_finished(folder, settings)
     (folder / "finished.json").write_text('{"rounds": 2}')
@@ -271,10 +273,10 @@ def test_a_job_is_finished_when_it_has_all_its_rounds(folder):
     assert is_finished(folder, settings)
 
 
-def test_whether_a_server_is_at_work_in_a_folder(folder):
-    assert not is_held(folder)
+def test_whether_a_server_app_runs_in_a_folder(folder):
+    assert not is_locked(folder)
     with (folder / ".lock").open("w") as file:
-        assert not is_held(folder)
+        assert not is_locked(folder)
         fcntl.flock(file, fcntl.LOCK_EX)
-        assert is_held(folder)
-    assert not is_held(folder)
+        assert is_locked(folder)
+    assert not is_locked(folder)

@@ -1,4 +1,4 @@
-"""Processes that are kept running, and that none of them stays behind."""
+"""Processes are kept running, and none is left behind."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import time
 import pytest
 
 from fedpbc.deployment.ops import sessions
-from fedpbc.deployment.ops import supervisor as supervise
-from fedpbc.deployment.ops.sessions import end_sessions, members
-from fedpbc.deployment.ops.supervisor import Supervisor, to_files
+from fedpbc.deployment.ops import supervisor as supervisor_module
+from fedpbc.deployment.ops.sessions import end_sessions, processes_in
+from fedpbc.deployment.ops.supervisor import Supervisor, log_to_files
 from fedpbc.errors import FedpbcError
 
 PYTHON = sys.executable
-# Ends with its child left alone, as a killed process does.
+# Leaves its child behind when it ends, as a killed process does.
 PARENT = "import subprocess, time; subprocess.Popen(['sleep', '600']); print('up', flush=True); "
 
 
@@ -30,72 +30,72 @@ def wait_for(condition, seconds: float = 20.0) -> None:
 
 @pytest.fixture
 def quick(monkeypatch):
-    monkeypatch.setattr(supervise, "FIRST_DELAY", 0.05)
-    monkeypatch.setattr(supervise, "LONGEST_DELAY", 0.2)
+    monkeypatch.setattr(supervisor_module, "FIRST_DELAY", 0.05)
+    monkeypatch.setattr(supervisor_module, "LONGEST_DELAY", 0.2)
 
 
 @pytest.fixture
-def said():
+def lines():
     return []
 
 
 @pytest.fixture
-def supervisor(said, quick):
-    with Supervisor(lambda name, line: said.append((name, line))) as supervisor:
+def supervisor(lines, quick):
+    with Supervisor(lambda name, line: lines.append((name, line))) as supervisor:
         yield supervisor
 
 
-def test_what_ends_is_started_again(supervisor, said):
+def test_a_process_that_ends_is_restarted(supervisor, lines):
     supervisor.start("once", [PYTHON, "-c", "print('here'); raise SystemExit(3)"])
-    wait_for(lambda: said.count(("once", b"here\n")) >= 2)
-    assert supervisor.deaths("once") >= 1
-    assert any(b"once has ended (3); again in" in line for _, line in said)
+    wait_for(lambda: lines.count(("once", b"here\n")) >= 2)
+    assert supervisor.exits("once") >= 1
+    assert any(b"once exited with code 3; restart in" in line for _, line in lines)
 
 
-def test_what_keeps_ending_is_given_more_and_more_time(supervisor, monkeypatch):
-    monkeypatch.setattr(supervise, "LONGEST_DELAY", 0.4)
+def test_the_delay_grows_for_a_process_that_keeps_ending(supervisor, monkeypatch):
+    monkeypatch.setattr(supervisor_module, "LONGEST_DELAY", 0.4)
     supervisor.start("never", ["false"])
     began = time.monotonic()
-    wait_for(lambda: supervisor.deaths("never") >= 4)
-    # 0.1, 0.2 and 0.4 between the four.
+    wait_for(lambda: supervisor.exits("never") >= 4)
+    # Delays of 0.1, 0.2 and 0.4 s between the four.
     assert time.monotonic() - began > 0.7
 
 
-def test_a_killed_process_takes_along_what_it_started(supervisor, said):
+def test_the_children_of_a_killed_process_are_ended(supervisor, lines):
     supervisor.start("parent", [PYTHON, "-c", PARENT + "time.sleep(600)"])
-    wait_for(lambda: ("parent", b"up\n") in said)
-    first = supervisor.process("parent")
-    assert len(members([first])) == 2
+    wait_for(lambda: ("parent", b"up\n") in lines)
+    first = supervisor.pid("parent")
+    assert len(processes_in([first])) == 2
     os.kill(first, signal.SIGKILL)
-    wait_for(lambda: said.count(("parent", b"up\n")) == 2)
-    assert not members([first])
-    assert supervisor.process("parent") != first
+    wait_for(lambda: lines.count(("parent", b"up\n")) == 2)
+    assert not processes_in([first])
+    assert supervisor.pid("parent") != first
 
 
-def test_one_can_be_stopped_for_good(supervisor, said):
+def test_a_stopped_process_is_not_restarted(supervisor, lines):
     supervisor.start("parent", [PYTHON, "-c", PARENT + "time.sleep(600)"])
-    wait_for(lambda: said)
-    session = supervisor.process("parent")
+    wait_for(lambda: lines)
+    session = supervisor.pid("parent")
     supervisor.stop("parent")
-    assert not members([session])
-    assert supervisor.process("parent") is None
+    assert not processes_in([session])
+    assert supervisor.pid("parent") is None
     time.sleep(0.3)
-    assert said == [("parent", b"up\n")]
+    assert lines == [("parent", b"up\n")]
 
 
-def test_the_end_of_a_supervisor_is_the_end_of_all(said):
-    with Supervisor(lambda name, line: said.append(line)) as supervisor:
-        # One that does not mind being asked to end, and one that stands still.
+def test_closing_a_supervisor_ends_all_processes(lines):
+    with Supervisor(lambda name, line: lines.append(line)) as supervisor:
+        # One ignores SIGTERM, and one is stopped.
         deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
         supervisor.start("still", [PYTHON, "-c", PARENT + "time.sleep(600)"])
-        wait_for(lambda: len(said) == 1)
-        still = supervisor.process("still")
+        wait_for(lambda: len(lines) == 1)
+        still = supervisor.pid("still")
         os.kill(still, signal.SIGSTOP)
         supervisor.start("deaf", [PYTHON, "-c", deaf + PARENT + "time.sleep(600)"])
-        wait_for(lambda: len(said) == 2)
-        sessions = [still, supervisor.process("deaf")]
-        assert len(members(sessions)) == 4
-    assert not members(sessions)
+        wait_for(lambda: len(lines) == 2)
+        sessions = [still, supervisor.pid("deaf")]
+        assert len(processes_in(sessions)) == 4
+    assert not processes_in(sessions)
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
@@ -103,41 +103,41 @@ def test_a_supervisor_that_is_killed_leaves_nothing_behind(tmp_path, how):
     script = f"""
 import time
 from fedpbc.deployment.ops.supervisor import Supervisor
-said = []
-supervisor = Supervisor(lambda name, line: said.append(line))
+lines = []
+supervisor = Supervisor(lambda name, line: lines.append(line))
 supervisor.start("parent", [{PYTHON!r}, "-c", {PARENT + "time.sleep(600)"!r}])
-while not said:
+while not lines:
     time.sleep(0.01)
-print(supervisor.process("parent"), flush=True)
+print(supervisor.pid("parent"), flush=True)
 time.sleep(600)
 """
     running = subprocess.Popen([PYTHON, "-c", script], stdout=subprocess.PIPE, text=True)
     try:
         session = int(running.stdout.readline())
-        assert len(members([session])) == 2
+        assert len(processes_in([session])) == 2
         running.send_signal(how)
-        wait_for(lambda: not members([session]))
+        wait_for(lambda: not processes_in([session]))
     finally:
         running.kill()
         running.communicate()
 
 
-def test_a_command_that_is_not_there_is_one_line(supervisor):
+def test_a_missing_command_is_one_line(supervisor):
     with pytest.raises(FedpbcError, match="no-such-command cannot be started: No such file"):
         supervisor.start("none", ["no-such-command"])
 
 
-def test_output_goes_to_files(tmp_path):
-    with Supervisor(to_files(tmp_path / "logs")) as supervisor:
+def test_output_goes_log_to_files(tmp_path):
+    with Supervisor(log_to_files(tmp_path / "logs")) as supervisor:
         supervisor.start(
             "a", [PYTHON, "-c", "import time; print('1\\n2', flush=True); time.sleep(9)"]
         )
-        wait_for(lambda: supervisor.last_words("a") == ["1", "2"])
+        wait_for(lambda: supervisor.last_output("a") == ["1", "2"])
     assert (tmp_path / "logs/a.log").read_text() == "1\n2\n"
 
 
-def test_what_cannot_be_started_for_a_while_is_started_later(supervisor, said, monkeypatch):
-    """EAGAIN, say: the others are looked after meanwhile."""
+def test_a_process_that_cannot_be_started_is_retried(supervisor, lines, monkeypatch):
+    """For example EAGAIN; the others are supervised meanwhile."""
     fork, left = subprocess.Popen, [3]
 
     def full(command, **options):
@@ -149,134 +149,134 @@ def test_what_cannot_be_started_for_a_while_is_started_later(supervisor, said, m
     supervisor.start("first", [PYTHON, "-c", "print('up', flush=True); raise SystemExit(3)"])
     supervisor.start("other", ["false"])
     monkeypatch.setattr(subprocess, "Popen", full)
-    wait_for(lambda: said.count(("first", b"up\n")) >= 2)
+    wait_for(lambda: lines.count(("first", b"up\n")) >= 2)
     assert left == [0]
-    line = f"first: {PYTHON} cannot be started: Resource temporarily unavailable; again in a while"
-    assert ("first", line.encode() + b"\n") in said
-    before = supervisor.deaths("other")
-    wait_for(lambda: supervisor.deaths("other") > before)
+    line = f"first: {PYTHON} cannot be started: Resource temporarily unavailable; retrying"
+    assert ("first", line.encode() + b"\n") in lines
+    before = supervisor.exits("other")
+    wait_for(lambda: supervisor.exits("other") > before)
 
 
-def test_a_command_that_never_started_is_not_tried_again(supervisor, said):
+def test_a_command_that_never_started_is_not_retried(supervisor, lines):
     with pytest.raises(FedpbcError, match="cannot be started"):
         supervisor.start("none", ["no-such-command"])
     time.sleep(0.4)
-    assert not said
+    assert not lines
     supervisor.start("one", ["echo", "here"])
-    wait_for(lambda: said.count(("one", b"here\n")) >= 2)
+    wait_for(lambda: lines.count(("one", b"here\n")) >= 2)
 
 
-def test_whatever_goes_wrong_with_one_the_others_are_looked_after(supervisor, said, monkeypatch):
-    def ill(sessions, patience=10.0):
-        if bad in sessions and "mended" not in said:
+def test_an_error_with_one_process_does_not_affect_the_others(supervisor, lines, monkeypatch):
+    def failing(sessions, timeout=10.0):
+        if bad in sessions and "fixed" not in lines:
             raise PermissionError(1, "Operation not permitted")
-        return end_sessions(sessions, patience)
+        return end_sessions(sessions, timeout)
 
     supervisor.start("bad", [PYTHON, "-c", "import time; time.sleep(600)"])
-    bad = supervisor.process("bad")
-    monkeypatch.setattr(supervise, "end_sessions", ill)
+    bad = supervisor.pid("bad")
+    monkeypatch.setattr(supervisor_module, "end_sessions", failing)
     supervisor.start("other", ["false"])
     os.kill(bad, signal.SIGKILL)
-    wait_for(lambda: sum(name == "bad" and b"not permitted" in line for name, line in said) >= 2)
-    before = supervisor.deaths("other")
-    wait_for(lambda: supervisor.deaths("other") > before)
-    assert supervisor.process("bad") is None
-    said.append("mended")
-    wait_for(lambda: supervisor.process("bad") is not None)
-    assert supervisor.deaths("bad") == 1
+    wait_for(lambda: sum(name == "bad" and b"not permitted" in line for name, line in lines) >= 2)
+    before = supervisor.exits("other")
+    wait_for(lambda: supervisor.exits("other") > before)
+    assert supervisor.pid("bad") is None
+    lines.append("fixed")
+    wait_for(lambda: supervisor.pid("bad") is not None)
+    assert supervisor.exits("bad") == 1
 
 
-def test_words_that_cannot_be_passed_on_break_nothing(quick):
-    """A full disk: neither does supervision end, nor does a process get a broken pipe."""
-    told = []
+def test_output_that_cannot_be_written_is_dropped(quick):
+    """On a full disk supervision continues, and no process gets a broken pipe."""
+    written = []
 
     def full(name, line):
-        told.append(line)
+        written.append(line)
         raise OSError(28, "No space left on device")
 
     script = "import sys\nfor k in range(3): print(k, flush=True)\nsys.exit(7)"
     with Supervisor(full) as supervisor:
         supervisor.start("a", [PYTHON, "-c", script])
-        wait_for(lambda: supervisor.deaths("a") >= 2)
-        supervisor.say("a", b"from outside\n")
-        assert supervisor.last_words("a")[:3] == ["0", "1", "2"]
-    assert any(b"a has ended (7)" in line for line in told)
+        wait_for(lambda: supervisor.exits("a") >= 2)
+        supervisor.log("a", b"from outside\n")
+        assert supervisor.last_output("a")[:3] == ["0", "1", "2"]
+    assert any(b"a exited with code 7" in line for line in written)
 
 
-def test_one_that_cannot_be_ended_keeps_nobody_waiting(supervisor, said, monkeypatch):
-    """As a process that hangs in the kernel; the lock is free meanwhile, and there is an end."""
+def test_a_process_that_cannot_be_ended_blocks_nothing(supervisor, lines, monkeypatch):
+    """Such as one that hangs in the kernel: the lock stays free, and waiting is limited."""
     monkeypatch.setattr(sessions, "KILL_SECONDS", 0.3)
     supervisor.start("hung", [PYTHON, "-c", PARENT + "time.sleep(600)"])
-    wait_for(lambda: said)
-    first = supervisor.process("hung")
+    wait_for(lambda: lines)
+    first = supervisor.pid("hung")
     with monkeypatch.context() as deaf:
         real = os.kill
         deaf.setattr(sessions.os, "kill", lambda process, number: None)
         real(first, signal.SIGKILL)
-        wait_for(lambda: supervisor.deaths("hung") == 1)
+        wait_for(lambda: supervisor.exits("hung") == 1)
         began = time.monotonic()
-        assert supervisor.process("hung") is None
+        assert supervisor.pid("hung") is None
         assert time.monotonic() - began < 1
         line = f"hung: a process of session {first} cannot be ended\n".encode()
-        wait_for(lambda: ("hung", line) in said)
-        wait_for(lambda: supervisor.process("hung") is not None)
-    assert len(members([first])) == 1
-    # The guard still knows of it; see the next test.
+        wait_for(lambda: ("hung", line) in lines)
+        wait_for(lambda: supervisor.pid("hung") is not None)
+    assert len(processes_in([first])) == 1
+    # The guard still tracks it; see the next test.
     assert end_sessions([first], 1.0)
 
 
-def test_what_could_not_be_ended_is_ended_by_the_guard(said, quick, monkeypatch):
+def test_the_guard_ends_what_could_not_be_ended_before(lines, quick, monkeypatch):
     monkeypatch.setattr(sessions, "KILL_SECONDS", 0.3)
-    with Supervisor(lambda name, line: said.append(line)) as supervisor:
+    with Supervisor(lambda name, line: lines.append(line)) as supervisor:
         supervisor.start("hung", [PYTHON, "-c", PARENT + "time.sleep(600)"])
-        wait_for(lambda: said)
-        first = supervisor.process("hung")
+        wait_for(lambda: lines)
+        first = supervisor.pid("hung")
         with monkeypatch.context() as deaf:
             real = os.kill
             deaf.setattr(sessions.os, "kill", lambda process, number: None)
             real(first, signal.SIGKILL)
-            wait_for(lambda: any(b"cannot be ended" in line for line in said))
-        assert members([first])
-    assert not members([first])
+            wait_for(lambda: any(b"cannot be ended" in line for line in lines))
+        assert processes_in([first])
+    assert not processes_in([first])
 
 
-def test_a_process_that_is_not_ours_is_no_error(monkeypatch):
+def test_a_process_of_another_user_is_no_error(monkeypatch):
     monkeypatch.setattr(sessions, "KILL_SECONDS", 0.1)
 
     def forbidden(process, number):
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(sessions.os, "kill", forbidden)
-    assert not end_sessions([os.getsid(0)], patience=0.1)
+    assert not end_sessions([os.getsid(0)], timeout=0.1)
 
 
 def test_a_command_is_run_once(supervisor):
     script = "import os, sys; print(os.environ['A'], flush=True); "
     script += "print('two', file=sys.stderr); sys.exit({})"
     for code in (0, 3):
-        ended = supervisor.run([PYTHON, "-c", script.format(code)], {"A": "one"}, patience=20.0)
+        ended = supervisor.run([PYTHON, "-c", script.format(code)], {"A": "one"}, timeout=20.0)
         assert ended == (code == 0, "one\ntwo\n")
-    went_well, said = supervisor.run(["no-such-command"], {}, patience=20.0)
-    assert not went_well
-    assert said == "no-such-command cannot be run: No such file or directory"
+    succeeded, output = supervisor.run(["no-such-command"], {}, timeout=20.0)
+    assert not succeeded
+    assert output == "no-such-command cannot be run: No such file or directory"
 
 
-def test_a_command_that_hangs_is_ended_with_all_that_it_started(supervisor):
+def test_a_command_that_hangs_is_ended_with_its_children(supervisor):
     began = time.monotonic()
     script = "import os; print(os.getpid(), flush=True); " + PARENT + "time.sleep(600)"
-    went_well, said = supervisor.run([PYTHON, "-c", script], dict(os.environ), patience=1.0)
+    succeeded, output = supervisor.run([PYTHON, "-c", script], dict(os.environ), timeout=1.0)
     assert time.monotonic() - began < 10
-    assert not went_well
-    session, up, *late = said.split("\n")
-    assert (up, late) == ("up", ["", "it was ended after 1 s"])
-    assert not members([int(session)])
+    assert not succeeded
+    session, up, *late = output.split("\n")
+    assert (up, late) == ("up", ["", "timed out after 1 s"])
+    assert not processes_in([int(session)])
 
 
-def test_deaths_in_a_row_are_counted_apart(supervisor, monkeypatch):
+def test_quick_exits_in_a_row_are_counted(supervisor, monkeypatch):
     supervisor.start("a", ["false"])
-    wait_for(lambda: supervisor.quick_deaths("a") >= 3)
-    # From now on every life is a long one.
-    monkeypatch.setattr(supervise, "STEADY_SECONDS", -1.0)
-    before = supervisor.deaths("a")
-    wait_for(lambda: supervisor.deaths("a") >= before + 2)
-    assert supervisor.quick_deaths("a") == 0
+    wait_for(lambda: supervisor.quick_exits("a") >= 3)
+    # From now on every run counts as long.
+    monkeypatch.setattr(supervisor_module, "STEADY_SECONDS", -1.0)
+    before = supervisor.exits("a")
+    wait_for(lambda: supervisor.exits("a") >= before + 2)
+    assert supervisor.quick_exits("a") == 0

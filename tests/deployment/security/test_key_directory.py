@@ -1,4 +1,4 @@
-"""A folder of keys, while files in it come, go, and are only half there."""
+"""The folder of keys while its files are added, deleted and partly written."""
 
 from __future__ import annotations
 
@@ -22,93 +22,93 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def known(folder):
-    known = KeyDirectory(folder)
-    assert sorted(known.now().values()) == ["client-0", "client-1"]
-    return known
+def keys(folder):
+    keys = KeyDirectory(folder)
+    assert sorted(keys.names_by_key().values()) == ["client-0", "client-1"]
+    return keys
 
 
-def test_files_that_come_and_go(folder, known):
-    before = known.now()
+def test_added_and_deleted_files(folder, keys):
+    before = keys.names_by_key()
     away = (folder / "client-1.pub").rename(folder / "away")
-    assert list(known.now().values()) == ["client-0"]
+    assert list(keys.names_by_key().values()) == ["client-0"]
     away.rename(folder / "client-1.pub")
     make_node_key(folder, "client-2")
-    after = known.now()
+    after = keys.names_by_key()
     assert sorted(after.values()) == ["client-0", "client-1", "client-2"]
     assert before.items() <= after.items()
 
 
 @pytest.mark.parametrize("wrong", ["half", "nonsense", "folder", "unknown kind"])
-def test_a_file_that_cannot_be_read_shuts_nobody_out(folder, known, caplog, wrong):
-    before, place = known.now(), folder / "client-1.pub"
-    whole = place.read_bytes()
+def test_an_unreadable_file_revokes_no_key(folder, keys, caplog, wrong):
+    before, path = keys.names_by_key(), folder / "client-1.pub"
+    content = path.read_bytes()
     if wrong == "folder":
-        place.unlink()
-        place.mkdir()
+        path.unlink()
+        path.mkdir()
     else:
-        kind = b"ssh-strange " + whole.split()[1]
-        place.write_bytes(
-            {"half": whole[:90], "nonsense": b"nonsense", "unknown kind": kind}[wrong]
+        kind = b"ssh-strange " + content.split()[1]
+        path.write_bytes(
+            {"half": content[:90], "nonsense": b"nonsense", "unknown kind": kind}[wrong]
         )
-    # The rest is taken up.
+    # The other files are read.
     make_node_key(folder, "client-2")
     for _ in range(3):
-        now = known.now()
+        now = keys.names_by_key()
         assert before.items() <= now.items()
         assert "client-2" in now.values()
     [line] = caplog.messages
-    assert line.startswith("client-1.pub: its device's last key stays: ")
+    assert line.startswith("client-1.pub: the device's last key stays valid: ")
     if wrong != "folder":
-        place.write_bytes(whole)
-        assert known.now() == now
-        place.unlink()
-        assert "client-1" not in known.now().values()
+        path.write_bytes(content)
+        assert keys.names_by_key() == now
+        path.unlink()
+        assert "client-1" not in keys.names_by_key().values()
 
 
-def test_only_what_changed_is_read_again(folder, monkeypatch):
+def test_only_changed_files_are_read_again(folder, monkeypatch):
     read = []
-    whole = Path.read_bytes
-    monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path.name) or whole(path))
-    known = KeyDirectory(folder)
-    before = known.now()
-    # As long as a file is new it may be changed without looking different.
-    known.now()
+    read_bytes = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path.name) or read_bytes(path))
+    keys = KeyDirectory(folder)
+    before = keys.names_by_key()
+    # A new file could change again without a new time stamp, so it is read again.
+    keys.names_by_key()
     assert sorted(read) == ["client-0.pub", "client-0.pub", "client-1.pub", "client-1.pub"]
     monkeypatch.setattr("fedpbc.deployment.security.key_directory.time.time", lambda: time() + 2)
-    known.now()
+    keys.names_by_key()
     read.clear()
-    assert known.now() == before
+    assert keys.names_by_key() == before
     assert not read
     make_node_key(folder, "client-1")
-    assert len(known.now().keys() - before.keys()) == 1
+    assert len(keys.names_by_key().keys() - before.keys()) == 1
     assert read == ["client-1.pub"]
 
 
-def test_a_file_that_never_was_right_is_left_out(folder, known, caplog):
+def test_a_file_that_was_never_valid_is_ignored(folder, keys, caplog):
     (folder / "client-2.pub").write_text("nonsense")
-    assert sorted(known.now().values()) == ["client-0", "client-1"]
+    assert sorted(keys.names_by_key().values()) == ["client-0", "client-1"]
     [line] = caplog.messages
-    assert line.startswith("client-2.pub: it is left out: ValueError")
+    assert line.startswith("client-2.pub: ignored: ValueError")
 
 
-def test_an_empty_file_is_nobodys_but_not_while_it_is_being_copied(folder, known, caplog):
-    place = folder / "client-1.pub"
-    place.write_bytes(b"")
-    assert "client-1" in known.now().values()
+def test_an_empty_file_is_ignored_unless_it_may_be_being_copied(folder, keys, caplog):
+    path = folder / "client-1.pub"
+    path.write_bytes(b"")
+    assert "client-1" in keys.names_by_key().values()
     assert not caplog.messages
-    os.utime(place, (1e9, 1e9))
-    assert "client-1" not in known.now().values()
-    assert "client-1" not in known.now().values()
-    assert caplog.messages == ["client-1.pub: it is empty: nobody has its key"]
+    os.utime(path, (1e9, 1e9))
+    assert "client-1" not in keys.names_by_key().values()
+    assert "client-1" not in keys.names_by_key().values()
+    assert caplog.messages == ["client-1.pub: ignored, the file is empty"]
 
 
-def test_a_folder_that_is_away_for_a_moment(folder, known, caplog):
-    before = known.now()
+def test_a_folder_that_is_briefly_missing(folder, keys, caplog):
+    before = keys.names_by_key()
     moved = folder.rename(folder.with_name("moved"))
-    assert known.now() == known.now() == before
+    assert keys.names_by_key() == keys.names_by_key() == before
     [line] = caplog.messages
-    assert "those that were known stay" in line
+    assert "the last known keys stay valid" in line
     moved.rename(folder)
     (folder / "client-0.pub").unlink()
-    assert list(known.now().values()) == ["client-1"]
+    assert list(keys.names_by_key().values()) == ["client-1"]

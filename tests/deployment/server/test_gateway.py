@@ -125,7 +125,7 @@ class Place:
         opened = Opened(self.door)
         stack.callback(opened.close)
         self.port = opened.port
-        self.key = next(iter(KeyDirectory(self.keys).now())) if secure else ""
+        self.key = next(iter(KeyDirectory(self.keys).names_by_key())) if secure else ""
 
     def connection(self) -> http.client.HTTPConnection:
         if self.certificates is None:
@@ -200,7 +200,7 @@ def test_nothing_else_passes_even_with_a_key(place, caplog, method, path):
 
 def test_an_unknown_key_is_turned_away(place, caplog, tmp_path):
     make_node_key(tmp_path / "other", "client-8")
-    [other] = KeyDirectory(tmp_path / "other").now()
+    [other] = KeyDirectory(tmp_path / "other").names_by_key()
     assert place.ask(**{"flwr-public-key": other})[0] == 401
     assert place.ask(**{"flwr-public-key": ""})[0] == 401
     assert place.ask(**{"flwr-public-key": b64encode(b"nonsense").decode()})[0] == 401
@@ -213,7 +213,7 @@ def test_an_unknown_key_is_turned_away(place, caplog, tmp_path):
 
 def test_a_key_that_is_added_is_known(place, caplog):
     make_node_key(place.keys, "client-8")
-    [new] = KeyDirectory(place.keys).now().keys() - {place.key}
+    [new] = KeyDirectory(place.keys).names_by_key().keys() - {place.key}
     time.sleep(1.1)
     assert place.ask(**{"flwr-public-key": new}) == (200, b"hello")
 

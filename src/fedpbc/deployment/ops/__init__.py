@@ -1,1 +1,1 @@
-"""Operating a fleet: processes, set-up, status and checks."""
+"""Operating a fleet: set-up, processes, status and checks."""

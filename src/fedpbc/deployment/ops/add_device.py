@@ -1,4 +1,4 @@
-"""A device that comes later, or again with a new key: ``fedpbc fleet add``."""
+"""Add a device to a fleet, or replace one: ``fedpbc fleet add``."""
 
 from __future__ import annotations
 
@@ -6,90 +6,91 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from fedpbc.deployment.ops.init import Plan, aside, read_plan, readme_of, write_device
-from fedpbc.deployment.security.keys import new_node_key
+from fedpbc.deployment.ops.init import (
+    FleetPlan,
+    built_aside,
+    read_fleet_plan,
+    render_readme,
+    write_device,
+)
+from fedpbc.deployment.security.keys import generate_node_key
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.storage.atomic import write_atomically
 from fedpbc.storage.private import write_secret
 
-__all__ = ["add_device", "replace_device"]
+__all__ = ["add_device", "public_key_path", "replace_device"]
 
-CLIENTS = re.compile(r"^([ \t]*clients[ \t]*=[ \t]*)[0-9]+", re.MULTILINE)
+CLIENTS_LINE = re.compile(r"^([ \t]*clients[ \t]*=[ \t]*)[0-9]+", re.MULTILINE)
+JOB_FILES = ("rounds.jsonl", "checkpoint-0.safetensors", "checkpoint-1.safetensors")
+"""A job has begun in a server's folder that contains one of these."""
 
 
 def add_device(folder: Path) -> int:
-    """One more client: its device's folder, its key for the server, and a place in fleet.toml.
+    """Add a client, and return its number: its folder, its key, and ``clients`` in fleet.toml.
 
-    Gives its number. A job that has begun keeps its clients: it is not for that job's folder.
+    Refused if a job has begun in the server's folder: its number of clients is fixed.
     """
-    plan = read_plan(folder)
-    client, place = plan.clients, folder / "server" / "fleet.toml"
-    if has_begun(folder / "server"):
+    plan = read_fleet_plan(folder)
+    client, server = plan.clients, folder / "server"
+    if any((server / name).exists() for name in JOB_FILES):
         raise FedpbcError(
-            f"a job has begun in {folder}/server, and keeps its {client} clients: when it is done, "
-            "move that folder away, put one with its fleet.toml, app, certificates and keys alone "
-            "in its place, and say this again"
+            f"a job has begun in {server}, and its {client} clients are fixed: when it is done, "
+            "move that folder away, put a new one with only its fleet.toml, app, certificates and "
+            "keys in its place, and run this command again"
         )
-    text, found = CLIENTS.subn(rf"\g<1>{client + 1}", place.read_text(encoding="utf-8"), count=1)
-    if not found:
-        raise FedpbcError(f"{place} has no line 'clients = {client}' that could be changed")
-    if device_of(folder, client).exists():
-        right = "a place that is free: it is left from an attempt that was interrupted"
-        raise InputError("device", str(device_of(folder, client)), right)
+    path = server / "fleet.toml"
+    text, changes = CLIENTS_LINE.subn(
+        rf"\g<1>{client + 1}", path.read_text(encoding="utf-8"), count=1
+    )
+    if not changes:
+        raise FedpbcError(f"{path} has no line 'clients = {client}' to change")
+    if (device := device_folder(folder, client)).exists():
+        raise FedpbcError(f"{device} exists already, left from an interrupted attempt: remove it")
     make_device(folder, plan, client)
-    write_atomically(place, text)
-    write_atomically(folder / "README.md", readme_of(folder, replace(plan, clients=client + 1)))
+    write_atomically(path, text)
+    write_atomically(folder / "README.md", render_readme(folder, replace(plan, clients=client + 1)))
     return client
 
 
-def has_begun(server: Path) -> bool:
-    """Whether there are rounds of a job in a server's folder."""
-    written = ("rounds.jsonl", "checkpoint-0.safetensors", "checkpoint-1.safetensors")
-    return any((server / name).exists() for name in written)
-
-
 def replace_device(folder: Path, client: int) -> None:
-    """A new key for a client; its device's folder as well, where that is no longer there."""
-    plan = read_plan(folder)
+    """Make a new key for a client, and its device's folder if that no longer exists."""
+    plan = read_fleet_plan(folder)
     if not 0 <= client < plan.clients:
         raise InputError("replace", client, f"from 0 to {plan.clients - 1}")
-    own = device_of(folder, client)
-    if not own.exists():
+    device = device_folder(folder, client)
+    if not device.exists():
         make_device(folder, plan, client)
     elif plan.insecure:
-        raise InputError("replace", client, f"left out: the fleet has no keys, and {own} is there")
+        raise InputError(f"there is nothing to replace: the fleet has no keys, and {device} exists")
     else:
-        private, public = new_node_key(f"client-{client}")
-        write_secret(own / "node.key", private)
-        write_atomically(public_of(folder, client), public)
+        private, public = generate_node_key(f"client-{client}")
+        write_secret(device / "node.key", private)
+        write_atomically(public_key_path(folder, client), public)
 
 
-def make_device(folder: Path, plan: Plan, client: int) -> None:
-    """A device's folder, whole or not at all, and then its public key."""
+def make_device(folder: Path, plan: FleetPlan, client: int) -> None:
+    """Create a device's folder atomically, then its public key for the server."""
     server = folder / "server"
-    app = b""
-    if plan.app_name is not None:
-        try:
-            app = (server / plan.app_name).read_bytes()
-        except FileNotFoundError:
-            raise FedpbcError(f"{server / plan.app_name} is missing") from None
-    trusted = None
-    if not plan.insecure:
-        try:
-            trusted = (server / "certificates" / "ca.crt").read_bytes()
-        except FileNotFoundError:
-            raise FedpbcError(f"{server}/certificates/ca.crt is missing") from None
-    with aside(device_of(folder, client)) as building:
-        public = write_device(building, plan, client, app, trusted)
+    app = _read(server / plan.app_name) if plan.app_name is not None else b""
+    ca = None if plan.insecure else _read(server / "certificates" / "ca.crt")
+    with built_aside(device_folder(folder, client)) as building:
+        public = write_device(building, plan, client, app, ca)
     if public is not None:
-        write_atomically(public_of(folder, client), public)
+        write_atomically(public_key_path(folder, client), public)
 
 
-def device_of(folder: Path, client: int) -> Path:
-    """A device's folder."""
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise FedpbcError(f"{path} is missing") from None
+
+
+def device_folder(folder: Path, client: int) -> Path:
+    """Return a device's folder."""
     return folder / f"device-{client}"
 
 
-def public_of(folder: Path, client: int) -> Path:
-    """What the server knows a device by."""
+def public_key_path(folder: Path, client: int) -> Path:
+    """Return the file with a device's public key, which the server needs."""
     return folder / "server" / "keys" / f"client-{client}.pub"

@@ -1,4 +1,4 @@
-"""A device's processes: the trainer, and the SuperNode that takes messages to it."""
+"""A device's processes: the trainer, and the SuperNode that passes messages to it."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from pathlib import Path
 from fedpbc.deployment.address import free_port
 from fedpbc.deployment.device.settings import read_device
 from fedpbc.deployment.device.trainer_socket import LONGEST_PATH
-from fedpbc.deployment.ops.launch import Launch, need_flower
+from fedpbc.deployment.ops.flower_commands import FlowerCommands, require_flower
 from fedpbc.deployment.ops.supervisor import Supervisor
 from fedpbc.errors import InputError
 
 __all__ = ["DeviceProcesses"]
 
 TEMPORARY = Path("/tmp")
-"""Where sockets are whose folder has a long name, and is nobody's but root's to rename."""
+"""Holds the socket if the device's folder has a long path; only root may rename it."""
 
 
 class DeviceProcesses:
-    """Keeps one device's part of a fleet running."""
+    """Keeps one device's processes running."""
 
     def __init__(
         self,
@@ -32,91 +32,93 @@ class DeviceProcesses:
         supervisor: Supervisor,
         *,
         insecure: bool = False,
-        called: str = "",
-        within: Sequence[str] = (),
+        name_suffix: str = "",
+        command_prefix: Sequence[str] = (),
     ) -> None:
-        """Check everything, and start nothing yet.
+        """Check the configuration; nothing is started yet.
 
         Args:
             folder: with ``device.toml``, ``ca.crt`` and ``node.key``.
-            supervisor: keeps the processes.
-            insecure: no encryption, and no key.
-            called: put behind the processes' names, where one supervisor has several devices.
-            within: put before the SuperNode's command, as ``ip netns exec NAME``.
+            supervisor: runs the processes.
+            insecure: no encryption and no node key.
+            name_suffix: appended to the processes' names, where one supervisor runs many devices.
+            command_prefix: put before the SuperNode's command, such as ``ip netns exec NAME``.
         """
-        need_flower()
-        self.folder, self.supervisor, self.called = folder.resolve(), supervisor, called
-        self._within = list(within)
+        require_flower()
+        self.folder, self.supervisor = folder.resolve(), supervisor
+        self._name_suffix, self._command_prefix = name_suffix, command_prefix
         self.settings = read_device(folder / "device.toml")
-        server = self.settings.address
         self._key = None
         if not insecure:
             self._key = self.folder / "node.key"
             if not self._key.is_file():
-                right = "a folder with ca.crt and node.key, or say --insecure"
-                raise InputError("folder", str(folder), right)
-        certificates = None if insecure else self.folder
-        home = self.folder / "state" / "flower"
-        self.launch = Launch(home, server.host, server.port, certificates, insecure)
+                expected = "a folder with ca.crt and node.key; or use --insecure"
+                raise InputError("folder", str(folder), expected)
         self.state = self.folder / "state"
+        server = self.settings.address
+        certificates = None if insecure else self.folder
+        self._commands = FlowerCommands(
+            self.state / "flower", server.host, server.port, certificates, insecure
+        )
         self.socket = socket_for(self.state)
         self._port = free_port()
 
     def start(self) -> None:
-        """Start both."""
+        """Start the trainer and the SuperNode."""
         self.state.mkdir(parents=True, exist_ok=True)
-        self.launch.prepare_device()
-        environment = self.launch.environment()
-        self.supervisor.start(f"trainer{self.called}", self._trainer(), environment)
-        node = self.launch.supernode(self.socket, self._port, self._key)
-        name = f"supernode{self.called}"
-        self.supervisor.start(name, [*self._within, *node], environment)
+        self._commands.prepare_device()
+        supernode = self._commands.supernode(self.socket, self._port, self._key)
+        for name, command in (
+            ("trainer", self._trainer_command()),
+            ("supernode", [*self._command_prefix, *supernode]),
+        ):
+            name += self._name_suffix
+            self.supervisor.start(name, command, self._commands.environment())
 
-    def _trainer(self) -> list[str]:
-        given = self.settings
-        own = ["--client", str(given.client), "--state", str(self.state)]
-        own += ["--socket", str(self.socket), "--catch-up", given.catch_up]
-        own += ["--device", given.device]
-        if given.app is not None:
-            own += ["--app", str(given.app)]
-        if given.data_dir is not None:
-            own += ["--data-dir", str(given.data_dir)]
-        return [sys.executable, "-m", "fedpbc.cli.app", "trainer", *own]
+    def _trainer_command(self) -> list[str]:
+        settings = self.settings
+        options = ["--client", str(settings.client), "--state", str(self.state)]
+        options += ["--socket", str(self.socket), "--catch-up", settings.catch_up]
+        options += ["--device", settings.device]
+        if settings.app is not None:
+            options += ["--app", str(settings.app)]
+        if settings.data_dir is not None:
+            options += ["--data-dir", str(settings.data_dir)]
+        return [sys.executable, "-m", "fedpbc.cli.app", "trainer", *options]
 
 
 def socket_for(state: Path) -> Path:
-    """Where client app and trainer meet: beside the state, if that has a short enough name."""
-    place = state / "trainer"
-    if len(os.fsencode(place)) <= LONGEST_PATH:
-        return place
-    name = f"fedpbc-{sha256(os.fsencode(place)).hexdigest()[:16]}"
+    """Return the trainer's socket: beside its state if the path is short enough."""
+    path = state / "trainer"
+    if len(os.fsencode(path)) <= LONGEST_PATH:
+        return path
+    name = f"fedpbc-{sha256(os.fsencode(path)).hexdigest()[:16]}"
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     if runtime and is_private(Path(runtime)):
-        short = Path(runtime, name)
-        if len(os.fsencode(short)) <= LONGEST_PATH:
-            return short
+        path = Path(runtime, name)
+        if len(os.fsencode(path)) <= LONGEST_PATH:
+            return path
     return private_folder() / name
 
 
 def private_folder() -> Path:
-    """A folder with a short name, in which nobody else can put a socket before us."""
+    """Create a folder with a short path, in which no other user can create a socket first."""
     folder = TEMPORARY / f"fedpbc-{os.getuid()}"
     with suppress(OSError):
         folder.mkdir(mode=0o700)
     if not is_private(folder):
-        right = (
-            "this user's own and closed to others (mode 700): remove it, or give the device's "
-            "folder a shorter name"
+        raise InputError(
+            f"{folder}, the folder of the trainer's socket, should belong to this user and be "
+            "closed to others (mode 700): remove it, or give the device's folder a shorter path"
         )
-        raise InputError("the socket's folder", str(folder), right)
     return folder
 
 
 def is_private(folder: Path) -> bool:
-    """Whether it is a folder of this user's, and nobody else can enter it."""
+    """Return whether it is a folder of this user that no one else can enter."""
     try:
-        found = folder.lstat()
+        status = folder.lstat()
     except OSError:
         return False
-    is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
-    return is_ours and not stat.S_IMODE(found.st_mode) & 0o077
+    is_ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+    return is_ours and not stat.S_IMODE(status.st_mode) & 0o077

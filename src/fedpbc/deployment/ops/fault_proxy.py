@@ -1,4 +1,4 @@
-"""A link that can be cut: for trying out a fleet on one machine."""
+"""A TCP proxy that simulates link failures, to test a fleet on one machine."""
 
 from __future__ import annotations
 
@@ -12,77 +12,76 @@ __all__ = ["FaultProxy"]
 
 
 class FaultProxy:
-    """Forwards connections to an address while it is open, and drops all of them when it is cut.
+    """Forwards connections to an address while its link is up, and drops them when it is cut.
 
     Example:
         >>> with socket.create_server((HERE, 0)) as server:
-        ...     gate = FaultProxy(Address(HERE, server.getsockname()[1]))
-        ...     gate.cut()
-        ...     gate.is_open
+        ...     proxy = FaultProxy(Address(HERE, server.getsockname()[1]))
+        ...     proxy.cut()
+        ...     proxy.is_up
         False
-        >>> gate.close()
+        >>> proxy.close()
     """
 
     def __init__(self, target: Address) -> None:
         self._target = target
-        self._ends: set[socket.socket] = set()
+        self._sockets: set[socket.socket] = set()
         self._lock = threading.Lock()
-        self._listening = socket.create_server((HERE, 0))
-        self.address = Address(HERE, int(self._listening.getsockname()[1]))
-        self.is_open = True
+        self._listener = socket.create_server((HERE, 0))
+        self.address = Address(HERE, int(self._listener.getsockname()[1]))
+        self.is_up = True
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
         while True:
             try:
-                near, _ = self._listening.accept()
+                client, _ = self._listener.accept()
             except OSError:
                 return
-            threading.Thread(target=self._join, args=(near,), daemon=True).start()
+            threading.Thread(target=self._forward, args=(client,), daemon=True).start()
 
-    def _join(self, near: socket.socket) -> None:
+    def _forward(self, client: socket.socket) -> None:
         try:
-            far = socket.create_connection((self._target.host, self._target.port), timeout=10)
+            server = socket.create_connection((self._target.host, self._target.port), timeout=10)
         except OSError:
-            near.close()
+            client.close()
             return
-        far.settimeout(None)
+        server.settimeout(None)
         with self._lock:
-            if not self.is_open:
-                near.close()
-                far.close()
+            if not self.is_up:
+                client.close()
+                server.close()
                 return
-            self._ends |= {near, far}
-        threading.Thread(target=self._pump, args=(near, far), daemon=True).start()
-        self._pump(far, near)
+            self._sockets |= {client, server}
+        threading.Thread(target=self._copy, args=(client, server), daemon=True).start()
+        self._copy(server, client)
 
-    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+    def _copy(self, source: socket.socket, sink: socket.socket) -> None:
         with suppress(OSError):
-            while piece := source.recv(2**16):
-                sink.sendall(piece)
+            while data := source.recv(2**16):
+                sink.sendall(data)
         with self._lock:
             for end in (source, sink):
                 with suppress(OSError):
                     end.shutdown(socket.SHUT_RDWR)
-                if end in self._ends:
-                    self._ends.discard(end)
+                self._sockets.discard(end)
         source.close()
 
     def cut(self) -> None:
-        """From now on nothing comes through; what is under way is lost."""
+        """Drop all connections and refuse new ones; data in transit is lost."""
         with self._lock:
-            self.is_open = False
-            for end in self._ends:
+            self.is_up = False
+            for end in self._sockets:
                 with suppress(OSError):
                     end.shutdown(socket.SHUT_RDWR)
 
-    def mend(self) -> None:
-        """From now on connections come through."""
-        self.is_open = True
+    def restore(self) -> None:
+        """Accept connections again."""
+        self.is_up = True
 
     def close(self) -> None:
-        """Cut it, and listen no more."""
+        """Cut the link and stop listening."""
         self.cut()
         with suppress(OSError):
-            self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()

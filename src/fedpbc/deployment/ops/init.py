@@ -1,10 +1,10 @@
-"""Everything that a real deployment needs, written into one folder: ``fedpbc fleet init``.
+"""Create everything that a new fleet needs, in one folder: ``fedpbc fleet init``.
 
-README.md       how to set the fleet up, and what to do later
-init.toml       what was asked for
-authority/      what signs the server's certificate; stays here
-server/         for the server: ``fedpbc fleet server`` runs it
-device-I/       for the device that is client I: ``fedpbc fleet device`` runs it
+README.md       how to set up and operate the fleet
+init.toml       the options, for ``fleet add`` and ``fleet renew``
+authority/      signs the server's certificate; must not be copied to other machines
+server/         for the server: run by ``fedpbc fleet server``
+device-I/       for the device of client I: run by ``fedpbc fleet device``
 """
 
 from __future__ import annotations
@@ -24,44 +24,44 @@ import fedpbc
 from fedpbc.algorithms import find_algorithm
 from fedpbc.data import SOURCES
 from fedpbc.deployment.address import Address, check_host, is_everywhere
-from fedpbc.deployment.ops.templating import rendered
-from fedpbc.deployment.security.certificate_authority import Authority, end_of
-from fedpbc.deployment.security.keys import new_node_key, new_server_key
+from fedpbc.deployment.ops.templating import render
+from fedpbc.deployment.security.certificate_authority import CertificateAuthority, read_certificate
+from fedpbc.deployment.security.keys import generate_node_key, make_server_certificate
 from fedpbc.deployment.settings import FleetSettings, read_fleet
 from fedpbc.deployment.user_app import load_user_app
-from fedpbc.errors import InputError, Verbatim
+from fedpbc.errors import InputError
 from fedpbc.options import checked, nearest
 from fedpbc.simulation.views import views_of
 from fedpbc.storage.atomic import sync_folder
 from fedpbc.storage.private import write_secret
 from fedpbc.storage.toml import parsed_toml
 
-__all__ = ["Plan", "read_plan", "readme_of", "write_device", "write_fleet"]
+__all__ = ["FleetPlan", "read_fleet_plan", "render_readme", "write_device", "write_fleet"]
 
 AUTHORITY_DAYS = 3650
-"""Longer than a server's certificate: a new one of those needs nothing new on devices."""
-EXAMPLE = "app.py"
-EMBEDDED = ("digits", "fashion")
+"""Longer than a server's certificate, which is renewed without any change on devices."""
+EXAMPLE_APP = "app.py"
+EMBEDDED_DATA = ("digits", "fashion")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What is asked for.
+class FleetPlan:
+    """The options of a new fleet.
 
     Attributes:
-        clients: how many devices there are.
-        hosts: the names and addresses by which devices know the server; they use the first.
+        clients: the number of devices.
+        hosts: the server's names and addresses; devices use the first.
         port: the server's port.
         rounds: T.
-        algorithm: by its name.
-        round_seconds: when a round ends, if not all have answered before.
-        app: the file with one's own model and data; with neither it nor data, an example.
-        data: a data set that is known by name.
-        insecure: no encryption, and no keys.
-        days: how long the server's certificate lasts.
+        algorithm: its name.
+        round_seconds: when a round ends if not all clients have answered.
+        app: a Python file with a model and data; an example if neither it nor data is given.
+        data: the name of a built-in data set.
+        insecure: no encryption and no keys.
+        days: validity of the server's certificate.
 
     Example:
-        >>> Plan(clients=3, hosts=("10.0.0.1",)).server
+        >>> FleetPlan(clients=3, hosts=("10.0.0.1",)).server
         Address(host='10.0.0.1', port=8443)
     """
 
@@ -78,86 +78,83 @@ class Plan:
 
     @property
     def server(self) -> Address:
-        """Where devices find the server."""
+        """The address to which devices connect."""
         return Address(self.hosts[0], self.port)
 
     @property
     def app_name(self) -> str | None:
-        """What the file with the model and the data is called on all machines."""
+        """The name of the file with the model and data, on all machines."""
         if self.data is not None:
             return None
-        return EXAMPLE if self.app is None else self.app.name
+        return EXAMPLE_APP if self.app is None else self.app.name
 
     @property
     def needs_files(self) -> bool:
-        """Whether its data set does not come with the package."""
-        return self.data is not None and self.data not in EMBEDDED
+        """Whether the data set is not part of the package."""
+        return self.data is not None and self.data not in EMBEDDED_DATA
 
-    def checked(self) -> Plan:
-        """The same, once everything that can be wrong with it was looked at."""
+    def validated(self) -> FleetPlan:
+        """Check all options, and return the plan with normalized hosts."""
         hosts = check_hosts(self.hosts)
-        check_days(self.days)
-        if not 1 <= self.port <= 65535:
-            raise InputError("port", self.port, "from 1 to 65535")
         if self.app is not None and self.data is not None:
-            raise InputError("data", self.data, "left out: --app has data of its own")
+            raise InputError("data", self.data, "left out: --app brings its own data")
         if self.app is not None:
             if not self.app.name.isprintable():
-                raise InputError("app", str(self.app), "a file with a plain name")
+                raise InputError("app", str(self.app), "a file with a printable name")
             load_user_app(self.app).module(seed=0)
         if self.data is not None and self.data not in SOURCES:
             raise InputError("data", self.data, nearest(self.data, SOURCES))
-        fleet = {"round_seconds": self.round_seconds, "wait_for": self.clients}
-        given = {"clients": self.clients, "rounds": self.rounds, "algorithm": self.algorithm}
-        FleetSettings.from_dict({**given, "fleet": fleet})
+        FleetSettings.from_dict(
+            {
+                "clients": self.clients,
+                "rounds": self.rounds,
+                "algorithm": self.algorithm,
+                "fleet": {"round_seconds": self.round_seconds, "wait_for": self.clients},
+            }
+        )
         return replace(self, hosts=hosts)
 
-    def kept(self) -> str:
-        """``init.toml``: what is needed when something is added later."""
-        own = None if self.app is None else self.app.name
-        fields = {"hosts": list(self.hosts), "port": self.port, "app": own, "data": self.data}
+    def to_toml(self) -> str:
+        """Return the content of ``init.toml``: what adding a device later needs."""
+        app = None if self.app is None else self.app.name
+        fields = {"hosts": list(self.hosts), "port": self.port, "app": app, "data": self.data}
         fields |= {"insecure": self.insecure, "days": self.days}
-        comment = "# What 'fedpbc fleet init' was told; for 'fleet add' and 'fleet renew'.\n"
+        comment = "# The options of 'fedpbc fleet init', for 'fleet add' and 'fleet renew'.\n"
         return comment + tomli_w.dumps({k: v for k, v in fields.items() if v is not None})
 
 
-def check_hosts(given: Sequence[str]) -> tuple[str, ...]:
-    """A server's names and addresses, each once."""
-    if not given:
-        raise InputError("host", Verbatim("missing"), "the server's name or address")
-    hosts = tuple(dict.fromkeys(check_host(host, "host") for host in given))
+def check_hosts(names: Sequence[str]) -> tuple[str, ...]:
+    """Check a server's names and addresses, and remove duplicates."""
+    if not names:
+        raise InputError("host is missing: give the server's name or address")
+    hosts = tuple(dict.fromkeys(check_host(host, "host") for host in names))
     for host in hosts:
         if is_everywhere(host):
-            raise InputError("host", host, "where the server is, as seen from devices")
+            raise InputError("host", host, "the server's name or address, as devices reach it")
     return hosts
 
 
-def check_days(days: int) -> None:
-    """How long a certificate may last."""
-    if not 1 <= days <= 36500:
-        raise InputError("days", days, "from 1 to 36500")
-
-
-def read_plan(folder: Path) -> Plan:
-    """The plan of a fleet that was written before."""
+def read_fleet_plan(folder: Path) -> FleetPlan:
+    """Read the plan of an existing fleet."""
     if not (folder / "init.toml").is_file():
-        raise InputError("folder", str(folder), "what 'fedpbc fleet init' made, with init.toml")
-    given = checked(_kept, parsed_toml(folder / "init.toml"))
-    fleet = read_fleet(folder / "server" / "fleet.toml")
-    general, own = fleet.config.general, given.pop("app")
-    hosts = tuple(check_host(host, "hosts") for host in given.pop("hosts"))
-    return Plan(
-        **given,
+        expected = "a folder that 'fedpbc fleet init' created, with init.toml"
+        raise InputError("folder", str(folder), expected)
+    options = checked(_init_toml, parsed_toml(folder / "init.toml"))
+    settings = read_fleet(folder / "server" / "fleet.toml")
+    app = options.pop("app")
+    hosts = tuple(check_host(host, "hosts") for host in options.pop("hosts"))
+    return FleetPlan(
+        **options,
         hosts=hosts,
-        app=None if own is None else Path(own),
-        clients=fleet.clients,
-        rounds=general.rounds,
-        algorithm=fleet.config.algorithm["name"],
-        round_seconds=fleet.fleet.round_seconds,
+        app=None if app is None else Path(app),
+        clients=settings.clients,
+        rounds=settings.config.general.rounds,
+        algorithm=settings.config.algorithm["name"],
+        round_seconds=settings.fleet.round_seconds,
     )
 
 
-def _kept(
+def _init_toml(
     *,
     hosts: Annotated[list[str], MinLen(1)],
     port: Annotated[int, Ge(1), Le(65535)],
@@ -166,47 +163,46 @@ def _kept(
     insecure: bool,
     days: Annotated[int, Ge(1)],
 ) -> None:
-    """What stands in ``init.toml``."""
+    """The keys of ``init.toml`` and their types."""
 
 
-def write_fleet(folder: Path, plan: Plan) -> Plan:
-    """Write everything, or nothing; gives the plan as it was carried out."""
+def write_fleet(folder: Path, plan: FleetPlan) -> FleetPlan:
+    """Create a fleet's folder atomically, and return the validated plan."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError("folder", str(folder), "new or empty")
-    plan = plan.checked()
-    with aside(folder) as building:
-        server = building / "server"
-        trusted = None
+    plan = plan.validated()
+    with built_aside(folder) as building:
+        server, ca = building / "server", None
         if not plan.insecure:
-            authority = Authority.new(max(AUTHORITY_DAYS, plan.days))
+            authority = CertificateAuthority.generate(max(AUTHORITY_DAYS, plan.days))
             authority.write(building / "authority")
-            new_server_key(authority, server / "certificates", plan.hosts, plan.days)
+            make_server_certificate(authority, server / "certificates", plan.hosts, plan.days)
             (server / "keys").mkdir()
-            trusted = authority.certificate_pem()
-        app = plan.app.read_bytes() if plan.app else rendered("app.py").encode()
+            ca = authority.certificate_pem()
+        app = plan.app.read_bytes() if plan.app else render("app.py").encode()
         write_server(server, plan, app)
         for client in range(plan.clients):
-            public = write_device(building / f"device-{client}", plan, client, app, trusted)
+            public = write_device(building / f"device-{client}", plan, client, app, ca)
             if public is not None:
                 (server / "keys" / f"client-{client}.pub").write_bytes(public)
-        (building / "init.toml").write_text(plan.kept(), encoding="utf-8")
-        (building / "README.md").write_text(readme_of(building, plan), encoding="utf-8")
+        (building / "init.toml").write_text(plan.to_toml(), encoding="utf-8")
+        (building / "README.md").write_text(render_readme(building, plan), encoding="utf-8")
     return plan
 
 
 @contextmanager
-def aside(folder: Path) -> Iterator[Path]:
-    """A folder to build in, which takes the other's place when all went well."""
+def built_aside(folder: Path) -> Iterator[Path]:
+    """Yield a temporary folder, which is renamed to ``folder`` on success and else removed."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     building = folder.resolve().with_name(f".{folder.resolve().name}.{uuid4().hex[:8]}.tmp")
-    # Nobody else looks into it before its secrets have their modes.
+    # Private until the secrets in it have their own modes.
     building.mkdir(mode=0o700)
     try:
         yield building
         if folder.exists():
-            # It may be where somebody's shell is: it stays, and the page comes last.
-            for built in sorted(building.iterdir(), key=lambda path: path.name == "README.md"):
-                built.rename(folder / built.name)
+            # It may be a shell's working directory, so it stays; the README is moved last.
+            for path in sorted(building.iterdir(), key=lambda path: path.name == "README.md"):
+                path.rename(folder / path.name)
             building.rmdir()
         else:
             building.chmod(0o755)
@@ -216,76 +212,81 @@ def aside(folder: Path) -> Iterator[Path]:
         shutil.rmtree(building, ignore_errors=True)
 
 
-def write_server(folder: Path, plan: Plan, app: bytes) -> None:
-    """The server's folder, but for its keys and certificates."""
-    folder.mkdir(exist_ok=True)
-    everywhere = "::" if ":" in plan.hosts[0] else "0.0.0.0"
-    listen = str(Address(everywhere, plan.port))
-    values = {**asdict(plan), "app": plan.app_name, "listen": listen}
-    values["needs_files"] = plan.needs_files
-    (folder / "fleet.toml").write_text(rendered("fleet.toml", **values), encoding="utf-8")
-    if plan.app_name is not None:
-        (folder / plan.app_name).write_bytes(app)
-    write_services(folder, "server", f"server of {plan.clients} clients", plan)
+def write_server(folder: Path, plan: FleetPlan, app: bytes) -> None:
+    """Write the server's folder, except for keys and certificates."""
+    unspecified = "::" if ":" in plan.hosts[0] else "0.0.0.0"
+    values = {**asdict(plan), "listen": str(Address(unspecified, plan.port))}
+    _write_machine(folder, "server", f"server of {plan.clients} clients", plan, app, values)
 
 
 def write_device(
-    folder: Path, plan: Plan, client: int, app: bytes, trusted: bytes | None
+    folder: Path, plan: FleetPlan, client: int, app: bytes, ca: bytes | None
 ) -> bytes | None:
-    """A device's folder; gives its public key, which is for the server.
+    """Write a device's folder, and return its public key for the server.
 
     Args:
-        folder: the device's own.
+        folder: the device's.
         plan: the fleet's.
-        client: which one.
-        app: the file with the model and the data.
-        trusted: the authority's certificate; None without encryption.
+        client: the device's number.
+        app: content of the file with the model and data.
+        ca: the authority's certificate; None without encryption.
     """
-    folder.mkdir(exist_ok=True)
-    values = {"client": client, "server": str(plan.server), "app": plan.app_name}
-    values["needs_files"] = plan.needs_files
-    (folder / "device.toml").write_text(rendered("device.toml", **values), encoding="utf-8")
-    if plan.app_name is not None:
-        (folder / plan.app_name).write_bytes(app)
-    write_services(folder, "device", f"device of client {client}", plan)
-    if trusted is None:
+    values = {"client": client, "server": str(plan.server)}
+    _write_machine(folder, "device", f"device of client {client}", plan, app, values)
+    if ca is None:
         return None
-    (folder / "ca.crt").write_bytes(trusted)
-    private, public = new_node_key(f"client-{client}")
+    (folder / "ca.crt").write_bytes(ca)
+    private, public = generate_node_key(f"client-{client}")
     write_secret(folder / "node.key", private)
     return public
 
 
-def write_services(folder: Path, role: str, about: str, plan: Plan) -> None:
-    """What starts it: by systemd, or in a container."""
+def _write_machine(
+    folder: Path,
+    role: str,
+    description: str,
+    plan: FleetPlan,
+    app: bytes,
+    values: dict[str, object],
+) -> None:
+    """Write the settings, the app, a systemd unit and the files of a container."""
+    folder.mkdir(exist_ok=True)
+    if plan.app_name is not None:
+        (folder / plan.app_name).write_bytes(app)
     options = ["--insecure"] if plan.insecure else []
-    place = f"/var/lib/fedpbc/{role}"
+    command = ["/opt/fedpbc/bin/fedpbc", "fleet", role, f"/var/lib/fedpbc/{role}", *options]
     values = {
+        **values,
+        "app": plan.app_name,
+        "needs_files": plan.needs_files,
         "role": role,
-        "about": about,
+        "description": description,
         "port": plan.port,
         "privileged": role == "server" and plan.port < 1024,
-        "command": " ".join(["/opt/fedpbc/bin/fedpbc", "fleet", role, place, *options]),
+        "command": " ".join(command),
         "arguments": ["fleet", role, "/fleet", *options],
         "version": fedpbc.__version__,
     }
+    settings = "fleet.toml" if role == "server" else "device.toml"
     for name, template in (
+        (settings, settings),
         (f"fedpbc-fleet-{role}.service", "service"),
         ("compose.yaml", "compose.yaml"),
         ("Dockerfile", "Dockerfile"),
         (".dockerignore", "dockerignore"),
     ):
-        (folder / name).write_text(rendered(template, **values), encoding="utf-8")
+        (folder / name).write_text(render(template, **values), encoding="utf-8")
 
 
-def readme_of(folder: Path, plan: Plan) -> str:
-    """The page for people."""
-    host, ends = plan.hosts[0], {"server": "", "ca": ""}
+def render_readme(folder: Path, plan: FleetPlan) -> str:
+    """Return the content of the fleet's ``README.md``."""
+    host, expiry = plan.hosts[0], {"server": "", "ca": ""}
     if not plan.insecure:
-        for name in ends:
-            place = folder / "server" / "certificates" / f"{name}.crt"
-            ends[name] = f"{end_of(place):%Y-%m-%d}"
-    return rendered(
+        for name in expiry:
+            certificate = read_certificate(folder / "server" / "certificates" / f"{name}.crt")
+            expiry[name] = f"{certificate.not_valid_after_utc:%Y-%m-%d}"
+    has_reports = "reported" in views_of(find_algorithm(plan.algorithm), None)
+    return render(
         "README.md",
         clients=plan.clients,
         last=plan.clients - 1,
@@ -294,14 +295,12 @@ def readme_of(folder: Path, plan: Plan) -> str:
         port=plan.port,
         server=str(plan.server),
         app=plan.app_name,
-        own_app=plan.app is not None,
+        is_example=plan.app is None,
         data=plan.data,
         needs_files=plan.needs_files,
         insecure=plan.insecure,
-        view="reported"
-        if "reported" in views_of(find_algorithm(plan.algorithm), None)
-        else "averaged",
-        ends=ends["server"],
-        authority_ends=ends["ca"],
+        view="reported" if has_reports else "averaged",
+        server_expiry=expiry["server"],
+        authority_expiry=expiry["ca"],
         version=fedpbc.__version__,
     )

@@ -1,4 +1,4 @@
-"""A whole fleet on this machine: a server and its devices as real processes, over loopback."""
+"""A whole fleet on this machine: real server and device processes, over loopback."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedpbc.deployment.address import HERE, Address, free_port
 from fedpbc.deployment.ops.device_processes import DeviceProcesses
 from fedpbc.deployment.ops.fault_proxy import FaultProxy
 from fedpbc.deployment.ops.server_processes import ServerProcesses
-from fedpbc.deployment.ops.supervisor import Supervisor, to_files
+from fedpbc.deployment.ops.supervisor import Supervisor, log_to_files
 from fedpbc.deployment.security.keys import make_certificates, make_node_key
 from fedpbc.deployment.server.directory import read_lines
 
@@ -22,118 +22,117 @@ __all__ = ["LocalFleet"]
 
 
 class LocalFleet:
-    """Makes keys, folders and processes; every device has a link of its own that can be cut.
+    """A server and its devices, each behind a proxy that can cut its link.
 
-    In the folder: ``server``, ``device-0`` and so on, and ``logs``. The processes are called
-    superlink, door, superexec, trainer-0, supernode-0 and so on.
+    Its folder contains ``server``, ``device-0`` and so on, and ``logs``. The processes are
+    superlink, gateway, superexec, trainer-0, supernode-0 and so on.
 
     Attributes:
         server: the server's folder.
-        gates: the devices' links.
-        supervisor: keeps all processes.
+        proxies: the devices' links.
+        supervisor: runs all processes.
+        server_processes: the server's.
+        device_processes: the devices', by client.
     """
 
     def __init__(
         self,
         folder: Path,
-        given: Mapping[str, Any],
+        configuration: Mapping[str, Any],
         *,
         app: Path | None = None,
         insecure: bool = False,
         host: str = HERE,
-        within: Callable[[int], Sequence[str]] = lambda client: (),
-        device: Mapping[str, Any] | None = None,
+        device_options: Mapping[str, Any] | None = None,
+        command_prefix: Callable[[int], Sequence[str]] = lambda client: (),
     ) -> None:
-        """Write all folders, and start nothing yet.
+        """Write all folders; nothing is started yet.
 
         Args:
-            folder: is made.
-            given: what ``fleet.toml`` says; with ``clients``.
-            app: a file with one's own model and data.
-            insecure: no encryption, and no keys.
-            host: the address of this machine that devices come to. If it is another than loopback,
-                there are no gates: devices have links of their own.
-            within: put before a client's SuperNode's command, as ``ip netns exec NAME``.
-            device: what ``device.toml`` says beside the client's number and the server.
+            folder: is created.
+            configuration: the content of ``fleet.toml``, with ``clients``.
+            app: a Python file with a user's model and data.
+            insecure: no encryption and no keys.
+            host: the address of this machine to which devices connect. With another address than
+                loopback there are no proxies.
+            device_options: content of ``device.toml`` in addition to client, server and app.
+            command_prefix: put before a client's SuperNode command, as ``ip netns exec NAME``.
         """
-        self.folder, self.server, self.insecure = folder, folder / "server", insecure
-        self.clients = int(given["clients"])
+        self.folder, self.server, self._insecure = folder, folder / "server", insecure
+        self.clients = int(configuration["clients"])
         listen = Address(host, free_port())
-        self._within = within
         self.server.mkdir(parents=True)
-        fleet = {**given.get("fleet", {}), "listen": str(listen)}
-        self.gates = [FaultProxy(listen) for _ in range(self.clients)] if host == HERE else []
+        fleet = {**configuration.get("fleet", {}), "listen": str(listen)}
+        self.proxies = [FaultProxy(listen) for _ in range(self.clients)] if host == HERE else []
         if not insecure:
             make_certificates(self.server / "certificates", [host])
         if app is not None:
             shutil.copy(app, self.server / "app.py")
             fleet["app"] = "app.py"
-        (self.server / "fleet.toml").write_text(tomli_w.dumps({**given, "fleet": fleet}))
+        (self.server / "fleet.toml").write_text(tomli_w.dumps({**configuration, "fleet": fleet}))
         for client in range(self.clients):
-            reached = self.gates[client].address if self.gates else listen
-            self._write_device(client, reached, {} if device is None else device)
-        self.supervisor = Supervisor(to_files(folder / "logs"))
+            address = self.proxies[client].address if self.proxies else listen
+            self._write_device(client, address, device_options or {})
+        self.supervisor = Supervisor(log_to_files(folder / "logs"))
         try:
-            self.server_side = ServerProcesses(self.server, self.supervisor, insecure=insecure)
-            self.device_sides = [self.device_side(client) for client in range(self.clients)]
+            self.server_processes = ServerProcesses(self.server, self.supervisor, insecure=insecure)
+            self.device_processes = [
+                DeviceProcesses(
+                    self.device_folder(client),
+                    self.supervisor,
+                    insecure=insecure,
+                    name_suffix=f"-{client}",
+                    command_prefix=command_prefix(client),
+                )
+                for client in range(self.clients)
+            ]
         except BaseException:
             self.close()
             raise
 
     def device_folder(self, client: int) -> Path:
-        """A device's folder."""
+        """Return a device's folder."""
         return self.folder / f"device-{client}"
 
-    def _write_device(self, client: int, server: Address, given: Mapping[str, Any]) -> None:
-        place = self.device_folder(client)
-        place.mkdir()
-        told = {"client": client, "server": str(server), **given}
+    def _write_device(self, client: int, server: Address, options: Mapping[str, Any]) -> None:
+        folder = self.device_folder(client)
+        folder.mkdir()
+        settings = {"client": client, "server": str(server), **options}
         if (self.server / "app.py").exists():
-            shutil.copy(self.server / "app.py", place / "app.py")
-            told["app"] = "app.py"
-        (place / "device.toml").write_text(tomli_w.dumps(told))
-        if not self.insecure:
-            shutil.copy(self.server / "certificates" / "ca.crt", place / "ca.crt")
-            make_node_key(place, "node.key")
+            shutil.copy(self.server / "app.py", folder / "app.py")
+            settings["app"] = "app.py"
+        (folder / "device.toml").write_text(tomli_w.dumps(settings))
+        if not self._insecure:
+            shutil.copy(self.server / "certificates" / "ca.crt", folder / "ca.crt")
+            make_node_key(folder, "node.key")
             (self.server / "keys").mkdir(exist_ok=True)
-            known = self.server / "keys" / f"client-{client}.pub"
-            (place / "node.key.pub").replace(known)
-
-    def device_side(self, client: int) -> DeviceProcesses:
-        """A device's part."""
-        return DeviceProcesses(
-            self.device_folder(client),
-            self.supervisor,
-            insecure=self.insecure,
-            called=f"-{client}",
-            within=self._within(client),
-        )
+            (folder / "node.key.pub").replace(self.server / "keys" / f"client-{client}.pub")
 
     def start(self) -> None:
-        """Start all processes, and the job."""
-        self.server_side.start()
-        for device in self.device_sides:
+        """Start all processes and the job."""
+        self.server_processes.start()
+        for device in self.device_processes:
             device.start()
 
-    def tend(self) -> bool:
-        """To be called every second or so; gives whether the job is done."""
-        return self.server_side.tend()
+    def step(self) -> bool:
+        """Supervise the job; to be called about once per second. Returns whether it is done."""
+        return self.server_processes.step()
 
     def lines(self) -> list[dict[str, Any]]:
-        """The server's log of rounds so far."""
+        """Return the server's log of rounds."""
         return list(read_lines(self.server / "rounds.jsonl"))
 
     def answers(self, client: int) -> list[dict[str, Any]]:
-        """A trainer's log of answers so far."""
-        place = self.device_folder(client) / "state" / "answers.jsonl"
-        text = place.read_text(encoding="utf-8") if place.exists() else ""
+        """Return a trainer's log of answers."""
+        path = self.device_folder(client) / "state" / "answers.jsonl"
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
         return [json.loads(line) for line in text.splitlines(keepends=True) if "\n" in line]
 
     def close(self) -> None:
         """End all processes; the folder stays."""
         self.supervisor.close()
-        for gate in self.gates:
-            gate.close()
+        for proxy in self.proxies:
+            proxy.close()
 
     def __enter__(self) -> LocalFleet:
         return self

@@ -1,4 +1,4 @@
-"""A new certificate for the server, from the authority that was kept: ``fedpbc fleet renew``."""
+"""Issue a new server certificate from the fleet's authority: ``fedpbc fleet renew``."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from fedpbc.deployment.ops.init import check_days, check_hosts, read_plan, readme_of
-from fedpbc.deployment.security.certificate_authority import Authority, end_of, read_server
+from fedpbc.deployment.ops.init import check_hosts, read_fleet_plan, render_readme
+from fedpbc.deployment.security.certificate_authority import (
+    CertificateAuthority,
+    read_certificate,
+    read_server_certificate,
+)
 from fedpbc.errors import FedpbcError
 from fedpbc.storage.atomic import write_atomically
 
@@ -16,27 +20,26 @@ __all__ = ["renew_certificate"]
 
 
 def renew_certificate(folder: Path, hosts: Sequence[str] = (), days: int | None = None) -> datetime:
-    """Certify the server's key anew; gives when that ends.
+    """Issue a new certificate for the server's key, and return when it expires.
 
-    The key stays, so that one file changes and devices need nothing.
+    The key stays, so that only one file changes, and none on devices.
 
     Args:
-        folder: what ``fedpbc fleet init`` made.
-        hosts: the server's names and addresses; those of the old certificate if there are none.
-        days: how long it lasts; as long as the first one unless given.
+        folder: the fleet's, as ``fedpbc fleet init`` created it.
+        hosts: the server's names and addresses; by default those of the old certificate.
+        days: the validity; by default that of the first certificate.
     """
-    plan = read_plan(folder)
-    if days is not None:
-        check_days(days)
+    plan = read_fleet_plan(folder)
     if plan.insecure:
-        raise FedpbcError(f"{folder} has no certificates: it was made with --insecure")
-    place = folder / "server" / "certificates" / "server.crt"
-    key, named = read_server(place)
+        raise FedpbcError(f"{folder} has no certificates: it was created with --insecure")
+    path = folder / "server" / "certificates" / "server.crt"
+    key, names = read_server_certificate(path)
     if hosts:
         plan = replace(plan, hosts=check_hosts(hosts))
-        named = list(plan.hosts)
-    authority = Authority.read(folder / "authority")
-    write_atomically(place, authority.certify(key, named, plan.days if days is None else days))
-    write_atomically(folder / "init.toml", plan.kept())
-    write_atomically(folder / "README.md", readme_of(folder, plan))
-    return end_of(place)
+        names = list(plan.hosts)
+    authority = CertificateAuthority.read(folder / "authority")
+    write_atomically(path, authority.issue(key, names, plan.days if days is None else days))
+    write_atomically(folder / "init.toml", plan.to_toml())
+    write_atomically(folder / "README.md", render_readme(folder, plan))
+    end: datetime = read_certificate(path).not_valid_after_utc
+    return end

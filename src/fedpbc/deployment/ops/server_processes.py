@@ -1,4 +1,4 @@
-"""A server's processes: SuperLink, door, what starts the server app, and the job itself."""
+"""A server's processes: SuperLink, gateway and SuperExec, and the job that they run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import fcntl
 import json
 import logging
 import re
-import socket
 import sys
 import time
 from base64 import b64decode
@@ -14,234 +13,220 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from fedpbc.deployment.address import HERE, free_port
-from fedpbc.deployment.ops.launch import Launch, need_flower
+from fedpbc.deployment.ops.flower_commands import FlowerCommands, require_flower
 from fedpbc.deployment.ops.log_tail import LogTail
-from fedpbc.deployment.ops.superlink import SuperLinkControl, clients_of_keys
+from fedpbc.deployment.ops.superlink import SuperLinkControl, clients_by_key
 from fedpbc.deployment.ops.supervisor import Supervisor
 from fedpbc.deployment.security.key_directory import KeyDirectory
 from fedpbc.deployment.security.server_certificate import check_certificate
 from fedpbc.deployment.settings import FleetSettings, read_fleet
-from fedpbc.errors import FedpbcError, InputError, Verbatim, one_line
+from fedpbc.errors import FedpbcError, InputError
 from fedpbc.storage.atomic import write_atomically
 
 __all__ = ["ServerProcesses"]
 
 LOG = logging.getLogger("fedpbc.deployment")
-BEGIN_SECONDS = 60.0
-"""How long a server app may take to begin."""
-MOST_FAILURES = 5
-"""How often it may fail in the same round."""
+APP_START_SECONDS = 60.0
+"""How long the server app may take to start."""
 SUBMIT_SECONDS = 120.0
-"""How long handing in the job may take."""
-NO_ADDRESS = re.compile(r"bind on a|gaierror|address already in use|assign requested address", re.I)
-"""What a door says that cannot listen where it should."""
-ROOM = 2**20
-"""Bytes of an answer beside its model."""
+"""How long submitting the job may take."""
+MAX_FAILURES = 5
+"""How often in a row the gateway, or the server app in one round, may fail."""
+BIND_ERROR = re.compile(r"bind on a|gaierror|address already in use|assign requested address", re.I)
+"""Matches the output of a gateway that cannot listen at its address."""
+ANSWER_OVERHEAD = 2**20
+"""Bytes of an answer in addition to its model."""
 
 
 class ServerProcesses:
-    """Runs the job of a folder to its end, whatever dies in between."""
+    """Runs the job of a server's folder to its end, whichever process fails meanwhile."""
 
-    def __init__(
-        self,
-        folder: Path,
-        supervisor: Supervisor,
-        *,
-        insecure: bool = False,
-    ) -> None:
-        """Check everything, and start nothing yet.
+    def __init__(self, folder: Path, supervisor: Supervisor, *, insecure: bool = False) -> None:
+        """Check the configuration; nothing is started yet.
 
         Args:
             folder: with ``fleet.toml``, ``certificates`` and ``keys``.
-            supervisor: keeps the processes.
-            insecure: no encryption, and no keys.
+            supervisor: runs the processes.
+            insecure: no encryption and no node keys.
         """
-        need_flower()
+        require_flower()
         self.folder, self.supervisor = folder.resolve(), supervisor
         self.settings = read_fleet(folder / "fleet.toml")
         self.listen = self.settings.fleet.address
         certificates = None if insecure else self.folder / "certificates"
-        self._known = KeyDirectory(self.folder / "keys")
-        self._left_out: set[str] = set()
-        self._ends: datetime | None = None
-        self._warned = datetime.min.replace(tzinfo=UTC)
+        self._key_directory = KeyDirectory(self.folder / "keys")
+        self._last_key = f"client-{self.settings.clients - 1}.pub"
+        self._ignored_keys: set[str] = set()
+        self._certificate_end: datetime | None = None
+        self._warned_at = datetime.min.replace(tzinfo=UTC)
         if certificates is not None:
-            self._ends = check_certificate(certificates)
-            self._warn_of_end()
-            if not self._keys_now():
-                right = f"client-0.pub to {self._last_key}, or say --insecure"
-                raise InputError("keys", Verbatim(f"{self.folder / 'keys'} without a key"), right)
+            self._certificate_end = check_certificate(certificates)
+            self._warn_of_expiry()
+            if not self._read_keys():
+                raise InputError(
+                    f"{self.folder / 'keys'} contains no key: it should contain client-0.pub to "
+                    f"{self._last_key}; or use --insecure"
+                )
         x0, _ = self.settings.first_model()
-        self._largest = x0.numel() * x0.element_size() + ROOM
-        self.launch = Launch(self.folder / "flower", HERE, free_port(), certificates, insecure)
-        self._control = SuperLinkControl(self.launch)
-        # None: nobody has been told yet.
-        self._keys: dict[bytes, int] | None = None
-        self._complaint = ""
+        self._largest_answer = x0.numel() * x0.element_size() + ANSWER_OVERHEAD
+        self.commands = FlowerCommands(
+            self.folder / "flower", HERE, free_port(), certificates, insecure
+        )
+        self._control = SuperLinkControl(self.commands)
+        # None: nothing has been registered yet.
+        self._registered: dict[bytes, int] | None = None
+        self._registration_error = ""
         self._log = LogTail(self.folder / "server.log")
-        self._submitted = 0.0
-        self._was_there = False
-        self._failed_at: list[int] = []
+        self._submitted_at = 0.0
+        self._app_was_running = False
+        self._failed_rounds: list[int] = []
 
     def start(self) -> None:
-        """Start everything."""
-        self.launch.prepare()
-        environment = self.launch.environment()
-        database = self.launch.home / "superlink.db"
-        self.supervisor.start("superlink", self.launch.superlink(database), environment)
-        self._register(patience=60.0)
-        self.supervisor.start("door", self._door(), environment)
-        self.supervisor.start("superexec", self.launch.superexec(), environment)
+        """Start all processes and submit the job."""
+        self.commands.prepare_server()
+        environment = self.commands.environment()
+        database = self.commands.home / "superlink.db"
+        self.supervisor.start("superlink", self.commands.superlink(database), environment)
+        self._register(timeout=60.0)
+        self.supervisor.start("gateway", self._gateway_command(), environment)
+        self.supervisor.start("superexec", self.commands.superexec(), environment)
         self._submit()
 
-    def _door(self) -> list[str]:
-        own = ["--listen", str(self.listen), "--superlink", self.launch.address]
-        own += ["--largest-answer", str(self._largest)]
-        if not self.launch.insecure:
-            own += ["--certificates", str(self.launch.certificates)]
-            own += ["--keys", str(self.folder / "keys")]
-        return [sys.executable, "-m", "fedpbc.deployment.server.gateway", *own]
+    def _gateway_command(self) -> list[str]:
+        options = ["--listen", str(self.listen), "--superlink", self.commands.address]
+        options += ["--largest-answer", str(self._largest_answer)]
+        if not self.commands.insecure:
+            options += ["--certificates", str(self.commands.certificates)]
+            options += ["--keys", str(self.folder / "keys")]
+        return [sys.executable, "-m", "fedpbc.deployment.server.gateway", *options]
 
-    def _register(self, patience: float) -> None:
-        """Let in who has a key here; also those that were added, or taken away, meanwhile."""
+    def _register(self, timeout: float) -> None:
+        """Register the keys in the folder, and pin their nodes to clients, if they changed."""
         pinned: dict[int, int] | None = None
-        insecure = self.launch.insecure
-        keys = {} if insecure else self._keys_now()
-        if keys == self._keys:
+        insecure = self.commands.insecure
+        keys = {} if insecure else self._read_keys()
+        if keys == self._registered:
             return
         if insecure:
-            # Nobody is registered, but a job can be submitted only once the SuperLink is there.
-            wait_for(self.launch.port, patience)
+            # There is nothing to register, but submitting the job needs a running SuperLink.
+            self._control.wait_until_up(timeout)
         else:
-            pinned = self._control.register(keys, patience)
-            LOG.info("%d keys are registered", len(pinned))
-        self._keys = keys
+            pinned = self._control.register(keys, timeout)
+            LOG.info("%d keys registered", len(pinned))
+        self._registered = keys
         write_atomically(self.folder / "nodes.json", json.dumps({"pinned": pinned}))
 
-    def _keys_now(self) -> dict[bytes, int]:
-        """Whose keys there are; files that are nobody's are each one warning."""
-        known = self._known.now()
-        keys = clients_of_keys(known, self.settings.clients)
-        nobodys = {name for key, name in known.items() if b64decode(key) not in keys}
-        for name in sorted(nobodys - self._left_out):
-            right = f"the keys of this job are client-0.pub to {self._last_key}"
-            LOG.warning("%s.pub is left out: %s", name, right)
-        self._left_out = nobodys
-        return keys
-
-    @property
-    def _last_key(self) -> str:
-        return f"client-{self.settings.clients - 1}.pub"
+    def _read_keys(self) -> dict[bytes, int]:
+        """Map each key to its client; a file of no client is logged once."""
+        names_by_key = self._key_directory.names_by_key()
+        client_of = clients_by_key(names_by_key, self.settings.clients)
+        ignored = {n for key, n in names_by_key.items() if b64decode(key) not in client_of}
+        for name in sorted(ignored - self._ignored_keys):
+            expected = f"the keys of this job are client-0.pub to {self._last_key}"
+            LOG.warning("%s.pub is ignored: %s", name, expected)
+        self._ignored_keys = ignored
+        return client_of
 
     def _submit(self) -> None:
-        """Submit the job, or submit it again: it goes on where its folder says it was."""
-        environment = self.launch.environment()
-        submit = self.launch.submit(self.folder)
-        went_well, said = self.supervisor.run(submit, environment, SUBMIT_SECONDS)
-        self._submitted, self._was_there = time.monotonic(), False
-        if not went_well:
-            # The SuperLink may be on its way up again.
-            LOG.warning("the job cannot be submitted: %s", end_of(said))
+        """Submit the job, which resumes it if its folder has a checkpoint."""
+        succeeded, output = self.supervisor.run(
+            self.commands.submit(self.folder), self.commands.environment(), SUBMIT_SECONDS
+        )
+        self._submitted_at, self._app_was_running = time.monotonic(), False
+        if not succeeded:
+            # The SuperLink may be restarting.
+            LOG.warning("cannot submit the job: %s", end_of_output(output))
 
-    def tend(self) -> bool:
-        """To be called every second or so; gives whether the job is done."""
-        done = self._tend()
+    def step(self) -> bool:
+        """Supervise the job; to be called about once per second. Returns whether it is done."""
+        is_done = self._step()
         for line in self._log.new_lines():
-            self.supervisor.say("server", line)
-        return done
+            self.supervisor.log("server", line)
+        return is_done
 
-    def _warn_of_end(self) -> None:
-        """A line a day while the certificate that is in use ends soon."""
+    def _warn_of_expiry(self) -> None:
+        """Log a warning once per day in the certificate's last 30 days."""
         now = datetime.now(UTC)
-        if self._ends is None or now - self._warned < timedelta(days=1):
+        if self._certificate_end is None or now - self._warned_at < timedelta(days=1):
             return
-        left = self._ends - now
+        left = self._certificate_end - now
         if left < timedelta(days=30):
-            when = f"expires in {left.days} days" if left > timedelta(0) else "has expired"
-            does = "'fedpbc fleet renew' makes a new one; restart the server then"
-            LOG.warning("the server's certificate %s: %s", when, does)
-            self._warned = now
+            state = f"expires in {left.days} days" if left > timedelta(0) else "has expired"
+            remedy = "run 'fedpbc fleet renew', then restart the server"
+            LOG.warning("the server's certificate %s: %s", state, remedy)
+            self._warned_at = now
 
-    def _tend(self) -> bool:
-        self._warn_of_end()
+    def _step(self) -> bool:
+        self._warn_of_expiry()
         if is_finished(self.folder, self.settings):
             return True
-        if self.supervisor.quick_deaths("door") >= MOST_FAILURES:
-            raise self._shut(end_of(" ".join(self.supervisor.last_words("door")[-3:])))
-        self._register_again()
-        if is_held(self.folder):
-            self._was_there = True
-        elif self._was_there or time.monotonic() - self._submitted > BEGIN_SECONDS:
-            # It may have ended between the two looks.
+        if self.supervisor.quick_exits("gateway") >= MAX_FAILURES:
+            raise self._gateway_error(" ".join(self.supervisor.last_output("gateway")[-3:]))
+        self._update_registration()
+        if is_locked(self.folder):
+            self._app_was_running = True
+        elif self._app_was_running or time.monotonic() - self._submitted_at > APP_START_SECONDS:
+            # It may have finished between the two checks.
             if is_finished(self.folder, self.settings):
                 return True
             self._count_failure()
-            LOG.warning("the server app has ended; the job is submitted again")
+            LOG.warning("the server app has ended: submitting the job again")
             self._submit()
         return False
 
-    def _shut(self, said: str) -> FedpbcError:
-        if NO_ADDRESS.search(said):
-            right = f"an address that is free here ({said})"
-            return InputError("listen", str(self.listen), right)
-        said = said or "it said nothing"
+    def _gateway_error(self, output: str) -> FedpbcError:
+        reason = end_of_output(output)
+        if BIND_ERROR.search(reason):
+            expected = f"an address of this machine that is not in use ({reason})"
+            return InputError("listen", str(self.listen), expected)
         return FedpbcError(
-            f"the door ends again and again: {said}; when that is mended, the same command goes on"
+            f"the gateway keeps failing: {reason}; fix this and run the same command to resume"
         )
 
-    def _register_again(self) -> None:
+    def _update_registration(self) -> None:
         try:
-            # There is more to tend to: if the SuperLink is away, it is asked again the next time.
-            self._register(patience=1.0)
+            # A short timeout, because there is more to supervise; the next step tries again.
+            self._register(timeout=1.0)
         except FedpbcError as error:
-            # A file that is wrong now was right before: those that were let in stay.
-            if str(error) != self._complaint:
-                LOG.warning("keys are left as they were: %s", error)
-            self._complaint = str(error)
+            if str(error) != self._registration_error:
+                LOG.warning("the registered keys stay unchanged: %s", error)
+            self._registration_error = str(error)
         else:
-            self._complaint = ""
+            self._registration_error = ""
 
     def _count_failure(self) -> None:
-        at = rounds_done(self.folder)
-        self._failed_at = [*[t for t in self._failed_at if t == at], at]
-        if len(self._failed_at) >= MOST_FAILURES:
-            said = [*self._log.last, *map(bytes.decode, self._log.new_lines())]
-            reason = end_of(said[-1]) if said else "it said nothing"
+        current = rounds_done(self.folder)
+        self._failed_rounds = [t for t in self._failed_rounds if t == current] + [current]
+        if len(self._failed_rounds) >= MAX_FAILURES:
+            lines = [*self._log.last, *map(bytes.decode, self._log.new_lines())]
             raise FedpbcError(
-                f"the server app fails again and again in round {at}: {reason}; "
-                "when that is mended, the same command goes on"
+                f"the server app keeps failing in round {current}: "
+                f"{end_of_output(lines[-1] if lines else '')}; "
+                "fix this and run the same command to resume"
             )
 
 
-def end_of(text: str) -> str:
-    """The end of some output, on one line."""
-    return " ".join(text.split())[-300:]
+def end_of_output(text: str) -> str:
+    """Return the end of a process's output on one line.
 
-
-def wait_for(port: int, patience: float) -> None:
-    """Until something answers at a port of this machine."""
-    until = time.monotonic() + patience
-    while True:
-        try:
-            socket.create_connection((HERE, port), timeout=1.0).close()
-            return
-        except OSError as error:
-            if time.monotonic() > until:
-                raise FedpbcError(f"the SuperLink does not answer: {one_line(error)}") from None
-        time.sleep(0.2)
+    Example:
+        >>> end_of_output("a\\nb"), end_of_output("")
+        ('a b', 'no output')
+    """
+    return " ".join(text.split())[-300:] or "no output"
 
 
 def is_finished(folder: Path, settings: FleetSettings) -> bool:
-    """Whether the job of a folder has had all its rounds."""
+    """Return whether the job of a server's folder has done all its rounds."""
     try:
-        done = json.loads((folder / "finished.json").read_text())
+        finished = json.loads((folder / "finished.json").read_text())
     except (OSError, ValueError):
         return False
-    return bool(done["rounds"] >= settings.config.general.rounds)
+    return bool(finished["rounds"] >= settings.config.general.rounds)
 
 
-def is_held(folder: Path) -> bool:
-    """Whether a server app is at work in a folder."""
+def is_locked(folder: Path) -> bool:
+    """Return whether a server app is running in a server's folder."""
     try:
         with (folder / ".lock").open() as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -253,7 +238,7 @@ def is_held(folder: Path) -> bool:
 
 
 def rounds_done(folder: Path) -> int:
-    """How many rounds are in the log."""
+    """Count the rounds in the log of a server's folder."""
     try:
         return (folder / "rounds.jsonl").read_bytes().count(b"\n")
     except OSError:

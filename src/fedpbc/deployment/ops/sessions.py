@@ -1,8 +1,8 @@
-"""All processes of some sessions, and their end: nothing that a fleet started may stay behind.
+"""Find and end all processes of some sessions, so that a fleet leaves none behind.
 
-Run as a program this is the guard of a supervisor: it reads session numbers from its input, and
-when that ends, because the supervisor has ended in whatever way, it ends those sessions. It
-imports nothing of the package, so that it starts at once and stays small.
+Run as a program, this is the guard of a supervisor: it reads session numbers from its standard
+input. When the input closes, because the supervisor has ended or was killed, it ends these
+sessions. It imports nothing else of the package, to start fast and stay small.
 """
 
 from __future__ import annotations
@@ -15,49 +15,53 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["end_sessions", "members"]
+__all__ = ["end_sessions", "processes_in"]
 
 KILL_SECONDS = 5.0
-"""How long a killed process may take."""
+"""How long a killed process may take to disappear."""
 
 
-def members(sessions: Collection[int]) -> list[int]:
-    """The processes of these sessions that are still there.
+def processes_in(sessions: Collection[int]) -> list[int]:
+    """Return the live processes of these sessions.
 
     Example:
-        >>> os.getpid() in members([os.getsid(0)])
+        >>> os.getpid() in processes_in([os.getsid(0)])
         True
     """
-    found = []
+    processes = []
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, ValueError, IndexError):
-            # After the name, which may hold anything: state, parent, group, session.
+            # The fields after the name, which may contain anything: state, parent, group, session.
             state, _, _, session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
             if int(session) in sessions and state not in "ZX":
-                found.append(int(entry.name))
-    return found
+                processes.append(int(entry.name))
+    return processes
 
 
-def end_sessions(sessions: Collection[int], patience: float = 10.0) -> bool:
-    """Ask all processes of these sessions to end; kill those that do not in time.
+def end_sessions(sessions: Collection[int], timeout: float = 10.0) -> bool:
+    """Terminate all processes of these sessions, and kill those that outlive the timeout.
 
-    Gives whether all have ended: one that hangs in the kernel, or is another user's, may not.
+    Returns whether all have ended: a process that hangs in the kernel, or belongs to another user,
+    may not.
     """
-    _signal_groups(sessions, signal.SIGTERM)
-    until = time.monotonic() + patience
-    asked: set[int] = set()
-    while left := members(sessions):
+    if not Path("/proc").is_dir():
+        for session in sessions:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(session, signal.SIGTERM)
+    deadline = time.monotonic() + timeout
+    signalled: set[int] = set()
+    while remaining := processes_in(sessions):
         now = time.monotonic()
-        if now > until + KILL_SECONDS:
+        if now > deadline + KILL_SECONDS:
             return False
-        # Those, too, that were started while others were asked.
-        new = [process for process in left if process not in asked]
-        asked.update(new)
+        # Includes processes that were started meanwhile.
+        new = [process for process in remaining if process not in signalled]
+        signalled.update(new)
         _signal(new, signal.SIGTERM)
-        # One that was stopped would hear nothing.
+        # A stopped process would not handle the signal.
         _signal(new, signal.SIGCONT)
-        if now > until:
-            _signal(left, signal.SIGKILL)
+        if now > deadline:
+            _signal(remaining, signal.SIGKILL)
         time.sleep(0.05)
     return True
 
@@ -68,18 +72,10 @@ def _signal(processes: Collection[int], number: int) -> None:
             os.kill(process, number)
 
 
-def _signal_groups(sessions: Collection[int], number: int) -> None:
-    """All that can be done where there is no /proc."""
-    if not Path("/proc").is_dir():
-        for session in sessions:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(session, number)
-
-
 def guard() -> None:
-    """Wait for the supervisor's end."""
+    """Wait until the supervisor has ended, then end its sessions."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # Whatever ends a whole terminal must not end this one first.
+        # A signal to the whole terminal must not end the guard first.
         signal.signal(number, signal.SIG_IGN)
     sessions: set[int] = set()
     for line in sys.stdin:

@@ -1,126 +1,140 @@
-"""What the launcher tells the SuperLink: which keys are devices' keys.
+"""Register the devices' keys with the SuperLink.
 
-Flower's own command does this for one key a call, at two seconds each; a fleet has many.
+Flower's own command registers one key per call and takes two seconds; a fleet has many keys.
 """
 
 from __future__ import annotations
 
 import logging
 import re
+import socket
 import time
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from textwrap import shorten
-from typing import Any
+from typing import Any, TypeVar
 
-from fedpbc.deployment.ops.launch import Launch
+from fedpbc.deployment.ops.flower_commands import FlowerCommands
 from fedpbc.errors import FedpbcError, one_line
 
-__all__ = ["SuperLinkControl", "clients_of_keys"]
+__all__ = ["SuperLinkControl", "clients_by_key"]
 
 LOG = logging.getLogger("fedpbc.deployment")
-NAMED = re.compile(r"client-(0|[1-9][0-9]*)")
+T = TypeVar("T")
+KEY_NAME = re.compile(r"client-(0|[1-9][0-9]*)")
 
 
-def clients_of_keys(known: Mapping[str, str], clients: int) -> dict[bytes, int]:
-    """Which key is which client's, by the names of their files: ``client-3.pub``.
+def clients_by_key(names_by_key: Mapping[str, str], clients: int) -> dict[bytes, int]:
+    """Map each key to its client, by the name of its file: ``client-3.pub``.
 
-    Others are left out: a key too many must not keep the rest from being taken up.
+    Other files are ignored, so that a surplus key does not block the rest.
 
     Example:
-        >>> clients_of_keys({"YQ==": "client-1", "Yg==": "client-2", "Yw==": "mine"}, clients=2)
+        >>> clients_by_key({"YQ==": "client-1", "Yg==": "client-2", "Yw==": "mine"}, clients=2)
         {b'a': 1}
     """
-    found = {}
-    for key, name in known.items():
-        match = NAMED.fullmatch(name)
+    client_of = {}
+    for key, name in names_by_key.items():
+        match = KEY_NAME.fullmatch(name)
         if match is not None and int(match[1]) < clients:
-            found[b64decode(key)] = int(match[1])
-    return found
+            client_of[b64decode(key)] = int(match[1])
+    return client_of
 
 
 class SuperLinkControl:
-    """The SuperLink, as its launcher knows it.
+    """The SuperLink's control interface.
 
-    A key stays registered there when its file is gone: a key that was unregistered can never come
-    back. Who has no file is shut out all the same: the door turns the key away, and no client is
-    pinned to its node.
+    Keys are never unregistered, because Flower does not accept an unregistered key again. A device
+    whose key file was deleted is locked out all the same: the gateway rejects its key, and no
+    client is pinned to its node.
     """
 
-    def __init__(self, launch: Launch) -> None:
-        self._launch = launch
-        self._refused: set[bytes] = set()
+    def __init__(self, commands: FlowerCommands) -> None:
+        self._commands = commands
+        self._rejected: set[bytes] = set()
 
-    def register(self, keys: dict[bytes, int], patience: float = 60.0) -> dict[int, int]:
-        """Make these keys known; gives the client of each of their nodes.
+    def register(self, client_of: dict[bytes, int], timeout: float = 60.0) -> dict[int, int]:
+        """Register keys and return the client of each node.
 
-        A key that the SuperLink does not take is one warning, and the others go on without it.
+        A key that the SuperLink rejects is logged once and skipped.
         """
-        until = time.monotonic() + patience
-        while True:
-            try:
-                return self._register(keys)
-            except OSError as error:
-                if time.monotonic() > until:
-                    raise FedpbcError(f"the SuperLink does not answer: {one_line(error)}") from None
-            time.sleep(0.3)
+        return _retry(lambda: self._register(client_of), timeout)
 
-    def _register(self, keys: dict[bytes, int]) -> dict[int, int]:
+    def wait_until_up(self, timeout: float) -> None:
+        """Wait until the SuperLink accepts connections."""
+        address = self._commands.host, self._commands.port
+        _retry(lambda: socket.create_connection(address, timeout=1.0).close(), timeout)
+
+    def _register(self, client_of: dict[bytes, int]) -> dict[int, int]:
         import httpx
         from flwr.proto.control_pb2 import ListNodesRequest
 
-        client = self._client()
+        control = self._connect()
         try:
-            listed = client.ListNodes(ListNodesRequest()).nodes_info
-            known = {bytes(n.public_key): int(n.node_id) for n in listed if not n.unregistered_at}
-            for key in keys.keys() - known.keys() - self._refused:
-                node = self._register_one(client, key, keys[key])
+            nodes = control.ListNodes(ListNodesRequest()).nodes_info
+            node_of = {bytes(n.public_key): int(n.node_id) for n in nodes if not n.unregistered_at}
+            for key in client_of.keys() - node_of.keys() - self._rejected:
+                node = self._register_key(control, key, client_of[key])
                 if node is not None:
-                    known[key] = node
+                    node_of[key] = node
         except httpx.HTTPError as error:
             raise OSError(str(error)) from error
         finally:
-            client.close()
-        return {node: keys[key] for key, node in known.items() if key in keys}
+            control.close()
+        return {node: client_of[key] for key, node in node_of.items() if key in client_of}
 
-    def _register_one(self, client: Any, key: bytes, number: int) -> int | None:
+    def _register_key(self, control: Any, key: bytes, client: int) -> int | None:
         import httpx
         from flwr.proto.control_pb2 import RegisterNodeRequest
 
-        asked = RegisterNodeRequest(public_key=key, name=f"client-{number}")
+        request = RegisterNodeRequest(public_key=key, name=f"client-{client}")
         try:
-            return int(client.RegisterNode(asked).node_id)
+            return int(control.RegisterNode(request).node_id)
         except httpx.HTTPStatusError as error:
             if error.response.status_code >= 500:
-                # It may do better the next time.
+                # Temporary: the caller retries.
                 raise
-            self._refused.add(key)
+            self._rejected.add(key)
             LOG.warning(
-                "client-%d.pub is not accepted (%s): client %d needs a new key: "
+                "the SuperLink rejects client-%d.pub (%s): make a new key with "
                 "'fedpbc fleet add … --replace %d'",
-                number,
-                reason_of(error.response),
-                number,
-                number,
+                client,
+                rejection_reason(error.response),
+                client,
             )
             return None
 
-    def _client(self) -> Any:
+    def _connect(self) -> Any:
         from flwr.supercore.control import ControlHttpClient
         from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
 
-        own = self._launch
-        trusted = None if own.certificates is None else (own.certificates / "ca.crt").read_bytes()
-        named = RuntimeVersionHttpInterceptor(component_name="SuperLink")
-        return ControlHttpClient.from_server_address(own.address, own.insecure, trusted, [named])
+        commands = self._commands
+        root = None
+        if commands.certificates is not None:
+            root = (commands.certificates / "ca.crt").read_bytes()
+        interceptors = [RuntimeVersionHttpInterceptor(component_name="SuperLink")]
+        return ControlHttpClient.from_server_address(
+            commands.address, commands.insecure, root, interceptors
+        )
 
 
-def reason_of(answer: Any) -> str:
-    """What the SuperLink says of a request that it does not take."""
+def _retry(attempt: Callable[[], T], timeout: float) -> T:
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            return attempt()
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise FedpbcError(f"the SuperLink does not answer: {one_line(error)}") from None
+        time.sleep(0.3)
+
+
+def rejection_reason(response: Any) -> str:
+    """Return the SuperLink's reason for rejecting a request, or its status code."""
     try:
-        said = answer.json()["detail"]
+        detail = response.json()["detail"]
     except (ValueError, KeyError, TypeError):
-        said = None
-    if not isinstance(said, str):
-        return f"status {answer.status_code}"
-    return shorten(said, 100, placeholder=" …").rstrip(".")
+        detail = None
+    if not isinstance(detail, str):
+        return f"status {response.status_code}"
+    return shorten(detail, 100, placeholder=" …").rstrip(".")

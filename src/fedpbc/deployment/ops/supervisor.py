@@ -1,8 +1,7 @@
-"""A supervisor: keeps the processes of a machine running, and leaves none behind."""
+"""Keep a set of processes running, and leave none behind."""
 
 from __future__ import annotations
 
-import logging
 import os
 import subprocess
 import sys
@@ -19,66 +18,70 @@ from fedpbc.deployment.ops import sessions
 from fedpbc.deployment.ops.sessions import end_sessions
 from fedpbc.errors import FedpbcError, one_line
 
-__all__ = ["Supervisor", "to_files", "to_output"]
+__all__ = ["Supervisor", "log_to_files", "log_to_stdout"]
 
-LOG = logging.getLogger("fedpbc.deployment")
-Say = Callable[[str, bytes], None]
+OnLine = Callable[[str, bytes], None]
+"""Receives a process's name and a line of its output."""
 FIRST_DELAY = 1.0
 LONGEST_DELAY = 15.0
 STEADY_SECONDS = 30.0
-"""What ran for so long is started again at once, when it dies."""
+"""The delay before a restart is reset for a process that ran this long."""
 
 
 @dataclass
-class _Kept:
-    """A process that is to run."""
+class _Service:
+    """A command that is kept running."""
 
     command: Sequence[str]
     environment: Mapping[str, str] | None
     process: subprocess.Popen[bytes] | None = None
-    began: float = 0.0
+    started_at: float = 0.0
     delay: float = FIRST_DELAY
     due: float = 0.0
-    deaths: int = 0
-    quick_deaths: int = 0
-    last_words: list[str] = field(default_factory=list)
-    ending: int | None = None
-    """The session of the one that has ended, while others are left in it."""
+    exits: int = 0
+    quick_exits: int = 0
+    last_output: list[str] = field(default_factory=list)
+    old_session: int | None = None
+    """The session of a process that has ended, while others may be left in it."""
 
     def sessions(self) -> list[int]:
-        """Where there may be processes of it."""
-        now = None if self.process is None else self.process.pid
-        return [session for session in (now, self.ending) if session is not None]
+        """Return the sessions in which it may have processes."""
+        current = None if self.process is None else self.process.pid
+        return [session for session in (current, self.old_session) if session is not None]
 
     def reap(self) -> None:
-        """Take note of its end; nobody waits for ever for one that cannot be ended."""
+        """Collect its exit status; without waiting long for a process that cannot be ended."""
         if self.process is not None:
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(timeout=1.0)
 
+    def back_off(self) -> None:
+        """Double the delay before the next start."""
+        self.delay = min(2 * self.delay, LONGEST_DELAY)
+
 
 class Supervisor:
-    """Starts processes, each in a session of its own, and starts again what ends.
+    """Starts processes, each in its own session, and restarts those that end.
 
-    However this process ends, killed included, a guard ends everything that it started.
+    However this process ends, even if it is killed, a guard process ends everything it started.
 
     Example:
-        >>> said = []
-        >>> with Supervisor(lambda name, line: said.append(line)) as supervisor:
+        >>> lines = []
+        >>> with Supervisor(lambda name, line: lines.append(line)) as supervisor:
         ...     supervisor.start("echo", ["echo", "hello"])
-        ...     while not said:
+        ...     while not lines:
         ...         time.sleep(0.01)
-        >>> said[0]
+        >>> lines[0]
         b'hello\\n'
     """
 
-    def __init__(self, say: Say) -> None:
-        """Set up a supervisor of nothing; ``say`` takes a process's name and a line it wrote."""
-        self._say = say
-        self._kept: dict[str, _Kept] = {}
+    def __init__(self, on_line: OnLine) -> None:
+        """Create a supervisor without processes; ``on_line`` receives their output."""
+        self._on_line = on_line
+        self._services: dict[str, _Service] = {}
         self._lock = threading.RLock()
         self._closed = threading.Event()
-        # By its path, and isolated: it imports nothing, and nothing can be put in its way.
+        # By its path and isolated, so that it imports nothing and nothing can shadow it.
         self._guard = subprocess.Popen(
             [sys.executable, "-I", "-S", sessions.__file__],
             stdin=subprocess.PIPE,
@@ -87,58 +90,53 @@ class Supervisor:
         self._thread = threading.Thread(target=self._watch, name="supervisor", daemon=True)
         self._thread.start()
 
-    def say(self, name: str, line: bytes) -> None:
-        """Pass a line on. One that cannot be, as on a full disk, is lost, and nothing else is."""
+    def log(self, name: str, line: bytes) -> None:
+        """Pass on a line of output; it is dropped if that fails, as on a full disk."""
         with suppress(Exception):
-            self._say(name, line)
+            self._on_line(name, line)
 
     def start(
         self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None
     ) -> None:
-        """Run a command, and keep it running; in this process's environment, if none is given."""
+        """Run a command and keep it running, by default in this process's environment."""
         self.stop(name)
         with self._lock:
             if self._closed.is_set():
                 return
-            kept = _Kept(command, environment)
-            self._begin(name, kept)
-            self._kept[name] = kept
+            service = _Service(command, environment)
+            self._spawn(name, service)
+            self._services[name] = service
 
-    def _begin(self, name: str, kept: _Kept) -> None:
+    def _spawn(self, name: str, service: _Service) -> None:
+        program = service.command[0]
         try:
-            process = subprocess.Popen(
-                list(kept.command),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                env=None if kept.environment is None else dict(kept.environment),
-                start_new_session=True,
-            )
+            process = _popen(service.command, service.environment, subprocess.PIPE)
         except OSError as error:
-            raise FedpbcError(f"{kept.command[0]} cannot be started: {error.strerror}") from None
+            raise FedpbcError(f"{program} cannot be started: {error.strerror}") from None
         self._tell_guard("+", process.pid)
         assert process.stdout is not None
-        arguments = (name, kept, process.stdout)
+        arguments = (name, service, process.stdout)
         try:
-            threading.Thread(target=self._listen, args=arguments, daemon=True).start()
+            threading.Thread(target=self._read_output, args=arguments, daemon=True).start()
         except RuntimeError:
-            # Nobody would read what it says, and it would stand still some day.
+            # With nobody to read its output, it would block on a full pipe.
             process.kill()
             process.stdout.close()
             process.wait()
             self._tell_guard("-", process.pid)
-            raise FedpbcError(f"{kept.command[0]} cannot be started: too many threads") from None
-        kept.process, kept.began = process, time.monotonic()
+            raise FedpbcError(f"{program} cannot be started: too many threads") from None
+        service.process, service.started_at = process, time.monotonic()
 
-    def _listen(self, name: str, kept: _Kept, stream: IO[bytes]) -> None:
+    def _read_output(self, name: str, service: _Service, stream: IO[bytes]) -> None:
         with stream:
             for line in stream:
-                self.say(name, line)
-                kept.last_words = [*kept.last_words[-9:], line.decode(errors="replace").rstrip()]
+                self.log(name, line)
+                text = line.decode(errors="replace").rstrip()
+                service.last_output = [*service.last_output[-9:], text]
 
     def _tell_guard(self, sign: str, session: int) -> None:
         assert self._guard.stdin is not None
-        # It is gone, or was told to end: ValueError.
+        # OSError: the guard has ended. ValueError: its input is closed.
         with suppress(OSError, ValueError):
             self._guard.stdin.write(f"{sign}{session}\n".encode())
             self._guard.stdin.flush()
@@ -146,80 +144,75 @@ class Supervisor:
     def _watch(self) -> None:
         while not self._closed.wait(0.1):
             with self._lock:
-                kept = list(self._kept.items())
-            for name, one in kept:
+                services = list(self._services.items())
+            for name, service in services:
                 try:
-                    self._look_after(name, one)
+                    self._check(name, service)
                 except Exception as error:
-                    # A full process table, say, is no reason to leave the others alone.
-                    said = error if isinstance(error, FedpbcError) else one_line(error)
-                    one.due = time.monotonic() + one.delay
-                    one.delay = min(2 * one.delay, LONGEST_DELAY)
-                    self.say(name, f"{name}: {said}; again in a while\n".encode())
+                    # For example a full process table; the other processes are still supervised.
+                    reason = error if isinstance(error, FedpbcError) else one_line(error)
+                    service.due = time.monotonic() + service.delay
+                    service.back_off()
+                    self.log(name, f"{name}: {reason}; retrying\n".encode())
 
-    def _look_after(self, name: str, kept: _Kept) -> None:
-        now = time.monotonic()
-        if now < kept.due:
+    def _check(self, name: str, service: _Service) -> None:
+        if time.monotonic() < service.due:
             return
         with self._lock:
-            if kept.process is not None and kept.process.poll() is not None:
-                self._note_end(name, kept, kept.process)
-        # Not in the lock: it may take a while.
-        if kept.ending is not None:
-            self._end_session(name, kept.ending)
-            kept.ending = None
+            if service.process is not None and service.process.poll() is not None:
+                self._record_exit(name, service, service.process)
+        # Not in the lock: this may take a while.
+        if service.old_session is not None:
+            self._end_session(name, service.old_session)
+            service.old_session = None
         with self._lock:
-            wanted = self._kept.get(name) is kept and not self._closed.is_set()
-            if wanted and kept.process is None and time.monotonic() >= kept.due:
-                self._begin(name, kept)
+            is_active = self._services.get(name) is service and not self._closed.is_set()
+            if is_active and service.process is None and time.monotonic() >= service.due:
+                self._spawn(name, service)
 
-    def _note_end(self, name: str, kept: _Kept, process: subprocess.Popen[bytes]) -> None:
-        steady = time.monotonic() - kept.began > STEADY_SECONDS
-        kept.delay = FIRST_DELAY if steady else min(2 * kept.delay, LONGEST_DELAY)
-        kept.due = time.monotonic() + kept.delay
-        kept.deaths += 1
-        kept.quick_deaths = 0 if steady else kept.quick_deaths + 1
-        # What it started itself is of no more use, and may hold a port.
-        kept.process, kept.ending = None, process.pid
-        how = f"{name} has ended ({process.returncode}); again in {kept.delay:.0f} s\n"
-        self.say(name, how.encode())
+    def _record_exit(self, name: str, service: _Service, process: subprocess.Popen[bytes]) -> None:
+        now = time.monotonic()
+        service.exits += 1
+        if now - service.started_at > STEADY_SECONDS:
+            service.quick_exits, service.delay = 0, FIRST_DELAY
+        else:
+            service.quick_exits += 1
+            service.back_off()
+        service.due = now + service.delay
+        # What it started itself is useless now, and may hold a port.
+        service.process, service.old_session = None, process.pid
+        text = f"{name} exited with code {process.returncode}; restart in {service.delay:.0f} s\n"
+        self.log(name, text.encode())
 
-    def _end_session(self, name: str, session: int, patience: float = 2.0) -> None:
-        if end_sessions([session], patience):
+    def _end_session(self, name: str, session: int, timeout: float = 2.0) -> None:
+        if end_sessions([session], timeout):
             self._tell_guard("-", session)
         else:
-            # The guard tries once more, at the end.
-            self.say(name, f"{name}: a process of session {session} cannot be ended\n".encode())
+            # The guard tries again at the end.
+            self.log(name, f"{name}: a process of session {session} cannot be ended\n".encode())
 
     def run(
-        self, command: Sequence[str], environment: Mapping[str, str], patience: float
+        self, command: Sequence[str], environment: Mapping[str, str], timeout: float
     ) -> tuple[bool, str]:
-        """Run a command to its end, once; gives whether it went well in time, and what it said."""
+        """Run a command once; returns whether it succeeded in time, and its output."""
         try:
-            # Not into a pipe: what it starts may hold that open for longer than it lives.
-            with tempfile.TemporaryFile() as output:
-                process = subprocess.Popen(
-                    list(command),
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    env=dict(environment),
-                    start_new_session=True,
-                )
-                in_time = self._wait_for(process, Path(command[0]).name, patience)
-                output.seek(0)
-                said = output.read().decode(errors="replace")
+            # Not a pipe: processes that the command starts may hold it open after the command.
+            with tempfile.TemporaryFile() as file:
+                process = _popen(command, environment, file)
+                in_time = self._wait_for(process, Path(command[0]).name, timeout)
+                file.seek(0)
+                output = file.read().decode(errors="replace")
         except OSError as error:
             return False, f"{command[0]} cannot be run: {error.strerror}"
         if not in_time:
-            said += f"\nit was ended after {patience:g} s"
-        return in_time and process.returncode == 0, said
+            output += f"\ntimed out after {timeout:g} s"
+        return in_time and process.returncode == 0, output
 
-    def _wait_for(self, process: subprocess.Popen[bytes], name: str, patience: float) -> bool:
-        """Until its end, or the end of patience, which is its end, too; gives if it was in time."""
+    def _wait_for(self, process: subprocess.Popen[bytes], name: str, timeout: float) -> bool:
+        """Wait for a process, or end it after the timeout; returns whether it was in time."""
         self._tell_guard("+", process.pid)
         try:
-            process.wait(timeout=patience)
+            process.wait(timeout=timeout)
         except subprocess.TimeoutExpired:
             return False
         finally:
@@ -229,46 +222,46 @@ class Supervisor:
         return True
 
     def stop(self, name: str) -> None:
-        """End one, for good."""
+        """End a process and do not restart it."""
         with self._lock:
-            kept = self._kept.pop(name, None)
-        if kept is not None:
-            for session in kept.sessions():
-                self._end_session(name, session, patience=10.0)
-            kept.reap()
+            service = self._services.pop(name, None)
+        if service is not None:
+            for session in service.sessions():
+                self._end_session(name, session, timeout=10.0)
+            service.reap()
 
-    def process(self, name: str) -> int | None:
-        """The number of a process; None while it is being started again."""
-        with self._lock:
-            kept = self._kept.get(name)
-            return None if kept is None or kept.process is None else kept.process.pid
+    def pid(self, name: str) -> int | None:
+        """Return a process's id; None while it is waiting to be restarted."""
+        process = self._service(name).process
+        return None if process is None else process.pid
 
-    def deaths(self, name: str) -> int:
-        """How often it has ended by itself."""
-        with self._lock:
-            return self._kept[name].deaths if name in self._kept else 0
+    def exits(self, name: str) -> int:
+        """Return how often a process has ended by itself."""
+        return self._service(name).exits
 
-    def quick_deaths(self, name: str) -> int:
-        """How often in a row it has ended soon after its start."""
-        with self._lock:
-            return self._kept[name].quick_deaths if name in self._kept else 0
+    def quick_exits(self, name: str) -> int:
+        """Return how often in a row a process has ended soon after its start."""
+        return self._service(name).quick_exits
 
-    def last_words(self, name: str) -> list[str]:
-        """The last lines of its output."""
+    def last_output(self, name: str) -> list[str]:
+        """Return the last lines of a process's output."""
+        return list(self._service(name).last_output)
+
+    def _service(self, name: str) -> _Service:
         with self._lock:
-            return list(self._kept[name].last_words) if name in self._kept else []
+            return self._services.get(name) or _Service([], None)
 
     def close(self) -> None:
-        """End everything, and wait until it has."""
+        """End all processes and wait until they are gone."""
         self._closed.set()
         self._thread.join()
         with self._lock:
-            kept = list(self._kept.values())
-            self._kept.clear()
+            services = list(self._services.values())
+            self._services.clear()
         try:
-            end_sessions([session for one in kept for session in one.sessions()])
-            for one in kept:
-                one.reap()
+            end_sessions([session for service in services for session in service.sessions()])
+            for service in services:
+                service.reap()
         finally:
             assert self._guard.stdin is not None
             with suppress(OSError):
@@ -282,17 +275,30 @@ class Supervisor:
         self.close()
 
 
-def to_output(name: str, line: bytes) -> None:
-    """Onto our own output, for a journal: each line with whose it is."""
+def _popen(
+    command: Sequence[str], environment: Mapping[str, str] | None, output: int | IO[bytes]
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        list(command),
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        env=None if environment is None else dict(environment),
+        start_new_session=True,
+    )
+
+
+def log_to_stdout(name: str, line: bytes) -> None:
+    """Write a line to standard output, prefixed with the process's name."""
     os.write(1, f"[{name}] ".encode() + line)
 
 
-def to_files(folder: Path) -> Say:
-    """Into a folder: ``NAME.log``."""
+def log_to_files(folder: Path) -> OnLine:
+    """Return a function that appends each process's output to ``NAME.log``."""
     folder.mkdir(parents=True, exist_ok=True)
 
-    def say(name: str, line: bytes) -> None:
+    def append(name: str, line: bytes) -> None:
         with (folder / f"{name}.log").open("ab") as file:
             file.write(line)
 
-    return say
+    return append

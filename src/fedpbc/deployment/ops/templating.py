@@ -1,19 +1,19 @@
-"""Files made from the templates beside this one."""
+"""Render the files of a new fleet from the templates in ``templates/``."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-__all__ = ["rendered"]
+__all__ = ["render"]
 
 
-def rendered(template: str, **values: Any) -> str:
-    """A template's text with its values filled in; one that is missing is an error.
+def render(template: str, **values: Any) -> str:
+    """Fill in a template; a missing value is an error.
 
     Example:
-        >>> print(rendered("dockerignore").splitlines()[0])
-        # No key gets into an image.
+        >>> print(render("dockerignore").splitlines()[1])
+        *
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -24,15 +24,6 @@ def rendered(template: str, **values: Any) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters["quoted"] = quoted
+    # A JSON string is a TOML string, too.
+    environment.filters["quoted"] = lambda text: json.dumps(text, ensure_ascii=False)
     return environment.get_template(f"{template}.j2").render(**values)
-
-
-def quoted(text: str) -> str:
-    """A string as TOML has it.
-
-    Example:
-        >>> print(quoted('my "own".py'))
-        "my \\"own\\".py"
-    """
-    return json.dumps(text, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""A fleet's own certificate authority: signs the server's certificate, which devices then trust."""
+"""A fleet's own certificate authority, which signs the server's certificate."""
 
 from __future__ import annotations
 
@@ -13,132 +13,133 @@ from fedpbc.deployment.address import HERE
 from fedpbc.errors import FedpbcError, MissingExtraError, one_line
 from fedpbc.storage.private import write_secret
 
-__all__ = ["Authority", "end_of", "read_certificate", "read_server"]
+__all__ = ["CertificateAuthority", "read_certificate", "read_server_certificate"]
 
-NAME = "fedpbc fleet authority"
-LOOPBACK = (HERE, "localhost")
-"""The server's own processes come this way."""
+COMMON_NAME = "fedpbc fleet authority"
+LOOPBACK_HOSTS = (HERE, "localhost")
+"""Always certified, because the server's own processes connect over loopback."""
 
 
 @dataclass(frozen=True, eq=False)
-class Authority:
-    """Its certificate, which devices get, and its key, which nobody gets."""
+class CertificateAuthority:
+    """A certificate, which devices receive, and its private key, which stays secret."""
 
     certificate: Any
     key: Any
 
     @classmethod
-    def new(cls, days: int) -> Authority:
-        """One that nobody knew before."""
-        _, ec = _cryptography()
-        key = ec.generate_private_key(ec.SECP384R1())
-        begin, end = _from_now(days)
-        unsigned = _unsigned(NAME, key.public_key(), key.public_key(), begin, end, authority=True)
-        return cls(unsigned.sign(key, _hash()), key)
+    def generate(cls, days: int) -> CertificateAuthority:
+        """Create an authority with a new key."""
+        key = generate_private_key()
+        start, end = _validity(days)
+        builder = _builder(
+            COMMON_NAME, key.public_key(), key.public_key(), start, end, is_authority=True
+        )
+        return cls(builder.sign(key, _hash()), key)
 
     @classmethod
-    def read(cls, folder: Path) -> Authority:
-        """From ``ca.crt`` and ``ca.key``."""
-        _cryptography()
+    def read(cls, folder: Path) -> CertificateAuthority:
+        """Read ``ca.crt`` and ``ca.key``, and check that they match and are still valid."""
+        _x509()
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
         for name in ("ca.crt", "ca.key"):
             if not (folder / name).is_file():
-                raise FedpbcError(f"{folder / name} is missing: bring the authority's folder back")
+                raise FedpbcError(f"{folder / name} is missing: restore the authority's folder")
         certificate = read_certificate(folder / "ca.crt")
         try:
             key = load_pem_private_key((folder / "ca.key").read_bytes(), None)
         except (ValueError, TypeError) as error:
-            raise FedpbcError(f"{folder / 'ca.key'} is no key: {one_line(error)}") from None
+            raise FedpbcError(
+                f"{folder / 'ca.key'} is not a private key: {one_line(error)}"
+            ) from None
         if certificate.public_key() != key.public_key():
             raise FedpbcError(f"{folder}: ca.key is not the key of ca.crt")
-        ends = certificate.not_valid_after_utc
-        if ends <= datetime.now(UTC):
-            raise FedpbcError(f"{folder} ended on {ends:%Y-%m-%d}: the fleet must be made anew")
+        end = certificate.not_valid_after_utc
+        if end <= datetime.now(UTC):
+            raise FedpbcError(f"{folder} expired on {end:%Y-%m-%d}: create a new fleet")
         return cls(certificate, key)
 
     def write(self, folder: Path) -> None:
-        """``ca.crt`` and ``ca.key``."""
+        """Write ``ca.crt`` and ``ca.key``."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_secret(folder / "ca.key", private_pem(self.key))
+        write_secret(folder / "ca.key", private_key_pem(self.key))
         (folder / "ca.crt").write_bytes(self.certificate_pem())
 
     def certificate_pem(self) -> bytes:
-        """What devices get."""
-        return pem(self.certificate)
+        """Return the certificate that devices trust."""
+        return _pem(self.certificate)
 
-    def certify(self, public_key: Any, hosts: Sequence[str], days: int) -> bytes:
-        """A server's certificate, for the names and addresses that devices know it by.
+    def issue(self, public_key: Any, hosts: Sequence[str], days: int) -> bytes:
+        """Issue a server certificate for host names and addresses.
 
-        It does not outlast the authority's own.
+        It expires no later than the authority's own certificate.
         """
-        x509, _ = _cryptography()
+        x509 = _x509()
         from cryptography.x509.oid import ExtendedKeyUsageOID
 
-        begin, end = _from_now(days)
+        start, end = _validity(days)
         end = min(end, self.certificate.not_valid_after_utc)
-        names = [_alternative(host) for host in dict.fromkeys([*hosts, *LOOPBACK])]
-        unsigned = _unsigned(hosts[0], public_key, self.key.public_key(), begin, end)
+        names = [_alternative_name(host) for host in dict.fromkeys([*hosts, *LOOPBACK_HOSTS])]
         server_only = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
-        signed = (
-            unsigned.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        return _pem(
+            _builder(hosts[0], public_key, self.key.public_key(), start, end)
+            .add_extension(x509.SubjectAlternativeName(names), critical=False)
             .add_extension(server_only, critical=False)
             .sign(self.key, _hash())
         )
-        return pem(signed)
 
 
-def read_server(path: Path) -> tuple[Any, list[str]]:
-    """The public key of a server's certificate, and the names and addresses in it."""
-    x509, _ = _cryptography()
-    found = read_certificate(path)
+def read_server_certificate(path: Path) -> tuple[Any, list[str]]:
+    """Read the public key of a server certificate and the hosts that it names."""
+    x509 = _x509()
+    certificate = read_certificate(path)
     try:
-        named = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
-        raise FedpbcError(f"{path} is no server's certificate: it names no host") from None
-    return found.public_key(), [str(name.value) for name in named]
-
-
-def end_of(path: Path) -> datetime:
-    """When a certificate ends."""
-    ends: datetime = read_certificate(path).not_valid_after_utc
-    return ends
+        raise FedpbcError(f"{path} is not a server certificate: it names no host") from None
+    return certificate.public_key(), [str(name.value) for name in names]
 
 
 def read_certificate(path: Path) -> Any:
-    """A certificate, as the library has it."""
-    x509, _ = _cryptography()
+    """Read an ``x509.Certificate`` from a PEM file."""
     try:
-        return x509.load_pem_x509_certificate(path.read_bytes())
+        return _x509().load_pem_x509_certificate(path.read_bytes())
     except FileNotFoundError:
         raise FedpbcError(f"{path} is missing") from None
     except ValueError as error:
-        raise FedpbcError(f"{path} is no certificate: {one_line(error)}") from None
+        raise FedpbcError(f"{path} is not a certificate: {one_line(error)}") from None
 
 
-def pem(certificate: Any) -> bytes:
-    """A certificate as a file holds it."""
-    from cryptography.hazmat.primitives.serialization import Encoding
+def generate_private_key() -> Any:
+    """Generate a private key on the curve P-384, for certificates and for nodes."""
+    _x509()
+    from cryptography.hazmat.primitives.asymmetric import ec
 
-    encoded: bytes = certificate.public_bytes(Encoding.PEM)
-    return encoded
+    return ec.generate_private_key(ec.SECP384R1())
 
 
-def private_pem(key: Any) -> bytes:
-    """A key as a file holds it, without a password: services start by themselves."""
+def private_key_pem(key: Any) -> bytes:
+    """Encode a private key without a password: services start unattended."""
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
     encoded: bytes = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     return encoded
 
 
-def _cryptography() -> tuple[Any, Any]:
+def _pem(certificate: Any) -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    encoded: bytes = certificate.public_bytes(Encoding.PEM)
+    return encoded
+
+
+def _x509() -> Any:
     try:
         from cryptography import x509
-        from cryptography.hazmat.primitives.asymmetric import ec
     except ImportError:
-        raise MissingExtraError("making certificates", "flower") from None
-    return x509, ec
+        raise MissingExtraError("creating keys and certificates", "flower") from None
+    return x509
 
 
 def _hash() -> Any:
@@ -147,40 +148,40 @@ def _hash() -> Any:
     return hashes.SHA384()
 
 
-def _from_now(days: int) -> tuple[datetime, datetime]:
-    # Clocks of devices may be a little behind.
-    begin = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=1)
-    return begin, begin + timedelta(days=days)
+def _validity(days: int) -> tuple[datetime, datetime]:
+    # Clocks of devices may be slightly behind.
+    start = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=1)
+    return start, start + timedelta(days=days)
 
 
-def _alternative(host: str) -> Any:
-    x509, _ = _cryptography()
+def _alternative_name(host: str) -> Any:
+    x509 = _x509()
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         return x509.DNSName(host)
 
 
-def _unsigned(
-    name: str,
+def _builder(
+    common_name: str,
     key: Any,
     issuer_key: Any,
-    begin: datetime,
+    start: datetime,
     end: datetime,
     *,
-    authority: bool = False,
+    is_authority: bool = False,
 ) -> Any:
-    x509, _ = _cryptography()
+    x509 = _x509()
     from cryptography.x509.oid import NameOID
 
-    def named(text: str) -> Any:
-        # A common name has at most 64 letters; clients look at the alternative names.
+    def x509_name(text: str) -> Any:
+        # A common name has at most 64 characters; clients check the alternative names instead.
         return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:64])])
 
     usage = x509.KeyUsage(
         digital_signature=True,
-        key_cert_sign=authority,
-        crl_sign=authority,
+        key_cert_sign=is_authority,
+        crl_sign=is_authority,
         content_commitment=False,
         key_encipherment=False,
         data_encipherment=False,
@@ -188,17 +189,17 @@ def _unsigned(
         encipher_only=False,
         decipher_only=False,
     )
-    issued_by = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key)
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key)
     return (
         x509.CertificateBuilder()
-        .subject_name(named(name))
-        .issuer_name(named(NAME))
+        .subject_name(x509_name(common_name))
+        .issuer_name(x509_name(COMMON_NAME))
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(begin)
+        .not_valid_before(start)
         .not_valid_after(end)
-        .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
+        .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
         .add_extension(usage, critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
-        .add_extension(issued_by, critical=False)
+        .add_extension(issuer, critical=False)
     )

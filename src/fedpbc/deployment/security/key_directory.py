@@ -1,4 +1,4 @@
-"""The devices' public keys in a folder, as people copy files there and delete them."""
+"""The folder of the devices' public keys, which an operator edits while the server runs."""
 
 from __future__ import annotations
 
@@ -12,81 +12,81 @@ from fedpbc.errors import one_line
 __all__ = ["KeyDirectory"]
 
 LOG = logging.getLogger("fedpbc.deployment")
-BEING_WRITTEN_SECONDS = 10.0
-"""So long an empty file may be one that is just being copied."""
+COPY_SECONDS = 10.0
+"""An empty file younger than this may still be being copied."""
 
 
 class KeyDirectory:
-    """Follows a folder: a file that is gone is a device that is shut out.
+    """Reads the public keys in a folder; a device whose file was deleted loses access.
 
-    A file that is there, but cannot be read, or only by half, shuts nobody out: what was known of
-    it stays, and is one warning.
+    A file that cannot be read or parsed revokes nothing: the key last read from it stays valid,
+    and one warning is logged.
 
     Example:
         >>> import tempfile
-        >>> KeyDirectory(Path(tempfile.mkdtemp())).now()
+        >>> KeyDirectory(Path(tempfile.mkdtemp())).names_by_key()
         {}
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._key_of: dict[str, str] = {}
-        # What the files looked like that need not be read again.
-        self._looks: dict[str, tuple[int, ...]] = {}
-        self._said: dict[str, str] = {}
+        self._keys: dict[str, str] = {}
+        # Fingerprints of the files that need not be read again.
+        self._fingerprints: dict[str, tuple[int, ...]] = {}
+        self._warnings: dict[str, str] = {}
 
-    def now(self) -> dict[str, str]:
-        """The keys, as they come in requests, with their files' names.
+    def names_by_key(self) -> dict[str, str]:
+        """Map each key, encoded as in requests, to its file's name without ``.pub``.
 
-        Only files that have changed are read: it may be asked for often.
+        Only changed files are read, so this is cheap to call often.
         """
         try:
             names = sorted(path.name for path in self._folder.iterdir() if path.suffix == ".pub")
         except OSError as error:
-            if self._key_of:
-                self._say(self._folder.name, f"those that were known stay: {one_line(error)}")
+            if self._keys:
+                self._warn(self._folder.name, f"the last known keys stay valid: {one_line(error)}")
         else:
-            self._said.pop(self._folder.name, None)
-            read = {name: self._read(name) for name in names}
-            self._key_of = {name: key for name, key in read.items() if key is not None}
-            self._looks = {name: self._looks[name] for name in names if name in self._looks}
-        return {key: name.removesuffix(".pub") for name, key in self._key_of.items()}
+            self._warnings.pop(self._folder.name, None)
+            keys = {name: self._read(name) for name in names}
+            self._keys = {name: key for name, key in keys.items() if key is not None}
+            self._fingerprints = {k: v for k, v in self._fingerprints.items() if k in keys}
+        return {key: name.removesuffix(".pub") for name, key in self._keys.items()}
 
     def _read(self, name: str) -> str | None:
-        before, place = self._key_of.get(name), self._folder / name
+        previous, path = self._keys.get(name), self._folder / name
         try:
-            status = place.stat()
-            looks = status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-            if before is not None and self._looks.get(name) == looks:
-                return before
-            self._looks.pop(name, None)
-            content = place.read_bytes()
+            status = path.stat()
+            fingerprint = status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+            if previous is not None and self._fingerprints.get(name) == fingerprint:
+                return previous
+            self._fingerprints.pop(name, None)
+            content = path.read_bytes()
             if not content:
-                if before is not None and time.time() - status.st_mtime < BEING_WRITTEN_SECONDS:
-                    return before
-                self._say(name, "it is empty: nobody has its key")
+                if previous is not None and time.time() - status.st_mtime < COPY_SECONDS:
+                    return previous
+                self._warn(name, "ignored, the file is empty")
                 return None
-            key = parsed(content)
+            key = parse_public_key(content)
         except FileNotFoundError:
             return None
         except (ValueError, OSError) as error:
-            kept = "it is left out" if before is None else "its device's last key stays"
-            self._say(name, f"{kept}: {one_line(error)}")
-            return before
-        self._said.pop(name, None)
+            effect = "ignored" if previous is None else "the device's last key stays valid"
+            self._warn(name, f"{effect}: {one_line(error)}")
+            return previous
+        self._warnings.pop(name, None)
         if time.time() - status.st_ctime > 1:
-            # Nobody has written to it since without changing its looks.
-            self._looks[name] = looks
+            # A younger file could change again within the resolution of its time stamps.
+            self._fingerprints[name] = fingerprint
         return key
 
-    def _say(self, name: str, text: str) -> None:
-        if self._said.get(name) != text:
+    def _warn(self, name: str, text: str) -> None:
+        if self._warnings.get(name) != text:
             LOG.warning("%s: %s", name, text)
-        self._said[name] = text
+        self._warnings[name] = text
 
 
-def parsed(content: bytes) -> str:
-    """A public key as it comes in requests, from what OpenSSH writes, or a ValueError."""
+def parse_public_key(content: bytes) -> str:
+    """Convert an OpenSSH public key to its encoding in requests; a ValueError if it is none."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import (
         Encoding,
@@ -98,5 +98,4 @@ def parsed(content: bytes) -> str:
         key = load_ssh_public_key(content)
     except UnsupportedAlgorithm as error:
         raise ValueError(str(error)) from None
-    plain = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-    return b64encode(plain).decode("ascii")
+    return b64encode(key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)).decode()

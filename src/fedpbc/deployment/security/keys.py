@@ -1,63 +1,63 @@
-"""Certificates and node keys for a fleet, made on the spot."""
+"""Create a fleet's certificates and the devices' node keys."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedpbc.deployment.security.certificate_authority import Authority, private_pem
-from fedpbc.errors import MissingExtraError
+from fedpbc.deployment.security.certificate_authority import (
+    CertificateAuthority,
+    generate_private_key,
+    private_key_pem,
+)
 from fedpbc.storage.private import write_secret
 
-__all__ = ["make_certificates", "make_node_key", "new_node_key", "new_server_key"]
+__all__ = ["generate_node_key", "make_certificates", "make_node_key", "make_server_certificate"]
 
 
 def make_certificates(folder: Path, hosts: Sequence[str], days: int = 825) -> None:
-    """An authority of one's own (``ca.crt``) and the server's certificate and key.
+    """Write ``ca.crt``, ``server.crt`` and ``server.key``, signed by a new authority.
 
     Devices need ``ca.crt`` only. The authority's key is used once and never written.
 
     Args:
-        folder: where ``ca.crt``, ``server.crt`` and ``server.key`` go.
-        hosts: the names and addresses that devices know the server by.
-        days: how long the certificates last.
+        folder: where the files go.
+        hosts: the names and addresses under which devices reach the server.
+        days: validity of the certificates.
     """
-    new_server_key(Authority.new(days), folder, hosts, days)
+    make_server_certificate(CertificateAuthority.generate(days), folder, hosts, days)
 
 
-def new_server_key(authority: Authority, folder: Path, hosts: Sequence[str], days: int) -> None:
-    """The server's key and certificate, and the authority's certificate beside them."""
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP384R1())
+def make_server_certificate(
+    authority: CertificateAuthority, folder: Path, hosts: Sequence[str], days: int
+) -> None:
+    """Write a new server key, its certificate and the authority's certificate."""
+    key = generate_private_key()
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "ca.crt").write_bytes(authority.certificate_pem())
-    (folder / "server.crt").write_bytes(authority.certify(key.public_key(), hosts, days))
-    write_secret(folder / "server.key", private_pem(key))
+    (folder / "server.crt").write_bytes(authority.issue(key.public_key(), hosts, days))
+    write_secret(folder / "server.key", private_key_pem(key))
 
 
 def make_node_key(folder: Path, name: str) -> Path:
-    """A device's key, ``NAME``, and what the server is told of it, ``NAME.pub``."""
-    private, public = new_node_key(name)
+    """Write a node's private key to ``NAME`` and its public key to ``NAME.pub``."""
+    private, public = generate_node_key(name)
     folder.mkdir(parents=True, exist_ok=True)
     write_secret(folder / name, private)
     (folder / f"{name}.pub").write_bytes(public)
     return folder / name
 
 
-def new_node_key(name: str) -> tuple[bytes, bytes]:
-    """A device's key and what the server is told of it, as OpenSSH writes both."""
-    try:
-        from cryptography.hazmat.primitives.asymmetric import ec
-        from cryptography.hazmat.primitives.serialization import (
-            Encoding,
-            NoEncryption,
-            PrivateFormat,
-            PublicFormat,
-        )
-    except ImportError:
-        raise MissingExtraError("making node keys", "flower") from None
-    key = ec.generate_private_key(ec.SECP384R1())
+def generate_node_key(name: str) -> tuple[bytes, bytes]:
+    """Generate a node's private and public key in the formats of OpenSSH."""
+    key = generate_private_key()
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+        PublicFormat,
+    )
+
     private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
     public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
     return private, public + f" {name}\n".encode()

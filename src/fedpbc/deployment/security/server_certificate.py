@@ -1,4 +1,4 @@
-"""The server's certificate: whether it is of use, and until when."""
+"""Check the server's certificate and key before a fleet starts."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import ssl
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fedpbc.errors import InputError, Verbatim, one_line
+from fedpbc.errors import InputError, one_line
 
 __all__ = ["check_certificate"]
 
 
 def check_certificate(folder: Path) -> datetime:
-    """When the server's certificate ends; an InputError if it is missing, or of no use."""
+    """Return when the server's certificate expires; an InputError if it cannot be used."""
     for name in ("ca.crt", "server.crt", "server.key"):
         if not (folder / name).is_file():
-            right = "a folder with ca.crt, server.crt and server.key, or say --insecure"
-            raise InputError("certificates", str(folder), right)
+            expected = "a folder with ca.crt, server.crt and server.key; or use --insecure"
+            raise InputError("certificates", str(folder), expected)
     from cryptography import x509
 
     try:
@@ -24,24 +24,19 @@ def check_certificate(folder: Path) -> datetime:
             (folder / name).read_bytes()
         certificate = x509.load_pem_x509_certificate((folder / "server.crt").read_bytes())
     except (OSError, ValueError) as error:
-        raise InputError("certificates", str(folder), f"readable ({one_line(error)})") from None
-    check_key(folder)
-    ends: datetime = certificate.not_valid_after_utc
-    if ends < datetime.now(UTC):
-        ended = f"expired on {ends:%Y-%m-%d}"
-        raise InputError("certificates", Verbatim(ended), "renewed: 'fedpbc fleet renew' does it")
-    return ends
-
-
-def check_key(folder: Path) -> None:
-    """An InputError if a server's key does not fit its certificate."""
+        raise InputError(f"cannot read the certificates in {folder}: {one_line(error)}") from None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        # With a password, so that nobody is asked for one.
+        # A dummy password, so that OpenSSL does not prompt for one.
         context.load_cert_chain(folder / "server.crt", folder / "server.key", password="none")
     except (OSError, ValueError) as error:
-        given, right = (
-            Verbatim(f"{folder / 'server.key'}"),
-            "the key of server.crt, without a password",
+        raise InputError(
+            f"{folder / 'server.key'} should be the key of server.crt, without a password "
+            f"({one_line(error)})"
+        ) from None
+    end: datetime = certificate.not_valid_after_utc
+    if end < datetime.now(UTC):
+        raise InputError(
+            f"the server's certificate expired on {end:%Y-%m-%d}: run 'fedpbc fleet renew'"
         )
-        raise InputError("certificates", given, f"{right} ({one_line(error)})") from None
+    return end

@@ -86,7 +86,7 @@ class Gateway:
         """
         self.superlink, self.limits = superlink, limits
         self._keys = None if keys is None else KeyDirectory(keys)
-        self._known: dict[str, str] = {} if self._keys is None else self._keys.now()
+        self._known: dict[str, str] = {} if self._keys is None else self._keys.names_by_key()
         self._looked = time.monotonic()
         self._sent: dict[str, int] = {}
         self._said: dict[tuple[str, str], float] = {}
@@ -223,7 +223,7 @@ class Gateway:
         key = request.fields.get("flwr-public-key", "")
         # Also for a key that is known: its file may be gone.
         if time.monotonic() - self._looked > 1:
-            self._known, self._looked = self._keys.now(), time.monotonic()
+            self._known, self._looked = self._keys.names_by_key(), time.monotonic()
         name = self._known.get(key)
         return peer if name is None else f"{name} ({peer})"
 

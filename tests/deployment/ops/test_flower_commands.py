@@ -7,31 +7,31 @@ from pathlib import Path
 
 import pytest
 
-from fedpbc.deployment.ops import launch as launch_module
-from fedpbc.deployment.ops.launch import Launch
+from fedpbc.deployment.ops import flower_commands
+from fedpbc.deployment.ops.flower_commands import FlowerCommands
 from fedpbc.errors import InputError
 
 
 @pytest.fixture(autouse=True)
 def programs(monkeypatch):
     """Whether or not Flower is installed."""
-    monkeypatch.setattr(launch_module, "program", lambda name: name)
+    monkeypatch.setattr(flower_commands, "flower_program", lambda name: name)
 
 
 @pytest.fixture
 def secure(tmp_path):
     (tmp_path / "certificates").mkdir()
     (tmp_path / "certificates/ca.crt").touch()
-    return Launch(tmp_path / "home", "10.0.0.1", 8443, tmp_path / "certificates")
+    return FlowerCommands(tmp_path / "home", "10.0.0.1", 8443, tmp_path / "certificates")
 
 
-def test_nothing_starts_without_tls_unless_that_is_said(tmp_path):
-    with pytest.raises(InputError, match="or --insecure"):
-        Launch(tmp_path, "10.0.0.1", 8443)
+def test_running_without_tls_needs_insecure(tmp_path):
+    with pytest.raises(InputError, match="or --insecure, and not both"):
+        FlowerCommands(tmp_path, "10.0.0.1", 8443)
     with pytest.raises(InputError, match="and not both"):
-        Launch(tmp_path, "10.0.0.1", 8443, tmp_path, insecure=True)
+        FlowerCommands(tmp_path, "10.0.0.1", 8443, tmp_path, insecure=True)
     with pytest.raises(InputError, match=r"a folder with ca\.crt"):
-        Launch(tmp_path, "10.0.0.1", 8443, tmp_path)
+        FlowerCommands(tmp_path, "10.0.0.1", 8443, tmp_path)
 
 
 def test_a_secure_fleet_has_tls_and_node_keys(secure, tmp_path):
@@ -45,28 +45,28 @@ def test_a_secure_fleet_has_tls_and_node_keys(secure, tmp_path):
         assert "--insecure" not in command
 
 
-def test_an_address_of_version_6_has_brackets(tmp_path):
-    launch = Launch(tmp_path / "home", "2001:db8::1", 8443, insecure=True)
-    node = launch.supernode(tmp_path / "trainer", 9100)
+def test_an_ipv6_address_has_brackets(tmp_path):
+    commands = FlowerCommands(tmp_path / "home", "2001:db8::1", 8443, insecure=True)
+    node = commands.supernode(tmp_path / "trainer", 9100)
     assert node[node.index("--superlink") + 1] == "[2001:db8::1]:8443"
 
 
-def test_an_insecure_fleet_says_so_everywhere(tmp_path):
-    launch = Launch(tmp_path / "home", "10.0.0.1", 8443, insecure=True)
-    node = launch.supernode(tmp_path / "trainer", 9100)
-    for command in (launch.superlink(tmp_path / "s.db"), node, launch.superexec()):
+def test_every_command_of_an_insecure_fleet_says_so(tmp_path):
+    commands = FlowerCommands(tmp_path / "home", "10.0.0.1", 8443, insecure=True)
+    node = commands.supernode(tmp_path / "trainer", 9100)
+    for command in (commands.superlink(tmp_path / "s.db"), node, commands.superexec()):
         assert "--insecure" in command
-    launch.prepare()
+    commands.prepare_server()
     config = tomllib.loads((tmp_path / "home/config.toml").read_text())
     assert config["superlink"]["fleet"] == {"address": "10.0.0.1:8443", "insecure": True}
 
 
-def test_nothing_goes_out_and_nothing_is_installed(secure):
-    found = secure.environment({"FLWR_TELEMETRY_ENABLED": "1", "PATH": "/bin"})
-    own = Path(sys.executable).parent
-    assert found == {
-        # Ours comes first, then Flower's of this installation.
-        "PATH": f"{secure.home}/bin:{own}:/bin",
+def test_the_environment_disables_telemetry_and_installation(secure):
+    environment = secure.environment({"FLWR_TELEMETRY_ENABLED": "1", "PATH": "/bin"})
+    programs = Path(sys.executable).parent
+    assert environment == {
+        # Our own commands first, then those of this installation.
+        "PATH": f"{secure.home}/bin:{programs}:/bin",
         "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.25",
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -75,14 +75,14 @@ def test_nothing_goes_out_and_nothing_is_installed(secure):
     }
 
 
-def test_names_with_odd_letters_survive_flowers_configuration(secure, tmp_path):
+def test_special_characters_survive_flowers_configuration(secure, tmp_path):
     odd = tmp_path / 'a "quoted" name\\'
     command = secure.supernode(odd, 9100, tmp_path / "node0")
     config = tomllib.loads(command[command.index("--node-config") + 1])
     assert config == {"trainer": str(odd)}
 
 
-def test_certificates_and_keys_are_whole_and_their_secrets_kept(tmp_path):
+def test_certificates_and_keys_are_valid_and_secrets_private(tmp_path):
     pytest.importorskip("cryptography")
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization import load_ssh_private_key

@@ -1,0 +1,200 @@
+"""Show a fleet's status: as a table in a terminal, and as one line per round elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from fedpbc.deployment.ops.status import ClientStatus, FleetLog, FleetStatus
+
+__all__ = ["fleet_table", "format_duration", "summary", "watch"]
+
+MAX_CLIENTS = 30
+"""Clients in the table; of more, those that were absent longest."""
+GAP = "  "
+OTHER_LINES = 9
+"""Lines of the display in addition to its clients."""
+REFRESH_SECONDS = 1.0
+IDLE_ROUNDS, IDLE_SECONDS = 3, 60
+"""Warn if no round has ended in the time of so many rounds plus so many seconds."""
+
+Links = Mapping[int, bool]
+"""Whether each client's link is up."""
+
+
+def fleet_table(
+    status: FleetStatus,
+    *,
+    width: int = 80,
+    max_clients: int = MAX_CLIENTS,
+    links: Links | None = None,
+) -> Group:
+    """Return a table of the clients between a summary and totals.
+
+    Args:
+        status: the fleet's.
+        width: of the terminal.
+        max_clients: how many clients the table shows.
+        links: where they are known: in a demo, which cuts them.
+    """
+    clients = status.longest_absent(max_clients)
+    rows = [[_link(client, links), *_numbers(client)] for client in clients]
+    nodes = ["–" if client.node is None else str(client.node) for client in clients]
+    # In a narrow terminal only the node's number is truncated: it is long, and serves only to find
+    # the node in the server's log.
+    heads = ["link", "last\ncontact", "ago", "rounds\nowed", "stale-\nness", "refused"]
+    widths = [
+        max([len(part) for part in head.split("\n")] + [len(row[k]) for row in rows])
+        for k, head in enumerate(heads)
+    ]
+    left = width - len(GAP) * (len(heads) + 1) - len("client") - sum(widths)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("client", justify="right", no_wrap=True)
+    table.add_column("node", no_wrap=True, overflow="ellipsis", max_width=max(left, 6))
+    for k, head in enumerate(heads):
+        table.add_column(head, justify="right" if k else "left", no_wrap=True)
+    for client, node, row in zip(clients, nodes, rows, strict=True):
+        table.add_row(str(client.client), node, *row)
+    parts: list[RenderableType] = [Text(summary(status)), Text(), table, Text()]
+    parts += [Text(line) for line in (totals(status, len(clients)), idle_warning(status)) if line]
+    return Group(*parts)
+
+
+def _link(client: ClientStatus, links: Links | None) -> Text:
+    if links is not None:
+        up = links.get(client.client)
+        return Text("–") if up is None else Text("up") if up else Text("cut", style="bold red")
+    style = "" if client.answered else "bold red" if client.is_refused else "yellow"
+    return Text(client.link, style=style)
+
+
+def _numbers(client: ClientStatus) -> list[Text]:
+    ago = client.seconds_ago
+    values = [
+        client.last_round,
+        None if ago is None else format_duration(ago),
+        client.owed,
+        client.staleness,
+        client.refused or None,
+    ]
+    return [Text("–" if value is None else str(value)) for value in values]
+
+
+def summary(status: FleetStatus) -> str:
+    """Return one line about the whole fleet.
+
+    Example:
+        >>> from fedpbc.deployment.ops.status import JobSettings
+        >>> summary(FleetStatus(JobSettings(10, 0, "fedpbc", 60.0, 3), 0, [], None, None))
+        'waiting for clients: 0 of 3 connected'
+    """
+    job = status.job
+    if not status.rounds_done:
+        if status.connected < job.wait_for:
+            return f"waiting for clients: {status.connected} of {job.wait_for} connected"
+        connected = f"{status.connected} of {job.clients} clients connected"
+        return f"{connected}; round 1 of {job.rounds} is running"
+    line = f"{job.algorithm}: {status.rounds_done} of {job.rounds} rounds done"
+    line += f"; {status.answered} of {job.clients} clients answered in the last"
+    if not status.is_over and status.seconds_left is not None:
+        line += f"; about {format_duration(status.seconds_left)} left"
+    return line
+
+
+def totals(status: FleetStatus, shown: int) -> str:
+    """Summarize all clients in one line."""
+    clients, parts = status.clients, []
+    if shown < len(clients):
+        parts.append(f"the {shown} of {len(clients):,} clients absent longest")
+    missing = len(clients) - status.connected
+    if missing:
+        parts.append(f"{missing:,} never connected")
+    staleness = [client.staleness for client in clients]
+    if status.rounds_done and staleness:
+        mean = sum(staleness) / len(staleness)
+        parts.append(f"staleness: mean {mean:.1f}, maximum {max(staleness)}")
+    refused = sum(client.refused for client in clients)
+    if refused:
+        parts.append(f"{refused} answers refused: see the server's log for the reasons")
+    return "; ".join(parts)
+
+
+def idle_warning(status: FleetStatus) -> str:
+    """Return a line if the server seems to be down."""
+    idle = status.idle_seconds or 0.0
+    limit = IDLE_ROUNDS * status.job.round_seconds + IDLE_SECONDS
+    if status.is_over or not status.rounds_done or idle < limit:
+        return ""
+    return f"no round has ended for {format_duration(idle)}: is the server running?"
+
+
+def format_duration(seconds: float) -> str:
+    """Format a duration.
+
+    Example:
+        >>> format_duration(8.2), format_duration(200), format_duration(9000)
+        ('8 s', '3 min', '2.5 h')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    if seconds < 6000:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 172800 else f"{seconds / 86400:.1f} d"
+
+
+def list_cut_links(links: Links | None) -> str:
+    """Return the clients whose links are cut, to append to a line.
+
+    Example:
+        >>> list_cut_links({0: True, 1: False, 2: False})
+        '; cut: 1, 2'
+    """
+    cut = [str(client) for client, up in (links or {}).items() if not up]
+    text = ", ".join(cut[:10]) + (f" and {len(cut) - 10} more" if len(cut) > 10 else "")
+    return f"; cut: {text}" if cut else ""
+
+
+def watch(
+    folder: Path,
+    *,
+    console: Console | None = None,
+    is_over: Callable[[FleetStatus], bool] = lambda status: status.is_over,
+    links: Callable[[], Links | None] = lambda: None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> FleetStatus:
+    """Show a fleet until it is over, and return its last status.
+
+    In a terminal the table is updated in place; elsewhere one line per round is printed.
+    """
+    log, console = FleetLog(folder), console or Console()
+    status = log.status()
+    if not console.is_terminal:
+        printed = ""
+        while True:
+            line = summary(status)
+            progress = line.partition(";")[0]
+            if progress != printed:
+                print(line + list_cut_links(links()), flush=True)
+                printed = progress
+            if is_over(status):
+                return status
+            sleep(REFRESH_SECONDS)
+            status = log.status()
+
+    def table() -> Group:
+        max_clients = max(3, min(MAX_CLIENTS, console.height - OTHER_LINES))
+        return fleet_table(status, width=console.width, max_clients=max_clients, links=links())
+
+    with Live(table(), console=console, auto_refresh=False) as live:
+        while not is_over(status):
+            sleep(REFRESH_SECONDS)
+            status = log.status()
+            live.update(table(), refresh=True)
+    return status

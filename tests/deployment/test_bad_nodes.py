@@ -26,7 +26,7 @@ from fedpbc.deployment.security.key_directory import KeyDirectory
 from fedpbc.deployment.security.keys import make_node_key
 from fedpbc.deployment.settings import task_of_client
 from fedpbc.deployment.user_app import load_user_app
-from tests.deployment.real import after_round, log_of, make_fleet, to_the_end, until
+from tests.deployment.real_fleet import after_round, log_of, make_fleet, to_the_end, until
 
 pytestmark = pytest.mark.fleet
 
@@ -35,14 +35,14 @@ class IllTrainer:
     """A device whose trainer sends something else in certain rounds."""
 
     def __init__(self, fleet, client: int, ill) -> None:
-        own = load_user_app(fleet.server / "app.py")
-        make = partial(task_of_client, client=client, own=own, device="cpu")
+        app = load_user_app(fleet.server / "app.py")
+        make = partial(task_of_client, client=client, app=app, device="cpu")
         state = fleet.device_folder(client) / "state"
         self._honest = Trainer(client, state, make, lazy=True)
         self._ill, self._sent = ill, {}
 
-    def handle(self, parcel: Payload) -> Payload:
-        reply = self._honest.handle(parcel)
+    def handle(self, payload: Payload) -> Payload:
+        reply = self._honest.handle(payload)
         if reply.kind != "answer":
             return reply
         answer = TrainReply.unpack(reply)
@@ -80,13 +80,13 @@ ILL = {
     11: lambda answer, sent: replace(answer, end=Vector("float32", bytes(2**30))).pack(),
 }
 LINES = [
-    "its vector has 179 values, not 180",
-    "its model is not finite",
-    "its vector is of type float64, not float32",
-    "its answer is of round 5; this is round 6",
-    "it answers as client 0, but is client 1",
-    "its answer is of another job",
-    "it is a parcel of kind 'nonsense', not an answer",
+    "vector of 179 values, not 180",
+    "model is not finite",
+    "vector of type float64, not float32",
+    "reply for round 5; this is round 6",
+    "replies as client 0, but is client 1",
+    "reply for another job",
+    "message of kind 'nonsense', not 'answer'",
 ]
 ROUNDS = 14
 
@@ -99,8 +99,8 @@ def test_answers_that_must_not_count(tmp_path):
         fleet.supervisor.stop("trainer-1")
         with TrainerSocket(fleet.device_sides[1].socket, ill.handle):
             table = to_the_end(fleet, 600)
-        said = log_of(fleet, "server")
-        door = log_of(fleet, "door")
+        server_log = log_of(fleet, "server")
+        gateway_log = log_of(fleet, "door")
         refused = {line["round"] for line in fleet.lines() if 1 in line["refused"]}
     assert table[:, 0].all()
     # Ill answers never count; honest ones do, before and after.
@@ -109,9 +109,9 @@ def test_answers_that_must_not_count(tmp_path):
     assert table[12:, 1].any()
     assert refused == set(ILL) - {11}
     for line in LINES:
-        assert f"(client 1) is refused: {line}" in said
+        assert f"(client 1): {line}" in server_log
     # The large one did not even come in.
-    assert "client-1 (127.0.0.1) is turned away: its answer has" in door
+    assert "rejected client-1 (127.0.0.1): reply of" in gateway_log
 
 
 def signed(key: ec.EllipticCurvePrivateKey, public: str) -> dict[str, str]:
@@ -138,7 +138,7 @@ def test_who_must_not_come_in(tmp_path):
         fleet.server_side = type(fleet.server_side)(fleet.server, fleet.supervisor)
         fleet.start()
         after_round(fleet, 1)
-        until(fleet, lambda: "its key is not known" in log_of(fleet, "door"), 60)
+        until(fleet, lambda: "unknown key" in log_of(fleet, "door"), 60)
         where = fleet.server_side.listen
         # Somebody who knows client 0's public key, but not its secret.
         trust = ssl.create_default_context(cafile=fleet.server / "certificates/ca.crt")
@@ -166,16 +166,16 @@ def test_who_must_not_come_in(tmp_path):
         # With the right key it comes in, and catches up.
         own.write_bytes(right)
         table = to_the_end(fleet, 300)
-        door = log_of(fleet, "door")
+        gateway_log = log_of(fleet, "door")
     assert table[:, 0].all()
     assert table[-1, 1]
     for line in (
-        "127.0.0.1 is turned away: its key is not known",
-        "client-0 (127.0.0.1) is turned away: its key, or its clock, is not accepted (status 401)",
-        "127.0.0.1 is turned away: it speaks plain HTTP, without TLS",
-        "it asked for POST '/v1/control/start-run', which is not for devices",
+        "rejected 127.0.0.1: unknown key",
+        "rejected client-0 (127.0.0.1): key or clock not accepted by the SuperLink (status 401)",
+        "rejected 127.0.0.1: plain HTTP without TLS",
+        "POST '/v1/control/start-run' is not open to devices",
     ):
-        assert line in door, line
+        assert line in gateway_log, line
 
 
 def test_many_at_the_door_do_not_keep_devices_out(tmp_path):

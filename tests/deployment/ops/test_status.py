@@ -15,7 +15,7 @@ from fedpbc.deployment.server.directory import ServerDirectory
 from fedpbc.deployment.settings import FleetSection
 from fedpbc.experiments.configuration import General
 from tests.commandline import fedpbc, ran, refused
-from tests.deployment.streets import Streets, make_server, make_trainers, small_task
+from tests.deployment.fake_network import FakeNetwork, make_server, make_trainers, small_task
 
 
 def line(t, active, *, refused=(), selected=None, everyone=True, seconds=10.0, at=1000.0):
@@ -183,12 +183,12 @@ def test_a_server_that_seems_gone_is_said(tmp_path):
 
 def test_what_a_real_server_writes(tmp_path):
     task = small_task()
-    streets = Streets(
+    network = FakeNetwork(
         make_trainers(task, tmp_path), lambda i, t: "lost" if i == 1 and t > 0 else "ok"
     )
     server = tmp_path / "server"
     with ServerDirectory(server) as folder:
-        make_server(task, "fedpbc", folder, streets, rounds=3).run()
+        make_server(task, "fedpbc", folder, network, rounds=3).run()
     (server / "fleet.toml").write_text("clients = 3\nrounds = 3\n")
     found = FleetLog(server).status()
     assert found.is_over
@@ -202,7 +202,7 @@ def test_what_a_real_server_writes(tmp_path):
     # Who was first heard when outlasts the server.
     before = (server / "heard.json").read_text()
     with ServerDirectory(server) as folder:
-        make_server(task, "fedpbc", folder, streets, rounds=4).run()
+        make_server(task, "fedpbc", folder, network, rounds=4).run()
     assert (server / "heard.json").read_text() == before
 
 

@@ -1,7 +1,7 @@
 """The process that Flower starts on a device for every message: ``flwr-clientapp``.
 
 Flower's own command first imports its whole SuperNode, database and web server included: a third of
-what a message costs a device. This one imports only what it needs.
+what a message costs a device. This process imports only what it needs.
 """
 
 from __future__ import annotations

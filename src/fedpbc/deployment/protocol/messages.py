@@ -84,8 +84,8 @@ class Vector:
         native = np.dtype(self.dtype)
         count, rest = divmod(len(self.data), native.itemsize)
         if rest or size not in (None, count):
-            given = f"{len(self.data) / native.itemsize:,.15g}"
-            raise MessageError(f"vector of {given} values, not {size or 'whole ones'}")
+            values = f"{len(self.data) / native.itemsize:,.15g}"
+            raise MessageError(f"vector of {values} values, not {size or 'whole ones'}")
         return np.frombuffer(self.data, native.newbyteorder("<")).astype(native, copy=True)
 
 

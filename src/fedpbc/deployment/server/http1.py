@@ -134,9 +134,9 @@ def forwarded_request(path: bytes, headers: Mapping[bytes, bytes]) -> h11.Reques
         <Headers([(b'host', b'superlink'), (b'content-length', b'0'), (b'accept', b'c')])>
     """
     length = headers.get(b"content-length", b"0")
-    kept = [(name, value) for name, value in headers.items() if name in FORWARDED]
-    named = [(b"host", b"superlink"), (b"content-length", length), *kept]
-    return h11.Request(method=b"POST", target=path, headers=named)
+    rebuilt = [(b"host", b"superlink"), (b"content-length", length)]
+    rebuilt += [(name, value) for name, value in headers.items() if name in FORWARDED]
+    return h11.Request(method=b"POST", target=path, headers=rebuilt)
 
 
 def rejection_response(rejection: RejectedRequest) -> bytes:

@@ -6,7 +6,7 @@ import pytest
 
 
 class Past(datetime):
-    """A clock that is nine days behind."""
+    """A clock that is nine days slow."""
 
     @classmethod
     def now(cls, tz=UTC):
@@ -15,5 +15,5 @@ class Past(datetime):
 
 @pytest.fixture
 def long_ago(monkeypatch):
-    """Certificates are made nine days ago."""
+    """Certificates are issued nine days ago."""
     monkeypatch.setattr("fedpbc.deployment.security.certificate_authority.datetime", Past)

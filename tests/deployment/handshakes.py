@@ -1,4 +1,4 @@
-"""TLS between a device and a server, in memory."""
+"""TLS handshakes in memory."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from pathlib import Path
 
 
 def trusts(ca: Path, certificates: Path, host: str) -> bool:
-    """Whether a device with that ca.crt takes the server at that name for its own."""
-    near = ssl.create_default_context(cafile=str(ca))
-    far = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    far.load_cert_chain(certificates / "server.crt", certificates / "server.key")
-    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
-    device = near.wrap_bio(back, there, server_hostname=host)
-    server = far.wrap_bio(there, back, server_side=True)
-    ended: set[ssl.SSLObject] = set()
+    """Whether a device with that ca.crt trusts the server at that host name."""
+    device_tls = ssl.create_default_context(cafile=str(ca))
+    server_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server_tls.load_cert_chain(certificates / "server.crt", certificates / "server.key")
+    to_server, to_device = ssl.MemoryBIO(), ssl.MemoryBIO()
+    device = device_tls.wrap_bio(to_device, to_server, server_hostname=host)
+    server = server_tls.wrap_bio(to_server, to_device, server_side=True)
+    finished: set[ssl.SSLObject] = set()
     for _ in range(10):
-        for side in {device, server} - ended:
+        for side in {device, server} - finished:
             try:
                 side.do_handshake()
-                ended.add(side)
+                finished.add(side)
             except ssl.SSLWantReadError:
                 pass
             except ssl.SSLCertVerificationError:
                 return False
-    assert ended == {device, server}
+    assert finished == {device, server}
     return True

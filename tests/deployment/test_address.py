@@ -53,7 +53,7 @@ def test_host_and_port(text, host, port):
         f"{'a' * 64}.org:8443",
     ],
 )
-def test_what_is_no_address_is_one_line_that_says_so(text):
+def test_an_invalid_address_is_one_line(text):
     with pytest.raises(InputError) as caught:
         parse_address(text, "fleet.listen")
     assert str(caught.value) == (
@@ -62,7 +62,7 @@ def test_what_is_no_address_is_one_line_that_says_so(text):
     )
 
 
-def test_a_host_may_stand_in_brackets_if_it_needs_them():
+def test_only_an_ipv6_host_may_have_brackets():
     assert check_host("[::1]", "host") == check_host("::1", "host") == "::1"
     assert check_host("fleet", "host") == "fleet"
     for wrong in ("[fleet]", "[]", "", "10.0.0.1:8443", "a b"):
@@ -70,7 +70,7 @@ def test_a_host_may_stand_in_brackets_if_it_needs_them():
             check_host(wrong, "host")
 
 
-def test_all_of_a_machines_addresses():
+def test_unspecified_addresses():
     assert parse_address("0.0.0.0:1", "x").is_everywhere
     assert parse_address("[::]:1", "x").is_everywhere
     assert not parse_address("10.0.0.1:1", "x").is_everywhere
@@ -85,5 +85,5 @@ def test_all_of_a_machines_addresses():
     ),
     st.integers(1, 65535),
 )
-def test_what_is_written_is_read_back(host, port):
+def test_addresses_survive_a_round_trip(host, port):
     assert parse_address(str(Address(host, port)), "server") == Address(host, port)

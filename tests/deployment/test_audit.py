@@ -10,7 +10,14 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs the extra: pip install 'fedpbc[flower]'")
 
-from tests.deployment.real import after_round, audit, check_exact, make_fleet, to_the_end, until
+from tests.deployment.real_fleet import (
+    after_round,
+    audit,
+    check_exact,
+    make_fleet,
+    to_the_end,
+    until,
+)
 
 pytestmark = pytest.mark.fleet
 

@@ -26,7 +26,7 @@ from fedpbc.deployment.security.key_directory import KeyDirectory
 from fedpbc.deployment.security.keys import make_node_key
 from fedpbc.deployment.settings import task_of_client
 from fedpbc.deployment.user_app import load_user_app
-from tests.deployment.real import after_round, log_of, make_fleet, to_the_end, until
+from tests.deployment.real_fleet import after_round, log_of, make_fleet, to_the_end, until
 
 pytestmark = pytest.mark.fleet
 
@@ -36,7 +36,7 @@ class MaliciousTrainer:
 
     def __init__(self, fleet, client: int, changes) -> None:
         app = load_user_app(fleet.server / "app.py")
-        make = partial(task_of_client, client=client, own=app, device="cpu")
+        make = partial(task_of_client, client=client, app=app, device="cpu")
         state = fleet.device_folder(client) / "state"
         self._honest = Trainer(client, state, make, lazy=True)
         self._changes, self._sent = changes, {}
@@ -80,13 +80,13 @@ CHANGES = {
     11: lambda answer, sent: replace(answer, end=Vector("float32", bytes(2**30))).pack(),
 }
 LINES = [
-    "its vector has 179 values, not 180",
-    "its model is not finite",
-    "its vector is of type float64, not float32",
-    "its answer is of round 5; this is round 6",
-    "it answers as client 0, but is client 1",
-    "its answer is of another job",
-    "it is a parcel of kind 'nonsense', not an answer",
+    "vector of 179 values, not 180",
+    "model is not finite",
+    "vector of type float64, not float32",
+    "reply for round 5; this is round 6",
+    "replies as client 0, but is client 1",
+    "reply for another job",
+    "message of kind 'nonsense', not 'answer'",
 ]
 ROUNDS = 14
 
@@ -109,9 +109,9 @@ def test_wrong_answers_do_not_count(tmp_path):
     assert table[12:, 1].any()
     assert refused == set(CHANGES) - {11}
     for line in LINES:
-        assert f"(client 1) is refused: {line}" in server_log
-    # The gateway rejected the large one.
-    assert "client-1 (127.0.0.1) is turned away: its answer has" in gateway_log
+        assert f"(client 1): {line}" in server_log
+    # The large one did not even come in.
+    assert "rejected client-1 (127.0.0.1): reply of" in gateway_log
 
 
 def signed(key: ec.EllipticCurvePrivateKey, public: str) -> dict[str, str]:
@@ -138,7 +138,7 @@ def test_unauthorized_requests_are_rejected(tmp_path):
         fleet.server_processes = type(fleet.server_processes)(fleet.server, fleet.supervisor)
         fleet.start()
         after_round(fleet, 1)
-        until(fleet, lambda: "its key is not known" in log_of(fleet, "gateway"), 60)
+        until(fleet, lambda: "unknown key" in log_of(fleet, "gateway"), 60)
         address = fleet.server_processes.listen
         # With client 0's public key, but not its private key.
         trust = ssl.create_default_context(cafile=fleet.server / "certificates/ca.crt")
@@ -169,10 +169,10 @@ def test_unauthorized_requests_are_rejected(tmp_path):
     assert table[:, 0].all()
     assert table[-1, 1]
     for line in (
-        "127.0.0.1 is turned away: its key is not known",
-        "client-0 (127.0.0.1) is turned away: its key, or its clock, is not accepted (status 401)",
-        "127.0.0.1 is turned away: it speaks plain HTTP, without TLS",
-        "it asked for POST '/v1/control/start-run', which is not for devices",
+        "rejected 127.0.0.1: unknown key",
+        "rejected client-0 (127.0.0.1): key or clock not accepted by the SuperLink (status 401)",
+        "rejected 127.0.0.1: plain HTTP without TLS",
+        "POST '/v1/control/start-run' is not open to devices",
     ):
         assert line in gateway_log, line
 

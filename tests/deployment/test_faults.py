@@ -16,7 +16,7 @@ from fedpbc.deployment.ops.sessions import processes_in
 
 pytest.importorskip("flwr", reason="needs the extra: pip install 'fedpbc[flower]'")
 
-from tests.deployment.real import APP, after_round, log_of, make_fleet, to_the_end, until
+from tests.deployment.real_fleet import APP, after_round, log_of, make_fleet, to_the_end, until
 
 pytestmark = pytest.mark.fleet
 
@@ -133,7 +133,7 @@ def test_the_server_app_killed(tmp_path):
             after_round(fleet, 2 * killed)
             [app] = children(fleet, "superexec", "flwr-serverapp")
             os.kill(app, signal.SIGKILL)
-            until(fleet, lambda k=killed: log_of(fleet, "server").count("goes on with") == k, 90)
+            until(fleet, lambda k=killed: log_of(fleet, "server").count("resumes with") == k, 90)
         table = to_the_end(fleet, 300)
     assert table[-1].all()
 

@@ -8,7 +8,7 @@ from fedpbc.deployment.ops.sessions import processes_in
 
 pytest.importorskip("flwr", reason="needs the extra: pip install 'fedpbc[flower]'")
 
-from tests.deployment.real import after_round, make_fleet, to_the_end
+from tests.deployment.real_fleet import after_round, make_fleet, to_the_end
 
 
 def test_a_fleet_with_an_outage_equals_the_simulator(tmp_path):

@@ -12,7 +12,7 @@ from fedpbc.engines.segment import Segment
 from fedpbc.engines.serial import train
 from fedpbc.errors import FedpbcError, InputError
 
-MINE = """
+APP = """
 import torch
 from torch import nn
 
@@ -37,7 +37,7 @@ round_seconds = 2.5
 
 @pytest.fixture
 def fleet(tmp_path):
-    (tmp_path / "mine.py").write_text(MINE)
+    (tmp_path / "mine.py").write_text(APP)
     (tmp_path / "fleet.toml").write_text(FLEET)
     return read_fleet(tmp_path / "fleet.toml")
 
@@ -47,35 +47,35 @@ def test_one_clients_task_has_the_bits_of_the_whole_fleets(fleet):
     x0, layout = fleet.first_model()
     assert torch.equal(x0, whole.init())
     assert layout == whole.layout
-    own = load_user_app(fleet.fleet.app)
+    app = load_user_app(fleet.fleet.app)
     for client in range(3):
-        task = task_of_client(fleet.sent(), client, own=own, device="cpu")
-        work = Segment(client, x0, first_round=1, rounds=3, first_batch=5)
-        assert torch.equal(train(task, work).end, train(whole, work).end)
+        task = task_of_client(fleet.client_settings(), client, app=app, device="cpu")
+        segment = Segment(client, x0, first_round=1, rounds=3, first_batch=5)
+        assert torch.equal(train(task, segment).end, train(whole, segment).end)
 
 
 def test_a_devices_data_stays_on_it(fleet, tmp_path):
-    (tmp_path / "one.py").write_text(MINE.replace("random =", "assert client == 1\n    random ="))
-    own = load_user_app(tmp_path / "one.py")
-    task_of_client(fleet.sent(), 1, own=own, device="cpu")
-    with pytest.raises(InputError, match=r"data\(0\) is failing"):
-        task_of_client(fleet.sent(), 0, own=own, device="cpu")
+    (tmp_path / "one.py").write_text(APP.replace("random =", "assert client == 1\n    random ="))
+    app = load_user_app(tmp_path / "one.py")
+    task_of_client(fleet.client_settings(), 1, app=app, device="cpu")
+    with pytest.raises(InputError, match=r"data\(0\) fails"):
+        task_of_client(fleet.client_settings(), 0, app=app, device="cpu")
 
 
 def test_the_default_task_is_the_simulators():
     settings = FleetSettings.from_dict({"data": "digits", "clients": 5, "seed": 2})
     whole = settings.whole_task()
-    task = task_of_client(settings.sent(), 3, device="cpu")
-    work = Segment(3, whole.init(), first_round=0, rounds=2, first_batch=0)
-    assert torch.equal(train(task, work).end, train(whole, work).end)
+    task = task_of_client(settings.client_settings(), 3, device="cpu")
+    segment = Segment(3, whole.init(), first_round=0, rounds=2, first_batch=0)
+    assert torch.equal(train(task, segment).end, train(whole, segment).end)
 
 
-def test_what_a_server_sends_is_checked(fleet):
-    own = load_user_app(fleet.fleet.app)
+def test_the_servers_settings_are_checked(fleet):
+    app = load_user_app(fleet.fleet.app)
     make = partial(task_of_client, client=0, device="cpu")
     with pytest.raises(FedpbcError, match="--app"):
-        make(fleet.sent())
-    told = json.loads(fleet.sent())
+        make(fleet.client_settings())
+    settings = json.loads(fleet.client_settings())
     for wrong in (
         {"train": {"learning_rate": -1.0}},
         {"train": {"plugins": ["/etc/passwd"]}},
@@ -84,14 +84,14 @@ def test_what_a_server_sends_is_checked(fleet):
         {"clients": None},
     ):
         with pytest.raises(FedpbcError):
-            make(json.dumps({**told, **wrong}), own=own)
+            make(json.dumps({**settings, **wrong}), app=app)
     with pytest.raises(FedpbcError):
-        make("{", own=own)
-    pictures = {**told, "data": {"name": ["x"], "alpha": 0.1}, "model": {"name": "mlp"}}
+        make("{", app=app)
+    other_data = {**settings, "data": {"name": ["x"], "alpha": 0.1}, "model": {"name": "mlp"}}
     with pytest.raises(FedpbcError):
-        make(json.dumps(pictures))
+        make(json.dumps(other_data))
     with pytest.raises(InputError, match="from 0 to 2"):
-        task_of_client(fleet.sent(), 3, own=own, device="cpu")
+        task_of_client(fleet.client_settings(), 3, app=app, device="cpu")
 
 
 @pytest.mark.parametrize(
@@ -111,8 +111,8 @@ def test_a_wrong_file_is_one_line(tmp_path, content, message):
 @pytest.mark.parametrize(
     ("model", "data", "message"),
     [
-        ("return 3", "return [1.0], [0]", "model\\(\\) is a int"),
-        ("raise OSError('gone')", "return [1.0], [0]", "model\\(\\) is failing.*OSError: gone"),
+        ("return 3", "return [1.0], [0]", "model\\(\\) returns a int"),
+        ("raise OSError('gone')", "return [1.0], [0]", "model\\(\\) fails: OSError: gone"),
         ("return torch.nn.Linear(4, 2)", "return 5", "a pair: inputs and labels"),
         ("return torch.nn.Linear(4, 2)", "return torch.ones(3, 4), torch.ones(2)", "3 inputs"),
     ],
@@ -120,14 +120,14 @@ def test_a_wrong_file_is_one_line(tmp_path, content, message):
 def test_a_wrong_model_or_data_is_one_line(tmp_path, model, data, message):
     text = f"import torch\ndef model():\n    {model}\ndef data(client):\n    {data}\n"
     (tmp_path / "mine.py").write_text(text)
-    own = load_user_app(tmp_path / "mine.py")
+    app = load_user_app(tmp_path / "mine.py")
     settings = FleetSettings.from_dict({"clients": 2, "fleet": {"app": "mine.py"}})
     with pytest.raises(InputError, match=message):
-        task_of_client(settings.sent(), 0, own=own, device="cpu")
+        task_of_client(settings.client_settings(), 0, app=app, device="cpu")
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("options", "message"),
     [
         ({}, "clients is missing"),
         ({"clients": 3, "algorithm": "fedavg_known"}, "no server knows them"),
@@ -137,6 +137,6 @@ def test_a_wrong_model_or_data_is_one_line(tmp_path, model, data, message):
         ({"clients": 3, "fleet": {"rond_seconds": 1.0}}, "did you mean 'round_seconds'"),
     ],
 )
-def test_a_wrong_fleet_is_one_line(given, message):
+def test_a_wrong_fleet_is_one_line(options, message):
     with pytest.raises(InputError, match=message):
-        FleetSettings.from_dict(given)
+        FleetSettings.from_dict(options)

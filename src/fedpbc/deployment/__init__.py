@@ -1,4 +1,4 @@
-"""The real deployment: our algorithms on a fleet of devices, over Flower; extra ``[flower]``.
+"""Real fleets: the algorithms on devices, over Flower. Needs the extra ``[flower]``.
 
-Nothing here is imported with the package: the client's side must start without torch.
+Nothing is imported here: the client app must start without torch.
 """

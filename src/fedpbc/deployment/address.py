@@ -1,6 +1,6 @@
-"""Where a server is: a host and a port, as ``fleet.example.org:8443`` or ``[2001:db8::1]:8443``.
+"""Network addresses: a host and a port, as ``fleet.example.org:8443`` or ``[2001:db8::1]:8443``.
 
-Imports no torch: a device's settings have an address as well.
+Imports no torch: the device's launcher uses them, too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fedpbc.errors import InputError
 __all__ = ["HERE", "Address", "check_host", "free_port", "parse_address"]
 
 HERE = "127.0.0.1"
-"""This machine, as only its own processes reach it."""
+"""The loopback address."""
 LABEL = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)")
 HOST = "a host name or an address, as fleet.example.org or 10.0.0.1"
 ADDRESS = "host:port, as fleet.example.org:8443 or [2001:db8::1]:8443"
@@ -23,11 +23,7 @@ ADDRESS = "host:port, as fleet.example.org:8443 or [2001:db8::1]:8443"
 
 @dataclass(frozen=True)
 class Address:
-    """A host and a port.
-
-    Attributes:
-        host: a name, or an address without brackets.
-        port: from 1 to 65535.
+    """A host, without brackets, and a port.
 
     Example:
         >>> print(Address("2001:db8::1", 8443))
@@ -42,7 +38,7 @@ class Address:
 
     @property
     def is_everywhere(self) -> bool:
-        """Whether it stands for all of a machine's addresses: to listen at, not to be reached."""
+        """Whether it means all addresses of a machine: to listen at, not to connect to."""
         return is_everywhere(self.host)
 
 
@@ -55,7 +51,7 @@ def is_everywhere(host: str) -> bool:
 
 
 def check_host(text: str, option: str) -> str:
-    """A host name or an address; one of version 6 loses its brackets.
+    """Check a host name or IP address; an IPv6 address loses its brackets.
 
     Example:
         >>> check_host("[2001:db8::1]", "host")
@@ -65,27 +61,27 @@ def check_host(text: str, option: str) -> str:
         fedpbc.errors.InputError: host is '10.0.0.256', but should be a host name or an address, \
 as fleet.example.org or 10.0.0.1
     """
-    bare = text[1:-1] if text.startswith("[") and text.endswith("]") else text
-    if not is_host(bare) or (bare != text and ":" not in bare):
+    host = text[1:-1] if text.startswith("[") and text.endswith("]") else text
+    if not is_host(host) or (host != text and ":" not in host):
         raise InputError(option, text, HOST)
-    return bare
+    return host
 
 
 def is_host(text: str) -> bool:
-    """Whether it can be looked up, as it stands, and be named in a certificate."""
+    """Whether it can be resolved as it is, and be named in a certificate."""
     try:
         ipaddress.ip_address(text)
     except ValueError:
         labels = text.split(".")
-        # A last label of digits is an address that was written wrongly.
-        named = all(LABEL.fullmatch(label) for label in labels) and not labels[-1].isdigit()
-        return named and len(text) <= 253
-    # A zone, as in fe80::1%eth0, means something on one machine only.
+        # A last label of digits means a mistyped IPv4 address.
+        is_name = all(LABEL.fullmatch(label) for label in labels) and not labels[-1].isdigit()
+        return is_name and len(text) <= 253
+    # A zone, as in fe80::1%eth0, is valid on one machine only.
     return "%" not in text
 
 
 def parse_address(text: str, option: str) -> Address:
-    """Take ``host:port`` apart; ``option`` is what an error calls it.
+    """Parse ``host:port``; errors name ``option``.
 
     Example:
         >>> parse_address("[2001:db8::1]:8443", "server")
@@ -98,15 +94,15 @@ fleet.example.org:8443 or [2001:db8::1]:8443
     host, colon, port = text.rpartition(":")
     if not colon or not re.fullmatch(r"[0-9]{1,5}", port) or not 1 <= int(port) <= 65535:
         raise InputError(option, text, ADDRESS)
-    bracketed = host.startswith("[") and host.endswith("]")
-    bare = host[1:-1] if bracketed else host
-    if bracketed != (":" in bare) or not is_host(bare):
+    has_brackets = host.startswith("[") and host.endswith("]")
+    host = host[1:-1] if has_brackets else host
+    if has_brackets != (":" in host) or not is_host(host):
         raise InputError(option, text, ADDRESS)
-    return Address(bare, int(port))
+    return Address(host, int(port))
 
 
 def free_port() -> int:
-    """A port of this machine that nobody uses.
+    """Find an unused port of this machine.
 
     Example:
         >>> 1024 <= free_port() <= 65535

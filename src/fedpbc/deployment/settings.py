@@ -1,7 +1,7 @@
-"""A fleet's configuration: a run's, and a section ``[fleet]``.
+"""A fleet's configuration: that of a run, and a section ``[fleet]``.
 
-The server alone is configured. How to train goes out with every message, as plain JSON, and a
-trainer adds what only a device knows: where its data is, and on what it computes.
+Only the server is configured. How to train is sent with every message, as JSON; a trainer adds what
+only the device knows: where its data is, and on what it trains.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fedpbc.algorithms import Algorithm, ServerInit, find_algorithm
 from fedpbc.deployment.address import Address, parse_address
 from fedpbc.deployment.protocol.messages import MessageError
 from fedpbc.deployment.user_app import UserApp, load_user_app
-from fedpbc.errors import InputError, Verbatim
+from fedpbc.errors import InputError
 from fedpbc.experiments.build import build_task
 from fedpbc.experiments.config_file import read_toml
 from fedpbc.experiments.configuration import Config
@@ -32,14 +32,14 @@ __all__ = ["FleetSection", "FleetSettings", "read_fleet", "task_of_client"]
 
 @dataclass(frozen=True, kw_only=True)
 class FleetSection:
-    """What only a real fleet has.
+    """The section ``[fleet]``.
 
     Attributes:
-        round_seconds: when a round ends, if not all have answered before.
-        wait_for: how many clients must have been heard from before the first round begins.
-        app: a Python file with one's own model and data.
-        views_every: rounds between writing the views' models; the last round always does.
-        listen: where devices reach the server, ``host:port``; 0.0.0.0 is all its addresses.
+        round_seconds: the deadline of a round; it ends earlier if all clients have replied.
+        wait_for: how many clients must be connected before the first round begins.
+        app: a Python file with the user's model and data.
+        views_every: rounds between writing the views' models; the last round always writes them.
+        listen: where devices connect, ``host:port``; 0.0.0.0 is all addresses of the machine.
     """
 
     round_seconds: Annotated[float, Gt(0)] = 60.0
@@ -68,9 +68,9 @@ class FleetSettings:
     fleet: FleetSection
 
     @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> FleetSettings:
-        """Check everything that was given and fill in the rest."""
-        rest = dict(given)
+    def from_dict(cls, options: Mapping[str, Any]) -> FleetSettings:
+        """Check all options and fill in the defaults."""
+        rest = dict(options)
         section = rest.pop("fleet", {})
         if not isinstance(section, Mapping):
             raise InputError("fleet", section, "a table [fleet]")
@@ -79,43 +79,43 @@ class FleetSettings:
         config = Config.from_dict(rest)
         clients = config.general.clients
         if clients is None:
-            raise InputError("clients", Verbatim("missing"), "how many devices the fleet has")
+            raise InputError("clients is missing: how many devices does the fleet have?")
         if fleet.wait_for > clients:
             raise InputError("fleet.wait_for", fleet.wait_for, f"at most the {clients} clients")
         if config.task.name != "classification":
-            right = "'classification': quadratics are for simulations"
-            raise InputError("task", config.task.name, right)
+            expected = "'classification': quadratics are for simulations"
+            raise InputError("task", config.task.name, expected)
         if find_algorithm(config.algorithm["name"]).needs_probabilities:
-            right = "one that needs no probabilities of links: no server knows them"
-            raise InputError("algorithm", config.algorithm["name"], right)
+            expected = "one that needs no link probabilities: no server knows them"
+            raise InputError("algorithm", config.algorithm["name"], expected)
         return cls(config, fleet)
 
     @property
     def clients(self) -> int:
-        """m."""
+        """The number of clients, m."""
         assert self.config.general.clients is not None
         return self.config.general.clients
 
     @property
     def training(self) -> LocalTraining:
-        """The local steps."""
+        """The clients' local training."""
         return LocalTraining(**_training(self.config))
 
-    def sent(self) -> str:
-        """What goes out to the trainers."""
+    def client_settings(self) -> str:
+        """How to train, as it is sent to the trainers."""
         config = self.config
-        told: dict[str, Any] = {
+        settings: dict[str, Any] = {
             "seed": config.general.seed,
             "clients": self.clients,
             "train": _training(config),
         }
         if self.fleet.app is None:
-            told["data"] = {"name": config.data.name, "alpha": config.data.alpha}
-            told["model"] = {"name": config.model.name}
-        return json.dumps(told, sort_keys=True)
+            settings["data"] = {"name": config.data.name, "alpha": config.data.alpha}
+            settings["model"] = {"name": config.model.name}
+        return json.dumps(settings, sort_keys=True)
 
     def first_model(self) -> tuple[Tensor, Layout]:
-        """x⁰, and what its numbers stand for."""
+        """The initial model x⁰, and the layout of its parameters."""
         if self.fleet.app is None:
             task = build_task(self.config)
             return task.init(), task.layout
@@ -130,57 +130,64 @@ class FleetSettings:
         return kind(ServerInit(x0, self.clients, self.config.train.global_learning_rate), **options)
 
     def whole_task(self) -> Task:
-        """The whole fleet's task in one place, to simulate the same."""
+        """The task with all clients' data, to simulate the same fleet."""
         if self.fleet.app is None:
             return build_task(self.config)
-        own = load_user_app(Path(self.fleet.app))
-        seed = self.config.general.seed
-        return own.whole_task(clients=self.clients, seed=seed, training=self.training)
+        app, seed = load_user_app(Path(self.fleet.app)), self.config.general.seed
+        return app.whole_task(clients=self.clients, seed=seed, training=self.training)
 
 
 def read_fleet(path: Path) -> FleetSettings:
-    """From a TOML file; files that it names are looked for beside it, then here."""
-    given = read_toml(path)
-    fleet = given.get("fleet")
+    """Read a TOML file; it names files relative to itself, or to the current directory."""
+    options = read_toml(path)
+    fleet = options.get("fleet")
     if isinstance(fleet, dict) and isinstance(fleet.get("app"), str):
         beside = path.parent / fleet["app"]
         fleet["app"] = str((beside if beside.exists() else Path(fleet["app"])).resolve())
-    return FleetSettings.from_dict(given)
+    return FleetSettings.from_dict(options)
 
 
 def task_of_client(
-    sent: str, client: int, *, own: UserApp | None = None, data_dir: str | None = None, device: str
+    settings: str,
+    client: int,
+    *,
+    app: UserApp | None = None,
+    data_dir: str | None = None,
+    device: str,
 ) -> Task:
-    """A trainer's task, from what the server sent and what only the device knows.
+    """Build a trainer's task from the server's settings and what only the device knows.
 
-    Only the numbers and names that :meth:`FleetSettings.sent` sends are taken, and all are
-    checked: a server can name none of the device's files.
+    Only the numbers and names of :meth:`FleetSettings.client_settings` are used, and all are
+    checked: a server cannot name files of the device.
     """
     try:
-        told = json.loads(sent)
-        seed, clients, train = told["seed"], told["clients"], told["train"]
-        named = {} if own else {"data": told["data"]["name"], "model": told["model"]["name"]}
-        alpha = 0.1 if own else told["data"]["alpha"]
+        received = json.loads(settings)
+        options = {name: received[name] for name in ("seed", "clients", "train")}
+        if app is None:
+            data, model = received["data"], received["model"]
+            options["data"] = {"name": data["name"], "alpha": data["alpha"]}
+            options["model"] = {"name": model["name"]}
     except (ValueError, KeyError, TypeError) as error:
-        right = "the server speaks of another model and data" if own is None else "unreadable"
-        raise MessageError(f"its settings are {right}: start the trainer with --app") from error
-    if not all(isinstance(name, str) for name in named.values()):
-        raise MessageError("its settings name no data and model")
-    given: dict[str, Any] = {"seed": seed, "clients": clients, "train": train, "device": device}
-    if own is None:
-        given["data"] = {"name": named["data"], "alpha": alpha}
-        given["model"] = {"name": named["model"]}
+        problem = "use a model and data of the user" if app is None else "are unreadable"
+        raise MessageError(
+            f"the server's settings {problem}: start the trainer with --app"
+        ) from error
+    if app is None:
+        if not all(isinstance(options[name]["name"], str) for name in ("data", "model")):
+            raise MessageError("the server's settings name no data and model")
         if data_dir is not None:
-            given["data"]["dir"] = data_dir
-    config = Config.from_dict(given)
+            options["data"]["dir"] = data_dir
+    config = Config.from_dict({**options, "device": device})
+    clients = config.general.clients
     if clients is None:
-        raise MessageError("its settings do not say how many clients there are")
+        raise MessageError("the server's settings do not say how many clients there are")
     if not 0 <= client < clients:
         raise InputError("client", client, f"from 0 to {clients - 1}")
-    if own is None:
+    if app is None:
         return build_task(config)
     training = LocalTraining(**_training(config))
-    return own.task(client, clients=clients, seed=seed, training=training, device=device)
+    seed = config.general.seed
+    return app.task(client, clients=clients, seed=seed, training=training, device=device)
 
 
 def _training(config: Config) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A fleet's own model and data: a Python file with ``model()`` and ``data(client)``."""
+"""A user's model and data: a Python file with ``model()`` and ``data(client)``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fedpbc.errors import InputError, Verbatim, one_line
+from fedpbc.errors import InputError, one_line
 from fedpbc.experiments.plugins import load_plugin
 from fedpbc.randomness import integer_seed
 from fedpbc.tasks import LocalTraining, Supervised
@@ -23,19 +23,19 @@ __all__ = ["UserApp", "load_user_app"]
 
 @dataclass(frozen=True)
 class UserApp:
-    """What a user's file says.
+    """The functions of a user's file.
 
     Attributes:
-        model: gives a new module; the server's is the first model of all.
-        data: gives a client's inputs and labels; called only on that client's device.
-        loss: of a batch's outputs and labels; cross-entropy unless the file has a ``loss``.
+        model: returns a new module; the server's is the initial model.
+        data: returns a client's inputs and labels; called only on that client's device.
+        loss: of a batch's outputs and labels; cross-entropy unless the file defines ``loss``.
 
     Example:
-        >>> own = UserApp(
+        >>> app = UserApp(
         ...     model=lambda: nn.Linear(3, 2),
         ...     data=lambda client: (torch.randn(20, 3), torch.arange(20) % 2),
         ... )
-        >>> own.task(1, clients=4, seed=0, training=LocalTraining()).clients
+        >>> app.task(1, clients=4, seed=0, training=LocalTraining()).clients
         4
     """
 
@@ -44,22 +44,25 @@ class UserApp:
     loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = functional.cross_entropy
 
     def module(self, seed: int) -> nn.Module:
-        """A module, initialised from the seed."""
+        """Make a module, initialized from the seed."""
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(integer_seed(seed, "initial model"))
             module = _call("model()", self.model)
         if not isinstance(module, nn.Module):
-            raise InputError("model()", Verbatim(f"a {type(module).__name__}"), "a torch.nn.Module")
+            name = type(module).__name__
+            raise InputError(f"model() returns a {name}, but should return a torch.nn.Module")
         return module
 
     def samples(self, client: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """What a client holds."""
-        name = f"data({client})"
-        found = _call(name, self.data, client)
-        if not isinstance(found, tuple | list) or len(found) != 2:
-            given = Verbatim(f"a {type(found).__name__}")
-            raise InputError(name, given, "a pair: inputs and labels")
-        return as_tensors((found[0], found[1]), name)
+        """A client's inputs and labels."""
+        call = f"data({client})"
+        samples = _call(call, self.data, client)
+        if not isinstance(samples, tuple | list) or len(samples) != 2:
+            kind = type(samples).__name__
+            raise InputError(
+                f"{call} returns a {kind}, but should return a pair: inputs and labels"
+            )
+        return as_tensors((samples[0], samples[1]), call)
 
     def task(
         self,
@@ -70,19 +73,19 @@ class UserApp:
         training: LocalTraining,
         device: str = "cpu",
     ) -> Supervised:
-        """One client's task: nothing of the others' data is needed, or looked at."""
+        """One client's task; the other clients' data is not loaded."""
         samples = self.samples(client)
-        # The others hold no more than a place, so that this client has its own number.
-        whole, place = np.arange(len(samples[0])), np.zeros(1, dtype=np.int64)
-        parts = [whole if i == client else place for i in range(clients)]
+        # The other clients get a placeholder, so that this one keeps its number.
+        everything, placeholder = np.arange(len(samples[0])), np.zeros(1, dtype=np.int64)
+        parts = [everything if i == client else placeholder for i in range(clients)]
         return self._supervised(samples, parts, seed, training, device)
 
     def whole_task(self, *, clients: int, seed: int, training: LocalTraining) -> Supervised:
-        """All clients' task in one place, to simulate the same fleet."""
-        held = [self.samples(client) for client in range(clients)]
-        ends = np.cumsum([len(inputs) for inputs, _ in held])
+        """The task with all clients' data, to simulate the same fleet."""
+        samples = [self.samples(client) for client in range(clients)]
+        ends = np.cumsum([len(inputs) for inputs, _ in samples])
         parts = np.split(np.arange(ends[-1]), ends[:-1])
-        inputs, labels = (torch.cat(each) for each in zip(*held, strict=True))
+        inputs, labels = (torch.cat(each) for each in zip(*samples, strict=True))
         return self._supervised((inputs, labels), parts, seed, training, "cpu")
 
     def _supervised(
@@ -101,22 +104,20 @@ class UserApp:
 
 
 def load_user_app(path: Path) -> UserApp:
-    """Read a user's file."""
-    found = load_plugin(str(path), "app")
+    """Import a user's file."""
+    module = load_plugin(str(path), "app")
     for name in ("model", "data"):
-        if not callable(getattr(found, name, None)):
-            right = f"a file with a function {name}({'client' if name == 'data' else ''})"
-            raise InputError("app", str(path), right)
-    loss = getattr(found, "loss", functional.cross_entropy)
-    return UserApp(found.model, found.data, loss)
+        if not callable(getattr(module, name, None)):
+            signature = "data(client)" if name == "data" else "model()"
+            raise InputError("app", str(path), f"a file with a function {signature}")
+    loss = getattr(module, "loss", functional.cross_entropy)
+    return UserApp(module.model, module.data, loss)
 
 
-def _call(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+def _call(call: str, function: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return function(*arguments)
     except InputError:
         raise
     except Exception as error:
-        raise InputError(
-            name, Verbatim("failing"), f"without errors ({one_line(error)})"
-        ) from error
+        raise InputError(f"{call} fails: {one_line(error)}") from error

@@ -16,8 +16,8 @@ from fedpbc.deployment.protocol.messages import Payload
 from fedpbc.deployment.settings import read_fleet, task_of_client
 from fedpbc.deployment.user_app import load_user_app
 from fedpbc.errors import FedpbcError
-from tests.deployment.real import APP
-from tests.deployment.streets import simulated
+from tests.deployment.fake_network import simulated
+from tests.deployment.real_fleet import APP
 
 pytest.importorskip("flwr")
 
@@ -33,15 +33,15 @@ wait_for = 3
 """
 
 
-def on_the_wire(message):
-    """As Flower takes a message apart and puts it together on the other side."""
+def transferred(message):
+    """A message after Flower has serialized and parsed it."""
     from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
     from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
     contents = {key: value.deflate() for key, value in get_all_nested_objects(message).items()}
-    found = inflate_object_from_contents(message.object_id, contents)
-    found.metadata.__dict__["_message_id"] = message.metadata.message_id
-    return found
+    received = inflate_object_from_contents(message.object_id, contents)
+    received.metadata.__dict__["_message_id"] = message.metadata.message_id
+    return received
 
 
 def make_grid(sockets, is_up):
@@ -50,7 +50,7 @@ def make_grid(sockets, is_up):
 
     from fedpbc.deployment.device.client_app import app
 
-    class HereGrid(Grid):
+    class LocalGrid(Grid):
         """Runs the client app for every message whose link is up."""
 
         def __init__(self):
@@ -66,26 +66,26 @@ def make_grid(sockets, is_up):
                 self.pushed += 1
                 names.append(f"m{self.pushed}")
                 message.metadata.__dict__["_message_id"] = names[-1]
-                there = on_the_wire(message)
-                client = there.metadata.dst_node_id - 900
-                header = there.content["header"]
+                received = transferred(message)
+                client = received.metadata.dst_node_id - 900
+                header = received.content["header"]
                 if header["kind"] == "work" and not is_up(client, header["round"]):
                     continue
                 node = {"trainer": str(sockets[client])}
                 context = Context(1, 900 + client, node, RecordDict(), {})
-                self.replies[names[-1]] = on_the_wire(app(there, context))
+                self.replies[names[-1]] = transferred(app(received, context))
             return names
 
         def pull_messages(self, message_ids):
-            found = [name for name in message_ids if name in self.replies]
-            return [self.replies.pop(name) for name in found]
+            names = [name for name in message_ids if name in self.replies]
+            return [self.replies.pop(name) for name in names]
 
         def set_run(self, run):
             raise NotImplementedError
 
         run = create_message = send_and_receive = None
 
-    return HereGrid()
+    return LocalGrid()
 
 
 @pytest.fixture
@@ -99,20 +99,20 @@ def identity(monkeypatch):
 
 @pytest.fixture
 def fleet(tmp_path, identity):
-    """Gives a function that starts trainers and runs the server app."""
+    """A function that starts trainers and runs the server app."""
     with ExitStack() as stack:
 
-        def served(algorithm, is_up):
+        def run(algorithm, is_up):
             from flwr.app import Context, RecordDict
 
             from fedpbc.deployment.server.server_app import main
 
             (tmp_path / "mine.py").write_text(APP)
             (tmp_path / "fleet.toml").write_text(FLEET.format(algorithm=algorithm))
-            own = load_user_app(tmp_path / "mine.py")
+            app = load_user_app(tmp_path / "mine.py")
             sockets = []
             for client in range(3):
-                make = partial(task_of_client, client=client, own=own, device="cpu")
+                make = partial(task_of_client, client=client, app=app, device="cpu")
                 trainer = Trainer(client, tmp_path / f"client{client}", make, lazy=True)
                 sockets.append(tmp_path / f"s{client}")
                 stack.enter_context(TrainerSocket(sockets[-1], trainer.handle))
@@ -120,11 +120,11 @@ def fleet(tmp_path, identity):
             main(grid, Context(1, 0, {}, RecordDict(), {"folder": str(tmp_path)}))
             return np.loadtxt(tmp_path / "timetable.csv", delimiter=",").astype(bool)
 
-        yield served
+        yield run
 
 
 @pytest.mark.parametrize("algorithm", ["fedpbc", "scaffold"])
-def test_the_apps_give_the_simulators_models(fleet, tmp_path, algorithm):
+def test_the_apps_compute_the_simulators_models(fleet, tmp_path, algorithm):
     up = np.array([[1, 1, 1], [1, 0, 1], [0, 0, 1], [1, 1, 1], [0, 1, 0], [1, 1, 1]], dtype=bool)
     table = fleet(algorithm, lambda client, round: up[round, client])
     assert (table == up).all()
@@ -140,36 +140,39 @@ def test_the_apps_give_the_simulators_models(fleet, tmp_path, algorithm):
 
 @pytest.mark.usefixtures("identity")
 @pytest.mark.parametrize("hours", [-5, 0, 5])
-@pytest.mark.parametrize(("age", "patience"), [(0.0, 60.0), (12.5, 47.5), (59.0, 3.0), (90.0, 3.0)])
-def test_how_long_a_trainer_is_waited_for_depends_on_no_clock(monkeypatch, hours, age, patience):
-    found, _ = asked_with(monkeypatch, {"kind": "work", "round_seconds": 60.0, "age": age}, hours)
-    assert found == [patience]
+@pytest.mark.parametrize(("age", "timeout"), [(0.0, 60.0), (12.5, 47.5), (59.0, 3.0), (90.0, 3.0)])
+def test_the_trainers_timeout_does_not_depend_on_the_devices_clock(
+    monkeypatch, hours, age, timeout
+):
+    header = {"kind": "work", "round_seconds": 60.0, "age": age}
+    timeouts, _ = handled(monkeypatch, header, hours)
+    assert timeouts == [timeout]
 
 
 @pytest.mark.usefixtures("identity")
-def test_work_that_does_not_say_how_long_it_lasts_is_refused(monkeypatch):
-    found, reply = asked_with(monkeypatch, {"kind": "work", "age": 1.0}, 0)
-    assert not found
-    assert reply.header["reason"] == "its round_seconds is None, not a number"
+def test_a_request_without_a_deadline_is_refused(monkeypatch):
+    timeouts, reply = handled(monkeypatch, {"kind": "work", "age": 1.0}, 0)
+    assert not timeouts
+    assert reply.header["reason"] == "round_seconds is None, not a number"
 
 
-def asked_with(monkeypatch, header, hours):
-    """The patience that a trainer is asked with on a device whose clock is so far ahead."""
+def handled(monkeypatch, header, hours):
+    """The timeouts of requests to the trainer, on a device whose clock is so far ahead."""
     from flwr.app import Context, Message, RecordDict
 
     from fedpbc.deployment.device import client_app
     from fedpbc.deployment.protocol.records import from_records, to_records
 
-    found = []
+    timeouts = []
     message = Message(to_records(Payload(header)), 7, "train", ttl=60.0)
     clock = client_app.time.time
     monkeypatch.setattr(client_app.time, "time", lambda: clock() + 3600 * hours)
-    answered = Payload({"kind": "answer"})
+    reply = Payload({"kind": "answer"})
     monkeypatch.setattr(
-        client_app, "ask", lambda path, parcel, patience: found.append(patience) or answered
+        client_app, "request", lambda path, payload, timeout: timeouts.append(timeout) or reply
     )
     context = Context(1, 7, {"trainer": "/s"}, RecordDict(), {})
-    return found, from_records(client_app.answer(message, context).content)
+    return timeouts, from_records(client_app.handle(message, context).content)
 
 
 def test_a_job_without_a_folder_is_one_line(capsys):

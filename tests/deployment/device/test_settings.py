@@ -10,27 +10,28 @@ from fedpbc.deployment.device.settings import DeviceSettings, read_device
 from fedpbc.deployment.settings import FleetSettings
 from fedpbc.errors import InputError
 
-LEAST = 'client = 3\nserver = "fleet.example.org:8443"\n'
+MINIMAL = 'client = 3\nserver = "fleet.example.org:8443"\n'
 
 
 def write(folder: Path, text: str) -> Path:
-    place = folder / "device.toml"
-    place.write_text(text, encoding="utf-8")
-    return place
+    path = folder / "device.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
 
 
-def test_the_least_that_can_be_said(tmp_path):
-    found = read_device(write(tmp_path, LEAST))
-    assert found == DeviceSettings(client=3, server="fleet.example.org:8443")
-    assert (found.app, found.data_dir, found.catch_up, found.device) == (None, None, "clock", "cpu")
+def test_defaults(tmp_path):
+    settings = read_device(write(tmp_path, MINIMAL))
+    assert settings == DeviceSettings(client=3, server="fleet.example.org:8443")
+    assert (settings.app, settings.data_dir) == (None, None)
+    assert (settings.catch_up, settings.device) == ("clock", "cpu")
 
 
-def test_files_are_beside_it(tmp_path, monkeypatch):
+def test_paths_are_relative_to_the_file(tmp_path, monkeypatch):
     (tmp_path / "there").mkdir()
     (tmp_path / "there/mine.py").touch()
     (tmp_path / "pictures").mkdir()
     extra = f'app = "mine.py"\ndata_dir = "{tmp_path}/pictures"\ncatch_up = "lazy"\ndevice = "cuda"'
-    write(tmp_path / "there", LEAST + extra)
+    write(tmp_path / "there", MINIMAL + extra)
     # Wherever it is read from, and by a relative path as well.
     monkeypatch.chdir(tmp_path)
     assert read_device(Path("there/device.toml")) == DeviceSettings(
@@ -55,12 +56,12 @@ def test_files_are_beside_it(tmp_path, monkeypatch):
         ("client = 0\nserver = 8443", "server is 8443, but should be a valid string"),
         (
             'client = 0\nserver = "0.0.0.0:8443"',
-            "server is '0.0.0.0:8443', but should be where the server is, as seen from the device",
+            "server is '0.0.0.0:8443', but should be the server's address as the device sees it",
         ),
-        (LEAST + 'catch_up = "never"', "catch_up is 'never', but should be 'clock' or 'lazy'"),
-        (LEAST + 'apps = "a.py"', "apps is unknown: use one of client, server, app, "),
-        (LEAST + 'app = "a.py"', "app is 'a.py', but should be a Python file that exists in "),
-        (LEAST + 'data_dir = "d"', "data_dir is 'd', but should be a folder that exists"),
+        (MINIMAL + 'catch_up = "never"', "catch_up is 'never', but should be 'clock' or 'lazy'"),
+        (MINIMAL + 'apps = "a.py"', "apps is unknown: use one of client, server, app, "),
+        (MINIMAL + 'app = "a.py"', "app is 'a.py', but should be a Python file that exists in "),
+        (MINIMAL + 'data_dir = "d"', "data_dir is 'd', but should be a folder that exists"),
         ("client =", "configuration is "),
     ],
 )
@@ -71,20 +72,20 @@ def test_wrong_files_are_one_line(tmp_path, text, line):
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_that_is_not_there(tmp_path):
+def test_a_missing_file(tmp_path):
     with pytest.raises(InputError, match=r"device\.toml', but should be a file that exists"):
         read_device(tmp_path / "device.toml")
 
 
 def test_it_is_read_without_torch(tmp_path):
-    place = write(tmp_path, LEAST)
+    path = write(tmp_path, MINIMAL)
     code = (
         "import sys; from pathlib import Path; from fedpbc.deployment.device.settings import *; "
         "read_device(Path(sys.argv[1])); print('torch' in sys.modules, 'numpy' in sys.modules)"
     )
-    command = [sys.executable, "-c", code, str(place)]
-    ended = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert ended.stdout == "False False\n"
+    command = [sys.executable, "-c", code, str(path)]
+    process = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert process.stdout == "False False\n"
 
 
 def test_where_the_server_listens():

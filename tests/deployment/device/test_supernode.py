@@ -6,12 +6,12 @@ from itertools import islice
 
 import pytest
 
-from fedpbc.deployment.device.supernode import exit_code, main, mended, patient
+from fedpbc.deployment.device.supernode import exit_code, main, patched, retrying
 
 httpx = pytest.importorskip("httpx", reason="needs the extra: pip install 'fedpbc[flower]'")
 
 
-RULE = patient(lambda error: True)
+RULE = retrying(lambda error: True)
 
 
 @pytest.mark.parametrize(
@@ -23,26 +23,28 @@ RULE = patient(lambda error: True)
         httpx.RemoteProtocolError("Server disconnected"),
     ],
 )
-def test_a_connection_that_broke_is_no_reason_to_give_up(error):
+def test_broken_connections_are_retried(error):
     assert not RULE(error)
 
 
-def test_a_wrong_certificate_is():
+def test_a_wrong_certificate_is_not_retried():
     assert RULE(httpx.ConnectError("[SSL: CERTIFICATE_VERIFY_FAILED] certificate has expired"))
     wrapped = httpx.ConnectError("")
     wrapped.__cause__ = ssl.SSLCertVerificationError("expired")
     assert RULE(wrapped)
 
 
-@pytest.mark.parametrize("answer", [True, False])
-def test_of_anything_else_flower_decides(answer):
-    asked = httpx.Request("POST", "http://h")
-    error = httpx.HTTPStatusError("", request=asked, response=httpx.Response(401, request=asked))
-    assert patient(lambda error: answer)(error) is answer
+@pytest.mark.parametrize("gives_up", [True, False])
+def test_flower_decides_about_other_errors(gives_up):
+    request = httpx.Request("POST", "http://h")
+    error = httpx.HTTPStatusError(
+        "", request=request, response=httpx.Response(401, request=request)
+    )
+    assert retrying(lambda error: gives_up)(error) is gives_up
 
 
-def test_flower_itself_is_mended():
-    """Its own rule, so that a change of Flower's would be seen here."""
+def test_flowers_retry_invoker_is_patched():
+    """On Flower's own factory, so that a change in Flower is noticed."""
     pytest.importorskip("flwr")
     from flwr.supernode import fleet_http_connection
 
@@ -50,7 +52,7 @@ def test_flower_itself_is_mended():
     broken = httpx.ConnectError("[SSL: UNEXPECTED_EOF_WHILE_READING]")
     assert theirs().should_giveup(broken)
     assert max(islice(theirs().wait_gen_factory(), 20)) > 15
-    ours = mended(theirs)()
+    ours = patched(theirs)()
     assert not ours.should_giveup(broken)
     waits = list(islice(ours.wait_gen_factory(), 20))
     assert waits[0] <= 1
@@ -58,7 +60,7 @@ def test_flower_itself_is_mended():
 
 
 @pytest.mark.parametrize(
-    ("end", "code", "said"),
+    ("error", "code", "printed"),
     [
         (SystemExit(305), 305, ""),
         (SystemExit(), 0, ""),
@@ -68,20 +70,20 @@ def test_flower_itself_is_mended():
         (None, 1, ""),
     ],
 )
-def test_its_end_is_an_end_and_says_why(capsys, end, code, said):
+def test_it_exits_with_a_status_and_prints_why(capsys, error, code, printed):
     def run():
-        if end is not None:
-            raise end
+        if error is not None:
+            raise error
 
     assert exit_code(run) == code
     err = capsys.readouterr().err
-    assert err.endswith(said)
-    assert ("Traceback" in err) == isinstance(end, (ValueError, KeyboardInterrupt))
-    if not said:
+    assert err.endswith(printed)
+    assert ("Traceback" in err) == isinstance(error, (ValueError, KeyboardInterrupt))
+    if not printed:
         assert not err
 
 
-def test_the_process_itself_ends_with_its_reason(monkeypatch, capsys):
+def test_the_process_exits_with_its_reason(monkeypatch, capsys):
     pytest.importorskip("flwr")
     from flwr.supernode import fleet_http_connection
 
@@ -89,14 +91,14 @@ def test_the_process_itself_ends_with_its_reason(monkeypatch, capsys):
     theirs = import_module("flwr.supernode.cli.flower_supernode")
 
     def broken():
-        raise RuntimeError("out of order")
+        raise RuntimeError("broken")
 
-    ended = []
-    # Put back afterwards.
-    kept = fleet_http_connection.make_simple_http_retry_invoker
-    monkeypatch.setattr(fleet_http_connection, "make_simple_http_retry_invoker", kept)
+    statuses = []
+    # Restored afterwards.
+    original = fleet_http_connection.make_simple_http_retry_invoker
+    monkeypatch.setattr(fleet_http_connection, "make_simple_http_retry_invoker", original)
     monkeypatch.setattr(theirs, "flower_supernode", broken)
-    monkeypatch.setattr("fedpbc.deployment.device.supernode.os._exit", ended.append)
+    monkeypatch.setattr("fedpbc.deployment.device.supernode.os._exit", statuses.append)
     main()
-    assert ended == [1]
-    assert "RuntimeError: out of order" in capsys.readouterr().err
+    assert statuses == [1]
+    assert "RuntimeError: broken" in capsys.readouterr().err

@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 from fedpbc.deployment.device import trainer as trainer_module
 from fedpbc.deployment.device.trainer import Trainer
 from fedpbc.deployment.protocol.messages import MessageError, TrainReply, TrainRequest, Vector
-from fedpbc.deployment.server.server_loop import to_vector
+from fedpbc.deployment.protocol.tensors import to_vector
 from fedpbc.engines.segment import Segment
 from fedpbc.engines.serial import train
 from fedpbc.errors import DivergedError
-from tests.deployment.streets import ROUND, Killed, small_task
+from tests.deployment.fake_network import ROUND, Killed, small_task
 
 TASK = small_task()
 T = 200
 
 
-def work(round, first_round, start=None, **rest):
+def train_request(round, first_round, start=None, **rest):
     return TrainRequest(
         **{
             "job": "j",
@@ -42,8 +42,8 @@ def work(round, first_round, start=None, **rest):
     )
 
 
-def direct(first_round, rounds, start=None, scale=1.0):
-    """What the simulator's engine makes of it."""
+def simulated(first_round, rounds, start=None, scale=1.0):
+    """The model that the simulator's engine computes."""
     start = TASK.init() if start is None else start
     return train(TASK, Segment(1, start, first_round, rounds, 2 * first_round, scale)).end
 
@@ -60,15 +60,15 @@ def make(folder, **options):
     return Trainer(1, folder, lambda settings: TASK, **options)
 
 
-def answer(trainer, wanted):
-    found = TrainReply.unpack(trainer.handle(wanted.pack()))
-    assert (found.job, found.round, found.client) == (wanted.job, wanted.round, 1)
-    return torch.from_numpy(found.end.array())
+def reply_model(trainer, request):
+    reply = TrainReply.unpack(trainer.handle(request.pack()))
+    assert (reply.job, reply.round, reply.client) == (request.job, request.round, 1)
+    return torch.from_numpy(reply.end.array())
 
 
 @pytest.fixture
 def trained(monkeypatch):
-    """How many rounds were really trained."""
+    """The number of rounds of each segment that is trained."""
     rounds = []
     original = train
     monkeypatch.setattr(
@@ -77,44 +77,44 @@ def trained(monkeypatch):
     return rounds
 
 
-def test_rounds_missed_are_caught_up_on_contact(tmp_path, trained):
+def test_missed_rounds_are_trained_on_the_next_request(tmp_path, trained):
     trainer = make(tmp_path, lazy=True)
-    assert torch.equal(answer(trainer, work(2, 0)), direct(0, 3))
-    # Its answer did not count: it goes on from its own model, and only with what is new.
-    assert torch.equal(answer(trainer, work(4, 0)), direct(0, 5))
+    assert torch.equal(reply_model(trainer, train_request(2, 0)), simulated(0, 3))
+    # The reply did not count: the trainer continues its own model, with the new rounds only.
+    assert torch.equal(reply_model(trainer, train_request(4, 0)), simulated(0, 5))
     assert trained == [3, 2]
 
 
-def test_a_new_model_is_installed_and_an_old_message_changes_nothing(tmp_path):
+def test_a_new_model_replaces_the_old_and_an_old_request_changes_nothing(tmp_path):
     trainer = make(tmp_path)
-    answer(trainer, work(2, 0))
+    reply_model(trainer, train_request(2, 0))
     synced = torch.ones_like(TASK.init())
-    new = work(4, 3, synced)
-    assert torch.equal(answer(trainer, new), direct(3, 2, synced))
-    # Replayed: answered again, to the bit, and what follows is as if it had never come.
-    assert torch.equal(answer(trainer, work(2, 0)), direct(0, 3))
-    assert torch.equal(answer(trainer, work(5, 3, synced)), direct(3, 3, synced))
+    new = train_request(4, 3, synced)
+    assert torch.equal(reply_model(trainer, new), simulated(3, 2, synced))
+    # A replayed request gets the same bits, and does not affect later ones.
+    assert torch.equal(reply_model(trainer, train_request(2, 0)), simulated(0, 3))
+    assert torch.equal(reply_model(trainer, train_request(5, 3, synced)), simulated(3, 3, synced))
 
 
-def test_the_same_message_twice_is_trained_once(tmp_path, trained):
+def test_a_repeated_request_is_trained_once(tmp_path, trained):
     trainer = make(tmp_path)
-    first = answer(trainer, work(1, 0))
-    assert torch.equal(answer(trainer, work(1, 0)), first)
-    assert torch.equal(answer(make(tmp_path), work(1, 0)), first)
+    first = reply_model(trainer, train_request(1, 0))
+    assert torch.equal(reply_model(trainer, train_request(1, 0)), first)
+    assert torch.equal(reply_model(make(tmp_path), train_request(1, 0)), first)
     assert trained == [2]
 
 
 def test_eta_g_is_applied_to_each_round(tmp_path):
-    found = answer(make(tmp_path), work(2, 0, scale=0.5))
-    assert torch.equal(found, direct(0, 3, scale=0.5))
+    model = reply_model(make(tmp_path), train_request(2, 0, scale=0.5))
+    assert torch.equal(model, simulated(0, 3, scale=0.5))
 
 
-def test_it_trains_on_by_its_own_clock_and_no_round_before_it_is_over(tmp_path, trained):
+def test_missed_rounds_are_trained_by_the_clock_after_their_deadline(tmp_path, trained):
     clock = Clock()
     trainer = make(tmp_path, now=clock)
     assert not trainer.tick()
-    answer(trainer, work(0, 0, age=2.0))
-    # Round 0 began at 998, so round 1 is over at 1018: until then its message may come.
+    reply_model(trainer, train_request(0, 0, age=2.0))
+    # Round 0 began at 998, so round 1 is over at 1018: until then its request may come.
     clock.now = 1017.9
     assert not trainer.tick()
     clock.now = 1018.0
@@ -125,69 +125,67 @@ def test_it_trains_on_by_its_own_clock_and_no_round_before_it_is_over(tmp_path, 
     assert trainer.tick()
     assert not trainer.tick()
     assert trained == [1, 1, 1, 1]
-    # Rounds 1 to 3 passed without a link: only round 4 is left to train.
-    assert torch.equal(answer(trainer, work(4, 0)), direct(0, 5))
+    # Rounds 1 to 3 were trained offline: only round 4 is left.
+    assert torch.equal(reply_model(trainer, train_request(4, 0)), simulated(0, 5))
     assert trained[4:] == [1]
 
 
-def test_its_clock_goes_on_after_a_restart(tmp_path):
+def test_the_clock_continues_after_a_restart(tmp_path):
     clock = Clock()
-    answer(make(tmp_path, now=clock), work(0, 0))
+    reply_model(make(tmp_path, now=clock), train_request(0, 0))
     clock.now += 2 * ROUND
     again = make(tmp_path, now=clock)
     assert again.tick()
     clock.now += ROUND
     third = make(tmp_path, now=clock)
     assert third.tick()
-    assert third.progress.next_round == 3
+    assert third.state.next_round == 3
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_a_clock_that_ran_ahead_of_the_server_costs_no_more_than_what_it_trained(
-    tmp_path, trained, restarted
-):
+def test_rounds_trained_too_early_are_discarded_and_nothing_else(tmp_path, trained, restarted):
     clock = Clock()
     trainer = make(tmp_path, now=clock)
-    answer(trainer, work(9, 0))
+    reply_model(trainer, train_request(9, 0))
     clock.now += 100 * ROUND
     for _ in range(5):
         assert trainer.tick()
     if restarted:
         trainer = make(tmp_path, now=clock)
     del trained[:]
-    # Rounds 10 to 14 are done here, but the server is in round 11: it goes on from round 9.
-    assert torch.equal(answer(trainer, work(11, 0)), direct(0, 12))
+    # Rounds 10 to 14 are done, but the server is in round 11: training resumes after round 9.
+    assert torch.equal(reply_model(trainer, train_request(11, 0)), simulated(0, 12))
     assert trained == [2]
-    # From there on its clock is right again.
+    # From here on the clock is right again.
     assert not trainer.tick()
-    assert torch.equal(answer(trainer, work(12, 0)), direct(0, 13))
+    assert torch.equal(reply_model(trainer, train_request(12, 0)), simulated(0, 13))
     assert trained == [2, 1]
 
 
-def test_after_the_jobs_last_round_there_is_nothing_to_train(tmp_path, trained):
+def test_nothing_is_trained_after_the_jobs_last_round(tmp_path, trained):
     clock = Clock()
     trainer = make(tmp_path, now=clock)
-    answer(trainer, work(2, 0, job_rounds=5))
+    reply_model(trainer, train_request(2, 0, job_rounds=5))
     clock.now += 10**6 * ROUND
     while trainer.tick():
-        assert trainer.progress.next_round <= 5
+        assert trainer.state.next_round <= 5
     assert trained == [3, 1, 1]
     assert not make(tmp_path, now=clock).tick()
-    # The job was given more rounds.
-    assert torch.equal(answer(trainer, work(5, 0, job_rounds=7)), direct(0, 6))
+    # The job is extended.
+    assert torch.equal(reply_model(trainer, train_request(5, 0, job_rounds=7)), simulated(0, 6))
     clock.now += 10**6 * ROUND
     assert trainer.tick()
     assert not trainer.tick()
     assert trained == [3, 1, 1, 1, 1]
 
 
-def test_a_time_of_day_that_is_set_makes_no_rounds_pass(tmp_path, monkeypatch):
+def test_setting_the_time_of_day_misses_no_rounds(tmp_path, monkeypatch):
     trainer = make(tmp_path)
-    answer(trainer, work(0, 0))
+    reply_model(trainer, train_request(0, 0))
     now = trainer_module.time.time
     monkeypatch.setattr(trainer_module.time, "time", lambda: now() + 10**9)
     assert not trainer.tick()
-    # Another process has nothing else to go by.
+    # A new process starts from the new time of day.
     assert make(tmp_path).tick()
 
 
@@ -201,49 +199,52 @@ EVENTS = st.one_of(
 
 @settings(max_examples=40)
 @given(st.lists(EVENTS, max_size=12))
-def test_whatever_clocks_and_messages_do_answers_are_the_simulators(tmp_path_factory, events):
-    place, clock, end = tmp_path_factory.mktemp("trainer"), Clock(), 8
-    trainer = make(place, now=clock)
+def test_replies_are_the_simulators_whatever_clocks_and_messages_do(tmp_path_factory, events):
+    folder, clock, end = tmp_path_factory.mktemp("trainer"), Clock(), 8
+    trainer = make(folder, now=clock)
     round, first, start = 0, 0, TASK.init()
     sent = []
     for kind, number in events:
         if kind == "ask":
-            # The server's rounds are its own: whatever the device's clock makes of them.
+            # The server's round is independent of the device's clock.
             round = min(round + number, end - 1)
             sent.append(
-                (work(round, first, start, job_rounds=end), direct(first, round - first + 1, start))
+                (
+                    train_request(round, first, start, job_rounds=end),
+                    simulated(first, round - first + 1, start),
+                )
             )
         elif kind == "sync" and sent and round + 1 < end:
-            # Its last answer counted.
+            # The last reply counted.
             start = (sent[-1][1] + start) / 2
             first = round = round + 1
         elif kind == "restart":
-            trainer = make(place, now=clock)
+            trainer = make(folder, now=clock)
         elif kind == "clock":
             clock.now += number
             while trainer.tick():
-                assert trainer.progress.next_round <= end
+                assert trainer.state.next_round <= end
         if kind in ("ask", "replay") and sent:
-            wanted, expected = sent[-1 if kind == "ask" else number % len(sent)]
-            assert torch.equal(answer(trainer, wanted), expected)
+            request, expected = sent[-1 if kind == "ask" else number % len(sent)]
+            assert torch.equal(reply_model(trainer, request), expected)
 
 
-def test_a_lazy_trainer_and_one_of_an_algorithm_without_own_models_wait(tmp_path):
+def test_a_lazy_trainer_and_one_without_client_models_do_not_train_offline(tmp_path):
     clock = Clock()
     lazy = make(tmp_path / "a", now=clock, lazy=True)
-    answer(lazy, work(0, 0))
+    reply_model(lazy, train_request(0, 0))
     idle = make(tmp_path / "b", now=clock)
-    answer(idle, work(0, 0, everyone=False))
+    reply_model(idle, train_request(0, 0, everyone=False))
     clock.now += 10 * ROUND
     assert not lazy.tick()
     assert not idle.tick()
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_kill_around_the_moment_of_persisting_loses_nothing(tmp_path, monkeypatch, when):
-    """Between computing and persisting, and between persisting and replying."""
+def test_a_kill_before_or_after_saving_loses_nothing(tmp_path, monkeypatch, when):
+    """Between training and saving, and between saving and replying."""
     trainer = make(tmp_path)
-    answer(trainer, work(0, 0))
+    reply_model(trainer, train_request(0, 0))
     original = trainer_module.save_state
 
     def killed(path, state):
@@ -253,60 +254,62 @@ def test_a_kill_around_the_moment_of_persisting_loses_nothing(tmp_path, monkeypa
 
     monkeypatch.setattr(trainer_module, "save_state", killed)
     with pytest.raises(Killed):
-        trainer.handle(work(2, 0).pack())
+        trainer.handle(train_request(2, 0).pack())
     monkeypatch.setattr(trainer_module, "save_state", original)
     again = make(tmp_path)
-    assert again.progress.done == (1 if when == "before" else 3)
-    assert torch.equal(answer(again, work(2, 0)), direct(0, 3))
+    assert again.state.done == (1 if when == "before" else 3)
+    assert torch.equal(reply_model(again, train_request(2, 0)), simulated(0, 3))
 
 
 @pytest.mark.parametrize("loss", ["gone", "damaged", "foreign"])
-def test_a_lost_disk_costs_time_only(tmp_path, loss):
-    answer(make(tmp_path), work(2, 0))
-    place = tmp_path / "trainer.safetensors"
+def test_lost_state_costs_only_time(tmp_path, loss):
+    reply_model(make(tmp_path), train_request(2, 0))
+    path = tmp_path / "trainer.safetensors"
     if loss == "gone":
-        place.unlink()
+        path.unlink()
     elif loss == "damaged":
-        content = bytearray(place.read_bytes())
+        content = bytearray(path.read_bytes())
         content[-3] ^= 1
-        place.write_bytes(content)
+        path.write_bytes(content)
     else:
-        trainer_module.save_state(place, {"other": 1})
-    assert torch.equal(answer(make(tmp_path), work(3, 0)), direct(0, 4))
+        trainer_module.save_state(path, {"other": 1})
+    assert torch.equal(reply_model(make(tmp_path), train_request(3, 0)), simulated(0, 4))
 
 
-def test_another_job_begins_anew(tmp_path, trained):
+def test_another_job_starts_from_scratch(tmp_path, trained):
     trainer = make(tmp_path)
-    answer(trainer, work(2, 0))
-    assert torch.equal(answer(trainer, work(2, 0, job="k")), direct(0, 3))
+    reply_model(trainer, train_request(2, 0))
+    assert torch.equal(reply_model(trainer, train_request(2, 0, job="k")), simulated(0, 3))
     assert trained == [3, 3]
 
 
-def test_what_is_not_for_this_device_is_refused(tmp_path):
+def test_a_request_for_another_device_is_refused(tmp_path):
     trainer = make(tmp_path)
     with pytest.raises(MessageError, match="this is client 1, not 2"):
-        trainer.handle(work(0, 0, client=2).pack())
+        trainer.handle(train_request(0, 0, client=2).pack())
     short = Vector("float32", bytes(4))
-    with pytest.raises(MessageError, match="another than this device's: its vector has 1 values"):
+    with pytest.raises(MessageError, match="does not match this device's: vector of 1 values"):
         trainer.handle(
-            work(0, 0, start=None).pack().__class__(work(0, 0).pack().header, {"start": short})
+            train_request(0, 0, start=None)
+            .pack()
+            .__class__(train_request(0, 0).pack().header, {"start": short})
         )
-    assert trainer.progress is None
+    assert trainer.state is None
 
 
-def test_a_model_that_diverges_is_refused_and_not_kept(tmp_path):
+def test_a_model_that_diverges_is_refused_and_not_saved(tmp_path):
     trainer = make(tmp_path)
-    answer(trainer, work(0, 0))
+    reply_model(trainer, train_request(0, 0))
     huge = torch.full_like(TASK.init(), 3e38)
     with pytest.raises(DivergedError, match="client 1's model"):
-        trainer.handle(work(1, 1, huge).pack())
-    assert trainer.progress.round == 0
+        trainer.handle(train_request(1, 1, huge).pack())
+    assert trainer.state.round == 0
 
 
-def test_every_answer_is_logged(tmp_path):
+def test_every_reply_is_logged(tmp_path):
     trainer = make(tmp_path)
-    answer(trainer, work(2, 0))
-    answer(trainer, replace(work(2, 0)))
+    reply_model(trainer, train_request(2, 0))
+    reply_model(trainer, replace(train_request(2, 0)))
     lines = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
     assert [(line["round"], line["trained_now"]) for line in lines] == [(2, 3), (2, 0)]
     assert lines[0]["checksum"] == lines[1]["checksum"]

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import torch
 
-from fedpbc.deployment.device.trainer_socket import ask
+from fedpbc.deployment.device.trainer_socket import request
 from fedpbc.deployment.protocol.messages import Payload, TrainReply, TrainRequest
-from fedpbc.deployment.server.server_loop import to_vector
+from fedpbc.deployment.protocol.tensors import to_vector
 from fedpbc.deployment.settings import FleetSettings
 from fedpbc.engines.engine import one_thread
 from fedpbc.engines.segment import Segment
@@ -25,12 +25,12 @@ from tests.commandline import fedpbc
 SETTINGS = FleetSettings.from_dict({"data": "digits", "clients": 5, "seed": 2})
 
 
-def started(state):
+def start(state):
     command = [sys.executable, "-m", "fedpbc.cli.app", "trainer", "--client", "3", "--state", state]
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
 
 
-def work(round, task):
+def train_request(round, task):
     return TrainRequest(
         job="j",
         round=round,
@@ -40,7 +40,7 @@ def work(round, task):
         first_batch=0,
         scale=1.0,
         everyone=True,
-        settings=SETTINGS.sent(),
+        settings=SETTINGS.client_settings(),
         round_seconds=1000.0,
         age=0.0,
         job_rounds=1000,
@@ -48,37 +48,39 @@ def work(round, task):
     )
 
 
-def test_sigkill_while_it_works_changes_nothing(tmp_path):
+def test_sigkill_while_training_changes_nothing(tmp_path):
     task, socket = SETTINGS.whole_task(), tmp_path / "trainer"
     rounds = 400
-    answers: list[Payload] = []
+    replies: list[Payload] = []
 
     def client_app():
-        answers.append(ask(socket, work(rounds - 1, task).pack(), patience=60))
+        replies.append(request(socket, train_request(rounds - 1, task).pack(), timeout=60))
 
-    first = started(tmp_path)
-    assert ask(socket, Payload({"kind": "hello", "job": "j"}), patience=30).whole("client") == 3
-    ask(socket, work(0, task).pack())
+    first = start(tmp_path)
+    assert (
+        request(socket, Payload({"kind": "hello", "job": "j"}), timeout=30).integer("client") == 3
+    )
+    request(socket, train_request(0, task).pack())
     asking = threading.Thread(target=client_app)
     asking.start()
     time.sleep(0.2)
     first.kill()
     first.communicate()
-    # The socket is still there, and nobody behind it.
-    second = started(tmp_path)
+    # The socket still exists, but no process listens.
+    second = start(tmp_path)
     asking.join(60)
-    answers.append(ask(socket, work(rounds - 1, task).pack()))
+    replies.append(request(socket, train_request(rounds - 1, task).pack()))
     second.send_signal(signal.SIGTERM)
     assert second.wait(20) == 0
     second.communicate()
     assert not socket.exists()
     with one_thread():
         expected = train(task, Segment(3, task.init(), 0, rounds, 0)).end
-    for parcel in answers:
-        end = torch.from_numpy(TrainReply.unpack(parcel).end.array())
+    for payload in replies:
+        end = torch.from_numpy(TrainReply.unpack(payload).end.array())
         assert torch.equal(end, expected)
     log = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
-    # Asked again, it had it.
+    # The second request needed no training.
     assert log[-1]["trained_now"] == 0
     assert np.unique([line["checksum"] for line in log[1:]]).size == 1
 
@@ -95,8 +97,8 @@ def test_sigkill_while_it_works_changes_nothing(tmp_path):
 )
 def test_wrong_options_are_one_line(tmp_path, monkeypatch, options, message):
     monkeypatch.chdir(tmp_path)
-    ended = fedpbc("trainer", "--state", "here", *options)
-    assert ended.code == 2
-    assert message in ended.err
-    assert ended.err.count("\n") == 1
+    result = fedpbc("trainer", "--state", "here", *options)
+    assert result.code == 2
+    assert message in result.err
+    assert result.err.count("\n") == 1
     assert not list(tmp_path.iterdir())

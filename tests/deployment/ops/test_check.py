@@ -16,7 +16,7 @@ from fedpbc.deployment.settings import read_fleet
 from fedpbc.engines import SerialEngine
 from fedpbc.errors import FedpbcError
 from tests.commandline import fedpbc, ran, refused
-from tests.deployment.streets import Streets, make_trainers
+from tests.deployment.fake_network import FakeNetwork, make_trainers
 
 DIGITS = """
 rounds = {rounds}
@@ -55,19 +55,19 @@ def train(folder, text, *, stop_after=None):
     (folder / "fleet.toml").write_text(text)
     settings = read_fleet(folder / "fleet.toml")
     task = settings.whole_task()
-    streets = Streets(make_trainers(task, folder / "devices"), fate)
+    network = FakeNetwork(make_trainers(task, folder / "devices"), fate)
     x0, layout = settings.first_model()
     with ServerDirectory(folder) as opened:
         server = Server(
             Ledger(settings.algorithm(x0), settings.training, opened.reports),
             opened,
-            streets,
+            network,
             rounds=settings.config.general.rounds,
             layout=layout,
-            sent=settings.sent(),
+            client_settings=settings.client_settings(),
             fleet=settings.fleet,
-            now=streets.now,
-            sleep=streets.wait,
+            now=network.now,
+            sleep=network.wait,
         )
         if stop_after is None:
             server.run()

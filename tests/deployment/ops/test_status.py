@@ -11,8 +11,8 @@ from fedpbc.deployment.server.directory import ServerDirectory
 from fedpbc.deployment.settings import FleetSection
 from fedpbc.experiments.configuration import General
 from tests.commandline import fedpbc, refused
+from tests.deployment.fake_network import FakeNetwork, make_server, make_trainers, small_task
 from tests.deployment.round_logs import round_line, write_log
-from tests.deployment.streets import Streets, make_server, make_trainers, small_task
 
 
 def test_a_worked_example(tmp_path):
@@ -111,12 +111,12 @@ def test_only_new_lines_are_read(tmp_path, monkeypatch):
 
 def test_the_log_of_a_real_server(tmp_path):
     task = small_task()
-    streets = Streets(
+    network = FakeNetwork(
         make_trainers(task, tmp_path), lambda i, t: "lost" if i == 1 and t > 0 else "ok"
     )
     server = tmp_path / "server"
     with ServerDirectory(server) as folder:
-        make_server(task, "fedpbc", folder, streets, rounds=3).run()
+        make_server(task, "fedpbc", folder, network, rounds=3).run()
     (server / "fleet.toml").write_text("clients = 3\nrounds = 3\n")
     status = FleetLog(server).status()
     assert status.is_over
@@ -130,7 +130,7 @@ def test_the_log_of_a_real_server(tmp_path):
     # The nodes and times of first contact survive the server.
     before = (server / "heard.json").read_text()
     with ServerDirectory(server) as folder:
-        make_server(task, "fedpbc", folder, streets, rounds=4).run()
+        make_server(task, "fedpbc", folder, network, rounds=4).run()
     assert (server / "heard.json").read_text() == before
 
 

@@ -22,9 +22,9 @@ from fedpbc.deployment.protocol.messages import (
     refusal,
     write_payload,
 )
-from tests.deployment.streets import through_the_wire
+from tests.deployment.fake_network import sent_and_received
 
-WORK = TrainRequest(
+REQUEST = TrainRequest(
     job="j",
     round=4,
     client=1,
@@ -46,22 +46,24 @@ WORK = TrainRequest(
         lambda name: arrays(np.dtype(name), st.integers(0, 20))
     )
 )
-def test_vectors_keep_their_bits_on_the_way(values):
-    # Infinities and NaNs, too: whether they are welcome is another's question.
-    found = through_the_wire(Payload({"kind": "x"}, {"v": Vector.of(values)})).vectors["v"].array()
-    assert found.dtype == values.dtype
-    assert found.tobytes() == values.tobytes()
+def test_vectors_arrive_to_the_bit(values):
+    # Infinities and NaNs, too: others decide whether to accept them.
+    received = (
+        sent_and_received(Payload({"kind": "x"}, {"v": Vector.of(values)})).vectors["v"].array()
+    )
+    assert received.dtype == values.dtype
+    assert received.tobytes() == values.tobytes()
 
 
-def test_work_arrives_as_it_was_sent():
-    corrected = replace(WORK, correction=Vector.of(np.ones(3, dtype=np.float32)))
-    found = TrainRequest.unpack(through_the_wire(corrected.pack()))
-    plain = {k: v for k, v in vars(WORK).items() if k not in ("start", "correction")}
-    assert {k: getattr(found, k) for k in plain} == plain
-    assert found.start.array().tolist() == [0, 1, 2]
-    assert found.correction is not None
-    assert found.correction.dtype == "float32"
-    assert TrainRequest.unpack(through_the_wire(WORK.pack())).correction is None
+def test_a_request_arrives_as_it_was_sent():
+    corrected = replace(REQUEST, correction=Vector.of(np.ones(3, dtype=np.float32)))
+    received = TrainRequest.unpack(sent_and_received(corrected.pack()))
+    plain = {k: v for k, v in vars(REQUEST).items() if k not in ("start", "correction")}
+    assert {k: getattr(received, k) for k in plain} == plain
+    assert received.start.array().tolist() == [0, 1, 2]
+    assert received.correction is not None
+    assert received.correction.dtype == "float32"
+    assert TrainRequest.unpack(sent_and_received(REQUEST.pack())).correction is None
 
 
 @pytest.mark.parametrize(
@@ -82,17 +84,17 @@ def test_work_arrives_as_it_was_sent():
     ],
     ids=str,
 )
-def test_work_that_makes_no_sense_is_refused(wrong):
-    packed = WORK.pack()
+def test_an_inconsistent_request_is_an_error(wrong):
+    packed = REQUEST.pack()
     with pytest.raises(MessageError):
         TrainRequest.unpack(Payload({**packed.header, **wrong}, packed.vectors))
 
 
-def test_a_vector_of_another_type_or_size_is_refused():
+def test_a_vector_of_another_type_or_size_is_an_error():
     vector = Vector.of(np.zeros(3, dtype=np.float32))
     with pytest.raises(MessageError, match="of type float32, not float64"):
         vector.array("float64", 3)
-    with pytest.raises(MessageError, match="has 3 values, not 4"):
+    with pytest.raises(MessageError, match="of 3 values, not 4"):
         vector.array("float32", 4)
     with pytest.raises(MessageError, match=r"1\.25 values"):
         Vector("float32", bytes(5)).array()
@@ -105,24 +107,24 @@ def test_a_pickle_is_no_vector():
         Vector("object", pickle.dumps([1])).array()
 
 
-def test_what_ends_early_or_is_too_large_is_no_parcel():
+def test_truncated_large_and_malformed_payloads_are_errors():
     stream = io.BytesIO()
-    write_payload(stream, WORK.pack())
-    whole = stream.getvalue()
-    for cut in (0, 3, len(MARK) + 2, 40, len(whole) - 1):
+    write_payload(stream, REQUEST.pack())
+    data = stream.getvalue()
+    for cut in (0, 3, len(MARK) + 2, 40, len(data) - 1):
         with pytest.raises(MessageError, match="ended early"):
-            read_payload(io.BytesIO(whole[:cut]))
-    with pytest.raises(MessageError, match="at most 10 are taken"):
-        read_payload(io.BytesIO(whole), largest=10)
-    with pytest.raises(MessageError, match="not a parcel"):
+            read_payload(io.BytesIO(data[:cut]))
+    with pytest.raises(MessageError, match="at most 10 are accepted"):
+        read_payload(io.BytesIO(data), largest=10)
+    with pytest.raises(MessageError, match="not a fedpbc message"):
         read_payload(io.BytesIO(b"GET / HTTP/1.1\r\n\r\n"))
-    with pytest.raises(MessageError, match="bytes long"):
+    with pytest.raises(MessageError, match="header of 2,147,483,648 bytes"):
         read_payload(io.BytesIO(MARK + struct.pack("<I", 2**31)))
     for head in (b"{}", b"[]", b"\xff", b'{"header": {"a": []}, "vectors": []}'):
         with pytest.raises(MessageError):
             read_payload(io.BytesIO(MARK + struct.pack("<I", len(head)) + head))
 
 
-def test_a_refusal_is_its_reason():
+def test_a_refusal_is_an_error_with_its_reason():
     with pytest.raises(MessageError, match=r"^no such data$"):
         TrainReply.unpack(refusal("no such\n data"))

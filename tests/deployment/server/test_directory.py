@@ -16,11 +16,11 @@ from tests.commandline import fedpbc, ran, refused
 
 
 def write_log(path, table, seconds):
-    """The link log of a job with these contacts; its rounds took as long as they did."""
+    """The link log of a job with this timetable; its rounds took 2.5 seconds."""
     with ServerDirectory(path) as folder:
         folder.lines = [
-            {"round": t, "began_s": 2.5 * t, "ended_s": 2.5 * (t + 1), "active": found}
-            for t, found in enumerate(np.flatnonzero(row).tolist() for row in table)
+            {"round": t, "began_s": 2.5 * t, "ended_s": 2.5 * (t + 1), "active": active}
+            for t, active in enumerate(np.flatnonzero(row).tolist() for row in table)
         ]
         folder.save_links(table.shape[1], seconds)
     return path / "links.csv"
@@ -30,26 +30,26 @@ def write_log(path, table, seconds):
     table=arrays(bool, st.tuples(st.integers(1, 12), st.integers(1, 4))),
     seconds=st.sampled_from([0.1, 1 / 3, 7.0, 60.05]),
 )
-def test_the_schemes_find_the_rounds_again(table, seconds, tmp_path_factory):
-    """Also where nobody was heard at the end, or one client never; and after the end once more."""
+def test_the_schemes_replay_the_logged_rounds(table, seconds, tmp_path_factory):
+    """Also with no replies at the end, or none of a client; and repeated after the end."""
     rounds, clients = table.shape
-    place = write_log(tmp_path_factory.mktemp("log"), table, seconds)
-    assert fleet_log_settings(str(place)) == (seconds, clients)
-    options = {"file": str(place), "round_seconds": seconds}
-    found = Timetable.draw("trace", Setting(0, clients, 3 * rounds), options)
-    assert (found.block(3 * rounds, clients) == np.tile(table, (3, 1))).all()
+    path = write_log(tmp_path_factory.mktemp("log"), table, seconds)
+    assert fleet_log_settings(str(path)) == (seconds, clients)
+    options = {"file": str(path), "round_seconds": seconds}
+    replayed = Timetable.draw("trace", Setting(0, clients, 3 * rounds), options)
+    assert (replayed.block(3 * rounds, clients) == np.tile(table, (3, 1))).all()
     setting = Setting(seed=0, clients=clients, rounds=rounds)
-    found = Timetable.draw("table", setting, {"file": str(place.with_name("timetable.csv"))})
-    assert (found.block(rounds, clients) == table).all()
+    replayed = Timetable.draw("table", setting, {"file": str(path.with_name("timetable.csv"))})
+    assert (replayed.block(rounds, clients) == table).all()
 
 
 def test_intervals_of_a_hand_worked_log():
-    found = link_intervals([[0, 2], [0], [], [2]], clients=4, round_seconds=10.0)
-    assert found == [
+    intervals = link_intervals([[0, 2], [0], [], [2]], clients=4, round_seconds=10.0)
+    assert intervals == [
         (0, 5.0, 25.0),
         (0, 40.0, 40.0),
         (1, 40.0, 40.0),
-        # The second half of the last round is where the log begins again.
+        # What reaches beyond the end belongs to the start of the repeated log.
         (2, 0.0, 5.0),
         (2, 5.0, 15.0),
         (2, 35.0, 40.0),
@@ -72,24 +72,24 @@ def test_a_comparison_replays_the_log(tmp_path):
     assert summary["cost"]["uploads"] == table.sum()
 
 
-def test_what_is_said_outranks_the_log(tmp_path):
+def test_options_override_the_log(tmp_path):
     log = write_log(tmp_path, np.ones((2, 3), dtype=bool), 60.0)
     assert gathered(None, None, {"trace": log}) == {
         "links": {"name": "trace", "file": str(log), "round_seconds": 60.0},
         "clients": 3,
     }
-    said = gathered(None, ["links.round_seconds=30"], {"trace": log, "clients": 9})
-    assert (said["links"]["round_seconds"], said["clients"]) == (30, 9)
+    options = gathered(None, ["links.round_seconds=30"], {"trace": log, "clients": 9})
+    assert (options["links"]["round_seconds"], options["clients"]) == (30, 9)
     quadratic = gathered(None, None, {"trace": log} | {"links": "trace"})
     assert quadratic["clients"] == 3
     config = tmp_path / "q.toml"
     config.write_text('task = "quadratic"\n[links]\nname = "trace"\nround_seconds = 5.0\n')
-    found = gathered(config, None, {"trace": log})
-    assert "clients" not in found
-    assert found["links"]["round_seconds"] == 5.0
+    options = gathered(config, None, {"trace": log})
+    assert "clients" not in options
+    assert options["links"]["round_seconds"] == 5.0
 
 
-def test_another_trace_says_nothing_of_rounds(tmp_path):
+def test_other_traces_do_not_set_the_rounds(tmp_path):
     phones = tmp_path / "phones.csv"
     phones.write_text("client,online_from_s,online_until_s\na,0,20\n")
     assert gathered(None, None, {"trace": phones}) == {
@@ -110,10 +110,10 @@ def test_another_trace_says_nothing_of_rounds(tmp_path):
     ],
 )
 def test_a_bad_log_is_one_line(tmp_path, text, message):
-    place = tmp_path / "log.csv"
+    path = tmp_path / "log.csv"
     if text is not None:
-        place.write_text(text)
-    line = refused(fedpbc("run", "--trace", place, "--data", "digits", "--out", tmp_path / "r"))
+        path.write_text(text)
+    line = refused(fedpbc("run", "--trace", path, "--data", "digits", "--out", tmp_path / "r"))
     assert message in line
     assert not (tmp_path / "r").exists()
 

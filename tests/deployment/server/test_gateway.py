@@ -1,4 +1,4 @@
-"""The door before the SuperLink: what passes, what does not, and the lines about it."""
+"""The gateway before the SuperLink: what is forwarded, what is rejected, and what is logged."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from fedpbc.deployment.server.gateway import Gateway, Limits
 HERE = "127.0.0.1"
 
 
-class Inside(BaseHTTPRequestHandler):
-    """Stands for the SuperLink: says back what it was told."""
+class EchoHandler(BaseHTTPRequestHandler):
+    """Stands for the SuperLink: responds with the request's body."""
 
     protocol_version = "HTTP/1.1"
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.seen.append((self.path, body))
+        self.server.requests.append((self.path, body))
         if self.path.endswith("die"):
             self.connection.shutdown(socket.SHUT_RDWR)
             self.close_connection = True
@@ -54,8 +54,8 @@ class Inside(BaseHTTPRequestHandler):
 
 @contextmanager
 def superlink(certificates):
-    server = ThreadingHTTPServer((HERE, 0), Inside)
-    server.daemon_threads, server.seen, server.heads = True, [], []
+    server = ThreadingHTTPServer((HERE, 0), EchoHandler)
+    server.daemon_threads, server.requests, server.heads = True, [], []
     if certificates is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificates / "server.crt", certificates / "server.key")
@@ -68,11 +68,11 @@ def superlink(certificates):
         server.server_close()
 
 
-class Opened:
-    """A door in a thread of its own."""
+class GatewayThread:
+    """Runs a gateway's event loop."""
 
-    def __init__(self, door: Gateway) -> None:
-        self._door, self._ready = door, threading.Event()
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway, self._ready = gateway, threading.Event()
         self._loop = asyncio.new_event_loop()
         self._ended = asyncio.Event()
         self._thread = threading.Thread(target=self._run)
@@ -87,14 +87,14 @@ class Opened:
         with socket.socket() as probe:
             probe.bind((HERE, 0))
             self.port = probe.getsockname()[1]
-        server = await self._door.open(Address(HERE, self.port))
+        server = await self._gateway.open(Address(HERE, self.port))
         self._ready.set()
         await self._ended.wait()
         server.close()
-        for task in list(self._door._tasks):
+        for task in list(self._gateway._tasks):
             task.cancel()
-        await asyncio.gather(*self._door._tasks, return_exceptions=True)
-        # What is closed is let go of a little later.
+        await asyncio.gather(*self._gateway._tasks, return_exceptions=True)
+        # Transports are released a little later.
         await asyncio.sleep(0.05)
 
     def close(self) -> None:
@@ -103,11 +103,17 @@ class Opened:
         assert not self._thread.is_alive()
 
 
-class Place:
-    """A SuperLink, a door before it, and a device."""
+class Site:
+    """A SuperLink, a gateway before it, and a device."""
 
     def __init__(
-        self, stack: ExitStack, folder, *, secure: bool = True, talks: bool = True, **limits
+        self,
+        stack: ExitStack,
+        folder,
+        *,
+        secure: bool = True,
+        superlink_has_tls: bool = True,
+        **limits,
     ) -> None:
         certificates = folder / "certificates" if secure else None
         self.keys = folder / "keys"
@@ -115,16 +121,16 @@ class Place:
             make_certificates(certificates, [HERE], days=3)
         self.certificates = certificates
         make_node_key(self.keys, "client-7")
-        self.inside = stack.enter_context(superlink(certificates if talks else None))
-        self.door = Gateway(
-            Address(HERE, self.inside.server_address[1]),
-            Limits(answer=1000, request=600, **limits),
+        self.superlink = stack.enter_context(superlink(certificates if superlink_has_tls else None))
+        self.gateway = Gateway(
+            Address(HERE, self.superlink.server_address[1]),
+            Limits(reply=1000, request=600, **limits),
             certificates=certificates,
             keys=self.keys if secure else None,
         )
-        opened = Opened(self.door)
-        stack.callback(opened.close)
-        self.port = opened.port
+        running = GatewayThread(self.gateway)
+        stack.callback(running.close)
+        self.port = running.port
         self.key = next(iter(KeyDirectory(self.keys).names_by_key())) if secure else ""
 
     def connection(self) -> http.client.HTTPConnection:
@@ -137,17 +143,17 @@ class Place:
         connection = self.connection()
         try:
             connection.request(method, path, body, {"flwr-public-key": self.key, **headers})
-            answer = connection.getresponse()
-            return answer.status, answer.read()
+            response = connection.getresponse()
+            return response.status, response.read()
         finally:
             connection.close()
 
 
 @pytest.fixture
-def place(tmp_path, caplog):
+def site(tmp_path, caplog):
     caplog.set_level(logging.INFO, "fedpbc.deployment")
     with ExitStack() as stack:
-        yield Place(stack, tmp_path)
+        yield Site(stack, tmp_path)
 
 
 def lines(caplog) -> list[str]:
@@ -162,19 +168,19 @@ def wait_for_line(caplog) -> str:
     return lines(caplog)[0]
 
 
-def test_what_devices_need_passes_to_the_byte(place, caplog):
+def test_requests_of_devices_are_forwarded_to_the_byte(site, caplog):
     body = bytes(range(256)) * 2
-    connection = place.connection()
+    connection = site.connection()
     for path in ("/v1/fleet/pull-messages", "/v1/fleet/send-node-heartbeat"):
-        connection.request("POST", path, body, {"flwr-public-key": place.key})
-        answer = connection.getresponse()
-        assert (answer.status, answer.read()) == (200, body)
+        connection.request("POST", path, body, {"flwr-public-key": site.key})
+        response = connection.getresponse()
+        assert (response.status, response.read()) == (200, body)
     connection.close()
-    assert place.inside.seen == [
+    assert site.superlink.requests == [
         ("/v1/fleet/pull-messages", body),
         ("/v1/fleet/send-node-heartbeat", body),
     ]
-    assert place.ask("/v1/fleet/chunks") == (200, b"abcde")
+    assert site.ask("/v1/fleet/chunks") == (200, b"abcde")
     assert not lines(caplog)
 
 
@@ -189,149 +195,173 @@ def test_what_devices_need_passes_to_the_byte(place, caplog):
         ("POST", "/"),
         ("GET", "/v1/fleet/pull-messages"),
         ("GET", "/health"),
+        ("HEAD", "/v1/fleet/pull-messages"),
     ],
 )
-def test_nothing_else_passes_even_with_a_key(place, caplog, method, path):
-    assert place.ask(path, method=method)[0] == 404
-    assert not place.inside.seen
+def test_no_other_request_passes_even_with_a_key(site, caplog, method, path):
+    assert site.ask(path, method=method)[0] == 404
+    assert not site.superlink.requests
     [line] = lines(caplog)
-    assert line.startswith(f"client-7 ({HERE}) is turned away: it asked for {method} ")
+    assert line.startswith(f"rejected client-7 ({HERE}): {method} '/")
+    assert line.endswith(" is not open to devices")
 
 
-def test_an_unknown_key_is_turned_away(place, caplog, tmp_path):
+def test_an_unknown_key_is_rejected(site, caplog, tmp_path):
     make_node_key(tmp_path / "other", "client-8")
     [other] = KeyDirectory(tmp_path / "other").names_by_key()
-    assert place.ask(**{"flwr-public-key": other})[0] == 401
-    assert place.ask(**{"flwr-public-key": ""})[0] == 401
-    assert place.ask(**{"flwr-public-key": b64encode(b"nonsense").decode()})[0] == 401
-    assert not place.inside.seen
+    assert site.ask(**{"flwr-public-key": other})[0] == 401
+    assert site.ask(**{"flwr-public-key": ""})[0] == 401
+    assert site.ask(**{"flwr-public-key": b64encode(b"nonsense").decode()})[0] == 401
+    assert not site.superlink.requests
     assert lines(caplog) == [
-        f"{HERE} is turned away: its key is not known",
-        f"{HERE} is turned away: it brings no key",
+        f"rejected {HERE}: unknown key",
+        f"rejected {HERE}: no key",
     ]
 
 
-def test_a_key_that_is_added_is_known(place, caplog):
-    make_node_key(place.keys, "client-8")
-    [new] = KeyDirectory(place.keys).names_by_key().keys() - {place.key}
+def test_an_added_key_is_accepted(site, caplog):
+    make_node_key(site.keys, "client-8")
+    [new] = KeyDirectory(site.keys).names_by_key().keys() - {site.key}
     time.sleep(1.1)
-    assert place.ask(**{"flwr-public-key": new}) == (200, b"hello")
+    assert site.ask(**{"flwr-public-key": new}) == (200, b"hello")
 
 
-def test_a_key_that_is_taken_away_is_turned_away_also_on_an_open_connection(place, caplog):
-    connection = place.connection()
-    found = []
+def test_a_deleted_key_is_rejected_also_on_an_open_connection(site, caplog):
+    connection = site.connection()
+    responses = []
     for path in ("/v1/fleet/a", "/v1/fleet/b"):
-        connection.request("POST", path, b"hello", {"flwr-public-key": place.key})
-        answer = connection.getresponse()
-        found.append((answer.status, answer.read()))
-        (place.keys / "client-7.pub").unlink(missing_ok=True)
+        connection.request("POST", path, b"hello", {"flwr-public-key": site.key})
+        response = connection.getresponse()
+        responses.append((response.status, response.read()))
+        (site.keys / "client-7.pub").unlink(missing_ok=True)
         time.sleep(1.1)
     connection.close()
-    assert found == [(200, b"hello"), (401, b"its key is not known")]
-    assert [path for path, _ in place.inside.seen] == ["/v1/fleet/a"]
+    assert responses == [(200, b"hello"), (401, b"unknown key")]
+    assert [path for path, _ in site.superlink.requests] == ["/v1/fleet/a"]
 
 
-def test_a_key_that_the_superlink_does_not_take_is_a_line(place, caplog):
-    assert place.ask("/v1/fleet/refused")[0] == 401
+def test_a_key_that_the_superlink_rejects_is_logged(site, caplog):
+    assert site.ask("/v1/fleet/refused")[0] == 401
     assert lines(caplog) == [
-        f"client-7 ({HERE}) is turned away: its key, or its clock, is not accepted (status 401)"
+        f"rejected client-7 ({HERE}): key or clock not accepted by the SuperLink (status 401)"
     ]
 
 
-def test_plain_http_is_turned_away(place, caplog):
-    plain = http.client.HTTPConnection(HERE, place.port, timeout=20)
+def test_plain_http_is_rejected(site, caplog):
+    plain = http.client.HTTPConnection(HERE, site.port, timeout=20)
     plain.request("POST", "/v1/fleet/pull-messages", b"hello")
     with pytest.raises((http.client.HTTPException, OSError)):
         plain.getresponse()
     plain.close()
     line = wait_for_line(caplog)
-    assert line == f"{HERE} is turned away: it speaks plain HTTP, without TLS"
+    assert line == f"rejected {HERE}: plain HTTP without TLS"
 
 
-def test_who_trusts_another_authority_is_a_line(place, caplog, tmp_path):
+def test_a_device_that_trusts_another_authority_is_logged(site, caplog, tmp_path):
     make_certificates(tmp_path / "others", [HERE])
     trust = ssl.create_default_context(cafile=tmp_path / "others/ca.crt")
-    other = http.client.HTTPSConnection(HERE, place.port, context=trust, timeout=20)
+    other = http.client.HTTPSConnection(HERE, site.port, context=trust, timeout=20)
     with pytest.raises(ssl.SSLCertVerificationError):
         other.request("POST", "/v1/fleet/pull-messages", b"hello")
     other.close()
     line = wait_for_line(caplog)
-    assert line.startswith(f"{HERE} is turned away: it does not trust the server's certificate")
+    assert line.startswith(f"rejected {HERE}: the device does not trust the server's certificate")
 
 
-def test_an_expired_certificate_is_a_line(tmp_path, caplog, long_ago):
+def test_an_expired_certificate_is_logged(tmp_path, caplog, long_ago):
     with ExitStack() as stack:
-        place = Place(stack, tmp_path, talks=False)
+        site = Site(stack, tmp_path, superlink_has_tls=False)
         with pytest.raises(ssl.SSLCertVerificationError, match="expired"):
-            place.ask()
+            site.ask()
         line = wait_for_line(caplog)
-    assert line == f"{HERE} is turned away: it says that the server's certificate has expired"
-
-
-def test_a_large_request_is_turned_away(place, caplog):
-    assert place.ask("/v1/fleet/pull-messages", bytes(601))[0] == 413
-    assert not place.inside.seen
-    [line] = lines(caplog)
-    assert (
-        line
-        == f"client-7 ({HERE}) is turned away: it sends 601 bytes at once; at most 600 are taken"
+    assert line == (
+        f"rejected {HERE}: the device reports that the server's certificate has expired"
     )
 
 
-def test_a_large_answer_in_small_pieces_is_turned_away(place, caplog):
-    assert place.ask("/v1/fleet/push-messages", bytes(100))[0] == 200
-    assert place.ask("/v1/fleet/push-object", bytes(500))[0] == 200
-    assert place.ask("/v1/fleet/push-object", bytes(400))[0] == 200
-    assert place.ask("/v1/fleet/push-object", bytes(1))[0] == 413
+def test_a_large_request_is_rejected(site, caplog):
+    assert site.ask("/v1/fleet/pull-messages", bytes(601))[0] == 413
+    assert not site.superlink.requests
     [line] = lines(caplog)
-    assert "its answer has 1,001 bytes or more; at most 1,000 are taken" in line
-    # The next answer counts for itself.
-    assert place.ask("/v1/fleet/push-messages", bytes(100))[0] == 200
-    assert place.ask("/v1/fleet/push-object", bytes(600))[0] == 200
+    assert line == (f"rejected client-7 ({HERE}): request of 601 bytes, but at most 600 pass")
+
+
+def test_a_large_reply_in_small_pieces_is_rejected(site, caplog):
+    assert site.ask("/v1/fleet/push-messages", bytes(100))[0] == 200
+    assert site.ask("/v1/fleet/push-object", bytes(500))[0] == 200
+    assert site.ask("/v1/fleet/push-object", bytes(400))[0] == 200
+    assert site.ask("/v1/fleet/push-object", bytes(1))[0] == 413
+    [line] = lines(caplog)
+    assert "reply of 1,001 bytes or more, but at most 1,000 pass" in line
+    # The next reply is counted separately.
+    assert site.ask("/v1/fleet/push-messages", bytes(100))[0] == 200
+    assert site.ask("/v1/fleet/push-object", bytes(600))[0] == 200
 
 
 @pytest.mark.parametrize(
     ("head", "status"),
     [
         (b"POST /v1/fleet/a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 411),
-        (b"POST /v1/fleet/a HTTP/1.1\r\nContent-Length: 1\r\ncontent-length: 2\r\n\r\nab", 400),
-        (b"POST /v1/fleet/a HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
-        (b"POST /v1/fleet/a HTTP/1.1\r\nContent-Length : 1\r\n\r\na", 400),
-        (b"POST /v1/fleet/a HTTP/1.1\r\nx: a\nContent-Length: 5\r\n\r\n", 400),
-        # What would be two lines, or two requests, to the SuperLink's own reader.
+        (
+            b"POST /v1/fleet/a HTTP/1.1\r\nHost: a\r\n"
+            b"Content-Length: 1\r\ncontent-length: 2\r\n\r\nab",
+            400,
+        ),
+        (b"POST /v1/fleet/a HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n", 400),
+        (b"POST /v1/fleet/a HTTP/1.1\r\nHost: a\r\nContent-Length : 1\r\n\r\na", 400),
+        (b"POST /v1/fleet/a HTTP/1.1\r\nHost: a\r\nx: a\nContent-Length: 5\r\n\r\n", 400),
+        # What the SuperLink's parser could read as two lines, or as two requests.
         (b"POST /v1/fleet/x\nContent-Length:90\r\nConnection: keep-alive\r\n\r\n", 400),
         (b"POST /v1/fleet/x\n\nPOST /v1/control/start-run HTTP/1.1\r\n\r\n", 400),
-        (b"POST /v1/fleet/x HTTP/1.1\r\nA: b\rContent-Length: 5\r\n\r\n", 400),
-        (b"POST /v1/fleet/x HTTP/1.1\r\nA: b\x00\r\n\r\n", 400),
-        (b"POST /v1/fleet/x HTTP/1.1\r\n folded: 5\r\n\r\n", 400),
+        (b"POST /v1/fleet/x HTTP/1.1\r\nHost: a\r\nA: b\rContent-Length: 5\r\n\r\n", 400),
+        (b"POST /v1/fleet/x HTTP/1.1\r\nHost: a\r\nA: b\x00\r\n\r\n", 400),
+        (b"POST /v1/fleet/x HTTP/1.1\r\nHost: a\r\n folded: 5\r\n\r\n", 400),
         (b"POST /v1/fleet/x HTTP/0.9\r\n\r\n", 404),
         (b"POST /v1/fleet/x HTTP/1.0\r\n\r\n", 404),
         (b"POST /v1/fleet/x\r\n\r\n", 400),
-        (b"POST /v1/fleet/x HTTP/1.1\r\nExpect: 100-continue\r\n\r\n", 400),
-        (b"POST /v1/fleet/x HTTP/1.1\r\nUpgrade: h2c\r\n\r\n", 400),
-        (b"POST /v1/fleet/x HTTP/1.1\r\nflwr-public-key: a\r\nFlwr-Public-Key: b\r\n\r\n", 400),
-        (b"POST /v1/fleet/x HTTP/1.1\r\nContent-Length: " + b"1" * 5000 + b"\r\n\r\n", 400),
+        (b"POST /v1/fleet/x HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n\r\n", 400),
+        (b"POST /v1/fleet/x HTTP/1.1\r\nHost: a\r\nUpgrade: h2c\r\n\r\n", 400),
+        (
+            b"POST /v1/fleet/x HTTP/1.1\r\nHost: a\r\n"
+            b"flwr-public-key: a\r\nFlwr-Public-Key: b\r\n\r\n",
+            400,
+        ),
+        (
+            b"POST /v1/fleet/x HTTP/1.1\r\nHost: a\r\nContent-Length: " + b"1" * 5000 + b"\r\n\r\n",
+            400,
+        ),
         (b"nonsense\r\n\r\n", 400),
         (b"\xff\xfe\r\n\r\n", 400),
         (b"POST /" + b"a" * 20_000 + b" HTTP/1.1\r\n\r\n", 431),
         (b"POST /" + b"a" * 200_000, 431),
     ],
 )
-def test_requests_that_could_be_read_in_two_ways(tmp_path, caplog, head, status):
+def test_malformed_and_ambiguous_requests_are_rejected(tmp_path, caplog, head, status):
     with ExitStack() as stack:
-        place = Place(stack, tmp_path, secure=False)
-        with socket.create_connection((HERE, place.port), timeout=20) as raw:
+        site = Site(stack, tmp_path, secure=False)
+        with socket.create_connection((HERE, site.port), timeout=20) as raw:
             raw.sendall(head)
             raw.shutdown(socket.SHUT_WR)
-            answer = raw.makefile("rb").readline()
-        assert answer.startswith(f"HTTP/1.1 {status} ".encode())
-        assert not place.inside.seen
+            status_line = raw.makefile("rb").readline()
+        assert status_line.startswith(f"HTTP/1.1 {status} ".encode())
+        assert not site.superlink.requests
 
 
-def test_the_superlink_gets_a_head_made_anew(place):
-    place.ask(**{"X-Forwarded-For": "10.0.0.1", "Cookie": "a", "flwr-timestamp": "now"})
-    [head] = place.inside.heads
+def test_pipelined_requests_and_the_end_of_a_connection(tmp_path):
+    request = b"POST /v1/fleet/a HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n%s\r\n%s"
+    with ExitStack() as stack:
+        site = Site(stack, tmp_path, secure=False)
+        with socket.create_connection((HERE, site.port), timeout=20) as raw:
+            raw.sendall(request % (b"", b"ab") + request % (b"Connection: close\r\n", b"cd"))
+            received = raw.makefile("rb").read()
+        assert site.superlink.requests == [("/v1/fleet/a", b"ab"), ("/v1/fleet/a", b"cd")]
+    assert received.count(b"HTTP/1.1 200 OK") == 2
+    assert received.endswith(b"\r\n\r\ncd")
+
+
+def test_the_head_is_rebuilt_for_the_superlink(site):
+    site.ask(**{"X-Forwarded-For": "10.0.0.1", "Cookie": "a", "flwr-timestamp": "now"})
+    [head] = site.superlink.heads
     assert {name.lower() for name in head} == {
         "host",
         "content-length",
@@ -342,60 +372,60 @@ def test_the_superlink_gets_a_head_made_anew(place):
     assert head["host"] == "superlink"
 
 
-def test_what_did_not_come_in_does_not_count(place):
-    """A device whose link breaks sends again."""
-    assert place.ask("/v1/fleet/push-messages", bytes(100))[0] == 200
+def test_a_failed_upload_does_not_count_towards_the_limit(site):
+    """A device whose connection breaks sends again."""
+    assert site.ask("/v1/fleet/push-messages", bytes(100))[0] == 200
     for _ in range(3):
-        assert place.ask("/v1/fleet/push-die", bytes(500))[0] == 502
-    assert place.ask("/v1/fleet/push-object", bytes(500))[0] == 200
-    assert place.ask("/v1/fleet/push-object", bytes(400))[0] == 200
+        assert site.ask("/v1/fleet/push-die", bytes(500))[0] == 502
+    assert site.ask("/v1/fleet/push-object", bytes(500))[0] == 200
+    assert site.ask("/v1/fleet/push-object", bytes(400))[0] == 200
 
 
-def test_connections_are_bounded(tmp_path, caplog):
+def test_connections_are_limited(tmp_path, caplog):
     with ExitStack() as stack:
-        place = Place(stack, tmp_path, connections=2)
-        idle = [socket.create_connection((HERE, place.port), timeout=20) for _ in range(2)]
+        site = Site(stack, tmp_path, connections=2)
+        idle = [socket.create_connection((HERE, site.port), timeout=20) for _ in range(2)]
         for connection in idle:
             stack.callback(connection.close)
         until = time.monotonic() + 10
         while True:
             try:
-                place.ask()
+                site.ask()
             except (OSError, http.client.HTTPException):
                 break
             assert time.monotonic() < until
-        assert wait_for_line(caplog) == "everybody else is turned away: 2 connections are open"
+        assert wait_for_line(caplog) == "rejected a connection: 2 are open, which is the limit"
 
 
-def test_without_keys_anybody_comes(tmp_path):
+def test_without_keys_every_device_is_accepted(tmp_path):
     with ExitStack() as stack:
-        place = Place(stack, tmp_path, secure=False)
-        assert place.ask() == (200, b"hello")
+        site = Site(stack, tmp_path, secure=False)
+        assert site.ask() == (200, b"hello")
 
 
-def test_while_the_superlink_is_down_devices_are_told_to_come_again(place, caplog):
-    place.inside.shutdown()
-    place.inside.server_close()
-    assert place.ask()[0] == 503
+def test_while_the_superlink_is_down_devices_get_503(site, caplog):
+    site.superlink.shutdown()
+    site.superlink.server_close()
+    assert site.ask()[0] == 503
     [line] = lines(caplog)
-    assert line.startswith("the SuperLink: it cannot be reached")
+    assert line.startswith("the SuperLink cannot be reached: ")
 
 
-def test_a_superlink_that_dies_in_between(place):
-    assert place.ask("/v1/fleet/die")[0] == 502
+def test_a_superlink_that_dies_during_a_request_is_a_502(site):
+    assert site.ask("/v1/fleet/die")[0] == 502
 
 
-def test_the_same_line_is_not_written_again_and_again(place, caplog):
+def test_the_same_line_is_not_logged_repeatedly(site, caplog):
     for _ in range(5):
-        place.ask("/v1/control/start-run")
+        site.ask("/v1/control/start-run")
     assert len(lines(caplog)) == 1
 
 
-def test_many_devices_at_once(place):
-    found = []
-    threads = [threading.Thread(target=lambda: found.append(place.ask())) for _ in range(40)]
+def test_many_devices_at_once(site):
+    responses = []
+    threads = [threading.Thread(target=lambda: responses.append(site.ask())) for _ in range(40)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [(200, b"hello")] * 40
+    assert responses == [(200, b"hello")] * 40

@@ -10,7 +10,7 @@ from fedpbc.engines.serial import train
 from fedpbc.errors import DivergedError
 from fedpbc.simulation.build import make_algorithm
 from fedpbc.storage.tensors import load_state, save_state
-from tests.deployment.streets import simulated, small_task
+from tests.deployment.fake_network import simulated, small_task
 
 SERVABLE = [name for name, kind in ALGORITHMS.items() if not kind.needs_probabilities]
 

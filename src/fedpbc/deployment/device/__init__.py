@@ -1,1 +1,1 @@
-"""A device of a fleet: the resident trainer and the Flower client app."""
+"""A device of a fleet: the trainer process, and the Flower client app that talks to it."""

@@ -1,7 +1,7 @@
 """The process that Flower starts on a device for every message: ``flwr-clientapp``.
 
-Flower's own command imports its whole SuperNode first, database and web server included, which is
-a third of what a message costs a device. This one imports what it needs.
+Flower's own command first imports its whole SuperNode, database and web server included: a third of
+what a message costs a device. This process imports only what it needs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """The command ``flwr-clientapp``, with the options that Flower gives it."""
+    """Run the command ``flwr-clientapp``, with the options that Flower passes."""
     import argparse
 
     from flwr.common.args import add_args_flwr_app_common, try_obtain_flwr_app_token
@@ -20,16 +20,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="flwr-clientapp")
     parser.add_argument("--runtime-api-address", required=True)
     add_args_flwr_app_common(parser=parser)
-    given = parser.parse_args()
+    options = parser.parse_args()
     run_clientapp(
-        runtime_api_address=given.runtime_api_address,
-        token=try_obtain_flwr_app_token(given),
-        insecure=given.insecure,
+        runtime_api_address=options.runtime_api_address,
+        token=try_obtain_flwr_app_token(options),
+        insecure=options.insecure,
         certificates=validate_and_resolve_root_certificates(
-            given.root_certificates, given.insecure
+            options.root_certificates, options.insecure
         ),
-        parent_pid=given.parent_pid,
-        runtime_dependency_install=given.runtime_dependency_install,
+        parent_pid=options.parent_pid,
+        runtime_dependency_install=options.runtime_dependency_install,
     )
 
 

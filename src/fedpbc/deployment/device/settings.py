@@ -1,13 +1,13 @@
-"""A device's own configuration, ``device.toml``; how to train is the server's to say.
+"""A device's configuration, ``device.toml``; how to train comes from the server.
 
-Imports no torch: what starts a device's processes does not train.
+Imports no torch: the device's launcher does not train.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from annotated_types import Ge
 
@@ -25,10 +25,10 @@ class DeviceSettings:
 
     Attributes:
         client: which client it is, from 0.
-        server: where the server is, ``host:port``.
-        app: a Python file with one's own model and data, the same as the server's.
+        server: the server's address, ``host:port``.
+        app: a Python file with the user's model and data, the same as the server's.
         data_dir: the folder of a data set's Parquet files.
-        catch_up: train missed rounds as they pass («clock»), or only when asked again («lazy»).
+        catch_up: train missed rounds as they pass ("clock"), or on the next request ("lazy").
         device: where to train: cpu, cuda, …
 
     Example:
@@ -45,7 +45,7 @@ class DeviceSettings:
 
     @property
     def address(self) -> Address:
-        """Where the server is."""
+        """The server's address."""
         return parse_address(self.server, "server")
 
 
@@ -58,23 +58,22 @@ def _options(
     catch_up: Literal["clock", "lazy"] = "clock",
     device: str = "cpu",
 ) -> None:
-    """What may stand in the file."""
+    """The options of the file, for :func:`checked`."""
 
 
 def read_device(path: Path) -> DeviceSettings:
-    """From a TOML file; files that it names are beside it, unless it names them in full."""
-    given = checked(_options, parsed_toml(path))
-    server = parse_address(given["server"], "server")
+    """Read a TOML file; paths in it are relative to the file."""
+    options = checked(_options, parsed_toml(path))
+    server = parse_address(options["server"], "server")
     if server.is_everywhere:
-        raise InputError("server", given["server"], "where the server is, as seen from the device")
-    app, data_dir = _named(path, given["app"]), _named(path, given["data_dir"])
+        raise InputError("server", options["server"], "the server's address as the device sees it")
+    app, data_dir = _resolved(path, options["app"]), _resolved(path, options["data_dir"])
     if app is not None and not app.is_file():
-        raise InputError("app", given["app"], f"a Python file that exists in {path.parent}")
+        raise InputError("app", options["app"], f"a Python file that exists in {path.parent}")
     if data_dir is not None and not data_dir.is_dir():
-        raise InputError("data_dir", given["data_dir"], "a folder that exists")
-    own: dict[str, Any] = {"server": str(server), "app": app, "data_dir": data_dir}
-    return DeviceSettings(**{**given, **own})
+        raise InputError("data_dir", options["data_dir"], "a folder that exists")
+    return DeviceSettings(**{**options, "server": str(server), "app": app, "data_dir": data_dir})
 
 
-def _named(path: Path, named: str | None) -> Path | None:
-    return None if named is None else (path.parent / Path(named).expanduser()).resolve()
+def _resolved(path: Path, name: str | None) -> Path | None:
+    return None if name is None else (path.parent / Path(name).expanduser()).resolve()

@@ -1,10 +1,10 @@
-"""Flower's SuperNode, with three of its habits mended.
+"""Flower's SuperNode, with three behaviours patched.
 
-A connection that is cut in the middle of TLS makes it give up for good, as if a certificate were
-wrong; and when it gives up, it does not end, but stands still, so that no supervisor would notice.
-Here it asks again after every broken connection, and its end is an end. And the longer a link was
-down, the longer it waits before it asks again, up to 20 seconds, in which rounds pass: here a
-device is back within three.
+1. A connection that breaks during the TLS handshake makes it give up, as if the certificate were
+   wrong. Patched: it retries after every broken connection.
+2. When it gives up, the process hangs instead of exiting, so no supervisor notices. Patched: it
+   exits with a status.
+3. Its retry delay grows to 20 seconds, in which rounds pass. Patched: at most three seconds.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["exit_code", "main", "mended", "patient"]
+__all__ = ["exit_code", "main", "patched", "retrying"]
 
-LONGEST_WAIT = 3
-"""Seconds between two tries; as often an idle node asks for messages anyway."""
+LONGEST_DELAY = 3
+"""Seconds between two attempts; an idle node polls as often anyway."""
 
 
-def patient(should_give_up: Callable[[Exception], bool]) -> Callable[[Exception], bool]:
-    """Flower's rule, but for connections that broke.
+def retrying(should_give_up: Callable[[Exception], bool]) -> Callable[[Exception], bool]:
+    """Wrap Flower's rule for giving up, so that broken connections are retried.
 
     Example:
         >>> import httpx
-        >>> patient(lambda error: True)(httpx.ConnectError("[SSL: UNEXPECTED_EOF_WHILE_READING]"))
+        >>> retrying(lambda error: True)(httpx.ConnectError("[SSL: UNEXPECTED_EOF_WHILE_READING]"))
         False
     """
     import httpx
@@ -35,12 +35,12 @@ def patient(should_give_up: Callable[[Exception], bool]) -> Callable[[Exception]
     def rule(error: Exception) -> bool:
         if not isinstance(error, httpx.TransportError):
             return should_give_up(error)
-        seen: BaseException | None = error
-        while seen is not None:
-            if isinstance(seen, ssl.SSLCertVerificationError):
+        cause: BaseException | None = error
+        while cause is not None:
+            if isinstance(cause, ssl.SSLCertVerificationError):
                 return should_give_up(error)
-            seen = seen.__cause__ or seen.__context__
-        # httpx keeps what OpenSSL said only as text, at times.
+            cause = cause.__cause__ or cause.__context__
+        # httpx sometimes keeps OpenSSL's error only as text.
         if "CERTIFICATE_VERIFY_FAILED" in str(error):
             return should_give_up(error)
         return False
@@ -48,36 +48,36 @@ def patient(should_give_up: Callable[[Exception], bool]) -> Callable[[Exception]
     return rule
 
 
-def mended(make: Callable[[], Any]) -> Callable[[], Any]:
-    """What makes Flower's rule of asking again, so that it makes ours."""
+def patched(make_invoker: Callable[[], Any]) -> Callable[[], Any]:
+    """Wrap Flower's factory of retry invokers: retry broken connections, with short delays."""
     from flwr.supercore.retry.retry_invoker import exponential
 
-    def make_mended() -> Any:
-        invoker = make()
-        invoker.should_giveup = patient(invoker.should_giveup)
-        invoker.wait_gen_factory = lambda: exponential(max_delay=LONGEST_WAIT)
+    def make_patched() -> Any:
+        invoker = make_invoker()
+        invoker.should_giveup = retrying(invoker.should_giveup)
+        invoker.wait_gen_factory = lambda: exponential(max_delay=LONGEST_DELAY)
         return invoker
 
-    return make_mended
+    return make_patched
 
 
 def main() -> None:
-    """The command ``flower-supernode``."""
+    """Run the command ``flower-supernode``."""
     from flwr.supernode import fleet_http_connection
     from flwr.supernode.cli.flower_supernode import flower_supernode
 
-    fleet_http_connection.make_simple_http_retry_invoker = mended(
+    fleet_http_connection.make_simple_http_retry_invoker = patched(
         fleet_http_connection.make_simple_http_retry_invoker
     )
     code = exit_code(flower_supernode)
     sys.stdout.flush()
     sys.stderr.flush()
-    # Its threads would keep it standing.
+    # Its threads would keep the process alive.
     os._exit(code)
 
 
 def exit_code(run: Callable[[], object]) -> int:
-    """What Python itself would make of an end: the reason goes to the errors, and a number.
+    """Run a function, and return the status that Python would exit with; prints the reason.
 
     Example:
         >>> def run():
@@ -87,13 +87,13 @@ def exit_code(run: Callable[[], object]) -> int:
     """
     try:
         run()
-    except SystemExit as end:
-        if end.code is None or isinstance(end.code, int):
-            return end.code or 0
-        print(end.code, file=sys.stderr)
+    except SystemExit as error:
+        if error.code is None or isinstance(error.code, int):
+            return error.code or 0
+        print(error.code, file=sys.stderr)
     except BaseException:
         traceback.print_exc()
-    # Also where it only returns: it is not meant to end.
+    # Also if it returns: a SuperNode should run until it is stopped.
     return 1
 
 

@@ -1,8 +1,8 @@
-"""The resident trainer on a device: holds the model and the data, and trains while offline.
+"""The trainer on a device: holds the model and the data, and trains while offline.
 
-Its work is a function of the message alone: the model that the server owes the client, the rounds
-since, and the seed. What it keeps on disk is how far it has got with that. So it may be killed at
-any point, be asked the same twice, or even lose its disk: the answer has the same bits.
+A reply depends on the request alone: the synchronized model, the rounds since, and the seed. On
+disk the trainer keeps how far it has got with that. So it may be killed at any point, get the same
+request twice, or even lose its disk: the reply has the same bits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from fedpbc.deployment.protocol.messages import MessageError, Payload, TrainReply, TrainRequest
-from fedpbc.deployment.server.server_loop import checksum, to_vector
+from fedpbc.deployment.protocol.tensors import checksum, dtype_name, to_vector
 from fedpbc.engines.engine import one_thread
 from fedpbc.engines.segment import Segment
 from fedpbc.engines.serial import train
@@ -35,23 +35,23 @@ LOG = logging.getLogger("fedpbc.deployment")
 
 
 @dataclass(frozen=True, eq=False)
-class Progress:
-    """How far the work of one base has got; what a trainer keeps on disk.
+class TrainerState:
+    """How far a segment has been trained. The field names are the keys on disk.
 
     Attributes:
-        job: whose work it is.
+        job: the job of the segment.
         settings: how to train.
-        everyone: whether to train on when no message comes.
-        segment: the model that the server owed, and the rounds since; grows while offline.
-        done: how many of its rounds are done.
+        everyone: whether to train on when no request comes.
+        segment: the synchronized model, and the rounds since that were last requested.
+        done: how many rounds since are trained; more than requested while offline.
         model: the model after them.
-        round: the last round that an answer was made for.
-        asked: how many rounds were done then.
-        asked_model: the model after them. The server may ask for fewer rounds than are done here:
-            it was down, or its rounds took longer than this device's clock believes.
+        round: the round of the last reply.
+        asked: how many rounds were trained for it.
+        asked_model: the model after them. The server may request fewer rounds than are done: it
+            was down, or its rounds took longer than this device's clock assumed.
         began: when that round began, on this device's clock.
-        round_seconds: how long a round takes at most.
-        job_rounds: T, as far as is known.
+        round_seconds: the deadline of a round.
+        job_rounds: T, as of the last request.
     """
 
     job: str
@@ -67,42 +67,45 @@ class Progress:
     round_seconds: float
     job_rounds: int
 
-    def state(self) -> dict[str, Any]:
-        """For the disk."""
+    def to_dict(self) -> dict[str, Any]:
+        """Convert for the disk."""
         return {**vars(self), "segment": vars(self.segment)}
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> Progress:
-        """From the disk."""
+    def from_dict(cls, state: Mapping[str, Any]) -> TrainerState:
+        """Convert from the disk."""
         return cls(**{**state, "segment": Segment(**state["segment"])})
 
-    def towards(self, job: str, settings: str, segment: Segment) -> Progress | None:
-        """What is done here of that work, or was when it was last asked for; None if nothing."""
-        if not self._is_of(job, settings, segment):
-            return None
-        if self.done <= segment.rounds:
-            return self
-        if self.asked <= segment.rounds:
-            return replace(self, done=self.asked, model=self.asked_model)
-        return None
+    def progress_on(self, request: TrainRequest, segment: Segment) -> tuple[int, Tensor]:
+        """How many rounds of the requested segment are done, and the model after them."""
+        if self._is_same_work(request, segment):
+            for done, model in ((self.done, self.model), (self.asked, self.asked_model)):
+                if done <= segment.rounds:
+                    return done, model
+        return 0, segment.start
 
-    def _is_of(self, job: str, settings: str, segment: Segment) -> bool:
-        own, other = self.segment, segment
+    def _is_same_work(self, request: TrainRequest, segment: Segment) -> bool:
+        mine = self.segment
         return (
-            (self.job, self.settings) == (job, settings)
-            and (own.client, own.first_round) == (other.client, other.first_round)
-            and (own.first_batch, own.scale) == (other.first_batch, other.scale)
-            and same(own.start, other.start)
-            and same(own.correction, other.correction)
+            (self.job, self.settings) == (request.job, request.settings)
+            and (mine.client, mine.first_round) == (segment.client, segment.first_round)
+            and (mine.first_batch, mine.scale) == (segment.first_batch, segment.scale)
+            and equal(mine.start, segment.start)
+            and equal(mine.correction, segment.correction)
         )
 
     @property
     def next_round(self) -> int:
-        """The first round that is not done."""
+        """The first round that is not trained."""
         return self.segment.first_round + self.done
 
+    @property
+    def next_deadline(self) -> float:
+        """When the next round is over, on this device's clock."""
+        return self.began + (self.next_round - self.round + 1) * self.round_seconds
 
-def same(a: Tensor | None, b: Tensor | None) -> bool:
+
+def equal(a: Tensor | None, b: Tensor | None) -> bool:
     """Whether two models have the same values."""
     if a is None or b is None:
         return a is b
@@ -110,19 +113,17 @@ def same(a: Tensor | None, b: Tensor | None) -> bool:
 
 
 def steady_clock() -> Callable[[], float]:
-    """The time of day as it is now, and from then on without jumps.
-
-    A device may learn the time late, or anew: that makes no rounds pass.
+    """A clock that starts at the time of day, and does not jump when that is set.
 
     Example:
         >>> now = steady_clock()
         >>> abs(now() - time.time()) < 1
         True
     """
-    # One that goes on while the device sleeps, where there is one.
+    # Where available, one that also counts while the device sleeps.
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-    ahead = time.time() - time.clock_gettime(clock)
-    return lambda: ahead + time.clock_gettime(clock)
+    offset = time.time() - time.clock_gettime(clock)
+    return lambda: offset + time.clock_gettime(clock)
 
 
 class Trainer:
@@ -133,7 +134,7 @@ class Trainer:
         >>> from fedpbc.tasks import Quadratic
         >>> task = Quadratic([[8.0], [4.0]])
         >>> trainer = Trainer(1, Path(tempfile.mkdtemp()), lambda settings: task)
-        >>> trainer.handle(Payload({"kind": "hello", "job": "j"})).whole("client")
+        >>> trainer.handle(Payload({"kind": "hello", "job": "j"})).integer("client")
         1
     """
 
@@ -146,13 +147,13 @@ class Trainer:
         lazy: bool = False,
         now: Callable[[], float] | None = None,
     ) -> None:
-        """Take up what an earlier process left, if there is anything.
+        """Set up a trainer, with the state of an earlier process if there is one.
 
         Args:
             client: which client this device is.
             folder: where its state is kept.
-            make_task: makes the task from the server's settings.
-            lazy: train only when asked, all rounds missed at once.
+            make_task: builds the task from the server's settings.
+            lazy: train only on request, all missed rounds at once.
             now: the device's clock, in seconds; None: a :func:`steady_clock`.
         """
         self.client, self.folder, self.lazy = client, folder, lazy
@@ -160,126 +161,71 @@ class Trainer:
         self._task: tuple[str, Task] | None = None
         self._lock = Lock()
         folder.mkdir(parents=True, exist_ok=True)
-        self._place = folder / "trainer.safetensors"
-        self.progress = self._load()
+        self._path = folder / "trainer.safetensors"
+        self.state = self._load()
 
-    def _load(self) -> Progress | None:
-        if not self._place.exists():
+    def _load(self) -> TrainerState | None:
+        if not self._path.exists():
             return None
         try:
-            return Progress.from_state(load_state(self._place))
+            return TrainerState.from_dict(load_state(self._path))
         except (DamagedCheckpointError, KeyError, TypeError, AttributeError) as error:
-            # Nothing is lost but time: the server sends again what it owes.
-            LOG.warning("begins anew: %s", error)
+            # Only time is lost: the server sends the synchronized model again.
+            LOG.warning("starts from scratch: %s", error)
             return None
 
-    def handle(self, parcel: Payload) -> Payload:
-        """Answer a parcel; a FedpbcError if it cannot be answered."""
-        if parcel.kind == "hello":
+    def handle(self, payload: Payload) -> Payload:
+        """Reply to a message; a FedpbcError if that is impossible."""
+        if payload.kind == "hello":
             return Payload({"kind": "hello", "client": self.client})
         with self._lock:
-            return self._work(TrainRequest.unpack(parcel)).pack()
+            return self._train_request(TrainRequest.unpack(payload)).pack()
 
-    def _work(self, work: TrainRequest) -> TrainReply:
-        if work.client != self.client:
-            raise MessageError(f"this is client {self.client}, not {work.client}")
-        task = self._task_for(work.settings)
-        segment = self._segment(work, task)
-        progress = self.progress
-        if progress is not None:
-            progress = progress.towards(work.job, work.settings, segment)
-        if progress is None:
-            progress = Progress(
-                job=work.job,
-                settings=work.settings,
-                everyone=work.everyone,
-                segment=segment,
-                done=0,
-                model=segment.start,
-                round=-1,
-                asked=0,
-                asked_model=segment.start,
-                began=0.0,
-                round_seconds=work.round_seconds,
-                job_rounds=work.job_rounds,
-            )
-        caught_up = progress.done
-        progress = self._trained(task, progress, segment.rounds)
-        progress = replace(
-            progress,
+    def _train_request(self, request: TrainRequest) -> TrainReply:
+        if request.client != self.client:
+            raise MessageError(f"this is client {self.client}, not {request.client}")
+        task = self._task_for(request.settings)
+        segment = _segment_of(request, task)
+        done, model = 0, segment.start
+        if self.state is not None:
+            done, model = self.state.progress_on(request, segment)
+        model = _train_on(task, segment, done, model, segment.rounds)
+        state = TrainerState(
+            job=request.job,
+            settings=request.settings,
+            everyone=request.everyone,
             segment=segment,
-            round=work.round,
-            asked=progress.done,
-            asked_model=progress.model,
-            began=self._now() - work.age,
-            round_seconds=work.round_seconds,
-            job_rounds=work.job_rounds,
+            done=segment.rounds,
+            model=model,
+            round=request.round,
+            asked=segment.rounds,
+            asked_model=model,
+            began=self._now() - request.age,
+            round_seconds=request.round_seconds,
+            job_rounds=request.job_rounds,
         )
         # On disk before anything is sent.
-        self._keep(progress)
-        self._log(work, progress, caught_up)
-        return TrainReply(work.job, work.round, self.client, to_vector(progress.model))
+        self._save(state)
+        self._log_reply(state, trained_before=done)
+        return TrainReply(request.job, request.round, self.client, to_vector(model))
 
     def tick(self) -> bool:
-        """Train a round that passed without a message; gives whether there was one to train.
+        """Train a round that passed without a request; returns whether there was one.
 
-        A round is missed when its time is over: until then its message may come, with another
-        model to start from. After the job's last round there is none.
+        A round is missed when its deadline is over: until then its request may come, with another
+        model to start from. After the job's last round there is nothing to train.
         """
         with self._lock:
-            progress = self.progress
-            if self.lazy or progress is None or not progress.everyone:
+            state = self.state
+            if self.lazy or state is None or not state.everyone:
                 return False
-            if progress.next_round >= progress.job_rounds:
+            if state.next_round >= state.job_rounds or self._now() < state.next_deadline:
                 return False
-            over = progress.began + (progress.next_round - progress.round + 1) * (
-                progress.round_seconds
-            )
-            if self._now() < over:
-                return False
-            task = self._task_for(progress.settings)
-            self._keep(self._trained(task, progress, progress.done + 1))
-            LOG.info("round %d trained without a link", progress.next_round)
+            task, rounds = self._task_for(state.settings), state.done + 1
+            model = _train_on(task, state.segment, state.done, state.model, rounds)
+            self._save(replace(state, done=rounds, model=model))
+            LOG.info("round %d trained offline", state.next_round)
             return True
-
-    def _trained(self, task: Task, progress: Progress, rounds: int) -> Progress:
-        """So many rounds of its segment done."""
-        left = rounds - progress.done
-        if not left:
-            return progress
-        rest = replace(
-            progress.segment,
-            start=progress.model,
-            first_round=progress.next_round,
-            rounds=left,
-            first_batch=progress.segment.first_batch + progress.done * task.training.local_steps,
-        )
-        with one_thread():
-            return replace(progress, done=rounds, model=train(task, rest).end)
-
-    def _segment(self, work: TrainRequest, task: Task) -> Segment:
-        like = task.init()
-        dtype = str(like.dtype).removeprefix("torch.")
-
-        def vector(name: str) -> Tensor:
-            found = work.start if name == "start" else work.correction
-            assert found is not None
-            try:
-                return torch.from_numpy(found.array(dtype, len(like)))
-            except MessageError as error:
-                raise MessageError(
-                    f"the server's model is another than this device's: {error}"
-                ) from None
-
-        return Segment(
-            client=work.client,
-            start=vector("start"),
-            first_round=work.first_round,
-            rounds=work.rounds,
-            first_batch=work.first_batch,
-            scale=work.scale,
-            correction=None if work.correction is None else vector("correction"),
-        )
 
     def _task_for(self, settings: str) -> Task:
         if self._task is None or self._task[0] != settings:
@@ -289,21 +235,57 @@ class Trainer:
             raise FedpbcError(f"this is client {self.client}, but the fleet has {task.clients}")
         return task
 
-    def _keep(self, progress: Progress) -> None:
-        save_state(self._place, progress.state())
-        self.progress = progress
+    def _save(self, state: TrainerState) -> None:
+        save_state(self._path, state.to_dict())
+        self.state = state
 
-    def _log(self, work: TrainRequest, progress: Progress, caught_up: int) -> None:
+    def _log_reply(self, state: TrainerState, trained_before: int) -> None:
+        trained_now = state.done - trained_before
         line = {
-            "job": work.job,
-            "round": work.round,
-            "first_round": work.first_round,
-            "trained_before": caught_up,
-            "trained_now": progress.done - caught_up,
-            "checksum": checksum(progress.model),
+            "job": state.job,
+            "round": state.round,
+            "first_round": state.segment.first_round,
+            "trained_before": trained_before,
+            "trained_now": trained_now,
+            "checksum": checksum(state.model),
         }
         with (self.folder / "answers.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
             file.flush()
             os.fsync(file.fileno())
-        LOG.info("round %d: %d rounds trained", work.round, progress.done - caught_up)
+        LOG.info("round %d: %d rounds trained", state.round, trained_now)
+
+
+def _train_on(task: Task, segment: Segment, done: int, model: Tensor, rounds: int) -> Tensor:
+    """Train a segment on from the model after ``done`` of its rounds, up to ``rounds``."""
+    if rounds == done:
+        return model
+    rest = replace(
+        segment,
+        start=model,
+        first_round=segment.first_round + done,
+        rounds=rounds - done,
+        first_batch=segment.first_batch + done * task.training.local_steps,
+    )
+    with one_thread():
+        return train(task, rest).end
+
+
+def _segment_of(request: TrainRequest, task: Task) -> Segment:
+    template = task.init()
+    dtype, size = dtype_name(template), len(template)
+    vectors = {"start": request.start}
+    if request.correction is not None:
+        vectors["correction"] = request.correction
+    try:
+        models = {name: torch.from_numpy(v.array(dtype, size)) for name, v in vectors.items()}
+    except MessageError as error:
+        raise MessageError(f"the server's model does not match this device's: {error}") from None
+    return Segment(
+        client=request.client,
+        first_round=request.first_round,
+        rounds=request.rounds,
+        first_batch=request.first_batch,
+        scale=request.scale,
+        **models,
+    )

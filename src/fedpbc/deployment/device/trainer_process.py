@@ -1,4 +1,4 @@
-"""The trainer as a process: its socket, its clock, and how it ends."""
+"""The trainer as a process: its socket, its clock, and how it stops."""
 
 from __future__ import annotations
 
@@ -36,32 +36,32 @@ def run_trainer(
     """Serve until SIGTERM or Ctrl-C."""
     check_socket(socket)
     find_device(device)
-    own = None if app is None else load_user_app(app)
+    user_app = None if app is None else load_user_app(app)
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(message)s")
     LOG.setLevel(logging.INFO)
     make_task = partial(
         task_of_client,
         client=client,
-        own=own,
+        app=user_app,
         data_dir=None if data_dir is None else str(data_dir),
         device=device,
     )
-    ended = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
     state.mkdir(parents=True, exist_ok=True)
     with locked_directory(state):
         trainer = Trainer(client, state, make_task, lazy=lazy)
         with TrainerSocket(socket, trainer.handle):
             LOG.info("client %d is ready at %s", client, socket)
-            while not ended.wait(TICK_SECONDS):
-                keep_up(trainer, ended)
+            while not stop.wait(TICK_SECONDS):
+                train_missed_rounds(trainer, stop)
 
 
-def keep_up(trainer: Trainer, ended: threading.Event) -> None:
-    """Train all rounds that were missed; what goes wrong waits for the server to ask."""
+def train_missed_rounds(trainer: Trainer, stop: threading.Event) -> None:
+    """Train all rounds that were missed; after a failure, pause before the next attempt."""
     try:
-        while not ended.is_set() and trainer.tick():
+        while not stop.is_set() and trainer.tick():
             pass
     except FedpbcError as error:
-        LOG.error("cannot train on: %s", one_line(error))
-        ended.wait(10)
+        LOG.error("cannot train missed rounds: %s", one_line(error))
+        stop.wait(10)

@@ -1,4 +1,4 @@
-"""The socket between a client app and the trainer on the same device; no torch here."""
+"""The socket between a client app and the trainer on the same device. Imports no torch."""
 
 from __future__ import annotations
 
@@ -21,53 +21,52 @@ from fedpbc.deployment.protocol.messages import (
 )
 from fedpbc.errors import FedpbcError, InputError, one_line
 
-__all__ = ["TrainerSocket", "ask", "check_socket"]
+__all__ = ["TrainerSocket", "check_socket", "request"]
 
 LOG = logging.getLogger("fedpbc.deployment")
 LONGEST_PATH = 100
-"""Unix sockets have short names: 108 bytes on Linux, a little less elsewhere."""
+"""Bytes of a Unix socket's path: at most 108 on Linux, a little less elsewhere."""
 
 
 class TrainerSocket:
-    """Answers parcels that come in over a Unix socket, one at a time.
+    """Handles payloads that arrive over a Unix socket, one at a time.
 
-    Only processes of the same user can reach it. What an earlier process left is taken away.
+    Only processes of the same user can connect. A socket that an earlier process left is replaced.
 
     Example:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     place = Path(folder, "s")
-        ...     refusal = Payload({"kind": "refusal", "reason": "closed"})
-        ...     with TrainerSocket(place, lambda request: refusal):
-        ...         ask(place, Payload({"kind": "hello"})).header["reason"]
+        ...     path = Path(folder, "s")
+        ...     with TrainerSocket(path, lambda payload: refusal("closed")):
+        ...         request(path, Payload({"kind": "hello"})).header["reason"]
         'closed'
     """
 
     def __init__(self, path: Path, handle: Callable[[Payload], Payload]) -> None:
         check_socket(path)
         self._path, self._handle = path, handle
-        self._one_at_a_time = threading.Lock()
-        self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._handling = threading.Lock()
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         with suppress(FileNotFoundError):
             path.unlink()
-        # Nobody else may connect, not even in the moment before a chmod.
+        # Not chmod afterwards: another user could connect in between.
         before = os.umask(0o177)
         try:
-            self._listening.bind(str(path))
+            self._socket.bind(str(path))
         except OSError as error:
-            self._listening.close()
-            right = f"a place where a socket can be made ({error.strerror})"
-            raise InputError("socket", str(path), right) from None
+            self._socket.close()
+            expected = f"a path where a socket can be created ({error.strerror})"
+            raise InputError("socket", str(path), expected) from None
         finally:
             os.umask(before)
-        self._listening.listen()
-        self._thread = threading.Thread(target=self._accept, name="desk", daemon=True)
+        self._socket.listen()
+        self._thread = threading.Thread(target=self._accept, name="trainer socket", daemon=True)
         self._thread.start()
 
     def _accept(self) -> None:
         while True:
             try:
-                connection, _ = self._listening.accept()
+                connection, _ = self._socket.accept()
             except OSError:
                 return
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
@@ -75,30 +74,30 @@ class TrainerSocket:
     def _serve(self, connection: socket.socket) -> None:
         try:
             with connection, connection.makefile("rwb") as stream:
-                parcel = read_payload(stream)
-                with self._one_at_a_time:
-                    reply = self._answer(parcel)
+                payload = read_payload(stream)
+                with self._handling:
+                    reply = self._reply(payload)
                 write_payload(stream, reply)
         except (OSError, MessageError) as error:
-            # Whoever asked has gone, or is no client app; it may ask again. Closing fails too then.
-            LOG.warning("a message was lost on its way: %s", one_line(error))
+            # The peer has gone, or is no client app. Closing the connection fails as well then.
+            LOG.warning("connection lost: %s", one_line(error))
 
-    def _answer(self, parcel: Payload) -> Payload:
+    def _reply(self, payload: Payload) -> Payload:
         try:
-            return self._handle(parcel)
+            return self._handle(payload)
         except FedpbcError as error:
-            LOG.error("refused: %s", error)
+            LOG.error("refused a message: %s", error)
             return refusal(str(error))
         except Exception as error:
-            LOG.exception("a message could not be answered")
+            LOG.exception("failed to handle a message")
             return refusal(one_line(error))
 
     def close(self) -> None:
-        """Take no more messages."""
-        # Wakes the thread that waits for one.
+        """Accept no more messages."""
+        # Wakes the accepting thread.
         with suppress(OSError):
-            self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
         self._path.unlink(missing_ok=True)
         self._thread.join(timeout=5)
 
@@ -110,7 +109,7 @@ class TrainerSocket:
 
 
 def check_socket(path: Path) -> None:
-    """An InputError unless a socket can have this name.
+    """Raise an InputError if the path is too long for a socket.
 
     Example:
         >>> check_socket(Path("trainer"))
@@ -119,41 +118,41 @@ def check_socket(path: Path) -> None:
         raise InputError("socket", str(path), f"at most {LONGEST_PATH} bytes long")
 
 
-def ask(path: Path, parcel: Payload, patience: float = 0.0) -> Payload:
-    """The trainer's answer; a trainer that is not there, or dies, is asked again for a while.
+def request(path: Path, payload: Payload, timeout: float = 0.0) -> Payload:
+    """Send a payload to the trainer and return its reply; retry until the timeout.
 
-    Asking twice changes nothing: an answer is a function of the question. Another user's process
-    is asked nothing.
+    Retries are safe: a reply depends on the request alone. Nothing is sent to a process of another
+    user.
     """
-    until = time.monotonic() + patience
+    deadline = time.monotonic() + timeout
     while True:
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-                connection.settimeout(max(patience, 1.0))
+                connection.settimeout(max(timeout, 1.0))
                 connection.connect(str(path))
                 if (user := peer_user(connection)) not in (None, 0, os.getuid()):
-                    return refusal(f"it is user {user} who answers at {path}, not {os.getuid()}")
+                    return refusal(f"{path} belongs to user {user}, not to user {os.getuid()}")
                 with connection.makefile("rwb") as stream:
-                    write_payload(stream, parcel)
+                    write_payload(stream, payload)
                     return read_payload(stream)
         except (OSError, MessageError) as error:
-            if time.monotonic() + 0.2 >= until:
-                return refusal(f"no trainer answers at {path}: {one_line(error)}")
+            if time.monotonic() + 0.2 >= deadline:
+                return refusal(f"no trainer responds at {path}: {one_line(error)}")
         time.sleep(0.2)
 
 
 def peer_user(connection: socket.socket) -> int | None:
-    """The user at the other end; None where the system does not say.
+    """The user id of the peer; None if the system does not tell.
 
     Example:
-        >>> here, there = socket.socketpair()
-        >>> with here, there:
-        ...     peer_user(here) in (None, os.getuid())
+        >>> client, server = socket.socketpair()
+        >>> with client, server:
+        ...     peer_user(client) in (None, os.getuid())
         True
     """
     if not hasattr(socket, "SO_PEERCRED"):
         return None
-    # struct ucred: process, user, group; a user may be above 2^31.
+    # struct ucred: process, user, group; user ids may exceed 2^31.
     size = struct.calcsize("iII")
-    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-    return int(struct.unpack("iII", found)[1])
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    return int(struct.unpack("iII", credentials)[1])

@@ -1,1 +1,1 @@
-"""What travels between server and device."""
+"""The messages between server and device."""

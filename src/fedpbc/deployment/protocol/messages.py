@@ -1,8 +1,7 @@
-"""What travels between server, client app and trainer: a few numbers and words, and vectors.
+"""The messages between server, client app and trainer: a header of plain values, and vectors.
 
-A parcel is plain data. Vectors are their raw bytes, little-endian, with a type and a length:
-nothing is unpickled anywhere. This module imports no torch: a client app starts anew for every
-message.
+Vectors travel as raw little-endian bytes with a type and a length: nothing is unpickled anywhere.
+Imports no torch: a client app is started for every message.
 """
 
 from __future__ import annotations
@@ -33,35 +32,35 @@ Value = str | int | float | bool
 DTYPES = ("float32", "float64", "float16")
 MARK = b"fpbc1\n"
 LARGEST_HEADER = 2**20
-LONGEST_WORDS, LONGEST_REASON = 2000, 300
-LARGEST = 2**32
-"""Bytes of all vectors together that a reader takes, unless told otherwise."""
+LONGEST_TEXT, LONGEST_REASON = 2000, 300
+LARGEST_VECTORS = 2**32
+"""Bytes of all vectors of a payload together."""
 
 
 class Source(Protocol):
-    """What a parcel is read from."""
+    """What a payload is read from."""
 
     def read(self, size: int, /) -> bytes | None:
-        """At most so many bytes; none at the end."""
+        """Return at most this many bytes; none at the end."""
 
 
 class Sink(Protocol):
-    """What a parcel is written to."""
+    """What a payload is written to."""
 
     def write(self, data: bytes, /) -> int | None:
-        """All of it, sooner or later."""
+        """Write all of it."""
 
     def flush(self) -> None:
-        """Now."""
+        """Send what is buffered."""
 
 
 class MessageError(FedpbcError):
-    """A parcel that is not what it should be."""
+    """A malformed or unexpected message."""
 
 
 @dataclass(frozen=True, eq=False)
 class Vector:
-    """A flat vector as it travels.
+    """A serialized flat vector.
 
     Example:
         >>> Vector.of(np.array([1.0, 2.0], dtype=np.float32)).array().tolist()
@@ -73,21 +72,21 @@ class Vector:
 
     @classmethod
     def of(cls, values: NDArray[Any]) -> Vector:
-        """From an array of one dimension."""
+        """Serialize a one-dimensional array."""
         if values.dtype.name not in DTYPES:
             raise MessageError(f"a vector of {values.dtype.name} cannot be sent")
         return cls(values.dtype.name, values.astype(values.dtype.newbyteorder("<")).tobytes())
 
     def array(self, dtype: str | None = None, size: int | None = None) -> NDArray[Any]:
-        """The values; a ParcelError unless they have that type and size. Nobody else's memory."""
+        """Copy the values; a MessageError unless they have that type and size."""
         if self.dtype not in DTYPES or dtype not in (None, self.dtype):
-            raise MessageError(f"its vector is of type {self.dtype}, not {dtype or DTYPES[0]}")
-        kind = np.dtype(self.dtype)
-        if len(self.data) % kind.itemsize or size not in (None, len(self.data) // kind.itemsize):
-            count = f"{len(self.data) / kind.itemsize:,.15g}"
-            raise MessageError(f"its vector has {count} values, not {size or 'whole ones'}")
-        native = np.frombuffer(self.data, dtype=kind.newbyteorder("<"))
-        return native.astype(kind, copy=True)
+            raise MessageError(f"vector of type {self.dtype}, not {dtype or DTYPES[0]}")
+        native = np.dtype(self.dtype)
+        count, rest = divmod(len(self.data), native.itemsize)
+        if rest or size not in (None, count):
+            values = f"{len(self.data) / native.itemsize:,.15g}"
+            raise MessageError(f"vector of {values} values, not {size or 'whole ones'}")
+        return np.frombuffer(self.data, native.newbyteorder("<")).astype(native, copy=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,60 +103,60 @@ class Payload:
 
     @property
     def kind(self) -> str:
-        """What it is: hello, work, answer or refusal."""
+        """One of hello, work (a TrainRequest), answer (a TrainReply) and refusal."""
         return str(self.header.get("kind", ""))
 
     def text(self, name: str) -> str:
-        """A word of the header; a ParcelError if there is none of that name."""
+        """Return a string of the header; a MessageError if it is none."""
         value = self.header.get(name)
         if not isinstance(value, str):
-            raise MessageError(f"its {name} is {value!r}, not a word")
+            raise MessageError(f"{name} is {value!r}, not a string")
         return value
 
-    def whole(self, name: str) -> int:
-        """A whole number of the header."""
+    def integer(self, name: str) -> int:
+        """Return an integer of the header."""
         value = self.header.get(name)
         if isinstance(value, bool) or not isinstance(value, int):
-            raise MessageError(f"its {name} is {value!r}, not a whole number")
+            raise MessageError(f"{name} is {value!r}, not an integer")
         return value
 
     def number(self, name: str) -> float:
-        """A finite number of the header."""
+        """Return a finite number of the header."""
         value = self.header.get(name)
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise MessageError(f"its {name} is {value!r}, not a number")
+            raise MessageError(f"{name} is {value!r}, not a number")
         if not math.isfinite(value):
-            raise MessageError(f"its {name} is not finite")
+            raise MessageError(f"{name} is not finite")
         return float(value)
 
 
 @dataclass(frozen=True, eq=False)
 class TrainRequest:
-    """What the server asks of a client: a segment, which holds all that the work depends on.
+    """The segment that a client is to train: everything that its reply depends on.
 
-    ``start`` is the model that the server owes the client: for an algorithm whose clients have
-    models of their own it is x^{r+1}, r the last round in which the client's answer was taken.
+    ``start`` is the client's synchronized model: for an algorithm whose clients keep their own
+    models it is x^{r+1}, where r is the last round in which the client's reply was counted.
 
     Attributes:
-        job: the server's training, whatever Flower calls its run.
-        round: the round under way; an answer counts in no other.
-        client: whose data.
-        first_round: the first round to train in.
+        job: identifies the server's training; a job may take several of Flower's runs.
+        round: the current round; the reply counts in no other.
+        client: the client that is to train.
+        first_round: the first round to train.
         rounds: how many rounds; the last is ``round``.
-        first_batch: the number of the client's first batch.
-        scale: η_g, where it is the client who applies it.
-        everyone: whether clients train in rounds in which nobody hears of them.
-        settings: how to train, as JSON; see settings.py.
-        round_seconds: how long a round takes at most.
+        first_batch: the index of the client's first batch.
+        scale: η_g, where the client applies it.
+        everyone: whether clients also train in rounds in which they do not get through.
+        settings: how to train, as JSON; see ``FleetSettings.client_settings``.
+        round_seconds: the deadline of a round.
         age: seconds since this round began.
-        job_rounds: T; there is nothing to train after the job's last round.
+        job_rounds: T; the trainer stops after the job's last round.
         start: the model to start from.
         correction: added to every gradient.
 
     Example:
-        >>> one = Vector.of(np.ones(1))
-        >>> work = TrainRequest("j", 4, 0, 2, 3, 10, 1.0, True, "{}", 60.0, 0.5, 9, one)
-        >>> TrainRequest.unpack(work.pack()).rounds
+        >>> start = Vector.of(np.ones(1))
+        >>> request = TrainRequest("j", 4, 0, 2, 3, 10, 1.0, True, "{}", 60.0, 0.5, 9, start)
+        >>> TrainRequest.unpack(request.pack()).rounds
         3
     """
 
@@ -177,53 +176,48 @@ class TrainRequest:
     correction: Vector | None = None
 
     def pack(self) -> Payload:
-        """As a parcel."""
-        own = {name: value for name, value in vars(self).items() if not isinstance(value, Vector)}
-        own.pop("correction", None)
-        vectors = {"start": self.start}
-        if self.correction is not None:
-            vectors["correction"] = self.correction
-        return Payload({"kind": "work", **own}, vectors)
+        """Convert to a payload."""
+        header = dict(vars(self))
+        vectors = {"start": header.pop("start"), "correction": header.pop("correction")}
+        present = {name: vector for name, vector in vectors.items() if vector is not None}
+        return Payload({"kind": "work", **header}, present)
 
     @classmethod
-    def unpack(cls, parcel: Payload) -> TrainRequest:
-        """From a parcel; a ParcelError if anything is missing or makes no sense."""
-        if parcel.kind != "work" or "start" not in parcel.vectors:
-            raise MessageError(f"it is a parcel of kind {parcel.kind!r}, not work")
-        work = cls(
-            job=parcel.text("job"),
-            round=parcel.whole("round"),
-            client=parcel.whole("client"),
-            first_round=parcel.whole("first_round"),
-            rounds=parcel.whole("rounds"),
-            first_batch=parcel.whole("first_batch"),
-            scale=parcel.number("scale"),
-            everyone=parcel.header.get("everyone") is True,
-            settings=parcel.text("settings"),
-            round_seconds=parcel.number("round_seconds"),
-            age=parcel.number("age"),
-            job_rounds=parcel.whole("job_rounds"),
-            start=parcel.vectors["start"],
-            correction=parcel.vectors.get("correction"),
+    def unpack(cls, payload: Payload) -> TrainRequest:
+        """Convert from a payload; a MessageError if anything is missing or inconsistent."""
+        if payload.kind != "work" or "start" not in payload.vectors:
+            raise MessageError(f"message of kind {payload.kind!r}, not 'work'")
+        request = cls(
+            job=payload.text("job"),
+            round=payload.integer("round"),
+            client=payload.integer("client"),
+            first_round=payload.integer("first_round"),
+            rounds=payload.integer("rounds"),
+            first_batch=payload.integer("first_batch"),
+            scale=payload.number("scale"),
+            everyone=payload.header.get("everyone") is True,
+            settings=payload.text("settings"),
+            round_seconds=payload.number("round_seconds"),
+            age=payload.number("age"),
+            job_rounds=payload.integer("job_rounds"),
+            start=payload.vectors["start"],
+            correction=payload.vectors.get("correction"),
         )
-        last = work.first_round + work.rounds - 1
-        if min(work.first_round, work.first_batch) < 0 or work.rounds < 1 or last != work.round:
-            raise MessageError(
-                f"its rounds make no sense: {work.rounds} from {work.first_round} "
-                f"for round {work.round}"
-            )
-        if work.round >= work.job_rounds:
-            raise MessageError(f"its round is {work.round}, and its job has {work.job_rounds}")
-        return work
+        first, rounds, current = request.first_round, request.rounds, request.round
+        if min(first, request.first_batch) < 0 or rounds < 1 or first + rounds - 1 != current:
+            raise MessageError(f"inconsistent rounds: {rounds} from {first} for round {current}")
+        if current >= request.job_rounds:
+            raise MessageError(f"round is {current}, but the job has {request.job_rounds} rounds")
+        return request
 
 
 @dataclass(frozen=True, eq=False)
 class TrainReply:
-    """What a client brings: its model after the work of a round.
+    """A client's model after the segment of a round.
 
     Example:
-        >>> answer = TrainReply("j", 4, 0, Vector.of(np.ones(1)))
-        >>> TrainReply.unpack(answer.pack()).round
+        >>> reply = TrainReply("j", 4, 0, Vector.of(np.ones(1)))
+        >>> TrainReply.unpack(reply.pack()).round
         4
     """
 
@@ -233,39 +227,39 @@ class TrainReply:
     end: Vector
 
     def pack(self) -> Payload:
-        """As a parcel."""
-        header: dict[str, Value] = {
-            "kind": "answer",
-            "job": self.job,
-            "round": self.round,
-            "client": self.client,
-        }
-        return Payload(header, {"end": self.end})
+        """Convert to a payload."""
+        header = dict(vars(self))
+        end = header.pop("end")
+        return Payload({"kind": "answer", **header}, {"end": end})
 
     @classmethod
-    def unpack(cls, parcel: Payload) -> TrainReply:
-        """From a parcel; a refusal is a ParcelError with its reason."""
-        if parcel.kind == "refusal":
-            raise MessageError(folded(parcel.text("reason")))
-        if parcel.kind != "answer" or "end" not in parcel.vectors:
-            raise MessageError(f"it is a parcel of kind {parcel.kind!r}, not an answer")
-        own = parcel.text("job"), parcel.whole("round"), parcel.whole("client")
-        return cls(*own, parcel.vectors["end"])
+    def unpack(cls, payload: Payload) -> TrainReply:
+        """Convert from a payload; a refusal is a MessageError with its reason."""
+        if payload.kind == "refusal":
+            raise MessageError(sanitized(payload.text("reason")))
+        if payload.kind != "answer" or "end" not in payload.vectors:
+            raise MessageError(f"message of kind {payload.kind!r}, not 'answer'")
+        return cls(
+            job=payload.text("job"),
+            round=payload.integer("round"),
+            client=payload.integer("client"),
+            end=payload.vectors["end"],
+        )
 
 
-def folded(text: str) -> str:
-    """On one line, and not too long: whose words it are may mean ill.
+def sanitized(text: str) -> str:
+    """Collapse to one line and truncate; the text is untrusted.
 
     Example:
-        >>> folded("a\\n  b")
+        >>> sanitized("a\\n  b")
         'a b'
     """
-    plain = "".join(letter if letter.isprintable() else " " for letter in text[:LONGEST_WORDS])
-    return " ".join(plain.split())[:LONGEST_REASON]
+    printable = "".join(c if c.isprintable() else " " for c in text[:LONGEST_TEXT])
+    return " ".join(printable.split())[:LONGEST_REASON]
 
 
 def refusal(reason: str) -> Payload:
-    """What a trainer says instead of an answer.
+    """The reply of a trainer that cannot handle a request.
 
     Example:
         >>> refusal("no such data").header["reason"]
@@ -274,8 +268,8 @@ def refusal(reason: str) -> Payload:
     return Payload({"kind": "refusal", "reason": reason})
 
 
-def write_payload(stream: Sink, parcel: Payload) -> None:
-    """Onto a local socket or a file.
+def write_payload(stream: Sink, payload: Payload) -> None:
+    """Write to a local socket or a file.
 
     Example:
         >>> import io
@@ -284,39 +278,40 @@ def write_payload(stream: Sink, parcel: Payload) -> None:
         >>> read_payload(io.BytesIO(stream.getvalue())).kind
         'hello'
     """
-    listed = [[name, v.dtype, len(v.data)] for name, v in parcel.vectors.items()]
-    head = json.dumps({"header": dict(parcel.header), "vectors": listed}).encode()
+    vectors = [[name, v.dtype, len(v.data)] for name, v in payload.vectors.items()]
+    head = json.dumps({"header": dict(payload.header), "vectors": vectors}).encode()
     stream.write(MARK + struct.pack("<I", len(head)) + head)
-    for vector in parcel.vectors.values():
+    for vector in payload.vectors.values():
         stream.write(vector.data)
     stream.flush()
 
 
-def read_payload(stream: Source, largest: int = LARGEST) -> Payload:
-    """From a local socket or a file; a ParcelError if it ends early or is none."""
-    if _exactly(stream, len(MARK)) != MARK:
-        raise MessageError("what came is not a parcel")
-    (length,) = struct.unpack("<I", _exactly(stream, 4))
+def read_payload(stream: Source, largest: int = LARGEST_VECTORS) -> Payload:
+    """Read from a local socket or a file; a MessageError if it ends early or is malformed."""
+    if _read_exactly(stream, len(MARK)) != MARK:
+        raise MessageError("not a fedpbc message")
+    (length,) = struct.unpack("<I", _read_exactly(stream, 4))
     if length > LARGEST_HEADER:
-        raise MessageError(f"a parcel's header is {length:,} bytes long")
+        raise MessageError(f"message with a header of {length:,} bytes")
     try:
-        head = json.loads(_exactly(stream, length))
-        header, listed = head["header"], [(str(n), str(d), int(k)) for n, d, k in head["vectors"]]
+        head = json.loads(_read_exactly(stream, length))
+        header, entries = head["header"], [(str(n), str(d), int(k)) for n, d, k in head["vectors"]]
         plain = all(isinstance(v, str | int | float | bool) for v in header.values())
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise MessageError("a parcel's header cannot be read") from error
-    sizes = [size for _, _, size in listed]
+        raise MessageError("message with an unreadable header") from error
+    sizes = [size for _, _, size in entries]
     if not plain or min(sizes, default=0) < 0 or sum(sizes) > largest:
-        raise MessageError(f"a parcel of {sum(sizes):,} bytes: at most {largest:,} are taken")
-    return Payload(header, {name: Vector(d, _exactly(stream, size)) for name, d, size in listed})
+        raise MessageError(f"message of {sum(sizes):,} bytes, but at most {largest:,} are accepted")
+    vectors = {name: Vector(d, _read_exactly(stream, size)) for name, d, size in entries}
+    return Payload(header, vectors)
 
 
-def _exactly(stream: Source, size: int) -> bytes:
-    """So many bytes; grows with what really comes, not with what was announced."""
+def _read_exactly(stream: Source, size: int) -> bytes:
+    """Read so many bytes; memory grows with what arrives, not with what was announced."""
     pieces = bytearray()
     while len(pieces) < size:
         piece = stream.read(min(size - len(pieces), 2**20))
         if not piece:
-            raise MessageError("a parcel ended early")
+            raise MessageError("message ended early")
         pieces += piece
     return bytes(pieces)

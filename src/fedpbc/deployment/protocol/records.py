@@ -1,4 +1,4 @@
-"""Parcels as Flower's records, and back. Imports Flower, and no torch."""
+"""Conversion between payloads and Flower's records. Imports Flower, and no torch."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from fedpbc.deployment.protocol.messages import MessageError, Payload, Vector
 __all__ = ["from_records", "to_records"]
 
 RAW = "fedpbc.raw"
-"""What we call plain little-endian bytes."""
+"""The serialization type of plain little-endian bytes."""
 
 
-def to_records(parcel: Payload) -> RecordDict:
-    """For a message.
+def to_records(payload: Payload) -> RecordDict:
+    """Convert a payload to the content of a Flower message.
 
     Example:
         >>> from_records(to_records(Payload({"kind": "hello"}))).kind
@@ -21,20 +21,22 @@ def to_records(parcel: Payload) -> RecordDict:
     """
     arrays = {
         name: Array(vector.dtype, (len(vector.data),), RAW, vector.data)
-        for name, vector in parcel.vectors.items()
+        for name, vector in payload.vectors.items()
     }
-    return RecordDict({"header": ConfigRecord(dict(parcel.header)), "vectors": ArrayRecord(arrays)})
+    return RecordDict(
+        {"header": ConfigRecord(dict(payload.header)), "vectors": ArrayRecord(arrays)}
+    )
 
 
 def from_records(records: RecordDict) -> Payload:
-    """From a message, whoever sent it; a ParcelError if it is none of ours."""
+    """Convert the content of an untrusted message; a MessageError if it is malformed."""
     header, arrays = records.get("header"), records.get("vectors")
     if not isinstance(header, ConfigRecord) or not isinstance(arrays, ArrayRecord):
-        raise MessageError("it is not a message of ours")
+        raise MessageError("not a fedpbc message")
     plain = {k: v for k, v in header.items() if isinstance(v, str | int | float | bool)}
     vectors = {}
     for name, array in arrays.items():
         if array.stype != RAW:
-            raise MessageError(f"its vector {name!r} is of kind {array.stype!r}, not {RAW!r}")
+            raise MessageError(f"vector {name!r} is serialized as {array.stype!r}, not {RAW!r}")
         vectors[name] = Vector(array.dtype, array.data)
     return Payload(plain, vectors)

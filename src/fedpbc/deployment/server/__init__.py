@@ -1,1 +1,1 @@
-"""The server of a fleet: the round loop, its directory and the gateway."""
+"""The server of a fleet: the round loop, its folder, and the gateway."""

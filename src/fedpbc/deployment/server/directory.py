@@ -1,17 +1,17 @@
-"""The server's folder: checkpoints, the log of rounds, who was reachable when, and the models.
+"""The server's folder: checkpoints, the log of rounds, link logs and models.
 
 fleet.toml                   what is trained and how
-checkpoint-0, -1.safetensors the last two rounds' states
+checkpoint-0, -1.safetensors the states after the last two rounds
 reports.bin                  each client's last report
-server.log                   what the server app says; put aside as server.log.1 when it is large
-rounds.jsonl                 a line a round: when it was, who got through, whose answer had
-                             which checksum
-heard.json                   for each client that was heard its node, and when that was first
+server.log                   the server app's log; rotated to server.log.1 when it is large
+rounds.jsonl                 one line per round: its times, who got through, and checksums of the
+                             replies
+heard.json                   the node of each client that has connected, and since when
 timetable.csv                who got through in which round, as 0 and 1, for ``--links table``
 links.csv                    the same in seconds, for ``--trace``
 models/VIEW.safetensors      the models, by the names of their parameters
-nodes.json                   which node is which client, by the launcher that registered its key
-finished.json                after the last round
+nodes.json                   the client of each node, from the launcher that registered its key
+finished.json                written after the last round
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ LOG = logging.getLogger("fedpbc.deployment")
 
 
 class ServerDirectory:
-    """One job on disk. Locked while it is open: two servers would spoil each other's rounds.
+    """One job on disk. Locked while it is open, since two servers would corrupt it.
 
     Example:
         >>> import tempfile
@@ -61,169 +61,172 @@ class ServerDirectory:
         self.path = path
         self.reports = LastReportsOnDisk(path / "reports.bin")
         self.lines: list[dict[str, Any]] = []
-        self._heard: dict[int, dict[str, Any]] = {}
-        self._heard_anew = False
-        # What the two checkpoints hold of the reports: what they refer to is left alone.
-        self._referred: dict[int, Any] = {}
-        self._open = ExitStack()
-        self._nodes = path / "nodes.json"
+        self._nodes: dict[int, dict[str, Any]] = {}
+        self._nodes_changed = False
+        # The reports that the two checkpoints refer to, which must not be overwritten.
+        self._referenced: dict[int, Any] = {}
+        self._exit_stack = ExitStack()
+        self._pinned_path = path / "nodes.json"
+        # When the file was modified, and its content.
         self._pinned: tuple[int, dict[int, int] | None] = 0, None
 
     def __enter__(self) -> ServerDirectory:
-        self._lock_patiently()
-        self._open.callback(self.reports.close)
+        self._lock()
+        self._exit_stack.callback(self.reports.close)
         return self
 
-    def _lock_patiently(self, patience: float = 3.0) -> None:
-        """Who only looks whether a server is at work here holds the lock for a moment."""
-        until = time.monotonic() + patience
+    def _lock(self, timeout: float = 3.0) -> None:
+        """Take the lock; retry, since a check for a running server holds it for a moment."""
+        deadline = time.monotonic() + timeout
         while True:
             try:
-                self._open.enter_context(locked_directory(self.path))
+                self._exit_stack.enter_context(locked_directory(self.path))
                 return
             except FedpbcError:
-                if time.monotonic() > until:
+                if time.monotonic() > deadline:
                     raise
             time.sleep(0.05)
 
     def __exit__(self, *_: object) -> None:
-        self._open.close()
+        self._exit_stack.close()
 
     def save(self, ledger: Ledger, rest: Mapping[str, Any]) -> None:
         """Write a checkpoint over the older of the two."""
         state = {**rest, "ledger": ledger.state()}
-        turn = ledger.round % 2
-        save_state(checkpoints_of(self.path)[turn], state)
-        self._referred[turn] = state["ledger"]["reported"]
-        self.reports.spare(self._referred.values())
+        slot = ledger.round % 2
+        save_state(checkpoints_of(self.path)[slot], state)
+        self._referenced[slot] = state["ledger"]["reported"]
+        self.reports.spare(self._referenced.values())
 
     def load(self, ledger: Ledger | None) -> dict[str, Any] | None:
-        """Put a ledger where the newest whole checkpoint was taken; gives the rest of its state.
+        """Restore a ledger from the newest valid checkpoint; returns the rest of its state.
 
-        None if there is no checkpoint; a FedpbcError if there are some, and none is whole, or if
-        only the checkpoints are missing.
+        None if there is no checkpoint; a FedpbcError if all are damaged, or if only the checkpoints
+        are missing.
         """
         check_leftovers(self.path)
-        found = {}
-        for turn, path in enumerate(checkpoints_of(self.path)):
+        checkpoints = {}
+        for slot, path in enumerate(checkpoints_of(self.path)):
             if path.exists():
                 try:
-                    peeked = peek_state(path)["ledger"]
-                    self._referred[turn] = peeked["reported"]
-                    found[int(peeked["round"])] = path
+                    summary = peek_state(path)["ledger"]
+                    self._referenced[slot] = summary["reported"]
+                    checkpoints[int(summary["round"])] = path
                 except (DamagedCheckpointError, KeyError, TypeError) as error:
-                    LOG.warning("%s is left out: %s", path.name, error)
-                    found.setdefault(-1, path)
-        self.reports.spare(self._referred.values())
-        for _, path in sorted(found.items(), reverse=True):
+                    LOG.warning("ignored %s: %s", path.name, error)
+                    checkpoints.setdefault(-1, path)
+        self.reports.spare(self._referenced.values())
+        for _, path in sorted(checkpoints.items(), reverse=True):
             try:
                 state: dict[str, Any] = load_state(path)
-                own = state.pop("ledger")
+                ledger_state = state.pop("ledger")
                 if ledger is not None:
-                    ledger.restore(own)
-                self._keep_lines(own["round"])
-                self._heard = read_heard(self.path / "heard.json")
+                    ledger.restore(ledger_state)
+                self._truncate_log(ledger_state["round"])
+                self._nodes = read_nodes(self.path / "heard.json")
                 return state
             except (DamagedCheckpointError, DamagedReportsError, KeyError) as error:
-                LOG.warning("%s is left out: %s", path.name, error)
-        if found:
-            raise FedpbcError(f"{self.path} holds no whole checkpoint: put one back, or begin anew")
+                LOG.warning("ignored %s: %s", path.name, error)
+        if checkpoints:
+            raise FedpbcError(
+                f"all checkpoints in {self.path} are damaged: restore one, or take a new folder"
+            )
         return None
 
     def add_line(self, line: Mapping[str, Any]) -> None:
-        """Log a round, before its checkpoint: a round that is done again is logged again."""
+        """Log a round, before its checkpoint: a round that is repeated is logged again."""
         self.lines.append(dict(line))
         with (self.path / "rounds.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
             file.flush()
             os.fsync(file.fileno())
 
-    def _keep_lines(self, rounds: int) -> None:
-        """Forget rounds that no checkpoint knows of."""
-        place = self.path / "rounds.jsonl"
-        self.lines = [line for line in read_lines(place) if line["round"] < rounds]
-        write_atomically(place, "".join(json.dumps(line) + "\n" for line in self.lines))
+    def _truncate_log(self, rounds: int) -> None:
+        """Drop rounds after the checkpoint."""
+        path = self.path / "rounds.jsonl"
+        self.lines = [line for line in read_lines(path) if line["round"] < rounds]
+        write_atomically(path, "".join(json.dumps(line) + "\n" for line in self.lines))
 
-    def hear(self, client: int, node: int) -> None:
-        """A client was heard, as this node."""
-        if self._heard.get(client, {}).get("node") != node:
-            self._heard[client] = {"node": node, "at": round(time.time(), 3)}
-            self._heard_anew = True
+    def record_node(self, client: int, node: int) -> None:
+        """Record that a client has connected, as this node."""
+        if self._nodes.get(client, {}).get("node") != node:
+            self._nodes[client] = {"node": node, "at": round(time.time(), 3)}
+            self._nodes_changed = True
 
-    def save_heard(self) -> None:
-        """Write down who was heard, for people who watch; the server itself has checkpoints."""
-        if self._heard_anew:
-            content = json.dumps({i: self._heard[i] for i in sorted(self._heard)}, indent=1)
+    def save_nodes(self) -> None:
+        """Write the recorded nodes for ``fleet status``; the server itself has checkpoints."""
+        if self._nodes_changed:
+            content = json.dumps({i: self._nodes[i] for i in sorted(self._nodes)}, indent=1)
             write_atomically(self.path / "heard.json", content + "\n")
-            self._heard_anew = False
+            self._nodes_changed = False
 
     def save_models(self, models: Mapping[str, Tensor], layout: Layout, rounds: int) -> None:
-        """The models of the views, each as plain PyTorch loads it."""
-        place = self.path / "models"
-        place.mkdir(exist_ok=True)
+        """Write the models of the views, in a format that plain PyTorch loads."""
+        folder = self.path / "models"
+        folder.mkdir(exist_ok=True)
         for view, model in models.items():
-            named = {name: part.clone() for name, part in layout.named(model).items()}
-            about = {"view": view, "rounds": str(rounds)}
-            save_tensors(place / f"{view}.safetensors", named, about)
+            parameters = {name: part.clone() for name, part in layout.named(model).items()}
+            metadata = {"view": view, "rounds": str(rounds)}
+            save_tensors(folder / f"{view}.safetensors", parameters, metadata)
 
     @property
     def has_nodes(self) -> bool:
-        """Whether a launcher has said whether there are keys."""
-        return self._nodes.exists()
+        """Whether a launcher has written ``nodes.json``, with or without keys."""
+        return self._pinned_path.exists()
 
     def pinned(self) -> dict[int, int] | None:
-        """The client of each node whose key is registered; None where there are no keys."""
+        """The client of each node whose key is registered; None in a fleet without keys."""
         try:
-            status = self._nodes.stat()
-            if status.st_mtime_ns != self._pinned[0]:
-                told = json.loads(self._nodes.read_text(encoding="utf-8"))["pinned"]
-                pinned = None if told is None else {int(n): int(c) for n, c in told.items()}
-                self._pinned = status.st_mtime_ns, pinned
+            modified = self._pinned_path.stat().st_mtime_ns
+            if modified != self._pinned[0]:
+                clients = json.loads(self._pinned_path.read_text(encoding="utf-8"))["pinned"]
+                pinned = None if clients is None else {int(n): int(c) for n, c in clients.items()}
+                self._pinned = modified, pinned
         except FileNotFoundError:
             return None
         return self._pinned[1]
 
-    def finish(self, about: Mapping[str, Any]) -> None:
-        """Say that all rounds are done and everything is written."""
-        write_atomically(self.path / "finished.json", json.dumps(about) + "\n")
+    def finish(self, summary: Mapping[str, Any]) -> None:
+        """Mark the job as finished, after everything else is written."""
+        write_atomically(self.path / "finished.json", json.dumps(summary) + "\n")
 
     def save_links(self, clients: int, round_seconds: float) -> None:
-        """Who was reachable when: as a timetable, and in seconds."""
+        """Write who got through when: by round, and in seconds."""
         rows = []
         for line in self.lines:
             active = set(line["active"])
             rows.append(",".join("1" if i in active else "0" for i in range(clients)) + "\n")
         write_atomically(self.path / "timetable.csv", "".join(rows))
-        found = link_intervals([line["active"] for line in self.lines], clients, round_seconds)
+        intervals = link_intervals([line["active"] for line in self.lines], clients, round_seconds)
         head = f"# round_seconds = {round_seconds!r}\nclient,online_from_s,online_until_s\n"
-        # No digits that only rounding made.
-        listed = (f"{i},{a:.12g},{b:.12g}\n" for i, a, b in found)
-        write_atomically(self.path / "links.csv", head + "".join(listed))
+        # 12 digits hide rounding errors.
+        text = "".join(f"{i},{a:.12g},{b:.12g}\n" for i, a, b in intervals)
+        write_atomically(self.path / "links.csv", head + text)
 
 
 def checkpoints_of(folder: Path) -> list[Path]:
-    """Where a job's two checkpoints are."""
+    """The paths of a job's two checkpoints."""
     return [folder / f"checkpoint-{k}.safetensors" for k in (0, 1)]
 
 
 def check_leftovers(folder: Path) -> None:
-    """A FedpbcError if a job's checkpoints were deleted and its log was not.
+    """Raise a FedpbcError if a job's checkpoints were deleted, but its log was not.
 
-    A new job would count the old one's rounds as its own.
+    A new job would continue the old one's log.
     """
     if any(path.exists() for path in checkpoints_of(folder)):
         return
     left = [name for name in ("rounds.jsonl", "finished.json") if (folder / name).exists()]
     if left:
+        names = " and ".join(left)
         raise FedpbcError(
-            f"{folder} has no checkpoint, but {' and '.join(left)} of a job that ran there: "
-            "take a new folder, or delete "
-            f"{'that' if len(left) == 1 else 'those'}, too"
+            f"{folder} has no checkpoint, but {names} of an earlier job: take a new folder, or "
+            f"delete {names}"
         )
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a log; a last one that was not finished is left out."""
+    """Read the lines of a log, without an incomplete last one."""
     if path.exists():
         for text in path.read_text(encoding="utf-8").splitlines():
             try:
@@ -233,10 +236,10 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
             yield line
 
 
-def read_heard(path: Path) -> dict[int, dict[str, Any]]:
-    """Who was heard before this process; nothing if that cannot be read."""
+def read_nodes(path: Path) -> dict[int, dict[str, Any]]:
+    """Read the nodes that an earlier process recorded; none if the file is unreadable."""
     try:
-        return {int(i): dict(one) for i, one in json.loads(path.read_bytes()).items()}
+        return {int(i): dict(node) for i, node in json.loads(path.read_bytes()).items()}
     except (OSError, ValueError, TypeError, AttributeError):
         return {}
 
@@ -244,29 +247,29 @@ def read_heard(path: Path) -> dict[int, dict[str, Any]]:
 def link_intervals(
     rounds: Sequence[Sequence[int]], clients: int, round_seconds: float
 ) -> list[tuple[int, float, float]]:
-    """When each client was reachable: client, from, until, in seconds since the job began.
+    """When each client was reachable: (client, from, until), in seconds since the job began.
 
-    All that is known is who answered in which round. Every round counts as ``round_seconds`` long,
-    also one that ended early because all had answered, and a link as up from the middle of a round
-    with an answer to the middle of the next. So the scheme ``trace`` finds again exactly those
-    rounds, and after the last begins again with the first. Each client ends with an empty
-    interval: that tells how long the log is, and that the client exists, heard or not.
+    The server only knows who replied in which round. Every round counts as ``round_seconds`` long,
+    even if it ended early, and a link as up from the middle of a round with a reply to the middle
+    of the next. So the scheme ``trace`` reproduces exactly these rounds, and starts over after the
+    last. Each client ends with an empty interval, which shows how long the log is, and that the
+    client exists even if it never connected.
 
     Example:
         >>> link_intervals([[0], [0], []], clients=2, round_seconds=10.0)
         [(0, 5.0, 25.0), (0, 30.0, 30.0), (1, 30.0, 30.0)]
     """
     end = len(rounds) * round_seconds
-    found: list[list[tuple[float, float]]] = [[] for _ in range(clients)]
+    intervals: list[list[tuple[float, float]]] = [[] for _ in range(clients)]
     for t, active in enumerate(rounds):
         a, b = (t + 0.5) * round_seconds, (t + 1.5) * round_seconds
         for client in active:
-            own = found[client]
-            own.append((own.pop()[0], b) if own and own[-1][1] == a else (a, b))
-    for own in found:
-        if own and own[-1][1] > end:
-            # The last round's second half is where the log begins again.
-            own[-1] = own[-1][0], end
-            own.insert(0, (0.0, 0.5 * round_seconds))
-        own.append((end, end))
-    return [(client, a, b) for client, own in enumerate(found) for a, b in own]
+            up = intervals[client]
+            up.append((up.pop()[0], b) if up and up[-1][1] == a else (a, b))
+    for up in intervals:
+        if up and up[-1][1] > end:
+            # What reaches beyond the end belongs to the start of the repeated log.
+            up[-1] = up[-1][0], end
+            up.insert(0, (0.0, 0.5 * round_seconds))
+        up.append((end, end))
+    return [(client, a, b) for client, up in enumerate(intervals) for a, b in up]

@@ -1,151 +1,151 @@
-"""HTTP as the door reads it: heads, strictly, and bodies as they come.
+"""HTTP/1.1 as the gateway speaks it: h11's state machine behind a stricter check of every head.
 
-What one reader takes for one request may be two to the next one: so whatever could be read in
-another way is refused, and what is passed on is written anew.
+If a proxy and the server behind it read the same bytes differently, a request can be smuggled past
+the proxy. h11 accepts several deviations that RFC 9112 lets a recipient tolerate; `check_head`
+rejects them. No I/O here: bytes in, events out.
 """
 
 from __future__ import annotations
 
-import asyncio
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+
+import h11
 
 __all__ = [
-    "IDLE_SECONDS",
     "LARGEST_HEAD",
+    "HttpConnection",
     "RejectedRequest",
-    "RequestHead",
-    "answer_of",
-    "copy",
-    "copy_chunks",
-    "read_head",
+    "check_head",
+    "forwarded_request",
+    "rejection_response",
 ]
 
-FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):(.*)")
-PASSED_ON = {
-    "content-type",
-    "accept",
-    "accept-encoding",
-    "user-agent",
-    "flwr-public-key",
-    "flwr-signature",
-    "flwr-timestamp",
-    "flwr-package-name",
-    "flwr-package-version",
-    "flwr-component-name",
-}
-MAY_REPEAT = {"set-cookie", "vary"}
-"""In the SuperLink's answers."""
 LARGEST_HEAD = 2**14
-IDLE_SECONDS = 300.0
+HEAD = re.compile(rb"(?:[!-~][ -~]*\r\n)+\r\n")
+"""Lines of printable ASCII that end in CRLF and do not begin with a space."""
+CONTENT_LENGTH = re.compile(rb"\r\ncontent-length: *[0-9]{1,15} *\r\n", re.IGNORECASE)
+MAY_REPEAT = {b"set-cookie", b"vary"}
+FORWARDED = {
+    b"content-type",
+    b"accept",
+    b"accept-encoding",
+    b"user-agent",
+    b"flwr-public-key",
+    b"flwr-signature",
+    b"flwr-timestamp",
+    b"flwr-package-name",
+    b"flwr-package-version",
+    b"flwr-component-name",
+}
 
 
 class RejectedRequest(Exception):
-    """Somebody is turned away, with a status and a reason."""
+    """A request that is not forwarded: the status and the reason to respond with."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
         self.status, self.reason = status, reason
 
 
-@dataclass(frozen=True)
-class RequestHead:
-    """The head of a request or an answer: its first line, and fields by small letters."""
-
-    first: str
-    fields: dict[str, str]
-    raw: bytes
-
-    @classmethod
-    def parse(cls, raw: bytes) -> RequestHead:
-        """From bytes up to the empty line; strict, so that nobody reads it in another way.
-
-        Example:
-            >>> RequestHead.parse(b"POST /a HTTP/1.1\\r\\nContent-Length: 3\\r\\n\\r\\n").length()
-            3
-        """
-        try:
-            first, *lines = raw.decode("ascii").removesuffix("\r\n\r\n").split("\r\n")
-        except UnicodeDecodeError:
-            raise RejectedRequest(400, "its request is not HTTP") from None
-        fields: dict[str, str] = {}
-        for line in (first, *lines):
-            # An end of line of another kind may be one to who reads it next.
-            if not line.isprintable():
-                raise RejectedRequest(400, "its request is not HTTP")
-        for line in lines:
-            match = FIELD.fullmatch(line)
-            if match is None:
-                raise RejectedRequest(400, "its request is not HTTP")
-            if match[1].lower() in fields and match[1].lower() not in MAY_REPEAT:
-                raise RejectedRequest(400, f"its request says {match[1][:30]!r} twice")
-            fields[match[1].lower()] = match[2].strip()
-        return cls(first, fields, raw)
-
-    def length(self) -> int:
-        """The length of the body."""
-        if "transfer-encoding" in self.fields:
-            raise RejectedRequest(411, "its request does not say how long it is")
-        text = self.fields.get("content-length", "0")
-        if not re.fullmatch("[0-9]{1,15}", text):
-            raise RejectedRequest(400, f"the length of its request is {text[:20]!r}")
-        return int(text)
-
-    def passed_on(self, path: str) -> bytes:
-        """The request as the SuperLink gets it: made anew, of what devices need."""
-        kept = [(name, value) for name, value in self.fields.items() if name in PASSED_ON]
-        lines = [f"POST {path} HTTP/1.1", "host: superlink", f"content-length: {self.length()}"]
-        return "\r\n".join([*lines, *(f"{n}: {v}" for n, v in kept), "", ""]).encode("ascii")
-
-
-async def read_head(
-    reader: asyncio.StreamReader, patience: float = IDLE_SECONDS
-) -> RequestHead | None:
-    """The next head; None if the other side has ended."""
-    try:
-        async with asyncio.timeout(patience):
-            raw = await reader.readuntil(b"\r\n\r\n")
-    except asyncio.LimitOverrunError:
-        raise RejectedRequest(431, "the head of its request is too long") from None
-    except asyncio.IncompleteReadError as error:
-        if error.partial:
-            raise RejectedRequest(400, "its request is not HTTP") from None
-        return None
-    if len(raw) > LARGEST_HEAD:
-        raise RejectedRequest(431, "the head of its request is too long")
-    return RequestHead.parse(raw)
-
-
-async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, length: int) -> None:
-    """So many bytes, as they come."""
-    while length > 0:
-        async with asyncio.timeout(IDLE_SECONDS):
-            piece = await reader.read(min(length, 2**16))
-        if not piece:
-            raise EOFError("it ended early")
-        length -= len(piece)
-        writer.write(piece)
-        await writer.drain()
-    await writer.drain()
-
-
-async def copy_chunks(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """A body whose length shows only at its end."""
-    size = 1
-    while size:
-        line = await reader.readuntil(b"\r\n")
-        writer.write(line)
-        size = int(line.split(b";")[0], 16)
-        await copy(reader, writer, size + 2)
-
-
-def answer_of(turned: RejectedRequest) -> bytes:
-    """What somebody is told who is turned away.
+class HttpConnection:
+    """One side of the gateway: towards a device (h11.SERVER) or the SuperLink (h11.CLIENT).
 
     Example:
-        >>> answer_of(RejectedRequest(404, "no")).split(b"\\r\\n")[0]
+        >>> device = HttpConnection(h11.SERVER)
+        >>> device.receive_data(b"POST /a HTTP/1.1\\r\\nHost: b\\r\\n\\r\\n")
+        >>> device.next_event().target
+        b'/a'
+    """
+
+    def __init__(self, role: type[h11.CLIENT | h11.SERVER]) -> None:
+        self._h11 = h11.Connection(role, max_incomplete_event_size=LARGEST_HEAD)
+
+    def receive_data(self, data: bytes) -> None:
+        """Take bytes of the peer; empty bytes are the end of its stream."""
+        self._h11.receive_data(data)
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA | h11.PAUSED]:
+        """The next event of h11.
+
+        Raises:
+            RejectedRequest: a head that is malformed, ambiguous or too long.
+            h11.RemoteProtocolError: a body that is malformed or ends early.
+        """
+        if self._h11.their_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            return self._h11.next_event()
+        received, is_closed = self._h11.trailing_data
+        end = received.find(b"\r\n\r\n") + 4
+        is_whole = end >= 4
+        if (end if is_whole else len(received)) > LARGEST_HEAD:
+            raise RejectedRequest(431, f"request head of more than {LARGEST_HEAD:,} bytes")
+        if is_whole:
+            check_head(received[:end], is_request=self._h11.our_role is h11.SERVER)
+        elif not is_closed:
+            # h11 would also end a head at "\n\n".
+            return h11.NEED_DATA
+        try:
+            return self._h11.next_event()
+        except h11.RemoteProtocolError:
+            raise RejectedRequest(400, "malformed HTTP request") from None
+
+    def send(self, event: h11.Event) -> bytes:
+        """The bytes of an event for the peer."""
+        return self._h11.send(event) or b""
+
+    def start_next_cycle(self) -> bool:
+        """Prepare for the next request; False if the connection must be closed instead."""
+        if (self._h11.our_state, self._h11.their_state) != (h11.DONE, h11.DONE):
+            return False
+        self._h11.start_next_cycle()
+        return True
+
+
+def check_head(head: bytes, *, is_request: bool) -> None:
+    """Raise RejectedRequest for what h11 would accept but another parser may read differently.
+
+    Bare CR or LF, folded lines, control characters, tabs, non-ASCII text, repeated headers, a list
+    of lengths, and chunked requests.
+
+    Example:
+        >>> check_head(b"POST / HTTP/1.1\\r\\nA: 1\\r\\na: 1\\r\\n\\r\\n", is_request=True)
+        Traceback (most recent call last):
+        fedpbc.deployment.server.http1.RejectedRequest: header 'a' appears twice
+    """
+    if HEAD.fullmatch(head) is None:
+        raise RejectedRequest(400, "malformed HTTP request")
+    seen: set[bytes] = set()
+    for line in head[:-4].split(b"\r\n")[1:]:
+        name = line.partition(b":")[0].lower()
+        if name in seen and name not in MAY_REPEAT:
+            raise RejectedRequest(400, f"header {name[:30].decode()!r} appears twice")
+        seen.add(name)
+    if is_request and b"transfer-encoding" in seen:
+        raise RejectedRequest(411, "request without a Content-Length")
+    if b"content-length" in seen and not CONTENT_LENGTH.search(head):
+        raise RejectedRequest(400, "invalid Content-Length")
+
+
+def forwarded_request(path: bytes, headers: Mapping[bytes, bytes]) -> h11.Request:
+    """The request that the SuperLink receives: rebuilt from the headers that devices need.
+
+    Example:
+        >>> forwarded_request(b"/a", {b"cookie": b"b", b"accept": b"c"}).headers
+        <Headers([(b'host', b'superlink'), (b'content-length', b'0'), (b'accept', b'c')])>
+    """
+    length = headers.get(b"content-length", b"0")
+    rebuilt = [(b"host", b"superlink"), (b"content-length", length)]
+    rebuilt += [(name, value) for name, value in headers.items() if name in FORWARDED]
+    return h11.Request(method=b"POST", target=path, headers=rebuilt)
+
+
+def rejection_response(rejection: RejectedRequest) -> bytes:
+    """The whole response to a rejected request; the connection is closed after it.
+
+    Example:
+        >>> rejection_response(RejectedRequest(404, "no")).split(b"\\r\\n")[0]
         b'HTTP/1.1 404 Refused'
     """
-    body = turned.reason.encode("ascii", "replace")
-    head = f"HTTP/1.1 {turned.status} Refused\r\nContent-Type: text/plain\r\nConnection: close\r\n"
-    return head.encode() + f"Content-Length: {len(body)}\r\n\r\n".encode() + body
+    body = rejection.reason.encode("ascii", "replace")
+    head = f"HTTP/1.1 {rejection.status} Refused\r\nContent-Type: text/plain\r\n"
+    return head.encode() + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body

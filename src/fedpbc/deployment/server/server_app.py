@@ -1,4 +1,4 @@
-"""The server app: Flower's side of the server. Its run configuration names the job's folder."""
+"""The server as a Flower server app. The run's configuration names the server's folder."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedpbc.deployment.server.directory import ServerDirectory
+from fedpbc.deployment.server.flower_transport import FlowerTransport
 from fedpbc.deployment.server.ledger import Ledger
 from fedpbc.deployment.server.server_loop import Server
-from fedpbc.deployment.server.transport import FlowerTransport
 from fedpbc.deployment.settings import read_fleet
 from fedpbc.errors import FedpbcError, InputError, one_line
 
@@ -27,13 +27,13 @@ app = ServerApp()
 
 
 def main(grid: Grid, context: Context) -> None:
-    """Run the job in the folder that the run's configuration names, to its end."""
-    named = str(context.run_config.get("folder", ""))
-    if not Path(named or "missing").is_dir():
-        raise InputError("folder", named, "the job's folder, as -c 'folder=\"/srv/fleet\"'")
-    with logging_to(Path(named) / "server.log"):
+    """Run the job of the folder that the run's configuration names."""
+    name = str(context.run_config.get("folder", ""))
+    if not name or not Path(name).is_dir():
+        raise InputError("folder", name, "the server's folder, as -c 'folder=\"/srv/fleet\"'")
+    with logging_to(Path(name) / "server.log"):
         try:
-            serve_job(grid, Path(named))
+            run_job(grid, Path(name))
         except FedpbcError as error:
             LOG.error("fedpbc: %s", one_line(error))
             raise
@@ -44,7 +44,7 @@ def main(grid: Grid, context: Context) -> None:
 
 @contextmanager
 def logging_to(path: Path) -> Iterator[None]:
-    """Write our lines to a file of the job: Flower throws a server app's output away."""
+    """Log to a file in the server's folder: Flower discards a server app's output."""
     handler = RotatingFileHandler(path, maxBytes=LARGEST_LOG, backupCount=1, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     LOG.addHandler(handler)
@@ -56,8 +56,8 @@ def logging_to(path: Path) -> Iterator[None]:
         handler.close()
 
 
-def serve_job(grid: Grid, path: Path) -> None:
-    """Everything from the folder's ``fleet.toml`` on."""
+def run_job(grid: Grid, path: Path) -> None:
+    """Run the job that the folder's ``fleet.toml`` describes."""
     settings = read_fleet(path / "fleet.toml")
     x0, layout = settings.first_model()
     with ServerDirectory(path) as folder:
@@ -68,7 +68,7 @@ def serve_job(grid: Grid, path: Path) -> None:
             FlowerTransport(grid),
             rounds=settings.config.general.rounds,
             layout=layout,
-            sent=settings.sent(),
+            client_settings=settings.client_settings(),
             fleet=settings.fleet,
         )
         server.run()

@@ -1,4 +1,4 @@
-"""A fleet of real processes, and what must hold of it at the end."""
+"""A fleet of real processes, and the invariants that are checked when it has finished."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def make_fleet(
     **options: Any,
 ) -> LocalFleet:
     (folder / "mine.py").write_text(app)
-    given = {
+    configuration = {
         "rounds": rounds,
         "seed": 5,
         "clients": clients,
         "algorithm": algorithm,
         "fleet": {"round_seconds": seconds, "wait_for": clients, **(fleet or {})},
     }
-    return LocalFleet(folder / "f", given, app=folder / "mine.py", **options)
+    return LocalFleet(folder / "f", configuration, app=folder / "mine.py", **options)
 
 
 def until(fleet: LocalFleet, condition: Callable[[], object], seconds: float) -> None:
@@ -65,7 +65,7 @@ def after_round(fleet: LocalFleet, rounds: int, seconds: float = 120) -> None:
 
 
 def to_the_end(fleet: LocalFleet, seconds: float = 240) -> np.ndarray:
-    """The job ends, and what comes out is right; gives the timetable."""
+    """Wait for the job to finish, and check its results; returns the timetable."""
     until(fleet, fleet.step, seconds)
     audit(fleet)
     return check_exact(fleet)
@@ -79,8 +79,8 @@ def logs(fleet: LocalFleet) -> str:
 
 
 def log_of(fleet: LocalFleet, name: str) -> str:
-    place = fleet.folder / "logs" / f"{name}.log"
-    return place.read_text(errors="replace") if place.exists() else ""
+    path = fleet.folder / "logs" / f"{name}.log"
+    return path.read_text(errors="replace") if path.exists() else ""
 
 
 def check_exact(fleet: LocalFleet) -> np.ndarray:
@@ -105,11 +105,10 @@ def check_exact(fleet: LocalFleet) -> np.ndarray:
 
 
 def audit(fleet: LocalFleet) -> None:
-    """Nothing is lost, and nothing is counted twice, by the server's log and the clients' logs.
+    """Nothing is lost or counted twice, by the logs of the server and of the clients.
 
-    What was counted of a client in a round is what that client says it made for that round. Its
-    rounds are a chain without gaps: each piece of work begins where the last that was counted
-    ended. And what came in no round was never an end, but a beginning of the next.
+    What the server counted in a round is what the client logged for that round. The counted
+    segments have no gaps: each begins in the round after the last that was counted.
     """
     lines = fleet.lines()
     for client in range(fleet.clients):
@@ -119,9 +118,8 @@ def audit(fleet: LocalFleet) -> None:
             if client in line["active"]
         ]
         assert len({round for round, _ in counted}) == len(counted)
-        made = {(a["round"], a["checksum"]): a for a in fleet.answers(client)}
-        begin = 0
+        replies = {(a["round"], a["checksum"]): a for a in fleet.answers(client)}
+        first_round = 0
         for round, checksum in counted:
-            answer = made[round, checksum]
-            assert answer["first_round"] == begin
-            begin = round + 1
+            assert replies[round, checksum]["first_round"] == first_round
+            first_round = round + 1

@@ -1,4 +1,4 @@
-"""A fleet in one process: a post whose links fail as told, on a clock that only waits move."""
+"""A fleet in one process: a transport whose links fail as specified, on a simulated clock."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROUND = 10.0
 
 
 class Killed(BaseException):
-    """A process is gone."""
+    """Stands for SIGKILL."""
 
 
 def small_task(clients: int = 3) -> Supervised:
@@ -48,11 +48,11 @@ def small_task(clients: int = 3) -> Supervised:
     )
 
 
-class Streets:
-    """Nodes 100, 101, … are clients 0, 1, …; ``fate(client, round)``: what becomes of a message.
+class FakeNetwork:
+    """Nodes 100, 101, … are clients 0, 1, …; ``fate(client, round)`` is that of a request.
 
-    "ok"; "lost" on its way out; "unheard": the answer is lost; "late": it comes after the round;
-    "twice": it comes twice.
+    "ok"; "lost": the request is; "unheard": the reply is lost; "late": it arrives after the round;
+    "twice": it arrives twice.
     """
 
     def __init__(self, trainers: Sequence[Trainer], fate: Callable[[int, int], str]) -> None:
@@ -60,36 +60,35 @@ class Streets:
         self.clock = 0.0
         self.sent = 0
         self._ready: list[tuple[float, Reply]] = []
-        self.asked: list[tuple[int, int]] = []
+        self.requests: list[tuple[int, int]] = []
 
     def nodes(self) -> Iterable[int]:
         return range(100, 100 + len(self.trainers))
 
-    def send(self, node: int, parcel: Payload, seconds: float) -> str | None:
+    def send(self, node: int, payload: Payload, seconds: float) -> str | None:
         self.sent += 1
         message, client = f"m{self.sent}", node - 100
         fate = "ok"
-        if parcel.kind == "work":
-            self.asked.append((client, parcel.whole("round")))
-            fate = self.fate(*self.asked[-1])
+        if payload.kind == "work":
+            self.requests.append((client, payload.integer("round")))
+            fate = self.fate(*self.requests[-1])
         if fate == "lost":
             return message
-        reply = Reply(message, node, self.answer(client, parcel))
+        reply = Reply(message, node, self.reply(client, payload))
         after = self.clock + (seconds + 0.3 if fate == "late" else 0.5)
         self._ready += [(after, reply)] * {"unheard": 0, "twice": 2}.get(fate, 1)
         return message
 
-    def answer(self, client: int, parcel: Payload) -> Payload:
+    def reply(self, client: int, payload: Payload) -> Payload:
         try:
-            return self.trainers[client].handle(parcel)
+            return self.trainers[client].handle(payload)
         except FedpbcError as error:
             return refusal(str(error))
 
     def collect(self, messages: Sequence[str]) -> list[Reply]:
-        now = [reply for at, reply in self._ready if at <= self.clock]
+        arrived = [reply for at, reply in self._ready if at <= self.clock]
         self._ready = [(at, reply) for at, reply in self._ready if at > self.clock]
-        # Flower gives only what was asked for; whatever else came would be foreign.
-        return now
+        return arrived
 
     def wait(self, seconds: float) -> None:
         self.clock += seconds
@@ -99,19 +98,24 @@ class Streets:
 
 
 def make_server(
-    task, algorithm, folder: ServerDirectory, streets: Streets, rounds: int, global_lr: float = 1.0
+    task,
+    algorithm,
+    folder: ServerDirectory,
+    network: FakeNetwork,
+    rounds: int,
+    global_lr: float = 1.0,
 ) -> Server:
     rule = make_algorithm(algorithm, task, global_lr)
     return Server(
         Ledger(rule, task.training, folder.reports),
         folder,
-        streets,
+        network,
         rounds=rounds,
         layout=task.layout,
-        sent="{}",
-        fleet=FleetSection(round_seconds=ROUND, wait_for=len(streets.trainers)),
-        now=streets.now,
-        sleep=streets.wait,
+        client_settings="{}",
+        fleet=FleetSection(round_seconds=ROUND, wait_for=len(network.trainers)),
+        now=network.now,
+        sleep=network.wait,
     )
 
 
@@ -135,15 +139,15 @@ def simulated(task, algorithm, lines) -> dict[str, torch.Tensor]:
 
 
 def assert_same(server: Server, expected: dict[str, torch.Tensor]) -> None:
-    found = server.ledger.view_models()
-    assert set(found) == set(expected) - {"mean"}
-    for view, model in found.items():
+    models = server.ledger.view_models()
+    assert set(models) == set(expected) - {"mean"}
+    for view, model in models.items():
         assert torch.equal(model, expected[view]), view
 
 
-def through_the_wire(parcel: Payload) -> Payload:
+def sent_and_received(payload: Payload) -> Payload:
     import io
 
     stream = io.BytesIO()
-    write_payload(stream, parcel)
+    write_payload(stream, payload)
     return read_payload(io.BytesIO(stream.getvalue()))

@@ -12,7 +12,6 @@ from torch import nn
 from fedpbc.deployment.device.trainer import Trainer
 from fedpbc.deployment.protocol.messages import Payload, read_payload, refusal, write_payload
 from fedpbc.deployment.server.directory import ServerDirectory
-from fedpbc.deployment.server.ledger import Ledger
 from fedpbc.deployment.server.server_loop import Reply, Server
 from fedpbc.deployment.settings import FleetSection
 from fedpbc.engines import SerialEngine
@@ -107,7 +106,8 @@ def make_server(
 ) -> Server:
     rule = make_algorithm(algorithm, task, global_lr)
     return Server(
-        Ledger(rule, task.training, folder.reports),
+        rule,
+        task.training,
         folder,
         network,
         rounds=rounds,
@@ -139,7 +139,7 @@ def simulated(task, algorithm, lines) -> dict[str, torch.Tensor]:
 
 
 def assert_same(server: Server, expected: dict[str, torch.Tensor]) -> None:
-    models = server.ledger.view_models()
+    models = server.state.view_models()
     assert set(models) == set(expected) - {"mean"}
     for view, model in models.items():
         assert torch.equal(model, expected[view]), view

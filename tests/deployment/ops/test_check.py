@@ -10,7 +10,6 @@ from safetensors.torch import load_file, save_file
 from fedpbc.deployment.ops import check as check_module
 from fedpbc.deployment.ops.check import ViewCheck, check_job
 from fedpbc.deployment.server.directory import ServerDirectory
-from fedpbc.deployment.server.ledger import Ledger
 from fedpbc.deployment.server.server_loop import Server
 from fedpbc.deployment.settings import read_fleet
 from fedpbc.engines import SerialEngine
@@ -59,7 +58,8 @@ def train(folder, text, *, stop_after=None):
     x0, layout = settings.first_model()
     with ServerDirectory(folder) as opened:
         server = Server(
-            Ledger(settings.algorithm(x0), settings.training, opened.reports),
+            settings.algorithm(x0),
+            settings.training,
             opened,
             network,
             rounds=settings.config.general.rounds,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fedpbc.deployment.server.directory import ServerDirectory, link_intervals
-from fedpbc.experiments.overrides import gathered
+from fedpbc.experiments.overrides import configuration_values
 from fedpbc.links import Setting, Timetable
 from fedpbc.links.trace import fleet_log_settings
 from tests.commandline import fedpbc, ran, refused
@@ -74,17 +74,17 @@ def test_a_comparison_replays_the_log(tmp_path):
 
 def test_options_override_the_log(tmp_path):
     log = write_log(tmp_path, np.ones((2, 3), dtype=bool), 60.0)
-    assert gathered(None, None, {"trace": log}) == {
+    assert configuration_values(trace=log) == {
         "links": {"name": "trace", "file": str(log), "round_seconds": 60.0},
         "clients": 3,
     }
-    options = gathered(None, ["links.round_seconds=30"], {"trace": log, "clients": 9})
+    options = configuration_values(None, {"clients": 9}, ["links.round_seconds=30"], trace=log)
     assert (options["links"]["round_seconds"], options["clients"]) == (30, 9)
-    quadratic = gathered(None, None, {"trace": log} | {"links": "trace"})
+    quadratic = configuration_values(None, {"links.name": "trace"}, trace=log)
     assert quadratic["clients"] == 3
     config = tmp_path / "q.toml"
     config.write_text('task = "quadratic"\n[links]\nname = "trace"\nround_seconds = 5.0\n')
-    options = gathered(config, None, {"trace": log})
+    options = configuration_values(config, trace=log)
     assert "clients" not in options
     assert options["links"]["round_seconds"] == 5.0
 
@@ -92,9 +92,7 @@ def test_options_override_the_log(tmp_path):
 def test_other_traces_do_not_set_the_rounds(tmp_path):
     phones = tmp_path / "phones.csv"
     phones.write_text("client,online_from_s,online_until_s\na,0,20\n")
-    assert gathered(None, None, {"trace": phones}) == {
-        "links": {"name": "trace", "file": str(phones)}
-    }
+    assert configuration_values(trace=phones) == {"links": {"name": "trace", "file": str(phones)}}
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path, caplog):
     newest.write_bytes(content)
     with ServerDirectory(tmp_path / "server") as folder:
         server = make_server(task, "fedpbc", folder, network, rounds=7)
-        assert server.ledger.round == 4
+        assert server.state.round == 4
         server.run()
         assert_same(server, simulated(task, "fedpbc", folder.lines))
     assert "ignored checkpoint-1.safetensors" in caplog.text
@@ -181,7 +181,7 @@ def test_models_load_in_plain_pytorch(tmp_path):
     with ServerDirectory(tmp_path / "server") as folder:
         server = make_server(task, "fedpbc", folder, network, rounds=2)
         server.run()
-        models = server.ledger.view_models()
+        models = server.state.view_models()
     for view, model in models.items():
         parameters = load_file(tmp_path / f"server/models/{view}.safetensors")
         task.module.load_state_dict(parameters)

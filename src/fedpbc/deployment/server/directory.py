@@ -27,9 +27,9 @@ from typing import Any
 
 from torch import Tensor
 
-from fedpbc.deployment.server.ledger import Ledger
 from fedpbc.errors import FedpbcError
 from fedpbc.simulation.last_reports import DamagedReportsError, LastReportsOnDisk
+from fedpbc.simulation.server_state import ServerState
 from fedpbc.storage.atomic import write_atomically
 from fedpbc.storage.directories import locked_directory
 from fedpbc.storage.tensors import (
@@ -44,6 +44,8 @@ from fedpbc.tasks.layout import Layout
 __all__ = ["ServerDirectory", "check_leftovers", "link_intervals"]
 
 LOG = logging.getLogger("fedpbc.deployment")
+STATE_KEY = "ledger"
+"""Of the server's state in a checkpoint; the name is that of version 0.1.0."""
 
 
 class ServerDirectory:
@@ -52,7 +54,7 @@ class ServerDirectory:
     Example:
         >>> import tempfile
         >>> with ServerDirectory(Path(tempfile.mkdtemp())) as folder:
-        ...     folder.load(ledger=None) is None
+        ...     folder.load(None) is None
         True
     """
 
@@ -90,16 +92,16 @@ class ServerDirectory:
     def __exit__(self, *_: object) -> None:
         self._exit_stack.close()
 
-    def save(self, ledger: Ledger, rest: Mapping[str, Any]) -> None:
+    def save(self, server: ServerState, rest: Mapping[str, Any]) -> None:
         """Write a checkpoint over the older of the two."""
-        state = {**rest, "ledger": ledger.state()}
-        slot = ledger.round % 2
+        state = {**rest, STATE_KEY: server.state()}
+        slot = server.round % 2
         save_state(checkpoints_of(self.path)[slot], state)
-        self._referenced[slot] = state["ledger"]["reported"]
+        self._referenced[slot] = state[STATE_KEY]["reported"]
         self.reports.spare(self._referenced.values())
 
-    def load(self, ledger: Ledger | None) -> dict[str, Any] | None:
-        """Restore a ledger from the newest valid checkpoint; returns the rest of its state.
+    def load(self, server: ServerState | None) -> dict[str, Any] | None:
+        """Restore a server's state from the newest valid checkpoint; returns the rest of its state.
 
         None if there is no checkpoint; a FedpbcError if all are damaged, or if only the checkpoints
         are missing.
@@ -109,7 +111,7 @@ class ServerDirectory:
         for slot, path in enumerate(checkpoints_of(self.path)):
             if path.exists():
                 try:
-                    summary = peek_state(path)["ledger"]
+                    summary = peek_state(path)[STATE_KEY]
                     self._referenced[slot] = summary["reported"]
                     checkpoints[int(summary["round"])] = path
                 except (DamagedCheckpointError, KeyError, TypeError) as error:
@@ -119,10 +121,10 @@ class ServerDirectory:
         for _, path in sorted(checkpoints.items(), reverse=True):
             try:
                 state: dict[str, Any] = load_state(path)
-                ledger_state = state.pop("ledger")
-                if ledger is not None:
-                    ledger.restore(ledger_state)
-                self._truncate_log(ledger_state["round"])
+                server_state = state.pop(STATE_KEY)
+                if server is not None:
+                    server.restore(server_state)
+                self._truncate_log(server_state["round"])
                 self._nodes = read_nodes(self.path / "heard.json")
                 return state
             except (DamagedCheckpointError, DamagedReportsError, KeyError) as error:

@@ -13,7 +13,6 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedpbc.deployment.server.directory import ServerDirectory
 from fedpbc.deployment.server.flower_transport import FlowerTransport
-from fedpbc.deployment.server.ledger import Ledger
 from fedpbc.deployment.server.server_loop import Server
 from fedpbc.deployment.settings import read_fleet
 from fedpbc.errors import FedpbcError, InputError, one_line
@@ -61,9 +60,9 @@ def run_job(grid: Grid, path: Path) -> None:
     settings = read_fleet(path / "fleet.toml")
     x0, layout = settings.first_model()
     with ServerDirectory(path) as folder:
-        ledger = Ledger(settings.algorithm(x0), settings.training, folder.reports)
         server = Server(
-            ledger,
+            settings.algorithm(x0),
+            settings.training,
             folder,
             FlowerTransport(grid),
             rounds=settings.config.general.rounds,

@@ -9,18 +9,22 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import uuid4
 
+from fedpbc.algorithms.algorithm import Algorithm
 from fedpbc.deployment.protocol.messages import MessageError, Payload, TrainRequest, sanitized
 from fedpbc.deployment.protocol.tensors import checksum, dtype_name, to_vector
 from fedpbc.deployment.server.directory import ServerDirectory
-from fedpbc.deployment.server.ledger import Ledger, options_in
 from fedpbc.deployment.server.node_registry import NodeRegistry
 from fedpbc.deployment.server.round_state import RoundState
 from fedpbc.deployment.settings import FleetSection
 from fedpbc.errors import InputError
+from fedpbc.options import options_of
+from fedpbc.simulation.server_state import ServerState
+from fedpbc.simulation.views import DEPLOYABLE
 from fedpbc.tasks.layout import Layout
+from fedpbc.tasks.local_training import LocalTraining
 
 __all__ = ["Reply", "Server", "Transport"]
 
@@ -62,7 +66,8 @@ class Server:
 
     def __init__(
         self,
-        ledger: Ledger,
+        algorithm: Algorithm,
+        training: LocalTraining,
         folder: ServerDirectory,
         transport: Transport,
         *,
@@ -76,7 +81,8 @@ class Server:
         """Set up a job, or resume one that was interrupted.
 
         Args:
-            ledger: in its initial state.
+            algorithm: fresh from its constructor.
+            training: the clients' local steps.
             folder: open; holds everything that outlasts this process.
             transport: sends and collects messages.
             rounds: T.
@@ -86,16 +92,17 @@ class Server:
             now: a clock, in seconds.
             sleep: waits so many seconds.
         """
-        self.ledger, self.folder, self.transport = ledger, folder, transport
+        self.folder, self.transport = folder, transport
+        self.state = ServerState(algorithm, training, views=DEPLOYABLE, last_reports=folder.reports)
         self.rounds, self.layout, self.fleet = rounds, layout, fleet
         self.client_settings = client_settings
         self._now, self._sleep = now, sleep
         # Without keys, Flower assigns a node another number whenever it starts.
         keyless = folder.has_nodes and folder.pinned() is None
-        self.nodes = NodeRegistry(ledger.algorithm.clients, rebind=keyless)
+        self.nodes = NodeRegistry(algorithm.clients, rebind=keyless)
         self.job = uuid4().hex
         # Before a checkpoint restores the options that the job started with.
-        self._options = options_in(ledger.algorithm)
+        self._options = algorithm_options(algorithm)
         self._hellos: dict[str, int] = {}
         self._hello_at: dict[int, float] = {}
         self._previous: RoundState | None = None
@@ -105,13 +112,13 @@ class Server:
         self._began = now() - self._seconds
 
     def _resume(self) -> None:
-        state = self.folder.load(self.ledger)
+        state = self.folder.load(self.state)
         if state is None:
             self._save()
             return
-        name = self.ledger.algorithm.name
+        name = self.state.algorithm.name
         # Older checkpoints have no options; restoring one has set them in the algorithm.
-        options = state.get("options", options_in(self.ledger.algorithm))
+        options = state.get("options", algorithm_options(self.state.algorithm))
         for option, before, now in (
             ("algorithm", state["algorithm"], name),
             ("settings", state["sent"], self.client_settings),
@@ -121,7 +128,7 @@ class Server:
                 raise InputError(
                     f"{option} is {now}, but the job in {self.folder.path} started with {before}"
                 )
-        if (started := len(self.ledger.algorithm.x)) != self.layout.dimension:
+        if (started := len(self.state.algorithm.x)) != self.layout.dimension:
             raise InputError(
                 f"model() has {self.layout.dimension:,} parameters, "
                 f"but the job in {self.folder.path} started with {started:,}"
@@ -130,14 +137,14 @@ class Server:
         self.nodes.client_of = dict(state["nodes"])
         for node, client in self.nodes.client_of.items():
             self.folder.record_node(client, node)
-        LOG.info("job %s resumes with round %d", self.job[:8], self.ledger.round)
+        LOG.info("job %s resumes with round %d", self.job[:8], self.state.round)
 
     def _save(self) -> None:
         self.folder.save(
-            self.ledger,
+            self.state,
             {
                 "job": self.job,
-                "algorithm": self.ledger.algorithm.name,
+                "algorithm": self.state.algorithm.name,
                 "sent": self.client_settings,
                 "options": self._options,
                 "nodes": self.nodes.client_of,
@@ -147,13 +154,13 @@ class Server:
 
     def run(self) -> None:
         """Run all remaining rounds."""
-        if self.ledger.round == 0:
+        if self.state.round == 0:
             self._wait_for_clients()
-        while self.ledger.round < self.rounds:
+        while self.state.round < self.rounds:
             self.one_round()
         self._write_results(final=True)
-        self.folder.finish({"job": self.job, "rounds": self.ledger.round})
-        LOG.info("job %s is finished: %d rounds", self.job[:8], self.ledger.round)
+        self.folder.finish({"job": self.job, "rounds": self.state.round})
+        LOG.info("job %s is finished: %d rounds", self.job[:8], self.state.round)
 
     def _wait_for_clients(self) -> None:
         while len(self.nodes.client_of) < self.fleet.wait_for:
@@ -164,8 +171,8 @@ class Server:
 
     def one_round(self) -> None:
         """Send requests, wait for replies, aggregate, and save."""
-        ledger, x = self.ledger, self.ledger.algorithm.x
-        number, began = ledger.round, self._now()
+        server, x = self.state, self.state.algorithm.x
+        number, began = server.round, self._now()
         current = RoundState(self.job, number, dtype=dtype_name(x), dimension=len(x))
         while True:
             self._identify_nodes()
@@ -175,7 +182,10 @@ class Server:
             if left <= 0 or current.is_over(self.nodes.client_of.values()):
                 break
             self._sleep(min(POLL_SECONDS, left))
-        closed = ledger.close(current.models)
+        opened = server.open_round(sorted(current.models))
+        selected = server.select(opened)
+        server.close_round(opened, selected, current.models.__getitem__)
+        active = opened.active.tolist()
         self._previous = current
         self._seconds = self._now() - self._began
         self.folder.add_line(
@@ -184,9 +194,9 @@ class Server:
                 "began_s": began - self._began,
                 "ended_s": self._seconds,
                 "at": round(time.time(), 3),
-                "everyone": ledger.algorithm.everyone_trains,
-                "active": closed.active,
-                "selected": closed.selected,
+                "everyone": server.algorithm.everyone_trains,
+                "active": active,
+                "selected": selected,
                 "checksums": {i: checksum(model) for i, model in sorted(current.models.items())},
                 "refused": sorted(current.rejected),
                 "known": sorted(self.nodes.client_of.values()),
@@ -194,13 +204,13 @@ class Server:
         )
         # Before anything of the next round is sent.
         self._save()
-        LOG.info("round %d: %d of %d", number, len(closed.active), len(self.nodes.client_of))
+        LOG.info("round %d: %d of %d", number, len(active), len(self.nodes.client_of))
         self._write_results(final=False)
 
     def _write_results(self, final: bool) -> None:
-        rounds = self.ledger.round
+        rounds = self.state.round
         if final or rounds % self.fleet.views_every == 0:
-            self.folder.save_models(self.ledger.view_models(), self.layout, rounds)
+            self.folder.save_models(self.state.view_models(), self.layout, rounds)
         if final or rounds % LINKS_EVERY == 0:
             self.folder.save_links(self.nodes.clients, self.fleet.round_seconds)
 
@@ -240,17 +250,17 @@ class Server:
                 current.add_request(message, node, client)
 
     def _request(self, client: int, began: float) -> TrainRequest:
-        segment = self.ledger.work(client)
+        segment = self.state.segment(client, self.state.round)
         correction = segment.correction
         return TrainRequest(
             job=self.job,
-            round=self.ledger.round,
+            round=self.state.round,
             client=client,
             first_round=segment.first_round,
             rounds=segment.rounds,
             first_batch=segment.first_batch,
             scale=segment.scale,
-            everyone=self.ledger.algorithm.everyone_trains,
+            everyone=self.state.algorithm.everyone_trains,
             settings=self.client_settings,
             round_seconds=self.fleet.round_seconds,
             age=self._now() - began,
@@ -303,3 +313,20 @@ class Server:
             self._record_node(reply.node)
         else:
             LOG.warning("rejected node %d: %s", reply.node, sanitized(reason))
+
+
+def algorithm_options(algorithm: Algorithm) -> dict[str, Any]:
+    """The options of the server's rule, by their names in ``fleet.toml``.
+
+    Example:
+        >>> import torch
+        >>> from fedpbc.algorithms import FedAU, ServerInit
+        >>> algorithm_options(FedAU(ServerInit(torch.zeros(1), clients=2), cutoff=9))
+        {'train.global_learning_rate': 1.0, 'algorithm.cutoff': 9}
+    """
+    options: dict[str, Any] = {"train.global_learning_rate": algorithm.global_lr}
+    for name in options_of(type(algorithm).__init__):
+        if hasattr(algorithm, name):
+            options[f"algorithm.{name}"] = getattr(algorithm, name)
+    plain = bool | int | float | str
+    return {name: v if isinstance(v, plain) else str(v) for name, v in options.items()}

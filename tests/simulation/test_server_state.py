@@ -5,23 +5,37 @@ import pytest
 import torch
 
 from fedpbc.algorithms import ALGORITHMS
-from fedpbc.deployment.server.ledger import Ledger
 from fedpbc.engines.serial import train
 from fedpbc.errors import DivergedError
 from fedpbc.simulation.build import make_algorithm
+from fedpbc.simulation.server_state import ServerState
+from fedpbc.simulation.views import DEPLOYABLE
 from fedpbc.storage.tensors import load_state, save_state
 from tests.deployment.fake_network import simulated, small_task
 
 SERVABLE = [name for name, kind in ALGORITHMS.items() if not kind.needs_probabilities]
 
 
-def drive(ledger, task, table, first=0):
-    """Everybody in A^t does the work that the ledger asks for."""
+def state_of(algorithm, task):
+    """The state as a fleet's server has it."""
+    return ServerState(algorithm, task.training, views=DEPLOYABLE)
+
+
+def close_round(server, models):
+    """End a round as a fleet does, with the models that arrived."""
+    opened = server.open_round(sorted(models))
+    server.close_round(opened, server.select(opened), models.__getitem__)
+    return opened
+
+
+def drive(server, task, table, first=0):
+    """Everybody in A^t does the work that the server asks for."""
     lines = []
     for row in table[first:]:
-        ends = {i: train(task, ledger.work(i)).end for i in np.flatnonzero(row).tolist()}
-        closed = ledger.close(ends)
-        lines.append({"round": closed.round, "active": closed.active})
+        active = np.flatnonzero(row).tolist()
+        models = {i: train(task, server.segment(i, server.round)).end for i in active}
+        opened = close_round(server, models)
+        lines.append({"round": opened.number, "active": opened.active.tolist()})
     return lines
 
 
@@ -36,24 +50,24 @@ def table():
 def test_every_algorithm_gives_the_simulators_bits(name, table):
     task = small_task()
     algorithm = {"name": "f3ast", "cap": 1} if name == "f3ast" else name
-    ledger = Ledger(make_algorithm(algorithm, task), task.training)
-    lines = drive(ledger, task, table)
+    server = state_of(make_algorithm(algorithm, task), task)
+    lines = drive(server, task, table)
     expected = simulated(task, algorithm, lines)
-    found = ledger.view_models()
+    found = server.view_models()
     assert set(found) == set(expected) - {"mean"}
     for view, model in found.items():
         assert torch.equal(model, expected[view]), view
 
 
 @pytest.mark.parametrize("name", SERVABLE)
-def test_a_ledger_goes_on_from_disk_to_the_same_bits(name, table, tmp_path):
+def test_a_server_goes_on_from_disk_to_the_same_bits(name, table, tmp_path):
     task = small_task()
-    whole = Ledger(make_algorithm(name, task), task.training)
+    whole = state_of(make_algorithm(name, task), task)
     drive(whole, task, table)
-    half = Ledger(make_algorithm(name, task), task.training)
+    half = state_of(make_algorithm(name, task), task)
     drive(half, task, table[:6])
     save_state(tmp_path / "s", half.state())
-    other = Ledger(make_algorithm(name, task), task.training)
+    other = state_of(make_algorithm(name, task), task)
     other.restore(load_state(tmp_path / "s"))
     drive(other, task, table, first=6)
     for view, model in whole.view_models().items():
@@ -63,24 +77,24 @@ def test_a_ledger_goes_on_from_disk_to_the_same_bits(name, table, tmp_path):
 
 def test_what_is_owed_is_the_model_of_the_last_answer_taken():
     task = small_task()
-    ledger = Ledger(make_algorithm("fedpbc", task), task.training)
-    first = drive(ledger, task, np.array([[1, 0, 0], [0, 1, 0]], dtype=bool))
+    server = state_of(make_algorithm("fedpbc", task), task)
+    first = drive(server, task, np.array([[1, 0, 0], [0, 1, 0]], dtype=bool))
     assert [line["active"] for line in first] == [[0], [1]]
-    work = ledger.work(0)
+    work = server.segment(0, server.round)
     assert (work.first_round, work.rounds, work.first_batch) == (1, 2, 2)
-    work = ledger.work(2)
+    work = server.segment(2, server.round)
     assert (work.first_round, work.rounds, work.first_batch) == (0, 3, 0)
     assert torch.equal(work.start, task.init())
 
 
-def test_a_round_that_diverges_leaves_the_ledger_where_it_began():
+def test_a_round_that_diverges_leaves_the_server_where_it_began():
     task = small_task()
-    ledger = Ledger(make_algorithm("mifa", task), task.training)
-    drive(ledger, task, np.ones((2, 3), dtype=bool))
-    before = ledger.algorithm.x
+    server = state_of(make_algorithm("mifa", task), task)
+    drive(server, task, np.ones((2, 3), dtype=bool))
+    before = server.algorithm.x
     with pytest.raises(DivergedError):
-        ledger.close({0: torch.full_like(before, float("inf"))})
-    assert ledger.round == 2
-    assert torch.equal(ledger.algorithm.x, before)
-    after = drive(ledger, task, np.ones((1, 3), dtype=bool))
+        close_round(server, {0: torch.full_like(before, float("inf"))})
+    assert server.round == 2
+    assert torch.equal(server.algorithm.x, before)
+    after = drive(server, task, np.ones((1, 3), dtype=bool))
     assert after[0]["round"] == 2

@@ -50,7 +50,7 @@ def test_auto_takes_all_cores_for_long_work(cores):
     made, why = choose_engine("auto", small.network(module=TANH), client_rounds=10**9)
     assert type(made) is PoolEngine
     assert made.workers == 6
-    assert why.startswith("pool: 6 processes, since the model is not a plain chain")
+    assert why.startswith("pool: 6 processes, since the model is not a plain sequence")
 
 
 def test_auto_does_not_start_processes_for_short_work(cores):

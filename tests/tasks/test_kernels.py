@@ -12,11 +12,11 @@ from torch import nn
 from torch.nn import functional
 
 from fedpbc.engines import Segment, SerialEngine, StackedEngine
-from fedpbc.tasks import manual_backprop as chain
+from fedpbc.tasks import manual_backprop as backprop
 from fedpbc.tasks import supervised
 from fedpbc.tasks.dense_kernel import dense_steps
 from fedpbc.tasks.kernels import kernels
-from fedpbc.tasks.pooling import pool, suits, unpool
+from fedpbc.tasks.pooling import can_pool, pool, unpool
 from tests import small_runs as small
 
 compiled = pytest.mark.skipif(kernels() is None, reason="built without a C compiler")
@@ -40,14 +40,14 @@ def test_pooling_is_pytorchs_to_the_bit(images, channels, height, width, broken)
     if broken:
         value[0, 0, 0, 0] = float("nan")
         value[-1, -1, -1, -1] = float("-inf")
-    assert suits(value)
-    found, places = pool(value)
-    own = value.detach().clone(memory_format=torch.channels_last).requires_grad_()
-    wanted = functional.max_pool2d(own, 2).relu()
-    assert torch.equal(found.nan_to_num(nan=7), wanted.detach().nan_to_num(nan=7))
-    slope = torch.randn_like(found)
-    wanted.backward(slope)
-    assert torch.equal(unpool(slope, places), own.grad)
+    assert can_pool(value)
+    pooled, positions = pool(value)
+    leaf = value.detach().clone(memory_format=torch.channels_last).requires_grad_()
+    expected = functional.max_pool2d(leaf, 2).relu()
+    assert torch.equal(pooled.nan_to_num(nan=7), expected.detach().nan_to_num(nan=7))
+    gradient = torch.randn_like(pooled)
+    expected.backward(gradient)
+    assert torch.equal(unpool(gradient, positions), leaf.grad)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_pooling_is_pytorchs_to_the_bit(images, channels, height, width, broken)
     ],
 )
 def test_other_pictures_are_left_to_pytorch(value):
-    assert not suits(value)
+    assert not can_pool(value)
 
 
 @compiled
@@ -87,8 +87,8 @@ def test_dense_steps_are_those_of_autograd(sizes, batch, steps):
             optimizer.zero_grad()
             functional.cross_entropy(module(samples[taken]), labels[taken]).backward()
             optimizer.step()
-        wanted = nn.utils.parameters_to_vector(module.parameters())
-        torch.testing.assert_close(models[row], wanted.detach(), rtol=1e-4, atol=1e-5)
+        expected = nn.utils.parameters_to_vector(module.parameters())
+        torch.testing.assert_close(models[row], expected.detach(), rtol=1e-4, atol=1e-5)
 
 
 @compiled
@@ -118,7 +118,7 @@ def test_without_them_convolutions_give_the_same_bits(monkeypatch):
         nn.Conv2d(3, 8, 3, padding=1), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(32, 4)
     ).to(memory_format=torch.channels_last)
     inputs, labels = pictures(5, 3, 4, 4), torch.arange(5) % 4
-    own = chain.chain_of(module).gradients(inputs, labels)
-    monkeypatch.setattr(chain, "suits", lambda value: False)
-    for a, b in zip(own, chain.chain_of(module).gradients(inputs, labels), strict=True):
+    with_kernel = backprop.manual_backprop(module).gradients(inputs, labels)
+    monkeypatch.setattr(backprop, "can_pool", lambda value: False)
+    for a, b in zip(with_kernel, backprop.manual_backprop(module).gradients(inputs, labels), strict=True):
         assert torch.equal(a, b)

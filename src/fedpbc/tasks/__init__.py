@@ -1,4 +1,4 @@
-"""What is minimised: anything with ``init``, ``local_steps`` and ``evaluate``."""
+"""Tasks: what is minimised. A task has ``init``, ``local_steps`` and ``evaluate``."""
 
 from fedpbc.tasks.local_training import LocalTraining
 from fedpbc.tasks.quadratic import Quadratic

@@ -1,4 +1,4 @@
-"""Local steps of dense networks in the compiled kernel, where it is there."""
+"""Local SGD steps of dense networks in the compiled kernel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["dense_steps", "has_dense_steps"]
 
 
 def has_dense_steps() -> bool:
-    """Whether the kernel is there.
+    """Return whether the kernel is available.
 
     Example:
         >>> has_dense_steps() in (True, False)
@@ -30,26 +30,26 @@ def dense_steps(
     index: Tensor,
     rates: Tensor,
 ) -> None:
-    """Steps of SGD for each of some models, in place.
+    """Make SGD steps for each of several models, in place.
 
     Args:
-        models: float32 [n, d], each the weights and biases of the layers in turn.
+        models: float32 [n, d], the weights and biases of each layer in turn.
         sizes: the widths of the network, from its inputs to its outputs.
         samples: float32 [N, sizes[0]].
         labels: int64 [N].
-        index: int64 [n, steps, batch], which samples.
+        index: int64 [n, steps, batch], the samples of each step.
         rates: float32 [n].
     """
     library = kernels()
     assert library is not None
     clients, steps, batch = index.shape
-    for part in (models, samples, labels, index, rates):
+    for tensor in (models, samples, labels, index, rates):
         # The kernel sees addresses only.
-        assert part.is_contiguous()
+        assert tensor.is_contiguous()
     assert models.dtype == samples.dtype == rates.dtype == torch.float32
     assert labels.dtype == index.dtype == torch.int64
     widths = torch.tensor(sizes, dtype=torch.int64, device="cpu")
-    room = models.new_empty(batch * (sum(sizes[1:]) + 2 * max(sizes[1:])))
+    buffer = models.new_empty(batch * (sum(sizes[1:]) + 2 * max(sizes[1:])))
     pointers = index.new_empty(batch)
     library.fedpbc_dense_steps(
         models.data_ptr(),
@@ -63,6 +63,6 @@ def dense_steps(
         steps,
         batch,
         rates.data_ptr(),
-        room.data_ptr(),
+        buffer.data_ptr(),
         pointers.data_ptr(),
     )

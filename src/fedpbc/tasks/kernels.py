@@ -1,7 +1,7 @@
-"""The compiled kernels, where they are there.
+"""Load the compiled kernels.
 
-They are built with the package if there is a C compiler. Without them PyTorch does the same work in
-more time.
+They are built with the package if there is a C compiler. Without them PyTorch does the same work,
+more slowly.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ __all__ = ["kernels"]
 
 @lru_cache(maxsize=1)
 def kernels() -> ctypes.CDLL | None:
-    """The compiled kernels, or None.
+    """Return the library of compiled kernels, or None if it was not built.
 
     Example:
-        >>> found = kernels()
+        >>> library = kernels()
     """
-    # Plain C, not a Python module: nothing of it depends on the version of Python.
-    found = find_spec("fedpbc.tasks._kernels")
-    if found is None or found.origin is None:
+    # Plain C, not a Python extension: it does not depend on the version of Python.
+    spec = find_spec("fedpbc.tasks._kernels")
+    if spec is None or spec.origin is None:
         return None
-    library = ctypes.CDLL(found.origin)
+    library = ctypes.CDLL(spec.origin)
     pointer, number = ctypes.c_void_p, ctypes.c_ssize_t
     for function in (library.fedpbc_pool, library.fedpbc_unpool):
         function.argtypes = [pointer] * 3 + [number] * 4

@@ -1,4 +1,4 @@
-"""2 × 2 max-pooling and ReLU in one pass, where the compiled kernel is there."""
+"""2 × 2 max-pooling and ReLU in one pass, in the compiled kernel."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from torch import Tensor
 
 from fedpbc.tasks.kernels import kernels
 
-__all__ = ["Places", "pool", "suits", "unpool"]
+__all__ = ["Positions", "can_pool", "pool", "unpool"]
 
 
-Places = tuple[Tensor, tuple[int, int, int, int]]
-"""Which of each four was taken, and the shape [B, H, W, C] of what was pooled."""
+Positions = tuple[Tensor, tuple[int, int, int, int]]
+"""Which of each four values is the maximum, and the shape [B, H, W, C] of the pooling's input."""
 
 
-def suits(value: Tensor) -> bool:
-    """Whether the kernel can pool this."""
+def can_pool(value: Tensor) -> bool:
+    """Return whether the kernel is available and supports this tensor."""
     return (
         kernels() is not None
         and value.dtype == torch.float32
@@ -27,30 +27,30 @@ def suits(value: Tensor) -> bool:
     )
 
 
-def pool(value: Tensor) -> tuple[Tensor, Places]:
-    """ReLU of the maxima of [B, C, H, W], whose channels stand last in memory, and where they were.
+def pool(value: Tensor) -> tuple[Tensor, Positions]:
+    """Return ReLU of the maxima of [B, C, H, W] in channels-last format, and their positions.
 
     Example:
-        >>> picture = torch.tensor([[[[1.0, 3.0], [2.0, -1.0]]]])
-        >>> pool(picture)[0] if suits(picture) else torch.tensor([[[[3.0]]]])
+        >>> image = torch.tensor([[[[1.0, 3.0], [2.0, -1.0]]]])
+        >>> pool(image)[0] if can_pool(image) else torch.tensor([[[[3.0]]]])
         tensor([[[[3.]]]])
     """
     library = kernels()
     assert library is not None
     images, channels, height, width = value.shape
     pooled = value.new_empty(images, height // 2, width // 2, channels)
-    place = torch.empty_like(pooled, dtype=torch.uint8)
+    index = torch.empty_like(pooled, dtype=torch.uint8)
     shape = images, height, width, channels
-    library.fedpbc_pool(value.data_ptr(), pooled.data_ptr(), place.data_ptr(), *shape)
-    return pooled.permute(0, 3, 1, 2), (place, shape)
+    library.fedpbc_pool(value.data_ptr(), pooled.data_ptr(), index.data_ptr(), *shape)
+    return pooled.permute(0, 3, 1, 2), (index, shape)
 
 
-def unpool(slope: Tensor, places: Places) -> Tensor:
-    """The slope by what was pooled."""
+def unpool(grad: Tensor, positions: Positions) -> Tensor:
+    """Return the gradient by the pooling's input."""
     library = kernels()
     assert library is not None
-    place, shape = places
-    slope = slope.contiguous(memory_format=torch.channels_last)
-    under = slope.new_empty(shape)
-    library.fedpbc_unpool(slope.data_ptr(), place.data_ptr(), under.data_ptr(), *shape)
-    return under.permute(0, 3, 1, 2)
+    index, shape = positions
+    grad = grad.contiguous(memory_format=torch.channels_last)
+    input_grad = grad.new_empty(shape)
+    library.fedpbc_unpool(grad.data_ptr(), index.data_ptr(), input_grad.data_ptr(), *shape)
+    return input_grad.permute(0, 3, 1, 2)

@@ -120,5 +120,7 @@ def test_without_them_convolutions_give_the_same_bits(monkeypatch):
     inputs, labels = pictures(5, 3, 4, 4), torch.arange(5) % 4
     with_kernel = backprop.manual_backprop(module).gradients(inputs, labels)
     monkeypatch.setattr(backprop, "can_pool", lambda value: False)
-    for a, b in zip(with_kernel, backprop.manual_backprop(module).gradients(inputs, labels), strict=True):
+    for a, b in zip(
+        with_kernel, backprop.manual_backprop(module).gradients(inputs, labels), strict=True
+    ):
         assert torch.equal(a, b)

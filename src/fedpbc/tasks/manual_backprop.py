@@ -13,8 +13,6 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from fedpbc.tasks.pooling import can_pool, pool, unpool
-
 __all__ = ["ManualBackprop", "manual_backprop"]
 
 aten = torch.ops.aten
@@ -137,30 +135,6 @@ class ReluLayer:
         return input_grad
 
 
-class PoolReluLayer:
-    """2 × 2 max-pooling followed by ReLU, in the compiled kernel where it is available."""
-
-    GEOMETRY = [2, 2], [2, 2], [0, 0], [1, 1], False
-
-    def __init__(self, pooling: MaxPoolLayer) -> None:
-        self.pooling, self.relu = pooling, ReluLayer()
-
-    def forward(self, value: Tensor, in_place: bool) -> tuple[Tensor, Any]:
-        if can_pool(value):
-            pooled, positions = pool(value)
-            return pooled, (positions, None, None)
-        pooled, pool_saved = self.pooling.forward(value, in_place)
-        pooled, relu_saved = self.relu.forward(pooled, in_place=True)
-        return pooled, (None, pool_saved, relu_saved)
-
-    def backward(self, grad: Tensor, saved: Any, sink: GradientSink, need_input: bool) -> Tensor:
-        positions, pool_saved, relu_saved = saved
-        if positions is not None:
-            return unpool(grad, positions)
-        grad = self.relu.backward(grad, relu_saved, sink, need_input)
-        return self.pooling.backward(grad, pool_saved, sink, need_input)
-
-
 class FlattenLayer:
     """nn.Flatten from the second dimension on."""
 
@@ -276,23 +250,7 @@ def manual_backprop(module: nn.Module) -> ManualBackprop | None:
         or any(has_hooks(layer) for layer in (module, *children))
     ):
         return None
-    return ManualBackprop(fuse_pooling([LAYERS[type(layer)](layer) for layer in children]))
-
-
-def fuse_pooling(layers: Sequence[Layer]) -> list[Layer]:
-    """Replace each 2 × 2 max-pooling that is followed by ReLU with one fused layer."""
-    fused: list[Layer] = []
-    for layer in layers:
-        previous = fused[-1] if fused else None
-        if (
-            isinstance(layer, ReluLayer)
-            and isinstance(previous, MaxPoolLayer)
-            and previous.geometry == PoolReluLayer.GEOMETRY
-        ):
-            fused[-1] = PoolReluLayer(previous)
-        else:
-            fused.append(layer)
-    return fused
+    return ManualBackprop([LAYERS[type(layer)](layer) for layer in children])
 
 
 def is_supported(layer: nn.Module) -> bool:

@@ -21,16 +21,16 @@ from fedpbc.errors import FedpbcError
 app = ClientApp()
 
 
-@app.train()
+@app.train()  # type: ignore[untyped-decorator]
 def train(message: Message, context: Context) -> Message:
     """Do the work of one message."""
     state = Path(str(context.node_config["trainer"])).parent
-    parcel = from_records(message.content)
-    client = parcel.whole("client")
-    own = load_user_app(state.parent / "app.py")
-    make_task = partial(task_of_client, client=client, own=own, device="cpu")
+    request = from_records(message.content)
+    client = request.whole("client")
+    user_app = load_user_app(state.parent / "app.py")
+    make_task = partial(task_of_client, client=client, own=user_app, device="cpu")
     try:
-        reply = Trainer(client, state, make_task, lazy=True).handle(parcel)
+        reply = Trainer(client, state, make_task, lazy=True).handle(request)
     except FedpbcError as error:
         reply = refusal(str(error))
     return Message(to_records(reply), reply_to=message)

@@ -1,4 +1,4 @@
-"""The machine's own limit: the arithmetic of a round at the speed of plain matrix products.
+"""The upper bound: the arithmetic of a round at the speed of plain matrix products.
 
 The speed is measured on all cores at the same time, one process a core with one thread each, in
 turn with the contestants, since a machine is not as fast at every moment.
@@ -65,9 +65,9 @@ def measure(core: int, barrier: Barrier, orders: Connection) -> None:
         rates = []
         for _ in range(PRODUCTS):
             for left, right in pairs:
-                began = time.perf_counter()
+                start_time = time.perf_counter()
                 left @ right
-                rates.append(2 * len(left) ** 3 / (time.perf_counter() - began))
+                rates.append(2 * len(left) ** 3 / (time.perf_counter() - start_time))
         orders.send(statistics.median(rates))
 
 
@@ -96,11 +96,11 @@ def main() -> None:
             rounds = wait()
         except QuitError:
             break
-        began = time.perf_counter()
+        start_time = time.perf_counter()
         rates = [rate() for _ in range(rounds)]
-        seconds = time.perf_counter() - began
-        found = {"flop_per_second": statistics.median(rates)}
-        say({"seconds": seconds, "rounds": rounds, "steps": 0, **found})
+        seconds = time.perf_counter() - start_time
+        rate_entry = {"flop_per_second": statistics.median(rates)}
+        say({"seconds": seconds, "rounds": rounds, "steps": 0, **rate_entry})
     for pipe, process in zip(pipes, processes, strict=True):
         pipe.send(False)
         process.join()

@@ -1,4 +1,4 @@
-"""Contestants taking turns on the same work, and what came of it."""
+"""Run contestants in turn on the same work, and collect the results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from benchmarks.contestant import AbsentError, Contestant, Running
 from benchmarks.machine import describe
 from benchmarks.work import Work, prepare
 
-__all__ = ["Block", "Comparison", "Row", "compare"]
+__all__ = ["Block", "Comparison", "ComparisonRow", "compare"]
 
 BOUND = Contestant("bound", "bound", (sys.executable, "-m", "benchmarks.bound"))
 BOUND_MEASUREMENTS = 3
@@ -38,12 +38,12 @@ class Block:
 
     @property
     def round_seconds(self) -> float:
-        """Seconds a round."""
+        """Seconds per round."""
         return self.seconds / self.rounds
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparisonRow:
     """A contestant's line in the table.
 
     Attributes:
@@ -66,7 +66,7 @@ class Row:
 
 @dataclass
 class Comparison:
-    """Everything that was measured on one piece of work."""
+    """All measurements of one workload."""
 
     work: Work
     kinds: dict[str, str] = field(default_factory=dict)
@@ -77,30 +77,31 @@ class Comparison:
     machine: dict[str, Any] = field(default_factory=describe)
 
     def seconds(self, name: str) -> dict[int, float]:
-        """Seconds a round in each repetition."""
+        """Seconds per round in each repetition."""
         return {b.repetition: b.round_seconds for b in self.blocks if b.name == name}
 
     def speedup(self, name: str, other: str) -> float:
         """The median over repetitions of the other's time by this one's."""
-        own, others = self.seconds(name), self.seconds(other)
-        return statistics.median([others[k] / own[k] for k in own if k in others] or [math.nan])
+        times, others = self.seconds(name), self.seconds(other)
+        ratios = [others[k] / times[k] for k in times if k in others]
+        return statistics.median(ratios or [math.nan])
 
-    def rows(self, versus: Sequence[str] = ("plain", "serial")) -> list[Row]:
+    def rows(self, versus: Sequence[str] = ("plain", "serial")) -> list[ComparisonRow]:
         """One for each contestant that ran, the quickest first."""
         flop = flop_of_round(self.work)
         rows = []
         for name, kind in self.kinds.items():
-            own = self.seconds(name)
-            if not own:
+            times = self.seconds(name)
+            if not times:
                 continue
-            shares = [flop / own[k] / self.rates[k] for k in own if k in self.rates]
+            shares = [flop / times[k] / self.rates[k] for k in times if k in self.rates]
             rows.append(
-                Row(
+                ComparisonRow(
                     name=name,
                     kind=kind,
-                    seconds=statistics.median(own.values()),
-                    low=min(own.values()),
-                    high=max(own.values()),
+                    seconds=statistics.median(times.values()),
+                    low=min(times.values()),
+                    high=max(times.values()),
                     speedup={v: self.speedup(name, v) for v in versus if self.seconds(v)},
                     share=statistics.median(shares) if shares else None,
                 )
@@ -124,7 +125,7 @@ class Comparison:
 def compare(
     work: Work, contestants: Sequence[Contestant], rounds: int, repeats: int, seed: int = 0
 ) -> Comparison:
-    """Let everybody do the work in turns, in another order in each repetition.
+    """Run all contestants in turn, in another order in each repetition.
 
     A peer that would take long for so many rounds is given fewer in a turn: its time for a round
     does not depend on how many there are.
@@ -148,14 +149,14 @@ def compare(
                 result.about[contestant.name] = running[-1].about
         for repetition in range(repeats):
             order.shuffle(running)
-            for one in list(running):
+            for process in list(running):
                 try:
-                    _turn(result, one, repetition, rounds)
+                    _turn(result, process, repetition, rounds)
                 except AbsentError as error:
-                    result.absent[one.contestant.name] = str(error)
-                    note(f"{one.contestant.name}: out: {error}")
-                    running.remove(one)
-                    one.end()
+                    result.absent[process.contestant.name] = str(error)
+                    note(f"{process.contestant.name}: out: {error}")
+                    running.remove(process)
+                    process.end()
         note("ending all")
     return result
 
@@ -171,23 +172,23 @@ def _start(contestant: Contestant, folder: Path, stack: ExitStack) -> Running:
     return started
 
 
-def _turn(result: Comparison, one: Running, repetition: int, rounds: int) -> None:
-    name, kind = one.contestant.name, one.contestant.kind
+def _turn(result: Comparison, process: Running, repetition: int, rounds: int) -> None:
+    name, kind = process.contestant.name, process.contestant.kind
     if kind == "bound":
-        result.rates[repetition] = one.go(BOUND_MEASUREMENTS)["flop_per_second"]
+        result.rates[repetition] = process.go(BOUND_MEASUREMENTS)["flop_per_second"]
         return
-    if kind == "peer" and one.round_seconds * rounds > PEER_BLOCK_SECONDS:
-        fewer = math.ceil(PEER_BLOCK_SECONDS / one.round_seconds)
+    if kind == "peer" and process.round_seconds * rounds > PEER_BLOCK_SECONDS:
+        fewer = math.ceil(PEER_BLOCK_SECONDS / process.round_seconds)
         rounds = min(rounds, max(FEWEST_ROUNDS, fewer))
-    answer = one.go(rounds)
+    answer = process.go(rounds)
     block = Block(name, repetition, answer["rounds"], answer["seconds"], answer["steps"])
-    wanted = result.work.steps * rounds
-    if block.steps != wanted:
-        raise AbsentError(f"it made {block.steps} local steps where {wanted} were wanted")
+    expected = result.work.steps * rounds
+    if block.steps != expected:
+        raise AbsentError(f"it made {block.steps} local steps where {expected} were expected")
     result.blocks.append(block)
-    note(f"{repetition + 1}: {name}: {1000 * block.round_seconds:.1f} ms a round")
+    note(f"{repetition + 1}: {name}: {1000 * block.round_seconds:.1f} ms per round")
 
 
 def note(line: str) -> None:
-    """Say how far things are."""
+    """Report progress."""
     print(line, file=sys.stderr, flush=True)

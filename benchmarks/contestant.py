@@ -1,4 +1,4 @@
-"""The orchestrator's side: starting contestants, giving them their turns, ending them."""
+"""The orchestrator's side: start contestants, run them in turn, and stop them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MARK = "FEDPBC_BENCH_MARK"
 
 ALSO = ("pfl", "flgo")
 
-# Ray's clusters must not find each other, and nobody should phone home.
+# Keep Ray clusters apart, and disable telemetry.
 QUIET = {
     "RAY_ADDRESS": "local",
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -52,7 +52,7 @@ class Contestant:
 
     Attributes:
         name: in tables.
-        kind: «plain», «ours», «peer» or «bound».
+        kind: "plain", "ours", "peer" or "bound".
         command: what to run; the folder of the work is added.
         missing: why it cannot be started, if so.
     """
@@ -64,13 +64,13 @@ class Contestant:
 
 
 def contestants(algorithm: str) -> list[Contestant]:
-    """Everyone who can do this algorithm, in the order of tables."""
+    """Return the contestants that support this algorithm, in the order of the tables."""
     from fedpbc import ENGINES
 
     python = sys.executable
-    found = [Contestant("plain", "plain", (python, "-m", "benchmarks.plain"))]
-    found += [engine(name) for name in ENGINES]
-    return found + (peers() if algorithm == "fedavg" else [])
+    available = [Contestant("plain", "plain", (python, "-m", "benchmarks.plain"))]
+    available += [engine(name) for name in ENGINES]
+    return available + (peers() if algorithm == "fedavg" else [])
 
 
 def engine(name: str, workers: int | None = None) -> Contestant:
@@ -83,11 +83,11 @@ def engine(name: str, workers: int | None = None) -> Contestant:
 
 def peers() -> list[Contestant]:
     """The other frameworks; each has its own environment, made by ``make bench-peers``."""
-    found = [_peer("flower", "flower"), _peer("pfl", "pfl"), _peer("flgo", "flgo")]
+    available = [_peer("flower", "flower"), _peer("pfl", "pfl"), _peer("flgo", "flgo")]
     if (count := len(cores())) > 1:
         # These also have a way to use all cores that has to be asked for.
-        found += [_peer(f"{name}@{count}", name, "--parallel", str(count)) for name in ALSO]
-    return found
+        available += [_peer(f"{name}@{count}", name, "--parallel", str(count)) for name in ALSO]
+    return available
 
 
 def _peer(name: str, home: str, *options: str) -> Contestant:
@@ -151,7 +151,7 @@ class Running:
         self._signal(signal.SIGSTOP)
 
     def go(self, rounds: int) -> dict[str, Any]:
-        """Have it run so many rounds; gives its answer.
+        """Make it run this many rounds; return its answer.
 
         While others have their turns everything of it is stopped: waiting takes no processor time,
         but Ray, for one, looks after its cluster all the time.
@@ -163,13 +163,13 @@ class Running:
             self.process.stdin.write(f"go {rounds}\n".encode())
             self.process.stdin.flush()
         except BrokenPipeError:
-            raise AbsentError(self._last_words()) from None
+            raise AbsentError(self._last_line()) from None
         answer = self._answer(BLOCK_SECONDS)
         self._signal(signal.SIGSTOP)
         return answer
 
     def _signal(self, number: signal.Signals) -> None:
-        """To every process that has come of it.
+        """Send a signal to all its processes.
 
         Not to its group: Ray's daemons and our workers make themselves independent of that.
         """
@@ -183,30 +183,30 @@ class Running:
             selector.register(self._replies, selectors.EVENT_READ)
             while b"\n" not in self._unread:
                 if time.monotonic() > deadline:
-                    raise AbsentError(f"no answer within {seconds:.0f} s: {self._last_words()}")
+                    raise AbsentError(f"no answer within {seconds:.0f} s: {self._last_line()}")
                 # Its children may hold the pipe open after it is gone, so look at it, too.
                 gone = self.process.poll() is not None
                 if selector.select(timeout=0 if gone else 0.5):
                     self._unread += os.read(self._replies, 65536)
                 elif gone:
-                    raise AbsentError(self._last_words())
+                    raise AbsentError(self._last_line())
                 if gone and b"\n" not in self._unread:
-                    raise AbsentError(self._last_words())
+                    raise AbsentError(self._last_line())
         line, _, self._unread = self._unread.partition(b"\n")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
-    def _last_words(self) -> str:
+    def _last_line(self) -> str:
         """The last line that it printed."""
         text = self._log.read_text(errors="replace").strip()
         # What is kept of a measurement does not say where it was made.
-        for place in (ROOT, self._log.parent, Path.home()):
-            text = text.replace(str(place), "…")
+        for path in (ROOT, self._log.parent, Path.home()):
+            text = text.replace(str(path), "…")
         lines = text.splitlines()
-        return f"it failed: {lines[-1].strip()[:200]}" if lines else "it ended without a word"
+        return f"it failed: {lines[-1].strip()[:200]}" if lines else "it ended without output"
 
     def end(self) -> None:
-        """Let it leave, and end whatever is left of it."""
+        """Ask it to quit, and kill what remains."""
         if self._ended:
             return
         self._ended = True

@@ -45,16 +45,16 @@ def measure(nodes: int, client: str, rounds: int) -> dict[str, Any]:
     flower_commands.APP["tool"]["flwr"]["app"]["components"]["clientapp"] = CLIENTS[client]
     # The usual client's app is imported by Flower's processes.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    given = {
+    settings = {
         "rounds": rounds,
         "clients": nodes,
         "fleet": {"round_seconds": 300.0, "wait_for": nodes},
     }
-    seen: list[list[float]] = [[] for _ in range(nodes)]
+    memory: list[list[float]] = [[] for _ in range(nodes)]
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
-        (place / "app.py").write_text(APP)
-        with LocalFleet(place / "fleet", given, app=place / "app.py") as fleet:
+        root = Path(folder)
+        (root / "app.py").write_text(APP)
+        with LocalFleet(root / "fleet", settings, app=root / "app.py") as fleet:
             fleet.start()
             if client != "thin":
                 for k in range(nodes):
@@ -63,7 +63,7 @@ def measure(nodes: int, client: str, rounds: int) -> dict[str, Any]:
                 # The first round begins with caches that are empty.
                 if fleet.lines():
                     for k in range(nodes):
-                        seen[k].append(node_memory(fleet.supervisor, k))
+                        memory[k].append(node_memory(fleet.supervisor, k))
                 time.sleep(0.2)
             lines = fleet.lines()
     seconds = [line["ended_s"] - line["began_s"] for line in lines[1:]]
@@ -76,18 +76,18 @@ def measure(nodes: int, client: str, rounds: int) -> dict[str, Any]:
         "least": min(seconds),
         "most": max(seconds),
         "answers": statistics.mean(counted),
-        "peak_mib": statistics.median(map(max, seen)),
-        "usual_mib": statistics.median(map(statistics.median, seen)),
+        "peak_mib": statistics.median(map(max, memory)),
+        "usual_mib": statistics.median(map(statistics.median, memory)),
     }
 
 
 def node_memory(supervisor: Any, client: int) -> float:
     """What all processes of a node have in memory, what they share counted once, in MiB."""
-    found = 0
+    total = 0
     for name in (f"supernode-{client}", f"trainer-{client}"):
         process = supervisor.pid(name)
-        found += 0 if process is None else usage(process).pss
-    return found / MIB
+        total += 0 if process is None else usage(process).pss
+    return total / MIB
 
 
 def plot(points: Sequence[dict[str, Any]], path: Path) -> None:
@@ -95,13 +95,13 @@ def plot(points: Sequence[dict[str, Any]], path: Path) -> None:
     figure = new_figure(9.0, 3.4)
     left, right = figure.subplots(1, 2)
     names = [f"{p['nodes']} nodes\n{p['client']}" for p in points]
-    looks = {"thin": ("#0072B2", ""), "imports torch": ("#BBBBBB", "///")}
+    styles = {"thin": ("#0072B2", ""), "imports torch": ("#BBBBBB", "///")}
     for axes, quantity, what in (
-        (left, "seconds", "seconds a round"),
+        (left, "seconds", "seconds per round"),
         (right, "peak_mib", "peak memory of a node, MiB (PSS)"),
     ):
         for k, point in enumerate(points):
-            colour, hatch = looks[point["client"]]
+            colour, hatch = styles[point["client"]]
             axes.bar(k, point[quantity], color=colour, hatch=hatch, edgecolor="black", width=0.7)
             axes.annotate(
                 f"{point[quantity]:.3g}", (k, point[quantity]), ha="center", va="bottom", fontsize=9
@@ -126,9 +126,9 @@ def report(points: Sequence[dict[str, Any]], machine: dict[str, Any]) -> str:
         ]
         for p in points
     ]
-    heads = ["nodes", "client", "a round", "least to most", "answers", "a node, peak", "median"]
+    heads = ["nodes", "client", "per round", "least to most", "answers", "a node, peak", "median"]
     about = (
-        "FedPBC, the paper's CNN for CIFAR-10, 5 steps of 16 a round, all links up; SuperLink, "
+        "FedPBC, the paper's CNN for CIFAR-10, 5 steps of 16 per round, all links up; SuperLink, "
         "gateway, server app, SuperNodes and trainers as processes on this machine, over loopback, "
         f"with TLS and node keys. Median of {points[0]['rounds']} rounds; memory is the PSS of "
         "all processes of a node, the median of nodes."

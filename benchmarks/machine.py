@@ -1,4 +1,4 @@
-"""What the machine is, and what a tree of processes uses of it."""
+"""Describe the machine, and measure the memory of a tree of processes."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ def family(root: int, mark: str = "") -> list[Process]:
     made themselves independent of it.
     """
     processes = {
-        found.pid: found
-        for place in PROC.iterdir()
-        if place.name.isdigit() and (found := Process.find(int(place.name)))
+        process.pid: process
+        for entry in PROC.iterdir()
+        if entry.name.isdigit() and (process := Process.find(int(entry.name)))
     }
     children: dict[int, list[int]] = {}
-    for found in processes.values():
-        children.setdefault(found.parent, []).append(found.pid)
+    for process in processes.values():
+        children.setdefault(process.parent, []).append(process.pid)
     first = [root, *(pid for pid in processes if mark and _has_mark(pid, mark))]
     members = dict.fromkeys(pid for pid in first if pid in processes)
     for pid in (queue := list(members)):

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from benchmarks.protocol import refuse, serve
-from benchmarks.work import CLASSES, Prepared, turns
+from benchmarks.work import CLASSES, Prepared, participation
 from fedpbc import InputError, LocalTraining, MissingExtraError, Simulation, Supervised
 from fedpbc.engines import Engine, Segment, Trained, choose_engine
 from fedpbc.engines.malloc import keep_freed_memory
@@ -84,13 +84,13 @@ class Ours:
     """Blocks of rounds, each a simulation from the beginning, all on one engine."""
 
     def __init__(self, data: Prepared, engine: str, workers: int) -> None:
-        self.work, self.turns, self.round = data.work, turns(data.work), 0
+        self.work, self.participation, self.round = data.work, participation(data.work), 0
         self.task = make_task(data)
         self.engine = Counted(choose_engine(engine, self.task, workers=workers)[0])
 
     def run(self, rounds: int) -> int:
-        """So many rounds; gives the local steps made."""
-        rows = (self.round + np.arange(rounds)) % len(self.turns)
+        """So many rounds; returns the number of local steps."""
+        rows = (self.round + np.arange(rounds)) % len(self.participation)
         self.round += rounds
         self.engine.client_rounds = 0
         # Judging the mean of all clients at the end makes every client train in every round:
@@ -100,7 +100,7 @@ class Ours:
             self.task,
             make_algorithm(self.work.algorithm, self.task),
             self.engine,
-            from_table(self.turns[rows]),
+            from_table(self.participation[rows]),
             evaluate_every=rounds,
             views=[view],
         )
@@ -114,7 +114,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--engine", required=True)
-    parser.add_argument("--workers", type=int, default=0, help="0: one a core")
+    parser.add_argument("--workers", type=int, default=0, help="0: one per core")
     options = parser.parse_args()
     # As in every process that the package's command line starts.
     keep_freed_memory()

@@ -1,6 +1,6 @@
-"""The loop that a researcher writes in plain PyTorch, one client after another.
+"""A plain PyTorch loop, one client after another, as a researcher would write it.
 
-Neither tuned nor crippled: a model, an optimiser and a DataLoader for each client, PyTorch's own
+Neither tuned nor slowed down: a model, an optimiser and a DataLoader for each client, PyTorch's own
 number of threads, contiguous tensors, autograd.
 """
 
@@ -18,7 +18,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks.protocol import serve
-from benchmarks.work import Prepared, network, turns
+from benchmarks.work import Prepared, network, participation
 
 PADDING = 4
 
@@ -80,21 +80,24 @@ class Plain:
     """All clients, and the server's model."""
 
     def __init__(self, data: Prepared) -> None:
-        self.work, self.turns, self.round = data.work, turns(data.work), 0
+        self.work, self.participation, self.round = data.work, participation(data.work), 0
         self.server = network(data.work)
         self.clients = [Client(data, i, self.server) for i in range(data.work.clients)]
 
     def run(self, rounds: int) -> int:
-        """So many rounds; gives the local steps made."""
+        """So many rounds; returns the number of local steps."""
         steps = 0
         for _ in range(rounds):
-            active = [int(i) for i in self.turns[self.round % len(self.turns)].nonzero()[0]]
+            active = [
+                int(i)
+                for i in self.participation[self.round % len(self.participation)].nonzero()[0]
+            ]
             steps += self.fedpbc(active) if self.work.algorithm == "fedpbc" else self.fedavg(active)
             self.round += 1
         return steps
 
     def fedpbc(self, active: list[int]) -> int:
-        """Everyone trains; who gets through is averaged and receives the average."""
+        """Train all clients; average the uploaded models and send their clients the average."""
         steps = sum(client.train() for client in self.clients)
         mean = average([self.clients[i].model for i in active])
         for i in active:
@@ -102,7 +105,7 @@ class Plain:
         return steps
 
     def fedavg(self, active: list[int]) -> int:
-        """Who takes part begins with the server's model; the results are averaged."""
+        """Participants start from the server's model; the results are averaged."""
         steps = 0
         for i in active:
             self.clients[i].model.load_state_dict(self.server.state_dict())

@@ -40,19 +40,19 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a picture."""
+    """Write an image."""
     figure.savefig(path, format="png", dpi=150)
 
 
 def tidy(axes: Axes) -> None:
-    """Less ink."""
+    """Remove clutter."""
     axes.grid(alpha=0.25, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
 
 
 def plot_bars(comparison: Comparison, path: Path) -> None:
-    """Seconds a round of every contestant, the quickest on top."""
+    """Seconds per round of every contestant, the quickest on top."""
     rows = comparison.rows()[::-1]
     figure = new_figure(9.0, 1.6 + 0.42 * len(rows))
     axes = figure.subplots()
@@ -80,7 +80,7 @@ def plot_bars(comparison: Comparison, path: Path) -> None:
         axes.text(row.high, k, text, va="center", fontsize=8.5)
     axes.set_yticks(range(len(rows)), [row.name for row in rows])
     axes.set_xlim(0, 1.8 * max((row.high for row in rows), default=1.0))
-    axes.set_xlabel("seconds a round (median; lines: least to most)")
+    axes.set_xlabel("seconds per round (median; lines: least to most)")
     axes.set_title(comparison.work.title, fontsize=10)
     tidy(axes)
     axes.grid(visible=False, axis="y")

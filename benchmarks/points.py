@@ -33,11 +33,11 @@ def links(scheme: str, clients: int, rounds: int, file: str) -> dict[str, Any]:
     before = peak_mib()
     rng = np.random.default_rng(0)
     setting = Setting(0, clients, rounds, rng.uniform(0, 2 * ONLINE, clients))
-    began = time.perf_counter()
+    start = time.perf_counter()
     timetable = Timetable.draw(scheme, setting, {"file": file} if file else {})
     for t in range(rounds):
         timetable.active(t)
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - start
     return {
         "scheme": scheme,
         "clients": clients,
@@ -69,7 +69,7 @@ def memory(engine: str, clients: int, rounds: int) -> dict[str, Any]:
         normalise=([128.0] * 3, [64.0] * 3),
         train_samples=10,
     )
-    began = time.perf_counter()
+    start = time.perf_counter()
     result = simulate(
         task,
         "fedpbc",
@@ -83,7 +83,7 @@ def memory(engine: str, clients: int, rounds: int) -> dict[str, Any]:
         "engine": engine,
         "clients": clients,
         "rounds": rounds,
-        "seconds": time.perf_counter() - began,
+        "seconds": time.perf_counter() - start,
         "model_bytes": result.models["server"].nbytes,
     }
 

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["REPLIES", "QuitError", "Turns", "refuse", "say", "serve", "wait"]
+__all__ = ["REPLIES", "BlockTimer", "QuitError", "refuse", "say", "serve", "wait"]
 
 REPLIES = "FEDPBC_BENCH_REPLIES"
 """The environment variable with the descriptor's number."""
@@ -48,7 +48,7 @@ def wait() -> int:
 
 
 def serve(run: Callable[[int], int], about: Mapping[str, Any], warm_up: int = 2) -> None:
-    """Answer until told to quit; ``run`` runs so many rounds and gives the local steps made."""
+    """Answer until told to quit; ``run(rounds)`` returns the number of local steps."""
     began = time.perf_counter()
     for _ in range(warm_up):
         began = time.perf_counter()
@@ -64,8 +64,8 @@ def serve(run: Callable[[int], int], about: Mapping[str, Any], warm_up: int = 2)
         say({"seconds": time.perf_counter() - began, "rounds": rounds, "steps": steps})
 
 
-class Turns:
-    """The same for a framework that owns the loop and calls us.
+class BlockTimer:
+    """The same as :func:`serve` for a framework that owns the loop and calls us.
 
     ``before_round`` must be called at the beginning of every round, in whatever hook the framework
     has for that; between blocks it does not return. ``steps`` is for the caller to count up.

@@ -1,11 +1,11 @@
-"""What a comparison found: JSON, a table in Markdown, a plot."""
+"""Write the result of a comparison: JSON, a table in Markdown, a plot."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.comparison import Comparison, Row
+from benchmarks.comparison import Comparison, ComparisonRow
 from benchmarks.plots import plot_bars
 from benchmarks.tables import digits, duration, machine_line, markdown_table, percent, write_json
 
@@ -13,7 +13,7 @@ __all__ = ["write"]
 
 
 def write(comparison: Comparison, folder: Path) -> str:
-    """Write all three; gives the Markdown."""
+    """Write all three; return the Markdown."""
     work = comparison.work
     name = f"{work.name}-{work.algorithm}"
     write_json(folder / f"{name}.json", comparison.as_dict())
@@ -28,7 +28,7 @@ def fragment(comparison: Comparison, picture: str) -> str:
     versus = [name for name in ("plain", "serial") if comparison.seconds(name)]
     heads = [
         "",
-        "a round",
+        "per round",
         "least to most",
         *[f"times as fast as {name}" for name in versus],
         "of the bound",
@@ -45,7 +45,7 @@ def fragment(comparison: Comparison, picture: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def cells(row: Row, versus: Sequence[str]) -> list[str]:
+def cells(row: ComparisonRow, versus: Sequence[str]) -> list[str]:
     """One line of the table."""
     return [
         row.name,

@@ -30,21 +30,21 @@ ROUNDS = {
 }
 
 
-def chosen(algorithm: str, names: str) -> list[Contestant]:
+def select(algorithm: str, names: str) -> list[Contestant]:
     """The contestants named, or all."""
-    known = contestants(algorithm)
+    available = contestants(algorithm)
     if not names:
-        return known
-    wanted = [name.strip() for name in names.split(",")]
-    everyone = {c.name for each in ALGORITHMS for c in contestants(each)}
-    for name in wanted:
-        if name not in everyone:
-            fail(f"--contestants has {name!r}, but should be of {', '.join(sorted(everyone))}")
-    return [c for c in known if c.name in wanted]
+        return available
+    requested = [name.strip() for name in names.split(",")]
+    every_name = {c.name for each in ALGORITHMS for c in contestants(each)}
+    for name in requested:
+        if name not in every_name:
+            fail(f"--contestants has {name!r}, but should be of {', '.join(sorted(every_name))}")
+    return [c for c in available if c.name in requested]
 
 
 def fail(reason: str, code: int = 2) -> NoReturn:
-    """Leave with one line."""
+    """Exit with one line."""
     print(f"benchmarks: {reason}", file=sys.stderr)
     sys.exit(code)
 
@@ -76,7 +76,7 @@ class Interrupt:
 
 
 def positive(text: str) -> int:
-    """A whole number from 1."""
+    """A positive integer."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} is not at least 1")
@@ -85,8 +85,8 @@ def positive(text: str) -> int:
 
 def add_common(parser: argparse.ArgumentParser) -> None:
     """The options of all measurements."""
-    parser.add_argument("--repeats", type=positive, help="how often everyone has a turn")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="the folder for the results")
+    parser.add_argument("--repeats", type=positive, help="number of repetitions")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the results")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -96,9 +96,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--workload", choices=WORKLOADS, help="only this one")
     parser.add_argument("--algorithm", choices=ALGORITHMS, help="only this one")
-    parser.add_argument("--contestants", default="", help="only these, with commas between")
+    parser.add_argument("--contestants", default="", help="only these, comma-separated")
     parser.add_argument("--rounds", type=positive, help="of one turn")
-    parser.add_argument("--samples", type=positive, help="a client has; fewer for a quick try")
+    parser.add_argument("--samples", type=positive, help="per client; fewer for a quick try")
     add_common(parser)
     options = parser.parse_args(arguments)
     if options.samples is not None and options.samples < Work.batch_size:
@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with Interrupt():
         for name in [options.workload] if options.workload else WORKLOADS:
             for algorithm in [options.algorithm] if options.algorithm else ALGORITHMS:
-                everyone = chosen(algorithm, options.contestants)
+                everyone = select(algorithm, options.contestants)
                 if not everyone:
                     note(f"{name} {algorithm}: none of these can do it")
                     continue

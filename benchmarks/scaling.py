@@ -1,7 +1,7 @@
-"""How things grow: with cores, with clients, with the size of the model.
+"""Scaling with cores, clients and model size.
 
 python -m benchmarks.scaling                     all parts; what ``make bench`` ends with
-python -m benchmarks.scaling cores               the engine «pool» with 1, 2, … workers
+python -m benchmarks.scaling cores               the engine "pool" with 1, 2, … workers
 python -m benchmarks.scaling links               timetables of every scheme, up to a million clients
 python -m benchmarks.scaling memory              FedPBC on the paper's network, 10,000 clients
 python -m benchmarks.scaling models              a local step of dense networks of many sizes
@@ -45,16 +45,16 @@ def cores_part(options: argparse.Namespace) -> str:
     """The pool with 1, 2, … workers against one client after another."""
     work = Work.named("cifar10", "fedpbc", options.samples)
     counts = range(1, len(cores()) + 1)
-    crowd = [engine("serial"), *(engine("pool", count) for count in counts)]
+    entrants = [engine("serial"), *(engine("pool", count) for count in counts)]
     rounds = options.rounds or ROUNDS["cifar10", "fedpbc"]
-    found = compare(work, crowd, rounds, options.repeats or REPEATS)
+    comparison = compare(work, entrants, rounds, options.repeats or REPEATS)
     speed = {
-        count: found.speedup(f"pool@{count}", "serial")
+        count: comparison.speedup(f"pool@{count}", "serial")
         for count in counts
-        if found.seconds(f"pool@{count}")
+        if comparison.seconds(f"pool@{count}")
     }
     lines = [
-        [str(count), duration(seconds_of(found, f"pool@{count}")), f"{times:.2f}"]
+        [str(count), duration(seconds_of(comparison, f"pool@{count}")), f"{times:.2f}"]
         for count, times in speed.items()
     ]
     curves: dict[str, Line] = {
@@ -64,13 +64,18 @@ def cores_part(options: argparse.Namespace) -> str:
     plot_lines(
         {"times as fast as serial": curves},
         options.out / "scaling-cores.png",
-        title="The engine «pool» on more and more cores",
+        title="The engine 'pool' with an increasing number of cores",
         across="workers",
         logarithmic=False,
     )
-    write_json(options.out / "scaling-cores.json", found.as_dict())
+    write_json(options.out / "scaling-cores.json", comparison.as_dict())
     return section(
-        "Cores", f"{work.title}.", ["workers", "a round", "× serial"], lines, found, "scaling-cores"
+        "Cores",
+        f"{work.title}.",
+        ["workers", "per round", "× serial"],
+        lines,
+        comparison,
+        "scaling-cores",
     )
 
 
@@ -84,20 +89,22 @@ def models_part(options: argparse.Namespace) -> str:
         parameters = hidden * (28 * 28 + 1 + 10) + 10
         note(f"{parameters:,} parameters")
         rounds = options.rounds or MODEL_ROUNDS
-        found = compare(work, [engine(name) for name in names], rounds, options.repeats or REPEATS)
+        comparison = compare(
+            work, [engine(name) for name in names], rounds, options.repeats or REPEATS
+        )
         line = [f"{parameters:,}"]
         for name in names:
-            if not found.seconds(name):
+            if not comparison.seconds(name):
                 line.append("–")
                 continue
-            seconds = seconds_of(found, name) / work.steps
+            seconds = seconds_of(comparison, name) / work.steps
             steps[name][0].append(parameters)
             steps[name][1].append(1e6 * seconds)
             line.append(duration(seconds))
         lines.append(line)
-        everything.append(found.as_dict())
+        everything.append(comparison.as_dict())
     plot_lines(
-        {"microseconds a local step": {name: curve for name, curve in steps.items() if curve[0]}},
+        {"microseconds per local step": {name: curve for name, curve in steps.items() if curve[0]}},
         options.out / "scaling-models.png",
         title="A local step of dense networks: 100 clients, batches of 16",
         across="parameters",
@@ -108,7 +115,7 @@ def models_part(options: argparse.Namespace) -> str:
         "A local step, all clients' steps shared out over the time of a round.",
         ["parameters", *names],
         lines,
-        found,
+        comparison,
         "scaling-models",
     )
 
@@ -128,13 +135,16 @@ def links_part(options: argparse.Namespace) -> str:
             np.save(table, np.random.default_rng(0).random((rounds, clients)) < 0.1)
             for scheme in SCHEMES:
                 files = {"table": table, "trace": trace}
-                given = ["--file", str(files[scheme])] if scheme in files else []
+                file_option = ["--file", str(files[scheme])] if scheme in files else []
                 size = ["--clients", str(clients), "--rounds", str(rounds)]
-                tries = [fresh("links", "--scheme", scheme, *size, *given) for _ in range(REPEATS)]
+                tries = [
+                    run_point("links", "--scheme", scheme, *size, *file_option)
+                    for _ in range(REPEATS)
+                ]
                 points.append(sorted(tries, key=lambda point: point["milliseconds"])[REPEATS // 2])
-                note(f"{scheme}, {clients:,}: {points[-1]['milliseconds']:.3f} ms a round")
+                note(f"{scheme}, {clients:,}: {points[-1]['milliseconds']:.3f} ms per round")
     panels = {
-        "milliseconds a round": curves_of(points, "scheme", "milliseconds"),
+        "milliseconds per round": curves_of(points, "scheme", "milliseconds"),
         "peak memory of the process, MiB": curves_of(points, "scheme", "peak_mib"),
     }
     plot_lines(
@@ -158,9 +168,7 @@ def links_part(options: argparse.Namespace) -> str:
         for scheme in SCHEMES
     ]
     heads = ["scheme", *[f"{clients:,} clients" for clients in sizes]]
-    about = (
-        f"Milliseconds a round (median of {REPEATS}), and the peak memory of a process of its own."
-    )
+    about = f"Milliseconds per round (median of {REPEATS}) and peak memory, in a separate process."
     return section("Clients: links", about, heads, lines, machine, "scaling-links")
 
 
@@ -171,7 +179,7 @@ def memory_part(options: argparse.Namespace) -> str:
     for name in ("serial", "pool"):
         for clients in options.clients or MEMORY_CLIENTS:
             size = ["--clients", str(clients), "--rounds", str(rounds)]
-            points.append(fresh("memory", "--engine", name, *size, watch=True))
+            points.append(run_point("memory", "--engine", name, *size, watch=True))
             point = points[-1]
             note(
                 f"{name}, {clients:,} clients: {point['pss_mib']:.0f} MiB, {point['seconds']:.1f} s"
@@ -202,7 +210,7 @@ def memory_part(options: argparse.Namespace) -> str:
     ]
     heads = ["engine", "clients", "PSS", "RSS", "a model each would be", "took"]
     about = (
-        f"{rounds} rounds, a tenth of the links up, one step on one picture a round: steps take "
+        f"{rounds} rounds, a tenth of the links up, one step on one image per round: steps take "
         "time, not memory. Peak over all processes; memory that they share counts once in the PSS "
         "and in each of them in the RSS."
     )
@@ -219,7 +227,7 @@ def write_trace(path: Path) -> None:
     path.write_text("\n".join(lines) + "\n")
 
 
-def fresh(*arguments: str, watch: bool = False) -> dict[str, Any]:
+def run_point(*arguments: str, watch: bool = False) -> dict[str, Any]:
     """One point, measured in a process of its own; ``watch``: with the memory of its tree."""
     command = [sys.executable, "-m", "benchmarks.points", *arguments]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
@@ -254,9 +262,9 @@ def curves_of(points: Sequence[dict[str, Any]], name: str, quantity: str) -> dic
     return {key: (x, y) for key, (x, y) in curves.items()}
 
 
-def seconds_of(found: Comparison, name: str) -> float:
+def seconds_of(comparison: Comparison, name: str) -> float:
     """The median over repetitions, of a round."""
-    return statistics.median(found.seconds(name).values())
+    return statistics.median(comparison.seconds(name).values())
 
 
 def section(
@@ -264,12 +272,12 @@ def section(
     about: str,
     heads: Sequence[str],
     lines: Sequence[Sequence[str]],
-    found: Comparison | dict[str, Any],
+    comparison: Comparison | dict[str, Any],
     name: str,
 ) -> str:
     """A part of RESULTS.md."""
-    machine = found.machine if isinstance(found, Comparison) else found
-    absent = found.absent if isinstance(found, Comparison) else {}
+    machine = comparison.machine if isinstance(comparison, Comparison) else comparison
+    absent = comparison.absent if isinstance(comparison, Comparison) else {}
     parts = [
         f"### {title}",
         f"{about} {machine_line(machine)}.",
@@ -294,8 +302,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         prog="python -m benchmarks.scaling", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument("part", nargs="*", help=f"of {', '.join(PARTS)}; all if none is named")
-    parser.add_argument("--rounds", type=positive, help="of one turn or point")
-    parser.add_argument("--samples", type=positive, help="a client has; fewer for a quick try")
+    parser.add_argument("--rounds", type=positive, help="per turn or point")
+    parser.add_argument("--samples", type=positive, help="per client; fewer for a quick try")
     parser.add_argument("--clients", type=positive, nargs="*", help="for links and memory")
     add_common(parser)
     options = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""Numbers and tables as people read them, and as programs do."""
+"""Format numbers and tables, as Markdown and JSON."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def duration(seconds: float) -> str:
 
 
 def markdown_table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """A table that is readable as it is, too."""
+    """Return a Markdown table with aligned columns."""
     widths = [max(map(len, column)) for column in zip(heads, *lines, strict=True)]
     padded = [
         "| " + " | ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)) + " |"

@@ -1,4 +1,4 @@
-"""The work that every contestant does: on what data, with which network, and who takes part when.
+"""The work that every contestant does: data, network, and participating clients per round.
 
 Imports nothing of fedpbc at the top: the peers read this file in environments that lack it.
 """
@@ -14,7 +14,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-__all__ = ["ALGORITHMS", "FOLDER", "WORKLOADS", "Prepared", "Work", "network", "prepare", "turns"]
+__all__ = [
+    "ALGORITHMS",
+    "FOLDER",
+    "WORKLOADS",
+    "Prepared",
+    "Work",
+    "network",
+    "participation",
+    "prepare",
+]
 
 ALGORITHMS = ("fedpbc", "fedavg")
 WORKLOADS = ("cifar10", "fashion")
@@ -32,8 +41,8 @@ class Work:
     """A number of rounds of this is what is timed.
 
     Attributes:
-        name: of the workload: «cifar10», «fashion», or «dense» for fashion with another width.
-        algorithm: «fedpbc»: everyone trains, a tenth get through; «fedavg»: a tenth train.
+        name: of the workload: "cifar10", "fashion", or "dense" for fashion with another width.
+        algorithm: "fedpbc": all clients train, a tenth upload; "fedavg": a tenth train.
         clients: m.
         samples: how many each client holds.
         hidden: the width of the dense network; 0: the paper's network for CIFAR-10.
@@ -55,7 +64,7 @@ class Work:
 
     @classmethod
     def named(cls, name: str, algorithm: str, samples: int | None = None) -> Work:
-        """One of the workloads; ``samples`` is for a quick try."""
+        """One of the workloads; ``samples`` is for quick trials."""
         if name == "cifar10":
             # The peers have no augmentation of one crop a batch, so FedAvg goes without.
             return cls(name, algorithm, samples=samples or 500, augment=algorithm == "fedpbc")
@@ -68,7 +77,7 @@ class Work:
 
     @property
     def chosen(self) -> int:
-        """How many clients get through in a round, on average."""
+        """How many uploads succeed in a round, on average."""
         return max(1, self.clients // 10)
 
     @property
@@ -88,7 +97,7 @@ class Work:
         part = "all train" if self.algorithm == "fedpbc" else f"{self.trained} train"
         return (
             f"{self.algorithm}, {self.name} ({network}): {self.clients} clients, {part}, "
-            f"{self.local_steps} steps of {self.batch_size} a round"
+            f"{self.local_steps} steps of {self.batch_size} per round"
         )
 
 
@@ -118,8 +127,8 @@ def network(work: Work) -> nn.Sequential:
     )
 
 
-def turns(work: Work) -> NDArray[np.bool_]:
-    """Who gets through (fedpbc) or takes part (fedavg) in which round: rounds x clients."""
+def participation(work: Work) -> NDArray[np.bool_]:
+    """Return which clients upload (fedpbc) or train (fedavg) in each round: [rounds, clients]."""
     rng = np.random.default_rng(SEED)
     if work.algorithm == "fedpbc":
         table = rng.random((TABLE_ROUNDS, work.clients)) < work.chosen / work.clients
@@ -189,17 +198,17 @@ class Prepared:
     @classmethod
     def read(cls, folder: Path) -> Prepared:
         """Map the files: all contestants share one copy in the system's cache."""
-        found = json.loads((folder / "work.json").read_text())
+        stored = json.loads((folder / "work.json").read_text())
         tensors = {
             # Copy-on-write: PyTorch warns of arrays that cannot be written.
             name: torch.from_numpy(np.load(folder / file, mmap_mode="c"))
             for name, file in FILES.items()
         }
         return cls(
-            work=Work(**found["work"]),
+            work=Work(**stored["work"]),
             **tensors,
-            means=found["means"],
-            deviations=found["deviations"],
+            means=stored["means"],
+            deviations=stored["deviations"],
         )
 
     def part(self, client: int) -> slice:

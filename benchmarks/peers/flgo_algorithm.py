@@ -7,16 +7,16 @@ import torch
 from flgo.algorithm import fedavg
 
 from benchmarks import protocol
-from benchmarks.work import Work, turns
+from benchmarks.work import Work, participation
 
-_turns: protocol.Turns
+_timer: protocol.BlockTimer
 _table: np.ndarray
 
 
 def begin(work: Work, about: dict) -> None:
     """Before the server is made."""
-    global _turns, _table
-    _turns, _table = protocol.Turns(about), turns(work)
+    global _timer, _table
+    _timer, _table = protocol.BlockTimer(about), participation(work)
 
 
 class Server(fedavg.Server):
@@ -24,11 +24,11 @@ class Server(fedavg.Server):
 
     def iterate(self):
         """One round, as in the class that this is of."""
-        _turns.about["threads"] = torch.get_num_threads()
-        _turns.before_round()
+        _timer.about["threads"] = torch.get_num_threads()
+        _timer.before_round()
         self.selected_clients = self.sample()
         received = self.communicate(self.selected_clients)
-        _turns.steps += sum(received["steps"])
+        _timer.steps += sum(received["steps"])
         self.model = self.aggregate(received["model"])
         return len(received["model"]) > 0
 

@@ -19,28 +19,28 @@ from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 
 from benchmarks.peers.flower_client import app
-from benchmarks.protocol import QuitError, Turns
+from benchmarks.protocol import BlockTimer, QuitError
 from benchmarks.work import FOLDER, Prepared, Work, network
 
 ENDLESS = 10**9
 
 
-class InTurns(FedAvg):
-    """FedAvg that waits for its turns and counts local steps."""
+class TimedFedAvg(FedAvg):
+    """FedAvg that waits for its blocks and counts local steps."""
 
-    def __init__(self, turns: Turns, work: Work) -> None:
+    def __init__(self, timer: BlockTimer, work: Work) -> None:
         super().__init__(
             fraction_train=work.chosen / work.clients,
             fraction_evaluate=0.0,
             min_available_nodes=work.clients,
         )
-        self.turns = turns
+        self.timer = timer
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """The beginning of a round."""
-        self.turns.before_round()
+        self.timer.before_round()
         return super().configure_train(server_round, arrays, config, grid)
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]):
@@ -49,8 +49,8 @@ class InTurns(FedAvg):
         for reply in replies:
             if reply.has_error():
                 raise RuntimeError(f"a client failed: {reply.error.reason}")
-            self.turns.steps += int(reply.content["metrics"]["steps"])
-            self.turns.about["threads"] = int(reply.content["metrics"]["threads"])
+            self.timer.steps += int(reply.content["metrics"]["steps"])
+            self.timer.about["threads"] = int(reply.content["metrics"]["threads"])
         return super().aggregate_train(server_round, replies)
 
 
@@ -61,12 +61,12 @@ def main() -> None:
     work = Prepared.read(folder).work
     cores = len(os.sched_getaffinity(0))
     names = ("flwr", "ray", "torch")
-    turns = Turns({name: version(name) for name in names} | {"clients at a time": cores})
+    timer = BlockTimer({name: version(name) for name in names} | {"clients at a time": cores})
     server = ServerApp()
 
     @server.main()
     def run(grid: Grid, context: Context) -> None:
-        strategy = InTurns(turns, work)
+        strategy = TimedFedAvg(timer, work)
         strategy.start(
             grid=grid,
             initial_arrays=ArrayRecord(network(work).state_dict()),

@@ -1,7 +1,7 @@
 """pfl-research: its FederatedAveraging on its SimulatedBackend.
 
-With one process as PyTorch comes, or with one for each core as its guide «Fast distributed
-simulations» has it, which splits the clients of a round over the processes. Between blocks the
+With one process as PyTorch comes, or with one for each core as its guide "Fast distributed
+simulations" shows, which splits the clients of a round over the processes. Between blocks the
 simulation waits in a callback.
 """
 
@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.protocol import REPLIES, QuitError, Turns
-from benchmarks.work import Prepared, network, turns
+from benchmarks.protocol import REPLIES, BlockTimer, QuitError
+from benchmarks.work import Prepared, network, participation
 
 ENDLESS = 10**9
 
@@ -100,14 +100,14 @@ def simulate(folder: Path) -> None:
     processes = len(os.environ.get("PFL_WORKER_ADDRESSES", "one").split(","))
     leads = os.environ.get("PFL_WORKER_RANK", "0") == "0"
 
-    class InTurns(TrainingProcessCallback):
+    class TimedFedAvg(TrainingProcessCallback):
         """Waits for the turns; the first process hears of them and tells the others."""
 
         def __init__(self) -> None:
             names = ("pfl", "torch")
             about = {name: version(name) for name in names}
             about |= {"processes": processes, "threads": torch.get_num_threads()}
-            self.turns = Turns(about)
+            self.timer = BlockTimer(about)
             self.left = 2  # the warm-up
 
         def on_train_begin(self, *, model) -> Metrics:
@@ -126,11 +126,11 @@ def simulate(folder: Path) -> None:
                 steps = torch.tensor(model.pytorch_model.steps)
                 if processes > 1:
                     torch.distributed.all_reduce(steps)
-                self.turns.steps = int(steps)
+                self.timer.steps = int(steps)
             began = 0
             if leads:
                 try:
-                    began = self.turns.before_round()
+                    began = self.timer.before_round()
                 except QuitError:
                     began = -1
             if self.left == 0:
@@ -146,7 +146,7 @@ def simulate(folder: Path) -> None:
 
     data = Prepared.read(folder).touch()
     work, draw = data.work, np.random.default_rng(0)
-    clients = in_turn(turns(work))
+    clients = in_turn(participation(work))
 
     def samples_of(client: int) -> PyTorchTensorDataset:
         # As many random samples as its local steps take: pfl goes through a user's samples in
@@ -177,7 +177,7 @@ def simulate(folder: Path) -> None:
             local_num_steps=work.local_steps,
             local_learning_rate=work.learning_rate,
         ),
-        callbacks=[InTurns()],
+        callbacks=[TimedFedAvg()],
     )
 
 

@@ -1,4 +1,4 @@
-"""How many cores there are to work on."""
+"""The cores this process may use, and work in threads on them."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ from functools import lru_cache
 
 __all__ = ["in_parts", "leave_cores_to_others", "usable_cores"]
 
-_MANY = 2**18  # numbers for which a second core is worth a thread
+_MIN_PARALLEL = 2**18  # numbers from which threads pay
 
-_share: int | None = None
+_core_limit: int | None = None
 
 
 def usable_cores() -> int:
-    """How many cores this process should use; not every system can tell more than their number.
+    """Return how many cores this process should use; with CPU affinity where the system has it.
 
     Example:
         >>> usable_cores() >= 1
         True
     """
-    if _share is not None:
-        return _share
+    if _core_limit is not None:
+        return _core_limit
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def leave_cores_to_others() -> None:
-    """Use one core from now on: runs go side by side, one in each process."""
-    global _share
-    _share = 1
+    """Use one core from now on, for a process that runs in parallel with others."""
+    global _core_limit
+    _core_limit = 1
 
 
 def in_parts(work: Callable[[slice], None], count: int) -> None:
-    """Do work on ``count`` numbers, on all cores if they are many; parts begin at multiples of 16.
+    """Call work on slices of ``count`` numbers, in threads if they are many.
 
-    For array operations, which leave the interpreter to other threads.
+    For array operations that release the GIL. Slices begin at multiples of 16.
 
     Example:
         >>> in_parts(print, 3)
         slice(0, 3, None)
     """
     cores = usable_cores()
-    if count < _MANY or cores == 1:
+    if count < _MIN_PARALLEL or cores == 1:
         work(slice(0, count))
         return
     size = -(-count // (16 * cores)) * 16
@@ -55,5 +55,5 @@ def in_parts(work: Callable[[slice], None], count: int) -> None:
 
 @lru_cache(maxsize=1)
 def _threads(count: int) -> ThreadPoolExecutor:
-    # Kept: fresh ones would take as long as they save.
+    # Cached: creating threads would take as long as they save.
     return ThreadPoolExecutor(count, "fedpbc-parts")

@@ -1,9 +1,8 @@
-"""Every random number of a run, as a pure function of (seed, purpose, numbers).
+"""Random numbers as a pure function of (seed, purpose, numbers).
 
-A counter-based generator (Philox) is keyed by the seed and the purpose and starts at a counter made
-of up to two numbers, such as (client, epoch) or (round,). So a draw can be made again anywhere, in
-any order and by any process, and gives the same bits: this is what links, batches and resumed
-runs rest on.
+A counter-based generator (Philox) is keyed by the seed and the purpose, and starts at a counter of
+up to two numbers, such as (client, epoch) or (round,). So any process can repeat a draw, in any
+order, with the same bits: links, batches and resumed runs rely on this.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ __all__ = ["generator", "integer_seed", "uniform"]
 
 
 def generator(seed: int, purpose: str, first: int = 0, second: int = 0) -> np.random.Generator:
-    """The generator for one purpose of one run.
+    """Return the generator for one purpose of one run.
 
     Streams with different arguments never overlap: each has 2**128 draws of its own.
 
@@ -34,7 +33,7 @@ def generator(seed: int, purpose: str, first: int = 0, second: int = 0) -> np.ra
 
 
 def uniform(seed: int, purpose: str, first: int, count: int) -> NDArray[np.float64]:
-    """The first ``count`` numbers in [0, 1) of a stream, on all cores if they are many.
+    """Return the first ``count`` numbers in [0, 1) of a stream, in threads if they are many.
 
     Example:
         >>> bool((uniform(1, "uplink", 7, 9) == generator(1, "uplink", 7).random(9)).all())
@@ -44,7 +43,7 @@ def uniform(seed: int, purpose: str, first: int, count: int) -> NDArray[np.float
 
     def draw(part: slice) -> None:
         stream = generator(seed, purpose, first)
-        # A counter needs no drawing of what comes before; one count of it is four numbers.
+        # Skip the numbers before this part; one count of the counter is four numbers.
         stream.bit_generator.advance(part.start // 4)  # type: ignore[attr-defined]
         stream.random(out=drawn[part])
 
@@ -53,11 +52,11 @@ def uniform(seed: int, purpose: str, first: int, count: int) -> NDArray[np.float
 
 
 def integer_seed(seed: int, purpose: str, first: int = 0, second: int = 0) -> int:
-    """A 63-bit seed for another library's generator (PyTorch's).
+    """Return a 63-bit seed for another library's generator (PyTorch's).
 
     Example:
         >>> integer_seed(1, "init") == integer_seed(1, "init")
         True
     """
-    words = f"{seed}/{purpose}/{first}/{second}".encode()
-    return int.from_bytes(blake2b(words, digest_size=8).digest(), "little") >> 1
+    key = f"{seed}/{purpose}/{first}/{second}".encode()
+    return int.from_bytes(blake2b(key, digest_size=8).digest(), "little") >> 1

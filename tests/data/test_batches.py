@@ -59,11 +59,11 @@ def test_epochs_clients_and_seeds_differ():
     assert len({tuple(order) for order in orders}) == 4
 
 
-def test_keeps_one_permutation_a_client():
+def test_caches_one_permutation_per_client():
     batches = Batches(1, [20, 20], 5)
     for k in range(100):
         batches.positions(k % 2, k)
-    assert len(batches._last) == 2
+    assert len(batches._permutations) == 2
 
 
 def test_is_a_value():
@@ -73,11 +73,11 @@ def test_is_a_value():
     assert hash(batches) == hash(Batches(1, (20, 7), 5))
     copied = pickle.loads(pickle.dumps(batches))
     assert copied == batches
-    assert not copied._last
+    assert not copied._permutations
 
 
 def test_wrong_sizes():
-    with pytest.raises(InputError, match="data is without samples for client 1"):
+    with pytest.raises(InputError, match="client 1 has no samples"):
         Batches(1, [3, 0])
     with pytest.raises(InputError, match="batch_size is 0, but should be at least 1"):
         Batches(1, [3], 0)

@@ -36,5 +36,5 @@ def test_a_constant_channel_has_deviation_one():
     "inputs", [np.zeros((1, 2, 2, 1)), np.zeros((0, 2, 2, 1), np.uint8), np.zeros(3, np.uint8)]
 )
 def test_what_is_no_picture(inputs):
-    with pytest.raises(InputError, match="should be at least one uint8 picture"):
+    with pytest.raises(InputError, match="should be at least one uint8 image"):
         channel_statistics(inputs)

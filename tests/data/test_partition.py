@@ -127,10 +127,10 @@ def test_wrong_alpha(alpha):
         ([], 1, None, "data is empty"),
         ([0, 1, 1], 4, None, "clients is 4, but should be at most 3, the number of samples"),
         ([0, 1, 1], 0, None, "clients is 0, but should be at least 1"),
-        ([0, 3], 1, 3, "labels is from 0 to 3, but should be from 0 to 2"),
-        ([-1, 1], 1, None, "labels is from -1 to 1, but should be from 0 to 1"),
-        ([0.5, 1], 1, None, "labels is float64 of shape"),
-        ([[0, 1]], 1, None, "should be one integer a sample"),
+        ([0, 3], 1, 3, "labels are 0 to 3, but should be 0 to 2"),
+        ([-1, 1], 1, None, "labels are -1 to 1, but should be 0 to 1"),
+        ([0.5, 1], 1, None, "labels are float64 of shape"),
+        ([[0, 1]], 1, None, "should be one integer per sample"),
     ],
 )
 def test_wrong_samples_and_clients(labels, clients, classes, words):
@@ -144,5 +144,5 @@ def test_class_shares_of_unequal_parts():
 
 
 def test_class_shares_of_a_client_without_samples():
-    with pytest.raises(InputError, match="without samples for client 1"):
+    with pytest.raises(InputError, match="client 1 has no samples"):
         class_shares([0, 1], [np.array([0]), np.array([], dtype=int)], classes=2)

@@ -24,14 +24,14 @@ def pictures(name, count, seed=0):
     )
 
 
-def packed(picture):
+def encoded(picture):
     file = io.BytesIO()
     Image.fromarray(picture.squeeze()).save(file, "PNG")
     return file.getvalue()
 
 
 def write(file, name, inputs, labels, column=None, kind=IMAGE, label_type=None):
-    rows = [{"bytes": x if x is None or isinstance(x, bytes) else packed(x)} for x in inputs]
+    rows = [{"bytes": x if x is None or isinstance(x, bytes) else encoded(x)} for x in inputs]
     values = pa.array(rows, type=kind) if kind == IMAGE else pa.array([0] * len(rows), type=kind)
     columns = {column or SOURCES[name].column: values, "label": pa.array(labels, type=label_type)}
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -39,7 +39,7 @@ def write(file, name, inputs, labels, column=None, kind=IMAGE, label_type=None):
     pq.write_table(pa.table(columns), file, row_group_size=7)
 
 
-def write_set(folder, name):
+def write_data_set(folder, name):
     """A small data set in the hub's layout: 20 training pictures in two files, 6 test pictures."""
     train, test = pictures(name, 20), pictures(name, 6, seed=1)
     labels = np.arange(20) % 10
@@ -64,7 +64,7 @@ def layout(name, kind):
 @pytest.mark.parametrize("name", HUB)
 @pytest.mark.parametrize("kind", ["hub", "repository", "files"])
 def test_a_folder_of_parquet_files(tmp_path, name, kind):
-    train, test, labels = write_set(tmp_path / layout(name, kind), name)
+    train, test, labels = write_data_set(tmp_path / layout(name, kind), name)
     data = load(name, str(tmp_path))
     np.testing.assert_array_equal(data.train.inputs, train)
     np.testing.assert_array_equal(data.train.labels, labels)
@@ -95,16 +95,16 @@ def test_the_papers_augmentation():
 @pytest.mark.parametrize("name", HUB)
 def test_from_the_hub(tmp_path, monkeypatch, name):
     source = SOURCES[name]
-    train, _, _ = write_set(tmp_path / source.config, name)
-    asked = {}
+    train, _, _ = write_data_set(tmp_path / source.config, name)
+    requested = {}
 
     def snapshot_download(repo_id, **options):
-        asked.update(options, repo_id=repo_id)
+        requested.update(options, repo_id=repo_id)
         return str(tmp_path)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
     np.testing.assert_array_equal(load(name).train.inputs, train)
-    assert asked == {
+    assert requested == {
         "repo_id": source.repository,
         "repo_type": "dataset",
         "allow_patterns": [f"{source.config}/train-*.parquet", f"{source.config}/test-*.parquet"],
@@ -124,7 +124,7 @@ def test_no_network(monkeypatch, error):
 
 @pytest.mark.parametrize("module", ["pyarrow", "pyarrow.parquet", "PIL", "PIL.Image"])
 def test_reading_without_the_extra(tmp_path, monkeypatch, module):
-    write_set(tmp_path, "svhn")
+    write_data_set(tmp_path, "svhn")
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingExtraError, match=r"reading Parquet files .*fedpbc\[hub\]"):
         load("svhn", tmp_path)
@@ -148,27 +148,27 @@ def test_a_folder_for_what_lies_in_the_package(tmp_path):
         load("fashion", tmp_path)
 
 
-def fails(folder, words, name="svhn"):
+def assert_refused(folder, words, name="svhn"):
     with pytest.raises(InputError) as caught:
         load(name, folder)
     text = str(caught.value)
-    assert text.startswith(f"data.dir is {folder}") or text.startswith(f"data.dir is '{folder}'")
+    assert text.startswith(f"data.dir: {folder}") or text.startswith(f"data.dir is '{folder}'")
     assert "\n" not in text
     for word in words:
         assert word in text
 
 
 def test_no_such_folder(tmp_path):
-    fails(tmp_path / "nowhere", ["an existing folder"])
+    assert_refused(tmp_path / "nowhere", ["an existing folder"])
 
 
 def test_a_folder_without_the_data_set(tmp_path):
-    fails(tmp_path, ["without train pictures", "ufldl-stanford/svhn/cropped_digits/train-*"])
+    assert_refused(tmp_path, ["has no train images", "ufldl-stanford/svhn/cropped_digits/train-*"])
 
 
 def test_a_folder_without_test_pictures(tmp_path):
     write(tmp_path / "train-0.parquet", "svhn", pictures("svhn", 2), [0, 1])
-    fails(tmp_path, ["without test pictures"])
+    assert_refused(tmp_path, ["has no test images"])
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_a_folder_without_test_pictures(tmp_path):
 def test_not_all_files_of_a_split(tmp_path, names, missing):
     for name in [*names, "test-00000-of-00001.parquet"]:
         write(tmp_path / name, "svhn", pictures("svhn", 2), [0, 1])
-    fails(tmp_path, [names[-1], "every train file of one version"])
+    assert_refused(tmp_path, [names[-1], "every train file of one version"])
 
 
 def break_train(folder, **how):
@@ -197,28 +197,28 @@ def break_train(folder, **how):
 
 def test_wrong_columns(tmp_path):
     file = break_train(tmp_path, column="img")
-    fails(tmp_path, [str(file), "columns img, label", "columns image (pictures) and label"])
+    assert_refused(tmp_path, [str(file), "columns img, label", "columns image (images) and label"])
 
 
 def test_pictures_that_are_none(tmp_path):
     file = break_train(tmp_path, kind=pa.int64())
-    fails(tmp_path, [str(file), "int64 in its column image"])
+    assert_refused(tmp_path, [str(file), "int64 in its column image"])
 
 
 def test_labels_that_are_text(tmp_path):
     file = break_train(tmp_path, labels=["cat"] * 9)
-    fails(tmp_path, [str(file), "string in its column label"])
+    assert_refused(tmp_path, [str(file), "string in its column label"])
 
 
 @pytest.mark.parametrize("label", [-1, 10])
 def test_labels_out_of_range(tmp_path, label):
     file = break_train(tmp_path, labels=[0] * 8 + [label])
-    fails(tmp_path, [str(file), f"label {label} in row 8", "labels from 0 to 9"])
+    assert_refused(tmp_path, [str(file), f"label {label} in row 8", "labels from 0 to 9"])
 
 
 def test_labels_missing(tmp_path):
     file = break_train(tmp_path, labels=[0] * 8 + [None], label_type=pa.int64())
-    fails(tmp_path, [str(file), "no label in row 8"])
+    assert_refused(tmp_path, [str(file), "no label in row 8"])
 
 
 def test_narrow_labels_are_widened(tmp_path):
@@ -237,23 +237,23 @@ def test_columns_in_another_order_and_more_of_them(tmp_path):
 
 def test_a_picture_missing(tmp_path):
     file = break_train(tmp_path, inputs=[*pictures("svhn", 8), None])
-    fails(tmp_path, [str(file), "no picture in row 8", "bytes of every picture"])
+    assert_refused(tmp_path, [str(file), "no image in row 8", "bytes of every image"])
 
 
 def test_a_damaged_picture(tmp_path):
     good = pictures("svhn", 9)
-    file = break_train(tmp_path, inputs=[*good[:8], packed(good[8])[:-40]])
-    fails(tmp_path, [str(file), "a damaged picture in row 8"])
+    file = break_train(tmp_path, inputs=[*good[:8], encoded(good[8])[:-40]])
+    assert_refused(tmp_path, [str(file), "a damaged image in row 8"])
 
 
 def test_a_picture_of_another_size(tmp_path):
     file = break_train(tmp_path, inputs=list(pictures("mnist", 9)))
-    fails(tmp_path, [str(file), "28x28 pixels in row 0", "32x32"])
+    assert_refused(tmp_path, [str(file), "28x28 pixels in row 0", "32x32"])
 
 
 def test_no_rows(tmp_path):
     file = break_train(tmp_path, inputs=[], labels=[], label_type=pa.int64())
-    fails(tmp_path, [str(file), "without pictures"])
+    assert_refused(tmp_path, [str(file), "has no images"])
 
 
 @pytest.mark.parametrize("damage", ["empty", "text", "cut", "inside", "folder"])
@@ -272,7 +272,7 @@ def test_a_damaged_file(tmp_path, damage):
                 "inside": content[:4] + bytes(60) + content[64:],
             }[damage]
         )
-    fails(tmp_path, [str(file), "unreadable", "fetch it again"])
+    assert_refused(tmp_path, [str(file), "unreadable", "download it again"])
 
 
 def split(count=3, label=0):
@@ -300,9 +300,9 @@ def test_fingerprint_of_a_view_is_that_of_its_copy():
 def test_ones_own_data_is_checked():
     with pytest.raises(InputError, match="one integer for each of 3 samples"):
         Split(np.zeros((3, 2)), np.zeros(2, int))
-    with pytest.raises(InputError, match="labels is float64"):
+    with pytest.raises(InputError, match="labels are float64"):
         Split(np.zeros((3, 2)), np.zeros(3))
-    with pytest.raises(InputError, match="labels is from 5 to 5, but should be from 0 to 1"):
+    with pytest.raises(InputError, match="labels are 5 to 5, but should be 0 to 1"):
         DataSet("mine", split(), split(label=5), ("a", "b"))
     with pytest.raises(InputError, match="data is empty"):
         DataSet("mine", split(0), split(), ("a", "b"))

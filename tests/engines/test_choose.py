@@ -31,7 +31,7 @@ def test_engines_by_name():
     for name in ("serial", "stacked", "pool"):
         made, why = choose_engine(name, small.quadratic())
         assert made.name == name
-        assert why == f"{name}: asked for"
+        assert why == f"{name}: requested"
     assert set(ENGINES) >= {"serial", "stacked", "pool", "ray"}
     with pytest.raises(InputError, match=r"engine is 'stackd', .*did you mean 'stacked'\?"):
         choose_engine("stackd", small.quadratic())
@@ -50,20 +50,20 @@ def test_auto_takes_all_cores_for_long_work(cores):
     made, why = choose_engine("auto", small.network(module=TANH), client_rounds=10**9)
     assert type(made) is PoolEngine
     assert made.workers == 6
-    assert why.startswith("pool: 6 processes, since the model is not a plain chain")
+    assert why.startswith("pool: 6 processes, since the model is not a plain sequence")
 
 
 def test_auto_does_not_start_processes_for_short_work(cores):
     cores(6)
     made, why = choose_engine("auto", small.network(module=TANH), client_rounds=3)
     assert type(made) is SerialEngine
-    assert why.startswith("serial: about ")
+    assert why.startswith("serial: only about ")
 
 
 def test_auto_on_one_core(cores):
     cores(1)
     made, why = choose_engine("auto", small.network(module=TANH))
-    assert (type(made), why) == (SerialEngine, "serial: there is one core to use")
+    assert (type(made), why) == (SerialEngine, "serial: one core is available")
     cores(8)
     assert type(choose_engine("auto", small.network(module=TANH), workers=1)[0]) is SerialEngine
 
@@ -120,4 +120,4 @@ def test_auto_on_a_gpu_does_not_copy_the_data_to_every_process(cores):
     cores(4)
     task = small.network(module=TANH)
     task.device = torch.device("cuda", 0)
-    assert choose_engine("auto", task)[1] == "serial: the work is on the device cuda:0"
+    assert choose_engine("auto", task)[1] == "serial: the task runs on the device cuda:0"

@@ -139,7 +139,7 @@ def test_the_same_bits_as_serial(workers):
         found = simulate(
             task, algorithm, LINKS, rounds=12, engine="pool", workers=workers, evaluate_every=5
         )
-        assert found.engine == "pool: asked for"
+        assert found.engine == "pool: requested"
         for view, model in serial.models.items():
             assert torch.equal(found.models[view], model)
         assert [m.views for m in found.metrics] == [m.views for m in serial.metrics]
@@ -318,7 +318,7 @@ def shared_memory() -> set[str]:
 def test_a_script_of_ones_own_needs_no_main_guard(tmp_path):
     script = start_script(tmp_path, 2)
     output, errors = script.communicate(timeout=120)
-    assert output.split("\n")[-2] == "ended pool: asked for"
+    assert output.split("\n")[-2] == "ended pool: requested"
     assert not errors
 
 

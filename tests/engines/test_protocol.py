@@ -303,7 +303,9 @@ def test_a_rows_bits_do_not_depend_on_the_others_whatever_the_sizes(
 
 def test_what_cannot_be_stacked_is_refused():
     task = small.network(module=nn.Sequential(nn.Linear(6, 4), nn.Dropout(0.1)))
-    with pytest.raises(InputError, match=r"engine is 'stacked', .*'serial', since .*plain chain"):
+    with pytest.raises(
+        InputError, match=r"engine is 'stacked', .*'serial', since .*plain sequence"
+    ):
         StackedEngine(task)
 
 

@@ -101,7 +101,7 @@ def test_with_convolutions_and_dropout(made, training):
 def test_by_name(ray):
     task, links = small.quadratic(), {"name": "bernoulli", "p": 0.4}
     a, b = (simulate(task, "mifa", links, rounds=8, engine=e) for e in ("ray", "serial"))
-    assert a.engine == "ray: asked for"
+    assert a.engine == "ray: requested"
     assert small.same_bits(a.models, b.models)
     assert ENGINES["ray"] is RayEngine
 
@@ -185,14 +185,14 @@ def test_nothing_is_kept_that_nobody_needs(made):
     engine = made(task)
     small.finished(task, "scaffold", small.random_table(), engine=lambda _: engine)
     gc.collect()
-    assert engine._vectors._known == {}
+    assert engine._vectors._entries == {}
     start = task.init()
     [end] = results(engine, [Segment(0, start, 0, 1, 0)])
-    assert len(engine._vectors._known) == 2
+    assert len(engine._vectors._entries) == 2
     del start
-    assert len(engine._vectors._known) == 1
+    assert len(engine._vectors._entries) == 1
     del end
-    assert engine._vectors._known == {}
+    assert engine._vectors._entries == {}
 
 
 def test_results_can_be_written_to_without_harm(made):
@@ -246,7 +246,7 @@ def test_the_look_ahead_is_bounded_and_what_is_wanted_goes_first(made, monkeypat
         assert len(begun) <= 4
     deadline = time.monotonic() + 60
     while not {38, 37, 36} & {c for c, job in engine._jobs.items() if job.reference}:
-        engine._hand_out()
+        engine._dispatch()
         assert time.monotonic() < deadline
     assert {engine.result(c).segment.client for c in list(engine._jobs)} >= {0, 38}
 
@@ -367,7 +367,7 @@ def test_what_a_program_does_when_it_is_told_to_end_stays():
 
     before = signal.signal(signal.SIGTERM, own)
     try:
-        with ray_instance.own_handlers():
+        with ray_instance.keep_sigterm_handler():
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         assert signal.getsignal(signal.SIGTERM) is own
     finally:

@@ -11,11 +11,10 @@ from torch import nn
 
 from fedpbc.engines import Segment
 from fedpbc.engines.ray_store import (
-    SHARED,
+    SHARED_BYTES,
     Failure,
     fetch_task,
     fetch_vector,
-    numbers_of,
     run_segment,
     store_task,
     store_vector,
@@ -25,7 +24,7 @@ from fedpbc.errors import DivergedError, InputError
 from fedpbc.tasks import LocalTraining
 from tests import small_runs as small
 
-LARGE = SHARED // 4 + 3
+LARGE = SHARED_BYTES // 4 + 3
 
 
 def read_only(stored):
@@ -62,7 +61,7 @@ def test_a_task_trains_to_the_same_bits(used, training):
     if used:
         # It has prepared its steps by now, on the very memory of its module.
         train(task, segment)
-    vector, numbers = store_vector(segment.start), numbers_of(segment)
+    vector, numbers = store_vector(segment.start), segment.numbers
     found = run_segment(f"{used} {training}", read_only(store_task(task)), vector, None, numbers)
     assert torch.equal(fetch_vector(found), train(task, segment).end)
 

@@ -13,11 +13,11 @@ from fedpbc.engines.shared_memory import Slots, pack, unpack
 
 
 def there_and_back(value):
-    parcel = pack(value)
+    shared = pack(value)
     try:
-        return unpack(parcel)
+        return unpack(shared)
     finally:
-        parcel.close()
+        shared.close()
 
 
 @pytest.mark.parametrize(
@@ -66,11 +66,11 @@ def test_the_same_object_stays_the_same_object():
 
 def test_changes_there_are_not_seen_here():
     tensor = torch.ones(5)
-    parcel = pack(tensor)
-    unpack(parcel).zero_()
-    assert unpack(parcel).sum() == 5
+    shared = pack(tensor)
+    unpack(shared).zero_()
+    assert unpack(shared).sum() == 5
     assert tensor.sum() == 5
-    parcel.close()
+    shared.close()
 
 
 def test_functions_and_classes_of_this_file_and_nameless_ones():
@@ -101,9 +101,9 @@ def test_a_slot_is_free_when_neither_the_tensor_nor_a_view_is_there():
 
 def test_slots_are_found_by_the_tensor():
     slots = Slots(4, torch.float64, 3)
-    places = [slots.take() for _ in range(3)]
-    models = [slots.lend(place) for place in places]
-    assert [slots.find(model) for model in models] == places
+    taken = [slots.take() for _ in range(3)]
+    models = [slots.lend(slot) for slot in taken]
+    assert [slots.find(model) for model in models] == taken
     assert slots.find(models[0][1:]) is None
     assert slots.find(torch.zeros(4, dtype=torch.float64)) is None
 

@@ -266,9 +266,9 @@ def test_a_row_elsewhere_always_has_the_same_company():
 
 
 def test_the_written_out_step_is_the_cpus():
-    assert dense()._chain is not None
+    assert dense()._backprop is not None
     with elsewhere():
-        assert dense()._chain is None
+        assert dense()._backprop is None
 
 
 def test_a_module_that_stays_behind_is_refused():

@@ -73,7 +73,7 @@ def linear(batch_size: int, clients: int = 6) -> Supervised:
 def exact_of(task: Supervised, model: torch.Tensor) -> tuple[np.ndarray, Gradients]:
     own = []
     for part in task.parts:
-        x, y = task.inputs[part].numpy(), task.labels[part].numpy()
+        x, y = task.data.inputs[part].numpy(), task.data.labels[part].numpy()
         own.append(2 * x.T @ (x @ model.numpy()[:, None] - y) / len(part))
     gradients = np.array(own)[:, :, 0]
     centre = gradients.mean(axis=0)
@@ -98,7 +98,7 @@ def test_small_batches_estimate_them_without_bias() -> None:
     slopes = np.array([(g.slope, g.noise, g.spread) for g in found])
     noise = []
     for gradient, part in zip(own, task.parts, strict=True):
-        x, y = task.inputs[part].numpy(), task.labels[part].numpy()
+        x, y = task.data.inputs[part].numpy(), task.data.labels[part].numpy()
         each = 2 * x * (x @ model.numpy()[:, None] - y)
         # Four of twenty without putting back.
         variance = np.square(each - gradient).sum() / (len(part) - 1)

@@ -5,11 +5,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fedpbc.tasks.manual_backprop import chain_of
+from fedpbc.tasks.manual_backprop import manual_backprop
 from fedpbc.tasks.networks import MODELS, build_model
 
 
-def by_autograd(module, inputs, labels):
+def autograd_gradients(module, inputs, labels):
     loss = functional.cross_entropy(module(inputs), labels)
     return torch.autograd.grad(loss, list(module.parameters()))
 
@@ -22,17 +22,17 @@ def pictures(shape=(8, 12, 3), count=7):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_every_network_of_ours_is_a_chain_with_autograds_gradients(name):
+def test_every_named_network_has_autograds_gradients(name):
     module = build_model(name, (8, 12, 3), 5, seed=1).to(memory_format=torch.channels_last)
     inputs, labels = pictures()
-    chain = chain_of(module)
-    assert chain is not None
+    backprop = manual_backprop(module)
+    assert backprop is not None
     torch.manual_seed(0)
-    wanted = by_autograd(module, inputs, labels)
+    expected = autograd_gradients(module, inputs, labels)
     torch.manual_seed(0)
-    found = chain.gradients(inputs, labels)
-    assert chain.random == ("cinic" in name)
-    for g, w in zip(found, wanted, strict=True):
+    gradients = backprop.gradients(inputs, labels)
+    assert backprop.is_random == ("cinic" in name)
+    for g, w in zip(gradients, expected, strict=True):
         torch.testing.assert_close(g, w, rtol=1e-4, atol=1e-6)
 
 
@@ -53,11 +53,11 @@ def test_other_geometries(layers):
     module = nn.Sequential(*blocks, nn.Linear(features, 9), nn.ReLU(), nn.Linear(9, 5))
     before = inputs.clone()
     torch.manual_seed(0)
-    wanted = by_autograd(module, inputs, labels)
+    expected = autograd_gradients(module, inputs, labels)
     torch.manual_seed(0)
-    found = chain_of(module).gradients(inputs, labels)
+    gradients = manual_backprop(module).gradients(inputs, labels)
     assert inputs.equal(before)
-    for g, w in zip(found, wanted, strict=True):
+    for g, w in zip(gradients, expected, strict=True):
         torch.testing.assert_close(g, w, rtol=1e-4, atol=1e-6)
 
 
@@ -65,8 +65,8 @@ def test_equal_values_in_a_pool_give_the_gradient_to_the_first():
     module = nn.Sequential(nn.Conv2d(1, 1, 1), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(1, 2))
     inputs, labels = torch.ones(1, 1, 2, 2), torch.zeros(1, dtype=torch.long)
     for g, w in zip(
-        chain_of(module).gradients(inputs, labels),
-        by_autograd(module, inputs, labels),
+        manual_backprop(module).gradients(inputs, labels),
+        autograd_gradients(module, inputs, labels),
         strict=True,
     ):
         torch.testing.assert_close(g, w)
@@ -75,10 +75,10 @@ def test_equal_values_in_a_pool_give_the_gradient_to_the_first():
 def test_a_step_is_minus_the_rate_times_the_gradient():
     module = build_model("cnn_svhn", (8, 12, 3), 5, seed=1)
     inputs, labels = pictures()
-    gradients = by_autograd(module, inputs, labels)
-    wanted = [p.detach() - 0.1 * g for p, g in zip(module.parameters(), gradients, strict=True)]
-    chain_of(module).descend(inputs, labels, 0.1)
-    for p, w in zip(module.parameters(), wanted, strict=True):
+    gradients = autograd_gradients(module, inputs, labels)
+    expected = [p.detach() - 0.1 * g for p, g in zip(module.parameters(), gradients, strict=True)]
+    manual_backprop(module).sgd_step(inputs, labels, 0.1)
+    for p, w in zip(module.parameters(), expected, strict=True):
         torch.testing.assert_close(p.detach(), w, rtol=1e-5, atol=1e-6)
 
 
@@ -123,4 +123,4 @@ def partly_frozen():
     ],
 )
 def test_everything_else_is_left_to_autograd(module):
-    assert chain_of(module) is None
+    assert manual_backprop(module) is None

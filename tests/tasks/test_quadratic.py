@@ -39,8 +39,8 @@ def test_the_start_is_not_changed():
         ([[]], "clients × dimensions"),
         ([["a"]], "clients × dimensions"),
         ([[True]], "clients × dimensions"),
-        ([[float("nan")]], "finite numbers"),
-        ([[float("inf")]], "finite numbers"),
+        ([[float("nan")]], "infinite or NaN"),
+        ([[float("inf")]], "infinite or NaN"),
     ],
 )
 def test_refusals(targets, says):

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from fedpbc.tasks import LocalTraining
 from fedpbc.tasks.layout import layout_of
-from fedpbc.tasks.stacked_training import DenseStack, advise, gradients, padded
+from fedpbc.tasks.stacked_training import DenseStack, advise, gradients, pad_batch
 from tests import small_runs as small
 
 ROWS, BATCH = 5, 8
@@ -48,7 +48,7 @@ def test_gradients_are_autograds():
     module = dense()
     layout = layout_of(module)
     stack, [(inputs, labels)] = models(layout), batches(1)
-    found = gradients(layout.parts(stack), *padded(inputs, labels))
+    found = gradients(layout.parts(stack), *pad_batch(inputs, labels))
     for row in range(ROWS):
         wanted = autograd(module, layout, stack[row], inputs[row], labels[row])
         ours = layout.flatten([part[row] for part in found])
@@ -96,10 +96,10 @@ def test_many_steps_are_those_of_each_client_alone(options, corrected):
 def test_company_changes_nothing(rows, options):
     layout, found = layout_of(dense()), []
     rates = torch.linspace(0.05, 0.1, ROWS, dtype=torch.float64)[:rows]
-    for at_least in (2, ROWS, ROWS + 4):
+    for min_rows in (2, ROWS, ROWS + 4):
         stack, given = models(layout)[:rows], [(x[:rows], y[:rows]) for x, y in batches()]
         term = -models(layout)[:rows] / 9
-        DenseStack(layout, LocalTraining(**options), at_least).local_steps(
+        DenseStack(layout, LocalTraining(**options), min_rows).local_steps(
             stack, given, rates, term
         )
         found.append(stack)

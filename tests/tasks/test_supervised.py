@@ -48,7 +48,7 @@ def test_the_batches_are_the_clients_from_the_first_one_on(client, first):
     for k, seen in zip(range(first, first + 3), spy.seen, strict=True):
         index = task.parts[client][batches.positions(client, k)]
         assert torch.equal(seen, x[index])
-        assert torch.equal(task.batch(client, k)[1], y[index])
+        assert torch.equal(task.data.batch(client, k)[1], y[index])
 
 
 def test_local_steps_are_plain_sgd_on_those_batches():
@@ -56,7 +56,7 @@ def test_local_steps_are_plain_sgd_on_those_batches():
     found = task.local_steps(2, task.init(), 30, 5, None)
     optimizer = torch.optim.SGD(own.parameters(), lr=0.05)  # η_30 = η_0/2
     for k in range(5, 8):
-        x, y = task.batch(2, k)
+        x, y = task.data.batch(2, k)
         optimizer.zero_grad()
         functional.cross_entropy(own(x), y).backward()
         optimizer.step()
@@ -89,7 +89,7 @@ def test_pictures_are_augmented_and_normalised(augment):
     own = Augmentation(0, augment.get("crop_padding", 0), augment.get("flip", False))
     changed = False
     for k, seen in zip(range(4, 7), spy.seen, strict=True):
-        batch = x[task.parts[1][task.batches.positions(1, k)]]
+        batch = x[task.parts[1][task.data.batches.positions(1, k)]]
         wanted = own.apply(batch, 1, k)
         changed |= not torch.equal(wanted, batch)
         normal = (wanted.float() - torch.tensor(means)) / torch.tensor(deviations)
@@ -224,8 +224,8 @@ def test_a_partition_of_ones_own_with_unequal_sizes(engine):
     task = supervised(partition=own, training=STEPS)
     assert task.clients == 3
     for client, part in enumerate(own):
-        seen = {tuple(row) for k in range(30) for row in task.batch(client, k)[0].tolist()}
-        assert seen == {tuple(row) for row in task.inputs[part].tolist()}
+        seen = {tuple(row) for k in range(30) for row in task.data.batch(client, k)[0].tolist()}
+        assert seen == {tuple(row) for row in task.data.inputs[part].tolist()}
     np.testing.assert_allclose(task.class_shares[0], [0.25] * 4)
     up = np.ones((30, 3), dtype=bool)
     _, metrics = small.finished(task, "fedavg", up, engine=engine, evaluate_every=30)
@@ -234,8 +234,8 @@ def test_a_partition_of_ones_own_with_unequal_sizes(engine):
 
 def test_fewer_samples_than_a_batch():
     task = supervised(partition=[[0, 1, 2], range(20, 60)], training=STEPS)
-    assert sorted(task.batch(0, 0)[1].tolist()) == [0, 1, 2]
-    assert len(task.batch(1, 0)[1]) == 8
+    assert sorted(task.data.batch(0, 0)[1].tolist()) == [0, 1, 2]
+    assert len(task.data.batch(1, 0)[1]) == 8
     model = small.views(task, "fedpbc", np.ones((4, 2)))["server"]
     assert not torch.equal(model, task.init())
     with pytest.raises(
@@ -248,7 +248,7 @@ def test_fewer_samples_than_a_batch():
 
 def test_class_shares_of_the_drawn_partition():
     task = supervised(alpha=0.1)
-    counts = [np.bincount(task.labels[part].numpy(), minlength=4) for part in task.parts]
+    counts = [np.bincount(task.data.labels[part].numpy(), minlength=4) for part in task.parts]
     np.testing.assert_array_equal(task.class_shares, np.array(counts) / 70)
     assert len(np.unique(np.concatenate(task.parts))) == 280
 
@@ -327,39 +327,50 @@ NAN[3, 2] = float("nan")
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"train": (X, Y[:-1])}, "train is 40 inputs and 39 labels"),
-        ({"test": (X[:5], Y[:6])}, "test is 5 inputs and 6 labels"),
+        ({"train": (X, Y[:-1])}, "train has 40 inputs and 39 labels"),
+        ({"test": (X[:5], Y[:6])}, "test has 5 inputs and 6 labels"),
         ({"train": (X[:0], Y[:0])}, "train is empty"),
         ({"test": (X[:0], Y[:0])}, "test is empty"),
-        ({"train": (NAN, Y)}, "train is not finite"),
-        ({"test": (NAN, Y)}, "test is not finite"),
-        ({"test": (NAN / 0, Y)}, "test is not finite"),
-        ({"train": (X, Y - 1)}, "train labels is -1"),
-        ({"test": (X, Y - 2)}, "test labels is -2"),
-        ({"train": (X, Y.float())}, "labels is of types torch.float32"),
+        ({"train": (NAN, Y)}, "train has infinite or NaN values"),
+        ({"test": (NAN, Y)}, "test has infinite or NaN values"),
+        ({"test": (NAN / 0, Y)}, "test has infinite or NaN values"),
+        ({"train": (X, Y - 1)}, "train has the label -1"),
+        ({"test": (X, Y - 2)}, "test has the label -2"),
+        ({"train": (X, Y.float())}, "labels are torch.float32"),
         ({"clients": 0}, "clients is 0"),
         ({"clients": 41}, "clients is 41"),
         ({"alpha": 0.0}, "alpha is 0"),
         ({"partition": []}, "partition is empty"),
-        ({"partition": [[0], []]}, "partition of client 1 is of shape"),
-        ({"partition": [[0, 40]]}, "partition of client 0 is 40, but should be from 0 to 39"),
-        ({"partition": [[-1, 3]]}, "partition of client 0 is -1"),
-        ({"partition": [[[1]]]}, "partition of client 0 is of shape"),
-        ({"module": nn.ReLU()}, "module is without parameters"),
+        ({"partition": [[0], []]}, "partition of client 1 has shape"),
+        (
+            {"partition": [[0, 40]]},
+            "partition of client 0 has the index 40, but should be from 0 to 39",
+        ),
+        ({"partition": [[-1, 3]]}, "partition of client 0 has the index -1"),
+        ({"partition": [[[1]]]}, "partition of client 0 has shape"),
+        ({"module": nn.ReLU()}, "module has no parameters"),
         (
             {"module": nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4))},
-            "running statistics in '1'",
+            "layer '1' (BatchNorm1d) keeps running statistics: use GroupNorm, or ",
         ),
-        ({"module": nn.BatchNorm1d(6)}, "running statistics in 'BatchNorm1d'"),
+        (
+            {"module": nn.BatchNorm1d(6)},
+            "layer 'BatchNorm1d' (BatchNorm1d) keeps running statistics",
+        ),
         ({"crop_padding": -1}, "crop_padding is -1"),
-        ({"loss": functional.mse_loss, "train": (X, NAN[:, :1] * 0 + NAN[:, 2:3])}, "not finite"),
-        ({"loss": functional.mse_loss, "train": (X, X / 0)}, "not finite"),
+        (
+            {"loss": functional.mse_loss, "train": (X, NAN[:, :1] * 0 + NAN[:, 2:3])},
+            "infinite or NaN",
+        ),
+        ({"loss": functional.mse_loss, "train": (X, X / 0)}, "infinite or NaN"),
     ],
 )
 def test_refusals(change, says):
-    given = {"module": small.mlp(), "train": (X, Y), "test": (X, Y), "clients": 2, **change}
+    arguments = {"module": small.mlp(), "train": (X, Y), "test": (X, Y), "clients": 2, **change}
     with pytest.raises(InputError) as error:
-        Supervised(given.pop("module"), given.pop("train"), given.pop("test"), **given)
+        Supervised(
+            arguments.pop("module"), arguments.pop("train"), arguments.pop("test"), **arguments
+        )
     assert says in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -372,5 +383,5 @@ def test_norms_without_running_statistics_are_fine():
 def test_numpy_arrays_are_taken():
     data = X.numpy(), Y.numpy().astype(np.int32)
     task = Supervised(small.mlp(), data, data, clients=2)
-    assert torch.equal(task.labels, Y)
+    assert torch.equal(task.data.labels, Y)
     assert task.evaluate(task.init()).test_loss > 0

@@ -1,4 +1,4 @@
-"""What the clients hold: data sets, how clients share them, and the order they read them in."""
+"""Data sets, their partition over the clients, batches and augmentation."""
 
 from fedpbc.data.augmentation import Augmentation
 from fedpbc.data.batches import Batches

@@ -1,4 +1,4 @@
-"""One random crop and one random mirroring a batch."""
+"""Random crop and horizontal flip, drawn once per batch."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["Augmentation"]
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Shifts every picture of a batch the same way, and mirrors all of them or none.
+    """Random crop and flip, the same for every image of a batch.
 
-    A client's k-th batch is always changed in the same way, whoever asks and in whatever order.
+    The draw is a pure function of the seed, the client and the batch number.
 
     Example:
         >>> augmentation = Augmentation(seed=1, padding=4, flip=True)
@@ -32,46 +32,46 @@ class Augmentation:
 
     def __post_init__(self) -> None:
         if self.padding < 0:
-            raise InputError("data.crop_padding", self.padding, "0 or more pixels")
+            raise InputError("data.crop_padding", self.padding, "at least 0 pixels")
 
     def draw(self, client: int, k: int) -> tuple[int, int, bool]:
-        """The crop's top and left corner in the padded picture, and whether to mirror it.
+        """Return the crop's top and left corner in the padded image, and whether to flip.
 
         Example:
             >>> Augmentation(seed=1, padding=0, flip=False).draw(client=3, k=7)
             (0, 0, False)
         """
-        # Bits straight from the hash: a generator would take as long as the shift itself.
+        # Bits straight from the hash: creating a generator would take as long as the crop itself.
         bits = integer_seed(self.seed, "augmentation", client, k)
-        bits, mirrored = divmod(bits, 2)
+        bits, flip_bit = divmod(bits, 2)
         bits, top = divmod(bits, 2 * self.padding + 1)
         left = bits % (2 * self.padding + 1)
-        return top, left, self.flip and mirrored == 1
+        return top, left, self.flip and flip_bit == 1
 
-    def apply(self, pictures: torch.Tensor, client: int, k: int) -> torch.Tensor:
-        """Pads [B, H, W, C] with black, crops it to its old size and mirrors it left to right.
+    def apply(self, images: torch.Tensor, client: int, k: int) -> torch.Tensor:
+        """Pad [B, H, W, C] with zeros, crop to the original size, and flip left to right.
 
-        Pictures must not be normalised yet: black is 0. Never changes its input, but returns it
-        as it is where nothing is to be done.
+        Apply before normalisation: the padding is black, which is 0. The input is never modified;
+        it is returned itself where there is nothing to do.
 
         Example:
             >>> import torch
-            >>> pictures = torch.arange(4, dtype=torch.uint8).reshape(1, 1, 4, 1)
-            >>> mirror = Augmentation(seed=1, padding=0, flip=True)
-            >>> k = next(k for k in range(100) if mirror.draw(0, k) == (0, 0, True))
-            >>> mirror.apply(pictures, client=0, k=k).flatten().tolist()
+            >>> images = torch.arange(4, dtype=torch.uint8).reshape(1, 1, 4, 1)
+            >>> augmentation = Augmentation(seed=1, padding=0, flip=True)
+            >>> k = next(k for k in range(100) if augmentation.draw(0, k) == (0, 0, True))
+            >>> augmentation.apply(images, client=0, k=k).flatten().tolist()
             [3, 2, 1, 0]
         """
         if not self.padding and not self.flip:
-            return pictures
+            return images
         from torch.nn.functional import pad
 
-        top, left, mirrored = self.draw(client, k)
-        # Padding by less than nothing crops: both in one step, without making the padded picture.
+        top, left, flipped = self.draw(client, k)
+        # Negative padding crops: pad and crop in one step, without storing the padded image.
         down, right = (
             max(-length, min(length, self.padding - corner))
-            for length, corner in zip(pictures.shape[1:3], (top, left), strict=True)
+            for length, corner in zip(images.shape[1:3], (top, left), strict=True)
         )
         if down or right:
-            pictures = pad(pictures, (0, 0, right, -right, down, -down))
-        return pictures.flip(2) if mirrored else pictures
+            images = pad(images, (0, 0, right, -right, down, -down))
+        return images.flip(2) if flipped else images

@@ -1,4 +1,4 @@
-"""Which of its samples a client takes in its k-th batch."""
+"""Batch order: which samples form a client's k-th batch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedpbc.errors import InputError, Verbatim
+from fedpbc.errors import InputError
 from fedpbc.randomness import generator
 
 __all__ = ["Batches"]
@@ -17,11 +17,11 @@ __all__ = ["Batches"]
 
 @dataclass(frozen=True)
 class Batches:
-    """Every client's batches: its samples in a random order, drawn anew each epoch.
+    """Every client's batches: its samples, reshuffled each epoch.
 
-    Batches are numbered from a client's first one on and go on from round to round, so a client's
-    k-th batch does not depend on how its steps are cut into rounds. A short last batch of an epoch
-    is skipped; a client with fewer samples than `batch_size` uses all it has in every batch.
+    Batches are numbered per client and continue from round to round, so a client's k-th batch does
+    not depend on how its steps are split into rounds. A short last batch of an epoch is skipped; a
+    client with fewer samples than `batch_size` uses all its samples in every batch.
 
     Example:
         >>> batches = Batches(seed=1, sizes=[50, 7], batch_size=16)
@@ -34,8 +34,8 @@ class Batches:
     seed: int
     sizes: Sequence[int] | npt.NDArray[np.integer[Any]]
     batch_size: int = 16
-    # The permutation last used, one a client: a mere shortcut, so no part of the value.
-    _last: dict[int, tuple[int, npt.NDArray[np.int64]]] = field(
+    # Cache: each client's current epoch and permutation.
+    _permutations: dict[int, tuple[int, npt.NDArray[np.int64]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -45,15 +45,14 @@ class Batches:
         object.__setattr__(self, "sizes", tuple(int(size) for size in self.sizes))
         for client, size in enumerate(self.sizes):
             if size < 1:
-                given = Verbatim(f"without samples for client {client}")
-                raise InputError("data", given, "at least one sample a client")
+                raise InputError(f"client {client} has no samples, but needs at least one")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Another process draws its own permutations.
+        # Without the cache: another process draws its own permutations.
         return type(self), (self.seed, self.sizes, self.batch_size)
 
     def per_epoch(self, client: int) -> int:
-        """How many batches a client takes before its order is drawn anew.
+        """Return the number of batches in a client's epoch.
 
         Example:
             >>> Batches(seed=1, sizes=[50, 7], batch_size=16).per_epoch(0)
@@ -62,7 +61,7 @@ class Batches:
         return max(1, int(self.sizes[client]) // self.batch_size)
 
     def positions(self, client: int, k: int) -> npt.NDArray[np.int64]:
-        """The positions, within the client's own samples, of its k-th batch.
+        """Return the positions of the k-th batch within the client's own samples.
 
         Example:
             >>> batches = Batches(seed=1, sizes=[32], batch_size=16)
@@ -73,7 +72,7 @@ class Batches:
         return self.span(client, k, 1).reshape(-1)
 
     def span(self, client: int, k: int, count: int) -> npt.NDArray[np.int64]:
-        """The positions of ``count`` batches from the k-th on, one a row.
+        """Return the positions of ``count`` batches from the k-th on, one batch per row.
 
         Example:
             >>> batches = Batches(seed=1, sizes=[32], batch_size=16)
@@ -81,18 +80,20 @@ class Batches:
             True
         """
         per_epoch, size = self.per_epoch(client), min(int(self.sizes[client]), self.batch_size)
-        pieces, left = [], count
-        while left:
+        pieces, remaining = [], count
+        while remaining:
             epoch, batch = divmod(k, per_epoch)
-            taken = min(left, per_epoch - batch)
-            pieces.append(self._order(client, epoch)[batch * size : (batch + taken) * size])
-            k, left = k + taken, left - taken
-        # Always a copy, so that no caller can change the order kept.
+            taken = min(remaining, per_epoch - batch)
+            permutation = self._permutation(client, epoch)
+            pieces.append(permutation[batch * size : (batch + taken) * size])
+            k, remaining = k + taken, remaining - taken
+        # Always a copy, so that no caller can modify the cached permutation.
         return np.concatenate(pieces).reshape(count, size)
 
-    def _order(self, client: int, epoch: int) -> npt.NDArray[np.int64]:
-        known, order = self._last.get(client, (-1, None))
-        if order is None or known != epoch:
-            order = generator(self.seed, "batches", client, epoch).permutation(self.sizes[client])
-            self._last[client] = epoch, order
-        return order
+    def _permutation(self, client: int, epoch: int) -> npt.NDArray[np.int64]:
+        cached_epoch, permutation = self._permutations.get(client, (-1, None))
+        if permutation is None or cached_epoch != epoch:
+            stream = generator(self.seed, "batches", client, epoch)
+            permutation = stream.permutation(self.sizes[client])
+            self._permutations[client] = epoch, permutation
+        return permutation

@@ -1,8 +1,9 @@
-"""Reads pictures and labels from Parquet files as the Hugging Face hub lays them out."""
+"""Read images and labels from Parquet files in the Hugging Face hub's layout."""
 
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -13,129 +14,149 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedpbc.data.png import PictureError, decode
-from fedpbc.errors import InputError, MissingExtraError, Verbatim
+from fedpbc.errors import InputError, MissingExtraError
 
-__all__ = ["find_shards", "read_pictures"]
+__all__ = ["find_shards", "read_images"]
 
-# Large enough to share the cost of a call, small enough to keep the cores busy until the end.
-_ROWS_AT_ONCE = 500
+# Large enough to amortise the cost of a task, small enough to keep all cores busy until the end.
+_ROWS_PER_TASK = 500
 
 
 def find_shards(folder: Path, split: str) -> list[Path]:
-    """The files of one split, in order, such as train-00000-of-00002.parquet and its brother.
+    """Return the files of one split in order: train-00000-of-00002.parquet, …
 
     Example:
         >>> find_shards(Path("/nowhere"), "train")
         []
     """
     files = sorted(folder.glob(f"{split}-*.parquet"))
-    numbers = [re.match(rf"{split}-(\d+)-of-(\d+)\b", file.name) for file in files]
-    found = [(int(number[1]), int(number[2])) for number in numbers if number]
-    # A download that broke off must not pass for a smaller data set, nor two versions for one.
-    if found and found != [(k, found[0][1]) for k in range(found[0][1])]:
-        shown = ", ".join(file.name for file in files)
+    matches = [re.match(rf"{split}-(\d+)-of-(\d+)\b", file.name) for file in files]
+    numbers = [(int(match[1]), int(match[2])) for match in matches if match]
+    # An interrupted download must not pass for a smaller data set, nor two versions for one.
+    if numbers and numbers != [(k, numbers[0][1]) for k in range(numbers[0][1])]:
+        names = ", ".join(file.name for file in files)
         raise InputError(
-            "data.dir",
-            Verbatim(f"{folder} with {shown}"),
-            f"a folder with every {split} file of one version, 00000 to the last",
+            f"data.dir: {folder} has {names}; "
+            f"it should have every {split} file of one version, 00000 to the last"
         )
     return files
 
 
-def read_pictures(
+def read_images(
     files: Sequence[Path], column: str, shape: tuple[int, int, int], classes: int
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """All pictures, uint8 [N, H, W, C], and labels of these files, one after the other.
+    """Read all images, uint8 [N, H, W, C], and labels of these files, in order.
 
     Example:
-        >>> inputs, labels = read_pictures([], "img", (32, 32, 3), classes=10)
-        >>> inputs.shape, labels.shape
+        >>> images, labels = read_images([], "img", (32, 32, 3), classes=10)
+        >>> images.shape, labels.shape
         ((0, 32, 32, 3), (0,))
     """
     try:
-        for needed in ("pyarrow", "pyarrow.parquet", "PIL", "PIL.Image"):
-            importlib.import_module(needed)
+        for module in ("pyarrow", "pyarrow.parquet", "PIL", "PIL.Image"):
+            importlib.import_module(module)
     except ImportError as error:
         raise MissingExtraError("reading Parquet files", "hub") from error
 
-    opened = [(file, _opened(file, column)) for file in files]
-    total = sum(parquet.metadata.num_rows for _, parquet in opened)
-    inputs = np.empty((total, *shape), dtype=np.uint8)
+    tables = [(file, _open(file, column)) for file in files]
+    total = sum(table.metadata.num_rows for _, table in tables)
+    images = np.empty((total, *shape), dtype=np.uint8)
     labels = np.empty(total, dtype=np.int64)
 
-    def decode_rows(file: Path, row: int, at: int, pictures: list[bytes]) -> None:
-        try:
-            inputs[at : at + len(pictures)] = decode(pictures, shape)
-        except PictureError as error:
-            right = f"a file of pictures of {shape[1]}x{shape[0]} pixels"
-            raise _wrong(file, f"with {error.what} in row {row + error.position}", right) from error
+    def decode(file: Path, row: int, offset: int, encoded: list[bytes]) -> None:
+        for k, image in enumerate(encoded):
+            images[offset + k] = _decode(file, row + k, image, shape)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        jobs: list[Future[None]] = []
-        at = 0
-        for file, parquet in opened:
+        tasks: list[Future[None]] = []
+        offset = 0
+        for file, table in tables:
             row = 0
-            for rows in _batches(file, parquet, column):
-                pictures = rows.column(column).field("bytes")
-                labels[at : at + len(rows)] = _labels(file, row, rows.column("label"), classes)
-                if pictures.null_count:
-                    missing = row + pictures.is_null().to_pylist().index(True)
-                    right = "a file with the bytes of every picture"
-                    raise _wrong(file, f"with no picture in row {missing}", right)
-                jobs.append(pool.submit(decode_rows, file, row, at, pictures.to_pylist()))
+            for rows in _batches(file, table, column):
+                labels[offset : offset + len(rows)] = _labels(
+                    file, row, rows.column("label"), classes
+                )
+                encoded = rows.column(column).field("bytes")
+                _refuse_null(file, row, encoded, "image", "the bytes of every image")
+                tasks.append(pool.submit(decode, file, row, offset, encoded.to_pylist()))
                 row += len(rows)
-                at += len(rows)
-        for job in jobs:
-            job.result()
-    return inputs, labels
+                offset += len(rows)
+        for task in tasks:
+            task.result()
+    return images, labels
 
 
-def _opened(file: Path, column: str) -> Any:
+def _open(file: Path, column: str) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        parquet = pq.ParquetFile(file)
+        table = pq.ParquetFile(file)
     except (pa.ArrowException, OSError) as error:
-        raise _damaged(file, error) from error
-    schema = parquet.schema_arrow
-    right = f"a file with the columns {column} (pictures) and label (integers)"
+        raise _unreadable(file, error) from error
+    schema = table.schema_arrow
+    expected = f"the columns {column} (images) and label (integers)"
     if column not in schema.names or "label" not in schema.names:
-        raise _wrong(file, f"with the columns {', '.join(schema.names)}", right)
-    kind = schema.field(column).type
-    if not (pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0):
-        raise _wrong(file, f"with {kind} in its column {column}", right)
-    if not pa.types.is_integer(schema.field("label").type):
-        raise _wrong(file, f"with {schema.field('label').type} in its column label", right)
-    return parquet
+        raise _wrong(file, f"the columns {', '.join(schema.names)}", expected)
+    image_type, label_type = schema.field(column).type, schema.field("label").type
+    if not (pa.types.is_struct(image_type) and image_type.get_field_index("bytes") >= 0):
+        raise _wrong(file, f"{image_type} in its column {column}", expected)
+    if not pa.types.is_integer(label_type):
+        raise _wrong(file, f"{label_type} in its column label", expected)
+    return table
 
 
-def _batches(file: Path, parquet: Any, column: str) -> Iterator[Any]:
+def _batches(file: Path, table: Any, column: str) -> Iterator[Any]:
     import pyarrow as pa
 
     try:
-        yield from parquet.iter_batches(_ROWS_AT_ONCE, columns=[f"{column}.bytes", "label"])
+        yield from table.iter_batches(_ROWS_PER_TASK, columns=[f"{column}.bytes", "label"])
     except (pa.ArrowException, OSError) as error:
-        raise _damaged(file, error) from error
+        raise _unreadable(file, error) from error
 
 
 def _labels(file: Path, row: int, column: Any, classes: int) -> npt.NDArray[np.int64]:
-    right = f"a file with labels from 0 to {classes - 1}"
-    if column.null_count:
-        missing = row + column.is_null().to_pylist().index(True)
-        raise _wrong(file, f"with no label in row {missing}", right)
+    expected = f"labels from 0 to {classes - 1}"
+    _refuse_null(file, row, column, "label", expected)
     labels = column.to_numpy(zero_copy_only=False)
     outside = np.flatnonzero((labels < 0) | (labels >= classes))
     if len(outside):
-        raise _wrong(file, f"with label {labels[outside[0]]} in row {row + outside[0]}", right)
+        raise _wrong(file, f"label {labels[outside[0]]} in row {row + outside[0]}", expected)
     return np.asarray(labels, dtype=np.int64)
 
 
-def _wrong(file: Path, what: str, right: str) -> InputError:
-    return InputError("data.dir", Verbatim(f"{file} {what}"), right)
+def _decode(
+    file: Path, row: int, encoded: bytes, shape: tuple[int, int, int]
+) -> npt.NDArray[np.uint8]:
+    """Decode one image: greyscale for one channel, RGB for three."""
+    from PIL import Image
+
+    height, width, channels = shape
+    expected = f"images of {width}x{height} pixels"
+    try:
+        with Image.open(io.BytesIO(encoded)) as image:
+            size = image.size
+            # Check the size before decoding the pixels, however many there are.
+            pixels = (
+                image.convert("L" if channels == 1 else "RGB") if size == (width, height) else None
+            )
+    except Exception as error:  # Pillow's decoders raise many types of errors
+        raise _wrong(file, f"a damaged image in row {row}", expected) from error
+    if pixels is None:
+        raise _wrong(file, f"an image of {size[0]}x{size[1]} pixels in row {row}", expected)
+    return np.asarray(pixels).reshape(shape)
 
 
-def _damaged(file: Path, error: Exception) -> InputError:
+def _refuse_null(file: Path, row: int, column: Any, what: str, expected: str) -> None:
+    if column.null_count:
+        missing = row + column.is_null().to_pylist().index(True)
+        raise _wrong(file, f"no {what} in row {missing}", expected)
+
+
+def _wrong(file: Path, problem: str, expected: str) -> InputError:
+    return InputError(f"data.dir: {file} has {problem}; it should have {expected}")
+
+
+def _unreadable(file: Path, error: Exception) -> InputError:
     reason = (str(error).splitlines() or [type(error).__name__])[0]
-    return _wrong(file, f"(unreadable: {reason})", "an undamaged Parquet file: fetch it again")
+    return InputError(f"data.dir: {file} is unreadable ({reason}): download it again")

@@ -1,4 +1,4 @@
-"""How the samples are shared out: to every client as many, of classes it has a taste for."""
+"""Equal-sized Dirichlet label-skew partition."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedpbc.errors import InputError, Verbatim
+from fedpbc.errors import InputError
 from fedpbc.randomness import generator
 
-__all__ = ["class_shares", "dirichlet_partition"]
+__all__ = ["check_labels", "class_shares", "dirichlet_partition"]
 
 Integers = npt.NDArray[np.integer[Any]]
 
@@ -23,12 +23,12 @@ def dirichlet_partition(
     seed: int,
     classes: int | None = None,
 ) -> npt.NDArray[np.int64]:
-    """The samples of each client: indices [clients, samples // clients], none of them twice.
+    """Return each client's sample indices, [clients, samples // clients], without repetition.
 
-    Client i's taste is ν_i ~ Dirichlet(α·1): the smaller α, the fewer classes it holds. Each of its
-    samples has its label drawn from ν_i. Clients are served in turn; a class of which no sample is
-    left is dropped from then on and the rest of ν_i renormalised, and where ν_i gives the classes
-    that are left no mass at all, they are drawn evenly.
+    Client i draws ν_i ~ Dirichlet(α·1), then a label from ν_i for each of its samples: the smaller
+    α, the fewer classes it holds. Clients draw one after another. A class with no samples left is
+    dropped and ν_i renormalised; if ν_i gives the remaining classes no mass, they are drawn
+    uniformly.
 
     Example:
         >>> labels = np.arange(60) % 3
@@ -38,66 +38,67 @@ def dirichlet_partition(
         >>> sorted(parts.ravel().tolist()) == list(range(60))
         True
     """
-    labels, classes = _checked(labels, classes)
+    labels, classes = check_labels(labels, classes)
     if not (np.isfinite(alpha) and alpha > 0):
         raise InputError("data.alpha", alpha, "a finite number above 0")
     if clients < 1:
         raise InputError("clients", clients, "at least 1")
     if clients > len(labels):
         raise InputError("clients", clients, f"at most {len(labels)}, the number of samples")
-    each = len(labels) // clients
-    left = np.bincount(labels, minlength=classes)
-    drawn = np.empty((clients, each), dtype=np.int64)
+    samples_per_client = len(labels) // clients
+    remaining = np.bincount(labels, minlength=classes)
+    drawn = np.empty((clients, samples_per_client), dtype=np.int64)
     for client in range(clients):
         random = generator(seed, "partition", client)
-        taste = random.dirichlet(np.full(classes, alpha))
-        drawn[client] = _draw_labels(taste, random.random(each), left)
-    return _take_samples(labels, drawn, classes, seed)
+        distribution = random.dirichlet(np.full(classes, alpha))
+        uniforms = random.random(samples_per_client)
+        drawn[client] = _draw_labels(distribution, uniforms, remaining)
+    return _assign_samples(labels, drawn, classes, seed)
 
 
 def _draw_labels(
-    taste: npt.NDArray[np.float64], uniforms: npt.NDArray[np.float64], left: Integers
+    distribution: npt.NDArray[np.float64], uniforms: npt.NDArray[np.float64], remaining: Integers
 ) -> npt.NDArray[np.int64]:
-    """One client's labels, one for each uniform number; takes them off `left`.
+    """Draw one client's labels, one per uniform number, and subtract them from `remaining`.
 
-    All that remain are drawn at once; if a class runs out among them, those drawn after that are
-    drawn again without it. The result is the same as drawing one by one.
+    Vectorised: all labels are drawn at once; when a class runs out among them, those after that
+    point are drawn again without it. The result is the same as drawing one by one.
     """
     drawn = np.empty(len(uniforms), dtype=np.int64)
     done = 0
     while done < len(uniforms):
-        weights = np.where(left > 0, taste, 0.0)
+        weights = np.where(remaining > 0, distribution, 0.0)
         if not weights.any():
-            weights = (left > 0).astype(np.float64)
+            weights = (remaining > 0).astype(np.float64)
         edges = np.cumsum(weights)
-        # The last edge is exactly 1, above every uniform number, and a class of no weight has no
-        # room between its edges: only classes that have samples left can be hit.
+        # The last edge is exactly 1, above every uniform number, and a class of weight 0 has an
+        # empty interval: only classes with samples left can be drawn.
         labels = np.searchsorted(edges / edges[-1], uniforms[done:], side="right")
-        counts = np.bincount(labels, minlength=len(left))
-        emptied = np.flatnonzero((counts > 0) & (counts >= left))
+        counts = np.bincount(labels, minlength=len(remaining))
+        emptied = np.flatnonzero((counts > 0) & (counts >= remaining))
         if len(emptied):
-            until = min(np.flatnonzero(labels == c)[left[c] - 1] for c in emptied) + 1
+            until = min(np.flatnonzero(labels == c)[remaining[c] - 1] for c in emptied) + 1
             labels = labels[:until]
-            counts = np.bincount(labels, minlength=len(left))
+            counts = np.bincount(labels, minlength=len(remaining))
         drawn[done : done + len(labels)] = labels
-        left -= counts
+        remaining -= counts
         done += len(labels)
     return drawn
 
 
-def _take_samples(
+def _assign_samples(
     labels: Integers, drawn: npt.NDArray[np.int64], classes: int, seed: int
 ) -> npt.NDArray[np.int64]:
-    """Samples of the drawn labels: each class is handed out in a random order."""
-    wanted = drawn.ravel()
-    counts = np.bincount(wanted, minlength=classes)
-    handed_out = [
-        # Shuffled, for neighbours in a data set may be alike (one street, one writer).
+    """Replace each drawn label by a sample of that class, in random order."""
+    flat = drawn.ravel()
+    counts = np.bincount(flat, minlength=classes)
+    by_class = [
+        # Shuffled, since neighbours in a data set may be alike (one street, one writer).
         generator(seed, "partition order", c).permutation(np.flatnonzero(labels == c))[: counts[c]]
         for c in range(classes)
     ]
-    samples = np.empty(len(wanted), dtype=np.int64)
-    samples[np.argsort(wanted, kind="stable")] = np.concatenate(handed_out)
+    samples = np.empty(len(flat), dtype=np.int64)
+    samples[np.argsort(flat, kind="stable")] = np.concatenate(by_class)
     return samples.reshape(drawn.shape)
 
 
@@ -106,31 +107,38 @@ def class_shares(
     parts: Sequence[Integers] | Integers,
     classes: int,
 ) -> npt.NDArray[np.float64]:
-    """The share of each class in each client's samples, [clients, classes]: the empirical ν_i.
+    """Return each class's share of each client's samples, [clients, classes]: the empirical ν_i.
 
     Example:
         >>> class_shares([0, 0, 1, 2], [np.array([0, 1]), np.array([1, 2])], classes=3).tolist()
         [[1.0, 0.0, 0.0], [0.5, 0.5, 0.0]]
     """
-    labels, classes = _checked(labels, classes)
+    labels, classes = check_labels(labels, classes)
     shares = np.empty((len(parts), classes))
     for client, part in enumerate(parts):
         if len(part) == 0:
-            given = Verbatim(f"without samples for client {client}")
-            raise InputError("data", given, "at least one sample a client")
+            raise InputError(f"client {client} has no samples, but needs at least one")
         shares[client] = np.bincount(labels[part], minlength=classes) / len(part)
     return shares
 
 
-def _checked(labels: Integers | Sequence[int], classes: int | None) -> tuple[Integers, int]:
+def check_labels(labels: Integers | Sequence[int], classes: int | None) -> tuple[Integers, int]:
+    """Return the labels as an array, and the number of classes; raise if a label is out of range.
+
+    Example:
+        >>> check_labels([0, 2], None)
+        (array([0, 2]), 3)
+    """
     labels = np.asarray(labels)
     if labels.size == 0:
-        raise InputError("data", Verbatim("empty"), "at least one sample a client")
+        raise InputError("data is empty, but should have at least one sample")
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
-        given = Verbatim(f"{labels.dtype} of shape {labels.shape}")
-        raise InputError("labels", given, "one integer a sample")
+        raise InputError(
+            f"labels are {labels.dtype} of shape {labels.shape}, "
+            "but should be one integer per sample"
+        )
     low, high = int(labels.min()), int(labels.max())
     classes = high + 1 if classes is None else classes
     if low < 0 or high >= classes:
-        raise InputError("labels", Verbatim(f"from {low} to {high}"), f"from 0 to {classes - 1}")
+        raise InputError(f"labels are {low} to {high}, but should be 0 to {classes - 1}")
     return labels, classes

@@ -1,9 +1,8 @@
-"""The data sets known by name, and where each comes from."""
+"""Named data sets and where each comes from."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -12,8 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedpbc.data.parquet import find_shards, read_pictures
-from fedpbc.errors import FedpbcError, InputError, MissingExtraError, Verbatim
+from fedpbc.data.parquet import find_shards, read_images
+from fedpbc.data.partition import check_labels
+from fedpbc.errors import FedpbcError, InputError, MissingExtraError
 from fedpbc.options import nearest
 
 __all__ = ["SOURCES", "DataSet", "Source", "Split", "load"]
@@ -23,7 +23,7 @@ __all__ = ["SOURCES", "DataSet", "Source", "Split", "load"]
 class Split:
     """Samples with their labels.
 
-    Pictures are uint8 [N, H, W, C]; labels become int64 [N].
+    Images are uint8 [N, H, W, C]; labels are converted to int64 [N].
 
     Example:
         >>> Split(np.zeros((2, 8, 8, 1), dtype=np.uint8), np.array([0, 1])).labels.dtype
@@ -36,16 +36,18 @@ class Split:
     def __post_init__(self) -> None:
         labels = np.asarray(self.labels)
         if labels.ndim != 1 or labels.dtype.kind not in "iu" or len(labels) != len(self.inputs):
-            given = Verbatim(f"{labels.dtype} of shape {labels.shape}")
-            raise InputError("labels", given, f"one integer for each of {len(self.inputs)} samples")
+            raise InputError(
+                f"labels are {labels.dtype} of shape {labels.shape}, "
+                f"but should be one integer for each of {len(self.inputs)} samples"
+            )
         object.__setattr__(self, "labels", labels.astype(np.int64, copy=False))
 
 
 @dataclass(frozen=True, eq=False)
 class DataSet:
-    """What is learned from and what is tested on; one's own data as well as a known set.
+    """Training and test samples: a named data set or the user's own.
 
-    `crop_padding` and `flip` say how training pictures may be changed without changing their class.
+    `crop_padding` and `flip` set the augmentation that leaves the class of an image unchanged.
 
     Example:
         >>> split = Split(np.zeros((2, 8, 8, 1), dtype=np.uint8), np.array([0, 1]))
@@ -62,15 +64,10 @@ class DataSet:
 
     def __post_init__(self) -> None:
         for split in (self.train, self.test):
-            if len(split.labels) == 0:
-                raise InputError("data", Verbatim("empty"), "at least one sample in train and test")
-            low, high = int(split.labels.min()), int(split.labels.max())
-            if low < 0 or high >= len(self.classes):
-                right = f"from 0 to {len(self.classes) - 1}, one for each class"
-                raise InputError("labels", Verbatim(f"from {low} to {high}"), right)
+            check_labels(split.labels, len(self.classes))
 
     def fingerprint(self) -> str:
-        """A hash of all samples and labels: a resumed run tells by it that its data changed.
+        """Return a hash of all samples and labels, by which a resumed run detects changed data.
 
         Example:
             >>> load("digits").fingerprint() == load("digits").fingerprint()
@@ -86,10 +83,10 @@ class DataSet:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a data set comes from and what it should look like.
+    """Where a data set comes from and what shape it has.
 
-    `repository` and `config` are the hub's repository and the folder in it, `column` the pictures'
-    column; without a repository the data lies in the package itself.
+    `repository` and `config` name the hub's repository and the folder in it, `column` the image
+    column. Without a repository the data is part of the package.
 
     Example:
         >>> SOURCES["svhn"].repository, SOURCES["svhn"].config
@@ -112,7 +109,7 @@ _CLOTHES = (
     *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
     *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
 )
-_THINGS = (
+_OBJECTS = (
     *("airplane", "automobile", "bird", "cat", "deer"),
     *("dog", "frog", "horse", "ship", "truck"),
 )
@@ -122,7 +119,7 @@ SOURCES: dict[str, Source] = {
     for source in (
         Source(
             name="fashion",
-            summary="10,000 + 2,000 pictures of Fashion-MNIST, inside the package",
+            summary="10,000 + 2,000 images of Fashion-MNIST, inside the package",
             classes=_CLOTHES,
             shape=(28, 28, 1),
         ),
@@ -134,8 +131,8 @@ SOURCES: dict[str, Source] = {
         ),
         Source(
             name="cifar10",
-            summary="CIFAR-10: 50,000 + 10,000 colour pictures of ten things",
-            classes=_THINGS,
+            summary="CIFAR-10: 50,000 + 10,000 colour images of ten objects",
+            classes=_OBJECTS,
             shape=(32, 32, 3),
             repository="uoft-cs/cifar10",
             config="plain_text",
@@ -145,7 +142,7 @@ SOURCES: dict[str, Source] = {
         ),
         Source(
             name="svhn",
-            summary="SVHN: 73,257 + 26,032 colour pictures of house numbers' digits",
+            summary="SVHN: 73,257 + 26,032 colour images of digits on house numbers",
             classes=_TEN_DIGITS,
             shape=(32, 32, 3),
             repository="ufldl-stanford/svhn",
@@ -154,8 +151,8 @@ SOURCES: dict[str, Source] = {
         ),
         Source(
             name="cinic10",
-            summary="CINIC-10: 90,000 + 90,000 colour pictures of CIFAR-10's ten things",
-            classes=_THINGS,
+            summary="CINIC-10: 90,000 + 90,000 colour images of CIFAR-10's ten objects",
+            classes=_OBJECTS,
             shape=(32, 32, 3),
             repository="flwrlabs/cinic10",
             config="data",
@@ -172,7 +169,7 @@ SOURCES: dict[str, Source] = {
         ),
         Source(
             name="fashion_mnist",
-            summary="Fashion-MNIST in full: 60,000 + 10,000 pictures of clothes",
+            summary="Fashion-MNIST in full: 60,000 + 10,000 images of clothes",
             classes=_CLOTHES,
             shape=(28, 28, 1),
             repository="zalando-datasets/fashion_mnist",
@@ -183,7 +180,7 @@ SOURCES: dict[str, Source] = {
 
 
 def load(name: str, folder: Path | str | None = None) -> DataSet:
-    """A known data set: from the package, from a folder of Parquet files, or from the hub.
+    """Load a named data set from the package, from a folder of Parquet files, or from the hub.
 
     A folder may hold the hub's repositories (`uoft-cs/cifar10/plain_text/…`), one of them
     (`plain_text/…`) or the files themselves (`train-00000-of-00001.parquet`, …).
@@ -198,17 +195,17 @@ def load(name: str, folder: Path | str | None = None) -> DataSet:
         raise InputError("data.name", name, nearest(name, SOURCES))
     if not source.repository:
         if folder is not None:
-            right = f"left out for {name}, which lies in the package"
-            raise InputError("data.dir", str(folder), right)
-        train, test = _embedded(name)
+            expected = f"left out for {name}, which is part of the package"
+            raise InputError("data.dir", str(folder), expected)
+        train, test = _load_embedded(name)
     else:
-        place = _download(source) if folder is None else Path(folder).expanduser()
-        train, test = _from_parquet(place, source)
+        root = _download(source) if folder is None else Path(folder).expanduser()
+        train, test = _load_parquet(root, source)
     return DataSet(name, train, test, source.classes, source.crop_padding, source.flip)
 
 
-def _embedded(name: str) -> tuple[Split, Split]:
-    # Made by tools/make_embedded_data.py.
+def _load_embedded(name: str) -> tuple[Split, Split]:
+    # Written by tools/make_embedded_data.py.
     resource = files("fedpbc.data") / "embedded" / f"{name}.npz"
     with as_file(resource) as path, np.load(path) as arrays:
         train = Split(arrays["train_inputs"], arrays["train_labels"])
@@ -221,15 +218,14 @@ def _download(source: Source) -> Path:
     except ImportError as error:
         raise MissingExtraError(f"downloading {source.name}", "hub") from error
     try:
-        # Named one by one, for SVHN's half a million extra pictures and its other configurations
-        # need not be fetched.
+        # Not the whole repository: SVHN's has half a million extra images and another format.
         patterns = [f"{source.config}/{split}-*.parquet" for split in ("train", "test")]
         return Path(
             huggingface_hub.snapshot_download(
                 source.repository, repo_type="dataset", allow_patterns=patterns
             )
         )
-    except Exception as error:  # the network fails in more ways than can be listed
+    except Exception as error:  # network errors have many types
         reason = (str(error).splitlines() or [""])[0] or type(error).__name__
         raise FedpbcError(
             f"{source.name} cannot be downloaded from the hub's {source.repository} ({reason}): "
@@ -237,27 +233,22 @@ def _download(source: Source) -> Path:
         ) from error
 
 
-def _from_parquet(folder: Path, source: Source) -> tuple[Split, Split]:
-    if not folder.is_dir():
-        raise InputError("data.dir", str(folder), "an existing folder")
-    for place in _places(folder, source):
-        shards = {split: find_shards(place, split) for split in ("train", "test")}
+def _load_parquet(root: Path, source: Source) -> tuple[Split, Split]:
+    if not root.is_dir():
+        raise InputError("data.dir", str(root), "an existing folder")
+    for folder in (root / source.repository / source.config, root / source.config, root):
+        shards = {split: find_shards(folder, split) for split in ("train", "test")}
         if any(shards.values()):
             break
     splits = []
     for split, paths in shards.items():
         if not paths:
-            right = f"a folder with {source.repository}/{source.config}/{split}-*.parquet"
-            raise InputError("data.dir", Verbatim(f"{folder} without {split} pictures"), right)
-        read = read_pictures(paths, source.column, source.shape, len(source.classes))
-        if len(read[1]) == 0:
-            right = "a file with at least one picture"
-            raise InputError("data.dir", Verbatim(f"{paths[0]} without pictures"), right)
-        splits.append(Split(*read))
+            raise InputError(
+                f"data.dir: {root} has no {split} images; "
+                f"it should have {source.repository}/{source.config}/{split}-*.parquet"
+            )
+        images, labels = read_images(paths, source.column, source.shape, len(source.classes))
+        if len(labels) == 0:
+            raise InputError(f"data.dir: {paths[0]} has no images; it should have at least one")
+        splits.append(Split(images, labels))
     return splits[0], splits[1]
-
-
-def _places(folder: Path, source: Source) -> Iterator[Path]:
-    yield folder / source.repository / source.config
-    yield folder / source.config
-    yield folder

@@ -1,4 +1,4 @@
-"""Where segments run: one after another, stacked in one tensor, on all cores, or on a cluster."""
+"""Engines run segments: one by one, stacked in one tensor, on all cores, or on a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which engine a run gets, and why."""
+"""Choose the engine of a run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ENGINES: dict[str, Callable[..., Engine]] = {
 }
 
 SHORT = 10.0
-"""Seconds of work that are over before processes of one's own have paid for their start."""
+"""Seconds of work below which starting worker processes does not pay."""
 
 
 def choose_engine(
@@ -38,70 +38,70 @@ def choose_engine(
     ray_address: str = "",
     client_rounds: float = math.inf,
 ) -> tuple[Engine, str]:
-    """The engine of that name, and one line on why; «auto» picks.
+    """Return the engine of that name, or the one that "auto" chooses, and the reason in one line.
 
-    Only engines that give the same bits are picked by how long things take here and now: a run that
-    is resumed elsewhere may pick another of them. Whether clients are stacked, which changes the
-    last bits, is a rule of the task alone.
+    Measured time decides only between engines that give the same bits, since a run that is resumed
+    elsewhere may choose another of them. Whether clients are stacked, which changes the last bits,
+    depends on the task alone.
 
     Args:
-        name: of an engine, or «auto».
+        name: of an engine, or "auto".
         task: what is trained.
-        workers: processes, for engines that have any; 0: one a core.
-        ray_address: the cluster, for the engine «ray»; empty: this machine.
-        client_rounds: how often a client's local steps of a round will have to be made.
+        workers: number of processes, for engines that have any; 0: one per core.
+        ray_address: the cluster, for the engine "ray"; empty: this machine.
+        client_rounds: how many client rounds the run will train in total.
 
     Example:
         >>> from fedpbc.tasks import Quadratic
         >>> choose_engine("auto", Quadratic([[1.0]]))[1]
         'stacked: the quadratic task is a few vector operations'
     """
-    given = {"workers": workers, "ray_address": ray_address}
+    options = {"workers": workers, "ray_address": ray_address}
     if name != "auto":
         if name not in ENGINES:
             raise InputError("engine", name, nearest(name, ["auto", *ENGINES]))
-        return make(name, task, given), f"{name}: asked for"
+        return create(name, task, options), f"{name}: requested"
     if ray_address:
-        return make("ray", task, given), "ray: the address of a cluster was given"
+        return create("ray", task, options), "ray: the address of a cluster was given"
     if isinstance(task, StackedTask) and (advice := task.stack_advice()).worthwhile:
-        return make("stacked", task, given), f"stacked: {advice.why}"
+        return create("stacked", task, options), f"stacked: {advice.why}"
     device = getattr(task, "device", None)
     if device is not None and device.type != "cpu":
-        # Each process would have its own copy of the data there.
-        return SerialEngine(task), f"serial: the work is on the device {device}"
+        # Each process would have its own copy of the data on the device.
+        return SerialEngine(task), f"serial: the task runs on the device {device}"
     if workers == 1 or usable_cores() == 1:
-        return SerialEngine(task), "serial: there is one core to use"
+        return SerialEngine(task), "serial: one core is available"
     seconds = seconds_a_round(task) * client_rounds
     if seconds < SHORT:
-        return SerialEngine(task), f"serial: about {seconds:.2g} s of work, over in no time"
+        return SerialEngine(task), f"serial: only about {seconds:.2g} s of work"
     try:
         pool = PoolEngine(task, workers=workers)
     except InputError as error:
         return SerialEngine(task), f"serial: {error.expected}"
-    return pool, f"pool: {pool.workers} processes, since {why_pool(task)}"
+    return pool, f"pool: {pool.workers} processes, since {why_not_stacked(task)}"
 
 
-def make(name: str, task: Task, given: dict[str, Any]) -> Engine:
-    """An engine with those of the given options that it has; others must not be given."""
-    known = options_of(ENGINES[name])
-    for option, value in given.items():
-        if value and option not in known:
+def create(name: str, task: Task, options: dict[str, Any]) -> Engine:
+    """Create an engine; raise if an option is set that it does not have."""
+    supported = options_of(ENGINES[name])
+    for option, value in options.items():
+        if value and option not in supported:
             raise InputError(option, value, f"left out: the engine '{name}' has no such option")
-    return ENGINES[name](task, **{k: v for k, v in given.items() if v})
+    return ENGINES[name](task, **{k: v for k, v in options.items() if v})
 
 
 def seconds_a_round(task: Task) -> float:
-    """How long one client takes for the local steps of a round."""
+    """Measure how long one client takes for the local steps of a round."""
     model = task.init()
     with one_thread():
         task.local_steps(0, model, 0, 0, None)
-        began = time.perf_counter()
+        start = time.perf_counter()
         task.local_steps(0, model, 0, 0, None)
-    return time.perf_counter() - began
+    return time.perf_counter() - start
 
 
-def why_pool(task: Task) -> str:
-    """Why the work is not stacked."""
+def why_not_stacked(task: Task) -> str:
+    """Return why the clients are not stacked."""
     if not isinstance(task, StackedTask):
         return "the task has no stacked local steps"
     return task.stack_advice().why

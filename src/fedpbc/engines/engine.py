@@ -1,4 +1,4 @@
-"""What an engine is: it takes segments on, and gives their results back when they are wanted."""
+"""The engine protocol: accepts segments and returns their results when they are needed."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from fedpbc.engines.segment import Segment, Trained
 __all__ = ["LOOKAHEAD_BYTES", "Engine", "one_thread"]
 
 LOOKAHEAD_BYTES = 2**29
-"""How much of finished work may wait for its round, where an engine works ahead."""
+"""Bound on the finished models that wait for their round, where an engine works ahead."""
 
 
 class Engine(Protocol):
     """Where segments run.
 
-    Segments may be submitted long before their results are needed, at most one a client at a time.
-    Whatever the engine, a segment's result has the same bits however the work was split or ordered.
+    Segments may be submitted long before their results are needed, at most one per client at a
+    time. A segment's result must have the same bits however the work is split or ordered.
     """
 
     name: str
 
     def submit(self, segment: Segment) -> None:
-        """Take on a segment."""
+        """Accept a segment."""
 
     def result(self, client: int) -> Trained:
-        """Wait for the client's segment to be finished and hand it over.
+        """Wait for the client's segment and return its result.
 
-        Raises DivergedError if its model is not finite, and LookupError if none was submitted.
+        Raises DivergedError if the model is not finite, and LookupError if none was submitted.
         """
 
     def close(self) -> None:
-        """Give up what is still under way and free everything."""
+        """Cancel unfinished work and free all resources."""
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let PyTorch use one thread: quickest for small batches, and its sums have one order."""
+    """Make PyTorch use one thread: fastest for small batches, with one order of summation."""
     before = torch.get_num_threads()
     if before == 1:
         yield

@@ -1,4 +1,4 @@
-"""Memory of a process that does nothing but train."""
+"""Memory allocator settings for processes that only train."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import sys
 
 __all__ = ["keep_freed_memory"]
 
-# From malloc.h: what mallopt() is told.
+# Parameters of mallopt(), from malloc.h.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-AS_LARGE_AS_CAN_BE = 2**30
+LARGEST_THRESHOLD = 2**30
 
 
 def keep_freed_memory() -> None:
-    """Let the C library keep what is freed, for the next step to use.
+    """Let the C library keep freed memory for the next step.
 
-    By default it hands large blocks back to the system at once, and a network's local steps spend
-    part of their time on getting them again, page by page. Only for processes of our own: it
-    concerns everything in them. Does nothing where there is no GNU C library.
+    By default it returns large blocks to the system at once, and local steps spend part of their
+    time on getting them back, page by page. Affects the whole process, so only for processes of
+    this package. Does nothing without the GNU C library.
 
     Example:
         >>> keep_freed_memory()
@@ -26,5 +26,5 @@ def keep_freed_memory() -> None:
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
-        mallopt(M_MMAP_THRESHOLD, AS_LARGE_AS_CAN_BE)
-        mallopt(M_TRIM_THRESHOLD, AS_LARGE_AS_CAN_BE)
+        mallopt(M_MMAP_THRESHOLD, LARGEST_THRESHOLD)
+        mallopt(M_TRIM_THRESHOLD, LARGEST_THRESHOLD)

@@ -1,8 +1,8 @@
-"""Worker processes, one thread each: all cores, and no core waits at the end of a round.
+"""Worker processes with one thread each: all cores are used, and none waits for a round to end.
 
-Segments are handed out as soon as they are submitted, what is due first comes first. Start models
-and data lie in shared memory. A thread of its own listens to the workers, so that they have work
-while this process averages or evaluates. A worker that dies is replaced and its segment run again.
+Segments are dispatched as soon as they are submitted, those due first before others. Start models
+and data are in shared memory. A thread reads the workers' messages, so that they have work while
+this process averages or evaluates. A worker that dies is replaced and its segment run again.
 """
 
 from __future__ import annotations
@@ -10,13 +10,10 @@ from __future__ import annotations
 import heapq
 import os
 import selectors
-import signal
-import subprocess
 import sys
 import threading
 import weakref
-from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, Pipe
+from dataclasses import dataclass
 from typing import Annotated
 
 from annotated_types import Ge
@@ -24,7 +21,8 @@ from torch import Tensor
 
 from fedpbc.engines.engine import LOOKAHEAD_BYTES
 from fedpbc.engines.segment import Segment, Trained
-from fedpbc.engines.shared_memory import Order, SharedTask, Slots, pack
+from fedpbc.engines.shared_memory import Slots, pack
+from fedpbc.engines.worker_process import PoolJob, WorkerProcess
 from fedpbc.errors import DivergedError, FedpbcError, InputError, WorkerError, one_line
 from fedpbc.parallel import usable_cores
 from fedpbc.tasks.task import Task
@@ -32,35 +30,9 @@ from fedpbc.tasks.task import Task
 __all__ = ["PoolEngine"]
 
 
-@dataclass(eq=False)
-class Job:
-    """A segment on its way."""
-
-    segment: Segment
-    failures: int = 0
-    slot: int = -1
-
-    @property
-    def vectors(self) -> list[Tensor]:
-        """What the worker has to see."""
-        segment = self.segment
-        return [v for v in (segment.start, segment.correction) if v is not None]
-
-
-@dataclass(eq=False)
-class Worker:
-    """A process, the line to it, and what it is doing."""
-
-    process: subprocess.Popen[bytes]
-    connection: Connection
-    lifeline: int
-    jobs: list[Job] = field(default_factory=list)
-    ready: bool = False
-
-
 @dataclass
-class Placed:
-    """A vector that jobs need, and the slot that it was copied into."""
+class SharedVector:
+    """A vector that jobs read, and the slot it was copied into."""
 
     vector: Tensor
     jobs: int = 0
@@ -68,7 +40,7 @@ class Placed:
 
 
 class PoolEngine:
-    """Runs segments in processes of its own, one a core.
+    """Runs segments in worker processes, one per core.
 
     Example:
         >>> from fedpbc.tasks import Quadratic
@@ -85,324 +57,272 @@ class PoolEngine:
 
     def __init__(self, task: Task, *, workers: Annotated[int, Ge(0)] = 0) -> None:
         if sys.platform == "win32":
-            raise InputError("engine", "pool", "'serial': on Windows there is no pool")
+            raise InputError("engine", "pool", "'serial': the pool does not run on Windows")
         if workers < 0:
-            raise InputError("workers", workers, "at least 1, or 0 for one a core")
+            raise InputError("workers", workers, "at least 1, or 0 for one per core")
         self.workers = workers or usable_cores()
-        self._parcel: SharedTask = pack(task)
+        self._shared_task = pack(task)
         model = task.init()
-        # No client has more than one segment under way.
-        room = min(LOOKAHEAD_BYTES // max(model.nbytes, 1), task.clients)
-        self._bound = max(4 * self.workers, room)
-        # Every client's start and correction, and the results under way, always find a slot.
+        # A client has at most one segment under way.
+        lookahead = min(LOOKAHEAD_BYTES // max(model.nbytes, 1), task.clients)
+        self._bound = max(4 * self.workers, lookahead)
+        # Always enough for every client's start and correction, and the results under way.
         self._reserve = 2 * task.clients + self._bound + 4 * self.workers
-        count = self._reserve + 2 * task.clients
-        self._slots = Slots(len(model), model.dtype, count)
-        for file in (self._parcel.file, self._slots.file):
-            # An engine may be closed and used again: its memory goes with itself.
+        self._slots = Slots(len(model), model.dtype, self._reserve + 2 * task.clients)
+        for file in (self._shared_task.file, self._slots.file):
+            # A closed engine can be used again: its memory is freed with the engine itself.
             weakref.finalize(self, os.close, file)
-        # What is between this process's threads; everything below is touched with it held.
-        self._changed = threading.Condition()
+        # Protects everything below, which the caller and the reader thread share.
+        self._condition = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._forget()
+        self._reset()
 
-    def _forget(self) -> None:
-        self._crew: list[Worker] = []
-        self._waiting: dict[int, Job] = {}
-        self._order: list[tuple[int, int]] = []
-        self._placed: dict[int, Placed] = {}
+    def _reset(self) -> None:
+        self._processes: list[WorkerProcess] = []
+        self._waiting: dict[int, PoolJob] = {}
+        self._queue: list[tuple[int, int]] = []  # (due round, client), a heap
+        self._vectors: dict[int, SharedVector] = {}
         self._running = 0
         self._finished: dict[int, Trained | FedpbcError] = {}
-        self._wanted: int | None = None
+        self._awaited: int | None = None
         self._closing = False
-        self._dead_at_start = 0
+        self._failed_starts = 0
         self._broken: FedpbcError | None = None
 
     def processes(self) -> list[int]:
-        """The numbers of its processes."""
-        with self._changed:
-            return [worker.process.pid for worker in self._crew]
+        """Return the process ids of the workers."""
+        with self._condition:
+            return [worker.process.pid for worker in self._processes]
 
     def submit(self, segment: Segment) -> None:
-        """Take on a segment; it begins as soon as a worker is free."""
-        with self._changed:
+        """Accept a segment; it begins as soon as a worker is free."""
+        with self._condition:
             self._start()
-            job = Job(segment)
+            job = PoolJob(segment)
             for vector in job.vectors:
-                self._placed.setdefault(id(vector), Placed(vector)).jobs += 1
-            self._queue(job)
+                self._vectors.setdefault(id(vector), SharedVector(vector)).jobs += 1
+            self._enqueue(job)
             self._wake()
 
     def result(self, client: int) -> Trained:
         """Wait for the client's segment."""
-        with self._changed:
+        with self._condition:
             if client in self._waiting:
-                # Whatever the bound says: it is wanted now.
-                heapq.heappush(self._order, (-1, client))
+                # It is needed now, regardless of the look-ahead bound.
+                heapq.heappush(self._queue, (-1, client))
                 self._wake()
-            elif client not in self._finished and client not in self._under_way():
+            elif client not in self._finished and client not in self._running_clients():
                 raise LookupError(f"no segment of client {client} was submitted")
-            self._wanted = client
+            self._awaited = client
             while client not in self._finished:
                 if self._broken is not None:
                     raise self._broken
-                self._changed.wait()
+                self._condition.wait()
             outcome = self._finished.pop(client)
-            self._wanted = None
+            self._awaited = None
             if self._waiting:
-                # There may be room for another one now.
+                # The bound may now allow another job.
                 self._wake()
         if isinstance(outcome, FedpbcError):
             raise outcome
         return outcome
 
     def close(self) -> None:
-        """End all processes and forget what was not run."""
+        """End all processes and drop segments that were not run."""
         if self._thread is None:
             return
-        with self._changed:
+        with self._condition:
             self._closing = True
             self._wake()
         self._thread.join()
         self._thread = None
-        os.close(self._bell)
-        os.close(self._ears)
-        for placed in self._placed.values():
-            if placed.slot is not None:
-                self._slots.give_back(placed.slot)
-        self._forget()
+        os.close(self._wake_write)
+        os.close(self._wake_read)
+        for shared in self._vectors.values():
+            if shared.slot is not None:
+                self._slots.release(shared.slot)
+        self._reset()
 
-    # From here on: with the lock held.
+    # All methods below are called with the lock held, except _read_messages.
 
     def _start(self) -> None:
         if self._thread is None:
-            self._bell, self._ears = os.pipe()[::-1]
-            os.set_blocking(self._bell, False)
+            self._wake_read, self._wake_write = os.pipe()
+            os.set_blocking(self._wake_write, False)
             self._selector = selectors.DefaultSelector()
-            self._selector.register(self._ears, selectors.EVENT_READ)
+            self._selector.register(self._wake_read, selectors.EVENT_READ)
             for _ in range(self.workers):
-                self._hire()
-            # A daemon: if nobody closes the engine, the program can still end.
-            self._thread = threading.Thread(target=self._listen, name="fedpbc-pool", daemon=True)
+                self._start_worker()
+            # A daemon: the program can end even if the engine is never closed.
+            self._thread = threading.Thread(
+                target=self._read_messages, name="fedpbc-pool", daemon=True
+            )
             self._thread.start()
 
-    def _hire(self) -> None:
-        """Start a process and tell it what it needs."""
-        ours, theirs = Pipe()
-        hold, lifeline = os.pipe()[::-1]
-        files = [theirs.fileno(), lifeline, self._parcel.file, self._slots.file]
-        # The same modules are found there as here.
-        path = os.pathsep.join(os.path.abspath(place) for place in sys.path)  # noqa: PTH100
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "fedpbc.engines.worker", *map(str, files[:2])],
-            pass_fds=files,
-            env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
-            # Ctrl-C in a terminal is for this process alone.
-            start_new_session=True,
-        )
-        theirs.close()
-        os.close(lifeline)
-        worker = Worker(process, ours, hold)
-        self._crew.append(worker)
-        self._selector.register(ours, selectors.EVENT_READ, worker)
-        parcel, slots = self._parcel, self._slots
-        ours.send(
-            (
-                (parcel.file, parcel.pickled, parcel.size),
-                slots.dimension,
-                slots.dtype,
-                slots.count,
-                slots.file,
-            )
-        )
+    def _start_worker(self) -> None:
+        worker = WorkerProcess.start(self._shared_task, self._slots)
+        self._processes.append(worker)
+        self._selector.register(worker.connection, selectors.EVENT_READ, worker)
 
     def _wake(self) -> None:
         try:
-            os.write(self._bell, b"!")
+            os.write(self._wake_write, b"!")
         except BlockingIOError:
-            return  # It has been rung often enough.
+            return  # The pipe is full: the thread will wake anyway.
 
-    def _under_way(self) -> set[int]:
-        return {job.segment.client for worker in self._crew for job in worker.jobs}
+    def _running_clients(self) -> set[int]:
+        return {job.segment.client for worker in self._processes for job in worker.jobs}
 
-    def _queue(self, job: Job) -> None:
+    def _enqueue(self, job: PoolJob) -> None:
         client = job.segment.client
         self._waiting[client] = job
-        due = -1 if client == self._wanted else job.segment.last_round
-        heapq.heappush(self._order, (due, client))
+        due = -1 if client == self._awaited else job.segment.last_round
+        heapq.heappush(self._queue, (due, client))
 
-    def _listen(self) -> None:
-        """The thread: hear what the workers say, and give them work."""
+    def _read_messages(self) -> None:
+        """Run the thread that reads the workers' messages and dispatches jobs."""
         try:
             while True:
                 events = self._selector.select()
-                with self._changed:
+                with self._condition:
                     for key, _ in events:
-                        if key.fileobj == self._ears:
-                            os.read(self._ears, 4096)
+                        if key.fileobj == self._wake_read:
+                            os.read(self._wake_read, 4096)
                         else:
-                            self._hear(key.data)
+                            self._receive(key.data)
                     if self._closing:
                         return
-                    self._hand_out()
-                    if self._wanted in self._finished or self._broken is not None:
-                        self._changed.notify_all()
+                    self._dispatch()
+                    if self._awaited in self._finished or self._broken is not None:
+                        self._condition.notify_all()
         except BaseException as error:
-            # Whoever waits for a result must hear of it, or would wait for ever.
-            with self._changed:
+            # Passed on to whoever waits for a result, who would otherwise wait for ever.
+            with self._condition:
                 self._broken = FedpbcError(f"the pool broke: {one_line(error)}")
-                self._changed.notify_all()
+                self._condition.notify_all()
         finally:
-            self._dismiss()
+            self._stop_workers()
 
-    def _hear(self, worker: Worker) -> None:
+    def _receive(self, worker: WorkerProcess) -> None:
         try:
             message = worker.connection.recv()
         except (EOFError, OSError):
-            self._bury(worker)
+            self._replace(worker)
             return
         if message is None:
-            worker.ready, self._dead_at_start = True, 0
+            worker.ready, self._failed_starts = True, 0
             return
         client, failure = message
         job = next(job for job in worker.jobs if job.segment.client == client)
         worker.jobs.remove(job)
         self._running -= 1
         if failure is None:
-            self._finish(job, Trained(job.segment, self._take_over(job)))
+            self._finish(job, Trained(job.segment, self._take_result(job)))
             return
-        self._slots.give_back(job.slot)
+        self._slots.release(job.slot)
         if isinstance(failure, DivergedError):
             self._finish(job, failure)
         else:
-            self._again(job, failure)
+            self._retry(job, failure)
 
-    def _take_over(self, job: Job) -> Tensor:
-        """The model in a job's slot: as it is, while there are slots to spare."""
+    def _take_result(self, job: PoolJob) -> Tensor:
+        """Return the model in a job's slot; not copied while there are slots to spare."""
         if len(self._slots) > self._reserve:
             return self._slots.lend(job.slot)
         model = self._slots.view(job.slot).clone()
-        self._slots.give_back(job.slot)
+        self._slots.release(job.slot)
         return model
 
-    def _finish(self, job: Job, outcome: Trained | FedpbcError) -> None:
+    def _finish(self, job: PoolJob, outcome: Trained | FedpbcError) -> None:
         self._finished[job.segment.client] = outcome
         for vector in job.vectors:
-            placed = self._placed[id(vector)]
-            placed.jobs -= 1
-            if not placed.jobs:
-                del self._placed[id(vector)]
-                if placed.slot is not None:
-                    self._slots.give_back(placed.slot)
+            shared = self._vectors[id(vector)]
+            shared.jobs -= 1
+            if not shared.jobs:
+                del self._vectors[id(vector)]
+                if shared.slot is not None:
+                    self._slots.release(shared.slot)
 
-    def _again(self, job: Job, reason: str) -> None:
-        """Once more, or never again."""
+    def _retry(self, job: PoolJob, reason: str) -> None:
+        """Run a failed job once more; the second failure is final."""
         job.failures += 1
         if job.failures < 2:
-            self._queue(job)
+            self._enqueue(job)
             return
         segment = job.segment
         self._finish(
             job, WorkerError(segment.client, segment.first_round, segment.last_round, reason)
         )
 
-    def _bury(self, worker: Worker) -> None:
-        """A process has ended: another takes its place and its work."""
-        self._let_go(worker)
-        code = worker.process.wait()
-        how = f"was killed ({signal_name(-code)})" if code < 0 else f"ended with exit code {code}"
+    def _replace(self, worker: WorkerProcess) -> None:
+        """Replace a process that has ended, and run its jobs again."""
+        self._disconnect(worker)
+        reason = worker.exit_reason()
         if not worker.ready:
-            self._dead_at_start += 1
+            self._failed_starts += 1
         for position, job in enumerate(worker.jobs):
             self._running -= 1
-            self._slots.give_back(job.slot)
+            self._slots.release(job.slot)
             if position == 0:
-                self._again(job, f"its process {how}")
+                self._retry(job, f"its process {reason}")
             else:
-                self._queue(job)  # It was only in line.
-        if self._dead_at_start > 2 * self.workers:
-            self._broken = FedpbcError(f"worker processes end before they are ready: one {how}")
+                self._enqueue(job)  # Only the first job was running.
+        if self._failed_starts > 2 * self.workers:
+            self._broken = FedpbcError(f"worker processes end before they are ready: one {reason}")
         elif not self._closing:
-            self._hire()
+            self._start_worker()
 
-    def _let_go(self, worker: Worker) -> None:
-        self._crew.remove(worker)
+    def _disconnect(self, worker: WorkerProcess) -> None:
+        self._processes.remove(worker)
         self._selector.unregister(worker.connection)
-        worker.connection.close()
-        os.close(worker.lifeline)
+        worker.disconnect()
 
-    def _dismiss(self) -> None:
-        """End all processes: each leaves when its lifeline is cut."""
-        crew = list(self._crew)
-        for worker in crew:
-            self._let_go(worker)
-        for worker in crew:
-            try:
-                worker.process.wait(timeout=5)
-            except subprocess.TimeoutExpired:
-                worker.process.kill()
-                worker.process.wait()
+    def _stop_workers(self) -> None:
+        workers = list(self._processes)
+        for worker in workers:
+            self._disconnect(worker)
+        for worker in workers:
+            worker.stop()
             for job in worker.jobs:
-                self._slots.give_back(job.slot)  # Nobody writes there any more.
+                self._slots.release(job.slot)  # No process writes there any more.
         self._selector.close()
 
-    def _hand_out(self) -> None:
-        """Give work to whoever has none, what is due first comes first."""
+    def _dispatch(self) -> None:
+        """Send waiting jobs to free workers, those due first before others."""
         while self._waiting:
-            # With much to do a worker has its next job already while it tells of the last one.
+            # With many jobs a worker gets the next one while it still reports the last.
             depth = 2 if len(self._waiting) > 4 * self.workers else 1
-            free = [w for w in self._crew if w.ready and len(w.jobs) < depth]
+            free = [w for w in self._processes if w.ready and len(w.jobs) < depth]
             if not free:
                 return
-            while self._order[0][1] not in self._waiting:
-                heapq.heappop(self._order)
-            client = self._order[0][1]
-            if self._running + len(self._finished) >= self._bound and client != self._wanted:
+            while self._queue[0][1] not in self._waiting:
+                heapq.heappop(self._queue)
+            client = self._queue[0][1]
+            if self._running + len(self._finished) >= self._bound and client != self._awaited:
                 return
-            heapq.heappop(self._order)
+            heapq.heappop(self._queue)
             self._send(min(free, key=lambda w: len(w.jobs)), self._waiting.pop(client))
 
-    def _send(self, worker: Worker, job: Job) -> None:
+    def _send(self, worker: WorkerProcess, job: PoolJob) -> None:
         segment = job.segment
         job.slot = self._slots.take()
         correction = None if segment.correction is None else self._slot_of(segment.correction)
         worker.jobs.append(job)
         self._running += 1
-        order = Order(
-            segment.client,
-            self._slot_of(segment.start),
-            segment.first_round,
-            segment.rounds,
-            segment.first_batch,
-            segment.scale,
-            correction,
-            job.slot,
-        )
         try:
-            worker.connection.send(order)
+            worker.connection.send(
+                (segment.numbers, self._slot_of(segment.start), correction, job.slot)
+            )
         except OSError:
-            return  # It has just died: its silence will be heard next, and the job is on its list.
+            return  # It has just died: _receive will see that, and the job is on its list.
 
     def _slot_of(self, vector: Tensor) -> int:
-        """Where a vector is in shared memory; copied there once, whoever needs it."""
+        """Return the slot of a vector in shared memory; it is copied there once for all jobs."""
         slot = self._slots.find(vector)
         if slot is not None:
             return slot
-        placed = self._placed[id(vector)]
-        if placed.slot is None:
-            placed.slot = self._slots.take()
-            self._slots.view(placed.slot).copy_(vector)
-        return placed.slot
-
-
-def signal_name(number: int) -> str:
-    """The name of a signal.
-
-    Example:
-        >>> signal_name(9)
-        'SIGKILL'
-    """
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+        shared = self._vectors[id(vector)]
+        if shared.slot is None:
+            shared.slot = self._slots.take()
+            self._slots.view(shared.slot).copy_(vector)
+        return shared.slot

@@ -1,8 +1,8 @@
-"""Segments as Ray tasks: on this machine, or on an existing cluster.
+"""The Ray engine: segments as Ray tasks, on this machine or on an existing cluster.
 
-Models lie in Ray's object store: a start model is placed there once, however many clients begin
-from it, and a result that somebody trains on from never comes back there from this process. The
-task is placed once a node. A segment that fails, or whose process or machine is gone, is run again.
+Models are in Ray's object store: a start model is stored once, however many clients start from it,
+and a result from which a client continues is not stored again. The task is stored once per node. A
+segment that fails, or whose process or machine is lost, is run again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from fedpbc.engines.ray_store import (
     Failure,
     StoredVector,
     fetch_vector,
-    numbers_of,
     store_task,
     store_vector,
 )
@@ -40,8 +39,8 @@ __all__ = ["RayEngine"]
 
 
 @dataclass(eq=False)
-class Job:
-    """A segment on its way; without a reference it still waits for its turn."""
+class RayJob:
+    """A submitted segment; it has a reference once it was sent to Ray."""
 
     segment: Segment
     reference: ObjectRef[Any] | None = None
@@ -49,15 +48,15 @@ class Job:
 
 
 class RayEngine:
-    """Runs segments as tasks of Ray, which is started, or joined, with the first of them.
+    """Runs segments as Ray tasks; Ray is started, or joined, with the first segment.
 
-    Where Ray was started before, with ``ray.init(…)``, it is used as it is and left running.
+    If Ray was already started with ``ray.init(…)``, it is used as it is and left running.
 
     Args:
         task: what is trained.
-        workers: how many segments run at once; 0: one a core here, all that a cluster has.
-        ray_address: of an existing cluster, of which this machine is a part, or «auto»; empty:
-            Ray is started here, and ended with the engine.
+        workers: how many segments run at once; 0: one per core of this machine or of the cluster.
+        ray_address: of an existing cluster that this machine is part of, or "auto"; empty: Ray is
+            started on this machine, and stopped with the engine.
 
     Example:
         >>> from fedpbc.tasks import Quadratic
@@ -77,31 +76,31 @@ class RayEngine:
     ) -> None:
         need_ray()
         if workers < 0:
-            raise InputError("workers", workers, "at least 1, or 0 for one a core")
-        # Now, before anything of a run is written.
+            raise InputError("workers", workers, "at least 1, or 0 for one per core")
+        # Fail now, before a run writes anything.
         check_address(ray_address)
         self.task = task
         self._instance = Instance(workers, ray_address)
         self._run: Callable[..., ObjectRef[Any]] | None = None
-        self._forget()
+        self._reset()
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._run = None
-        self._vectors = References()
-        self._jobs: dict[int, Job] = {}
-        # Jobs' clients by the round in which they are due; those that went ahead are passed over.
-        self._order: list[tuple[int, int]] = []
+        self._vectors = StoredReferences()
+        self._jobs: dict[int, RayJob] = {}
+        # (due round, client), a heap; entries of jobs that were already sent are skipped.
+        self._queue: list[tuple[int, int]] = []
         self._sent = 0
-        # What Ray has not finished, where this engine has to count it.
+        # Unfinished tasks, tracked only where this engine limits their number.
         self._running: list[ObjectRef[Any]] = []
 
     def submit(self, segment: Segment) -> None:
-        """Take on a segment; it begins as soon as Ray has a place for it."""
+        """Accept a segment; it begins as soon as Ray has a free CPU."""
         if self._run is None:
             self._start(segment)
-        self._jobs[segment.client] = Job(segment)
-        heapq.heappush(self._order, (segment.last_round, segment.client))
-        self._hand_out()
+        self._jobs[segment.client] = RayJob(segment)
+        heapq.heappush(self._queue, (segment.last_round, segment.client))
+        self._dispatch()
 
     def result(self, client: int) -> Trained:
         """Wait for the client's segment."""
@@ -110,22 +109,22 @@ class RayEngine:
         job = self._jobs[client]
         outcome = self._outcome(job)
         while isinstance(outcome, Failure) and outcome.error is None and not job.failures:
-            self._prepare_again(job)
+            self._prepare_retry(job)
             outcome = self._outcome(job)
         del self._jobs[client]
         self._sent -= 1
-        self._hand_out()
+        self._dispatch()
         segment = job.segment
         if isinstance(outcome, Failure):
             rounds = segment.first_round, segment.last_round
             raise outcome.error or WorkerError(client, *rounds, outcome.reason)
         end = fetch_vector(outcome)
         assert job.reference is not None
-        self._vectors.remember(end, job.reference)
+        self._vectors.add(end, job.reference)
         return Trained(segment, end)
 
     def close(self) -> None:
-        """Give up what is under way, and end Ray if it was started here."""
+        """Cancel running segments, and stop Ray if this engine started it."""
         if self._run is None:
             return
         import ray
@@ -136,142 +135,142 @@ class RayEngine:
                     if job.reference is not None:
                         ray.cancel(job.reference)
         finally:
-            self._forget()
+            self._reset()
             self._instance.leave()
 
     def _start(self, first: Segment) -> None:
-        """Join Ray, and place the task in its object store."""
+        """Join Ray, and put the task into its object store."""
         import ray
 
         stored = store_task(self.task)
         self._instance.join()
         try:
-            remote, key, placed = remote_work(), uuid4().hex, ray.put(stored)
+            remote, key, reference = remote_function(), uuid4().hex, ray.put(stored)
         except BaseException as error:
             self._instance.leave()
             if isinstance(error, ray.exceptions.RayError):
-                raise FedpbcError(f"Ray did not take the task: {one_line(error)}") from error
+                raise FedpbcError(f"Ray cannot store the task: {one_line(error)}") from error
             raise
-        self._run = lambda *arguments: remote.remote(key, placed, *arguments)
+        self._run = lambda *arguments: remote.remote(key, reference, *arguments)
         self._limit = self._instance.limit()
         workers = self._limit or self._instance.cpus()
         self._bound = max(4 * workers, LOOKAHEAD_BYTES // max(first.start.nbytes, 1))
 
-    def _hand_out(self) -> None:
-        """Let as many begin as may, what is due first comes first."""
-        while self._order and self._sent < self._bound and self._has_place():
-            client = heapq.heappop(self._order)[1]
+    def _dispatch(self) -> None:
+        """Send as many jobs as allowed, those due first before others."""
+        while self._queue and self._sent < self._bound and self._may_send():
+            client = heapq.heappop(self._queue)[1]
             job = self._jobs.get(client)
             if job is not None and job.reference is None:
                 self._send(job)
 
-    def _has_place(self) -> bool:
-        """Whether one more may run; where Ray has no more CPUs than that, it counts itself."""
+    def _may_send(self) -> bool:
+        """Return whether one more may run; without a limit, Ray's CPUs are the limit."""
         if self._limit and len(self._running) >= self._limit:
-            self._look(timeout=0)
+            self._update_running(timeout=0)
         return not self._limit or len(self._running) < self._limit
 
-    def _look(self, timeout: float | None = None) -> None:
-        """Which are still running? Without a timeout: when one more has ended."""
+    def _update_running(self, timeout: float | None = None) -> None:
+        """Update the unfinished tasks; without a timeout, wait until one more has ended."""
         import ray
 
         self._running = ray.wait(self._running, timeout=timeout)[1]
 
-    def _send(self, job: Job) -> None:
+    def _send(self, job: RayJob) -> None:
         assert self._run is not None
         segment = job.segment
         correction = segment.correction
         job.reference = self._run(
             self._vectors.of(segment.start),
             None if correction is None else self._vectors.of(correction),
-            numbers_of(segment),
+            segment.numbers,
         )
         self._sent += 1
         if self._limit:
             self._running.append(job.reference)
 
-    def _outcome(self, job: Job) -> StoredVector | Failure:
-        """Wait for what a job gives; whatever the bound says, it is wanted now."""
+    def _outcome(self, job: RayJob) -> StoredVector | Failure:
+        """Wait for a job's result, which is needed now, regardless of the look-ahead bound."""
         import ray
 
         while job.reference is None:
-            if self._has_place():
+            if self._may_send():
                 self._send(job)
             else:
-                self._look()
+                self._update_running()
         while self._limit and job.reference in self._running:
-            # Others wait for a place that only this process can give them.
-            self._look()
-            self._hand_out()
+            # Meanwhile, send other jobs as running ones end.
+            self._update_running()
+            self._dispatch()
         try:
             outcome: StoredVector | Failure = ray.get(job.reference)
         except ray.exceptions.RayError as error:
-            return Failure(described(error))
+            return Failure(describe(error))
         return outcome
 
-    def _prepare_again(self, job: Job) -> None:
-        """A job has failed: back to where it waits for its turn."""
+    def _prepare_retry(self, job: RayJob) -> None:
+        """Make a failed job ready to be sent again."""
         job.failures += 1
         job.reference = None
         self._sent -= 1
-        # What it began from may have been lost with a machine: this process still has it.
-        self._vectors.forget(job.segment.start)
+        # The stored vectors may have been lost with a machine: store them again.
+        self._vectors.discard(job.segment.start)
         if job.segment.correction is not None:
-            self._vectors.forget(job.segment.correction)
+            self._vectors.discard(job.segment.correction)
 
 
-def remote_work() -> Any:
-    """What Ray runs, as one of its remote functions."""
+def remote_function() -> Any:
+    """Return the Ray remote function that runs a segment."""
     import ray
 
-    # Other machines know nothing of this process, and processes here not where its modules are.
-    path = [os.path.abspath(place) for place in sys.path]  # noqa: PTH100
+    # Worker processes import modules from where this process does.
+    path = [os.path.abspath(entry) for entry in sys.path]  # noqa: PTH100
 
     def work(*arguments: Any) -> StoredVector | Failure:
-        # Sent as it stands, since it is no module's own: from here on, modules can be found.
-        sys.path.extend(place for place in path if place not in sys.path)
+        # This function is pickled by value; the modules below must be importable first.
+        sys.path.extend(entry for entry in path if entry not in sys.path)
         from fedpbc.engines.ray_store import run_segment, set_up_process
 
         set_up_process()
         return run_segment(*arguments)
 
-    # No tries of Ray's own: they would need what may have been dropped from the store by then.
+    # No retries by Ray: the arguments may have been dropped from the store by then.
     return ray.remote(num_cpus=1, max_retries=0, name="fedpbc segment")(work)
 
 
-class References:
-    """Where vectors are in the object store, for as long as somebody here has them."""
+class StoredReferences:
+    """References to vectors in the object store, for as long as the vectors exist here."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[weakref.ref[Tensor], ObjectRef[Any]]] = {}
+        self._entries: dict[int, tuple[weakref.ref[Tensor], ObjectRef[Any]]] = {}
 
     def of(self, vector: Tensor) -> ObjectRef[Any]:
-        """A vector's reference; it is placed in the store if it is not there."""
+        """Return a vector's reference; the vector is stored if it is not in the store."""
         import ray
 
-        known = self._known.get(id(vector))
-        # An id may have belonged to another before.
-        if known is None or known[0]() is not vector:
-            self.remember(vector, ray.put(store_vector(vector)))
-        return self._known[id(vector)][1]
+        entry = self._entries.get(id(vector))
+        # The id may have belonged to another vector before.
+        if entry is None or entry[0]() is not vector:
+            self.add(vector, ray.put(store_vector(vector)))
+        return self._entries[id(vector)][1]
 
-    def remember(self, vector: Tensor, reference: ObjectRef[Any]) -> None:
-        """A vector is in the store already."""
+    def add(self, vector: Tensor, reference: ObjectRef[Any]) -> None:
+        """Record that a vector is in the store."""
         key = id(vector)
 
-        def gone(dead: weakref.ref[Tensor]) -> None:
-            if key in self._known and self._known[key][0] is dead:
-                del self._known[key]
+        def remove(dead: weakref.ref[Tensor]) -> None:
+            if key in self._entries and self._entries[key][0] is dead:
+                del self._entries[key]
 
-        self._known[key] = weakref.ref(vector, gone), reference
+        self._entries[key] = weakref.ref(vector, remove), reference
 
-    def forget(self, vector: Tensor) -> None:
-        """Place it anew the next time."""
-        self._known.pop(id(vector), None)
+    def discard(self, vector: Tensor) -> None:
+        """Store the vector again the next time."""
+        self._entries.pop(id(vector), None)
 
 
-def described(error: Exception) -> str:
-    """One line on what Ray says about a job that was not finished."""
+def describe(error: Exception) -> str:
+    """Return one line on why Ray did not finish a job."""
     import ray
 
     if isinstance(error, ray.exceptions.OutOfMemoryError):

@@ -1,4 +1,4 @@
-"""The Ray instance that engines work in: found, joined or started, and ended by who started it."""
+"""The Ray instance that engines use: joined or started, and stopped only if started here."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from fedpbc.parallel import usable_cores
 
 __all__ = ["Instance", "check_address", "need_ray"]
 
-SECONDS_TO_ANSWER = 5.0
+CONNECT_TIMEOUT = 5.0
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
-"""What opens a connection of gRPC, which Ray speaks: HTTP/2's preface and empty settings."""
+"""Opens a gRPC connection, which Ray uses: the HTTP/2 preface and empty settings."""
 SETTINGS = 4
-"""The type of the frame that answers it."""
+"""The type of the frame that a gRPC server answers with."""
 
-# Nothing is reported to Ray's makers; and no advice on accelerators, which Ray before 2.60 gives.
-QUIETLY = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+# No usage statistics, and no warning about accelerators, which Ray before 2.60 prints.
+QUIET_ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 
 def need_ray() -> None:
-    """Ray must be installed.
+    """Raise if Ray is not installed.
 
     Example:
         >>> try:
@@ -36,14 +36,14 @@ def need_ray() -> None:
         ... except MissingExtraError as error:
         ...     assert "pip install 'fedpbc[ray]'" in str(error)
     """
-    found = find_spec("ray")
-    # A folder that happens to be called so has no origin: Ray leaves /tmp/ray behind.
-    if found is None or found.origin is None:
+    spec = find_spec("ray")
+    # A plain folder of that name has no origin: Ray leaves /tmp/ray behind.
+    if spec is None or spec.origin is None:
         raise MissingExtraError("the engine 'ray'", "ray")
 
 
 def is_local(address: str) -> bool:
-    """Whether an address means an instance of one's own.
+    """Return whether an address means a new instance on this machine.
 
     Example:
         >>> is_local("local"), is_local("10.0.0.1:6379")
@@ -53,7 +53,7 @@ def is_local(address: str) -> bool:
 
 
 def check_address(address: str) -> None:
-    """Something that may be Ray must answer; Ray itself would try for minutes, and say little.
+    """Raise if nothing answers there; Ray itself would retry for minutes with little explanation.
 
     Example:
         >>> try:
@@ -68,30 +68,28 @@ def check_address(address: str) -> None:
     if not host or not port.isdecimal():
         raise InputError("ray_address", address, "host:port, 'auto', or ray://host:port")
     try:
-        with socket.create_connection((host, int(port)), SECONDS_TO_ANSWER) as line:
+        with socket.create_connection((host, int(port)), CONNECT_TIMEOUT) as connection:
             if os.environ.get("RAY_USE_TLS", "0") == "0":
-                line.sendall(HELLO)
-                answer = line.recv(9)
+                connection.sendall(HELLO)
+                answer = connection.recv(9)
                 if len(answer) < 4 or answer[3] != SETTINGS:
-                    raise ConnectionError("what answers there is not Ray")
+                    raise ConnectionError("the server there is not Ray")
     except (OSError, OverflowError) as error:
         raise unreachable(address, error) from None
 
 
 def unreachable(address: str, error: BaseException) -> InputError:
-    """One line on an address that does not work."""
+    """Return the error for an address that does not work."""
     while error.__cause__ is not None:
         error = error.__cause__
     reason = one_line(error)
     if "AuthenticationError" in str(error):
-        # Which token is meant for which cluster is not ours to guess.
-        reason = "it wants a token: Ray looks for one if RAY_AUTH_MODE=token is set"
-    right = f"the address of a running Ray cluster ({reason})"
-    return InputError("ray_address", address, right)
+        reason = "it requires a token: set RAY_AUTH_MODE=token, so that Ray looks for one"
+    return InputError("ray_address", address, f"the address of a running Ray cluster ({reason})")
 
 
 class Instance:
-    """Ray as one engine uses it; at most one instance a process, so engines may share it.
+    """Ray as one engine uses it; a process has at most one instance, which engines share.
 
     Example:
         >>> Instance(workers=2, address="").address
@@ -99,88 +97,88 @@ class Instance:
     """
 
     _users = 0
-    """How many engines use the instance that one of them started."""
+    """Number of engines that use the instance that one of them started."""
 
     def __init__(self, workers: int, address: str) -> None:
-        """Nothing is started yet.
+        """Set up without starting anything.
 
         Args:
-            workers: CPUs of an instance of one's own; 0: as many as there are cores.
-            address: of a cluster; empty: an instance of one's own.
+            workers: CPUs of a new instance; 0: one per core.
+            address: of a cluster; empty: a new instance on this machine.
         """
         self.workers, self.address = workers, address
         self._used = False
 
     def join(self) -> None:
-        """Be part of the instance; a user's own is used as it is."""
+        """Join the instance, or start one; an instance that the user started is used as it is."""
         import ray
 
         if not ray.is_initialized():
             start(self.workers, self.address)
             Instance._users = 0
         else:
-            self._check_here(ray.get_runtime_context().gcs_address)
+            self._check_same(ray.get_runtime_context().gcs_address)
             if not Instance._users:
                 return
         Instance._users += 1
         self._used = True
 
     def leave(self) -> None:
-        """End the instance, if it was started here and nobody else uses it."""
+        """Stop the instance if it was started here and no other engine uses it."""
         if not self._used:
             return
         self._used = False
         Instance._users -= 1
         if not Instance._users:
-            end()
+            stop()
 
     def limit(self) -> int:
-        """How many segments may run at once, as far as Ray itself does not see to it."""
+        """Return how many segments may run at once; 0 if Ray's CPUs are the limit."""
         cpus = self.cpus()
         return self.workers if 0 < self.workers < cpus else 0
 
     def cpus(self) -> int:
-        """How many the instance has; a cluster that grows by need may begin without any."""
+        """Return the number of CPUs, at least 1: an autoscaling cluster may start without."""
         import ray
 
         return max(1, int(ray.cluster_resources().get("CPU", 0)))
 
-    def _check_here(self, here: str) -> None:
-        """A process is in one Ray instance at a time."""
+    def _check_same(self, current: str) -> None:
+        """Raise if this process already uses another Ray instance."""
         if is_local(self.address) or self.address == "auto":
             return
         host, _, port = self.address.removeprefix("ray://").rpartition(":")
         try:
-            place = socket.gethostbyname(host)
+            ip = socket.gethostbyname(host)
         except OSError:
-            place = host
-        # Ray itself calls this machine by its address in the network.
-        if f"{place}:{port}" != here and not (
-            place.startswith("127.") and port == here.rpartition(":")[2]
+            ip = host
+        # Ray names this machine by its network address, not by 127.0.0.1.
+        if f"{ip}:{port}" != current and not (
+            ip.startswith("127.") and port == current.rpartition(":")[2]
         ):
-            right = f"left out: this process already uses the Ray instance {here}"
-            raise InputError("ray_address", self.address, right)
+            expected = f"left out: this process already uses the Ray instance {current}"
+            raise InputError("ray_address", self.address, expected)
 
 
 def start(workers: int, address: str) -> None:
-    """Start Ray here, or join a cluster; quietly."""
+    """Start Ray on this machine, or join a cluster, without output."""
     import ray
 
     settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if is_local(address):
-        # «local»: whatever else runs on this machine, and whatever the environment says.
+        # "local": a new instance, whatever else runs here or the environment says.
         settings |= {"address": "local", "num_cpus": workers or usable_cores()}
         settings |= {"include_dashboard": False}
     else:
         check_address(address)
         settings |= {"address": address}
     try:
-        with own_handlers(), environment(QUIETLY):
+        with keep_sigterm_handler(), environment(QUIET_ENVIRONMENT):
             ray.init(**settings)
-            hush(True)
+            silence(True)
     except BaseException as error:
-        # Processes may have been started before it went wrong, or before Ctrl-C.
-        end()
+        # Processes may have been started before the error, or before Ctrl-C.
+        stop()
         if not isinstance(error, Exception):
             raise
         if is_local(address):
@@ -188,19 +186,19 @@ def start(workers: int, address: str) -> None:
         raise unreachable(address, error) from error
 
 
-def end() -> None:
-    """End what :func:`start` began; a cluster is only left."""
+def stop() -> None:
+    """Stop the instance that :func:`start` started, or leave the cluster."""
     import ray
 
     ray.shutdown()
-    hush(False)
+    silence(False)
 
 
-def hush(quiet: bool) -> None:
-    """Whether Ray keeps to itself when a worker process dies; whoever waits for it hears anyway.
+def silence(quiet: bool) -> None:
+    """Set whether Ray prints to standard output when a worker process dies.
 
-    It would say so on standard output, and there is no public way to tell it not to. Where it has
-    got another way since, it is merely less quiet.
+    The engine handles these errors itself. Ray has no public option for this; if a later version
+    lacks the private one, the messages are printed.
     """
     with suppress(ImportError):
         from ray._private import worker
@@ -209,20 +207,20 @@ def hush(quiet: bool) -> None:
 
 
 @contextmanager
-def own_handlers() -> Iterator[None]:
-    """Keep what the program does on SIGTERM; Ray puts its own in place, which ends it in order."""
+def keep_sigterm_handler() -> Iterator[None]:
+    """Restore the program's SIGTERM handler, which Ray replaces."""
     before = signal.getsignal(signal.SIGTERM)
     yield
-    own = callable(before) or before == signal.SIG_IGN
-    if own and threading.current_thread() is threading.main_thread():
+    custom = callable(before) or before == signal.SIG_IGN
+    if custom and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
-def environment(wanted: Mapping[str, str]) -> Iterator[None]:
-    """Environment variables that processes started meanwhile get."""
-    before = {name: os.environ.get(name) for name in wanted}
-    os.environ.update(wanted)
+def environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables for processes started meanwhile, and restore them."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:

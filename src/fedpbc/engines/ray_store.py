@@ -1,6 +1,6 @@
-"""What lies in Ray's object store, the task and models, and what a Ray worker does with them.
+"""The contents of Ray's object store, the task and models, and what a Ray worker does with them.
 
-Nothing here imports Ray: it brings the arrays to where the work is, and takes the result back.
+Nothing here imports Ray, which only transports the arrays.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedpbc.engines.malloc import keep_freed_memory
-from fedpbc.engines.segment import Segment
+from fedpbc.engines.segment import Segment, SegmentNumbers
 from fedpbc.engines.serial import train
 from fedpbc.engines.shared_memory import Packer, Unpacker, rounded_up
 from fedpbc.errors import FedpbcError, one_line
@@ -25,42 +25,38 @@ from fedpbc.tasks.task import Task
 
 __all__ = [
     "Failure",
-    "Numbers",
     "StoredTask",
     "StoredVector",
     "fetch_task",
     "fetch_vector",
-    "numbers_of",
     "run_segment",
     "set_up_process",
     "store_task",
     "store_vector",
 ]
 
-SHARED = 2**20
-"""Tensors of at least so many bytes are not copied out of a node's object store."""
-TASKS_KEPT = 2
-"""How many tasks a worker process remembers: engines may take turns."""
+SHARED_BYTES = 2**20
+"""Tensors of at least this many bytes are not copied out of a node's object store."""
+CACHED_TASKS = 2
+"""How many tasks a worker process caches: engines may alternate."""
 
 
-# Plain tuples: a worker may only learn where our own classes are when it has got these.
+# Plain tuples: a worker can import our classes only after it has received these.
 StoredVector = tuple[NDArray[np.uint8], torch.dtype]
-"""A model, or a correction. As bytes: NumPy does not know all of PyTorch's kinds of number."""
+"""A model or a correction, as bytes: NumPy lacks some of PyTorch's dtypes."""
 StoredTask = tuple[NDArray[np.uint8], int, frozenset[int], torch.dtype]
-"""A task in one large array, which Ray hands to every process of a node without copying it: the
-pickle, and behind it tensors and large arrays. Further: how long the pickle is; where in the array
-modules' parameters and buffers are; and what PyTorch makes of numbers whose kind is not said."""
-Numbers = tuple[int, int, int, int, float]
-"""A segment without its vectors."""
+"""A task in one large array, which all processes of a node share without copying: the pickle,
+followed by tensors and large arrays. Then the length of the pickle, the offsets of modules'
+parameters and buffers, and PyTorch's default dtype."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """What a segment gives that could not be run.
+    """The result of a segment that failed.
 
     Attributes:
         reason: one line.
-        error: an error that is raised as it is, since another try would end the same.
+        error: an error to raise without a retry, which would fail in the same way.
     """
 
     reason: str
@@ -68,7 +64,7 @@ class Failure:
 
 
 def store_vector(vector: Tensor) -> StoredVector:
-    """A vector for the object store.
+    """Convert a vector for the object store.
 
     Example:
         >>> store_vector(torch.ones(3, dtype=torch.bfloat16))[0].nbytes
@@ -79,25 +75,25 @@ def store_vector(vector: Tensor) -> StoredVector:
 
 
 def fetch_vector(stored: StoredVector) -> Tensor:
-    """A vector from the object store: a copy, which everybody may do with as they like.
+    """Return a copy of a vector in the object store.
 
     Example:
         >>> fetch_vector(store_vector(torch.tensor([1.0, 2.0])))
         tensor([1., 2.])
     """
     content, dtype = stored
-    return copied(content).view(dtype)
+    return copy_bytes(content).view(dtype)
 
 
-def copied(content: NDArray[np.uint8]) -> Tensor:
-    """Bytes in PyTorch's own memory, which begins where its kernels like it best."""
-    room = torch.empty(content.nbytes, dtype=torch.uint8)
-    room.numpy()[:] = content
-    return room
+def copy_bytes(content: NDArray[np.uint8]) -> Tensor:
+    """Copy bytes into memory that PyTorch allocates, and so aligns for its kernels."""
+    copy = torch.empty(content.nbytes, dtype=torch.uint8)
+    copy.numpy()[:] = content
+    return copy
 
 
 def store_task(task: Task) -> StoredTask:
-    """A task for the object store; classes of a notebook, a script or a plugin go with it.
+    """Convert a task for the object store, with classes of a notebook, script or plugin.
 
     Example:
         >>> from fedpbc.tasks import Quadratic
@@ -107,39 +103,41 @@ def store_task(task: Task) -> StoredTask:
     packer = StorePacker()
     pickled = packer.pickled(task, "ray")
     base = rounded_up(len(pickled))
-    room = np.empty(base + packer.size, np.uint8)
-    room[: len(pickled)] = pickled
-    for place, array in packer.arrays:
-        room[base + place :][: array.nbytes] = array.reshape(-1).view(np.uint8)
-    return room, len(pickled), packer.written(), torch.get_default_dtype()
+    memory = np.empty(base + packer.size, np.uint8)
+    memory[: len(pickled)] = pickled
+    for offset, array in packer.arrays:
+        memory[base + offset :][: array.nbytes] = array.reshape(-1).view(np.uint8)
+    return memory, len(pickled), packer.module_offsets(), torch.get_default_dtype()
 
 
 class StorePacker(Packer):
-    """Also notes what belongs to modules: training writes there."""
+    """Also records the tensors of modules, which training modifies."""
 
     def __init__(self) -> None:
         super().__init__()
         self._addresses: set[int] = set()
 
     def persistent_id(self, value: Any) -> Any:
-        """Where an array will be; None for everything else."""
+        """Return the location of an array; None for all else."""
         if isinstance(value, nn.Module):
-            self._note(value.parameters(recurse=False))
-            self._note(value.buffers(recurse=False))
+            self._record(value.parameters(recurse=False))
+            self._record(value.buffers(recurse=False))
         elif isinstance(value, nn.Parameter):
-            self._note([value])
+            self._record([value])
         return super().persistent_id(value)
 
-    def _note(self, tensors: Iterable[Tensor]) -> None:
+    def _record(self, tensors: Iterable[Tensor]) -> None:
         self._addresses.update(tensor.untyped_storage().data_ptr() for tensor in tensors)
 
-    def written(self) -> frozenset[int]:
-        """The places that are written to."""
-        return frozenset(p for address, p in self._places.items() if address in self._addresses)
+    def module_offsets(self) -> frozenset[int]:
+        """Return the offsets of the tensors of modules."""
+        return frozenset(
+            offset for address, offset in self._offsets.items() if address in self._addresses
+        )
 
 
 def fetch_task(stored: StoredTask) -> tuple[Task, list[Tensor]]:
-    """A task, and those of its tensors that all processes of a node share: nobody may write there.
+    """Return a task, and those of its tensors that a node's processes share and must not modify.
 
     Example:
         >>> stored = store_task({"data": torch.ones(10**6), "small": torch.ones(9)})
@@ -151,56 +149,45 @@ def fetch_task(stored: StoredTask) -> tuple[Task, list[Tensor]]:
 
 
 class StoreUnpacker(Unpacker):
-    """Finds large tensors in the object store, and makes copies of those that are written to."""
+    """Leaves large tensors in the object store, and copies those that training modifies."""
 
     def __init__(self, stored: StoredTask) -> None:
-        room, pickled, self._written, _ = stored
-        # Any memory will do, be it a mapped file's or not.
-        super().__init__(cast(Any, room.data), pickled)
+        memory, pickled, self._module_offsets, _ = stored
+        # Any buffer will do instead of a mapped file.
+        super().__init__(cast(Any, memory.data), pickled)
         self.shared: list[Tensor] = []
-        self._arrays = room[rounded_up(pickled) :]
-        self._memory: dict[int, Tensor] = {}
+        self._arrays = memory[rounded_up(pickled) :]
+        self._storages: dict[int, Tensor] = {}
 
-    def _find(
-        self, kind: str, number: int, place: int, size: int, dtype: str, geometry: Any
+    def _load_array(
+        self, kind: str, number: int, offset: int, size: int, dtype: str, geometry: Any
     ) -> Any:
         if kind != "tensor" or not size:
-            # NumPy knows by itself that it must not write to the store.
-            return super()._find(kind, number, place, size, dtype, geometry)
-        own = size < SHARED or place in self._written
-        if place not in self._memory:
-            content = self._arrays[place : place + size]
-            self._memory[place] = copied(content) if own else without_copying(content)
-        numbers: torch.dtype = getattr(torch, dtype)
-        whole = self._memory[place][: size // numbers.itemsize * numbers.itemsize]
-        found = whole.view(numbers).as_strided(*geometry)
-        if not own:
-            self.shared.append(found)
-        return found
+            # NumPy arrays in the store are read-only by themselves.
+            return super()._load_array(kind, number, offset, size, dtype, geometry)
+        copied = size < SHARED_BYTES or offset in self._module_offsets
+        if offset not in self._storages:
+            content = self._arrays[offset : offset + size]
+            self._storages[offset] = copy_bytes(content) if copied else view_bytes(content)
+        torch_dtype: torch.dtype = getattr(torch, dtype)
+        whole = self._storages[offset][: size // torch_dtype.itemsize * torch_dtype.itemsize]
+        tensor = whole.view(torch_dtype).as_strided(*geometry)
+        if not copied:
+            self.shared.append(tensor)
+        return tensor
 
 
-def without_copying(content: NDArray[np.uint8]) -> Tensor:
-    """Bytes where they are."""
+def view_bytes(content: NDArray[np.uint8]) -> Tensor:
+    """Return bytes as a tensor without copying."""
     with warnings.catch_warnings():
-        # PyTorch has no tensors that cannot be written to, and warns: run_segment() looks after it.
+        # PyTorch has no read-only tensors, and warns; run_segment() detects modifications.
         warnings.simplefilter("ignore", UserWarning)
         return torch.from_numpy(content)
 
 
-# From here on: what runs in a Ray worker.
+# All below runs in a Ray worker.
 
-_tasks: dict[str, tuple[Task, list[Tensor]]] = {}
-
-
-def numbers_of(segment: Segment) -> Numbers:
-    """What :func:`run_segment` has to know beside the vectors.
-
-    Example:
-        >>> numbers_of(Segment(3, torch.zeros(2), first_round=4, rounds=3, first_batch=20))
-        (3, 4, 3, 20, 1.0)
-    """
-    client, first, rounds = segment.client, segment.first_round, segment.rounds
-    return client, first, rounds, segment.first_batch, segment.scale
+_task_cache: dict[str, tuple[Task, list[Tensor]]] = {}
 
 
 def run_segment(
@@ -208,9 +195,9 @@ def run_segment(
     stored: StoredTask,
     start: StoredVector,
     correction: StoredVector | None,
-    numbers: Numbers,
+    numbers: SegmentNumbers,
 ) -> StoredVector | Failure:
-    """Train; tasks are told apart by their ``key``.
+    """Train a segment of the task with this ``key``.
 
     Example:
         >>> from fedpbc.tasks import Quadratic
@@ -219,37 +206,35 @@ def run_segment(
         >>> fetch_vector(run_segment("this one", store_task(task), start, None, numbers))
         tensor([1.8098], dtype=torch.float64)
     """
-    client, first_round, rounds, first_batch, scale = numbers
     try:
-        task, shared = known_task(key, stored)
+        task, shared = cached_task(key, stored)
         torch.set_default_dtype(stored[-1])
         versions = [tensor._version for tensor in shared]
-        own = None if correction is None else fetch_vector(correction)
-        model = fetch_vector(start)
-        segment = Segment(client, model, first_round, rounds, first_batch, scale, own)
+        correction_vector = None if correction is None else fetch_vector(correction)
+        segment = Segment.from_numbers(numbers, fetch_vector(start), correction_vector)
         end = train(task, segment).end
         if [tensor._version for tensor in shared] != versions:
-            # Others see it too: what they work out from now on would be wrong, without a sign.
+            # Other processes see the change: their results would be wrong without an error.
             raise RuntimeError("the task changes a large tensor in place that processes share")
         return store_vector(end)
     except FedpbcError as error:
         return Failure(one_line(error), error)
     except Exception as error:
-        # Whatever a user's module raises: the run stops with it, not this process.
+        # A user's module may raise anything: the run stops, but not this process.
         return Failure(one_line(error))
 
 
-def known_task(key: str, stored: StoredTask) -> tuple[Task, list[Tensor]]:
-    """The task, unpacked when this process meets it first."""
-    if key not in _tasks:
-        while len(_tasks) >= TASKS_KEPT:
-            del _tasks[next(iter(_tasks))]
-        _tasks[key] = fetch_task(stored)
-    return _tasks[key]
+def cached_task(key: str, stored: StoredTask) -> tuple[Task, list[Tensor]]:
+    """Return the task, unpacked on its first use in this process."""
+    if key not in _task_cache:
+        while len(_task_cache) >= CACHED_TASKS:
+            del _task_cache[next(iter(_task_cache))]
+        _task_cache[key] = fetch_task(stored)
+    return _task_cache[key]
 
 
 @cache
 def set_up_process() -> None:
-    """Once in each process that does nothing but train."""
+    """Configure a process that only trains; once per process."""
     torch.set_num_threads(1)
     keep_freed_memory()

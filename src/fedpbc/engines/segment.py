@@ -1,4 +1,4 @@
-"""The unit of local work: a pure function of what it holds and the seed."""
+"""Segment: the unit of local work, a pure function of its fields and the seed."""
 
 from __future__ import annotations
 
@@ -7,24 +7,27 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-__all__ = ["Segment", "Trained", "after_round", "all_finite"]
+__all__ = ["Segment", "SegmentNumbers", "Trained", "after_round", "all_finite"]
+
+SegmentNumbers = tuple[int, int, int, int, float]
+"""A segment without its vectors: client, first_round, rounds, first_batch and scale."""
 
 
 @dataclass(frozen=True, eq=False)
 class Segment:
     """Run the local steps of these rounds from this model.
 
-    A client that cannot reach the server trains on from the model it received last, so nothing
-    elsewhere can change what it will bring. FedAvg's segments are one round long; FedPBC's run from
-    the last sync to the next contact.
+    A client that cannot reach the server continues from the model it received last, so nothing
+    elsewhere can change its result. FedAvg's segments are one round long; FedPBC's run from the
+    last synchronisation to the next contact.
 
     Attributes:
-        client: whose data.
+        client: the client whose data is used.
         start: the model to start from.
         first_round: the first round to train in.
-        rounds: how many rounds.
+        rounds: the number of rounds.
         first_batch: the number of the client's first batch.
-        scale: η_g, applied to what each round changed (1 where the server applies it).
+        scale: η_g, applied to each round's change (1 where the server applies it).
         correction: added to every gradient.
 
     Example:
@@ -44,8 +47,21 @@ class Segment:
 
     @property
     def last_round(self) -> int:
-        """The round after whose local steps the result is wanted."""
+        """The last round to train in, after which the result is needed."""
         return self.first_round + self.rounds - 1
+
+    @property
+    def numbers(self) -> SegmentNumbers:
+        """The segment without its vectors, as sent to another process."""
+        return self.client, self.first_round, self.rounds, self.first_batch, self.scale
+
+    @classmethod
+    def from_numbers(
+        cls, numbers: SegmentNumbers, start: Tensor, correction: Tensor | None
+    ) -> Segment:
+        """Create from :attr:`numbers` and the vectors."""
+        client, first_round, rounds, first_batch, scale = numbers
+        return cls(client, start, first_round, rounds, first_batch, scale, correction)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,19 +80,19 @@ class Trained:
 
 
 def all_finite(model: Tensor) -> bool:
-    """Whether a vector holds no infinity and no NaN, at the price of adding it up.
+    """Return whether a vector has neither infinite nor NaN values, at the cost of one sum.
 
     Example:
         >>> import torch
         >>> all_finite(torch.tensor([1.0, float("nan")]))
         False
     """
-    # A finite sum has finite terms. Large finite terms may overflow: then they are looked at.
+    # A finite sum has finite terms. Large finite terms may overflow: then check each.
     return math.isfinite(float(model.sum())) or bool(model.isfinite().all())
 
 
 def after_round(start: Tensor, end: Tensor, scale: float) -> Tensor:
-    """start + scale·(end − start), exactly ``end`` for a scale of 1.
+    """Return start + scale·(end − start), exactly ``end`` for a scale of 1.
 
     Example:
         >>> import torch

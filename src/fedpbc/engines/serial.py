@@ -1,4 +1,4 @@
-"""One client after another, in this process, on one thread."""
+"""The serial engine: one segment after another, in this process, on one thread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["SerialEngine", "train"]
 
 
 def train(task: Task, segment: Segment, out: Tensor | None = None) -> Trained:
-    """Run one segment; the model at its end goes into ``out``, if given.
+    """Run one segment; the final model is written to ``out``, if given.
 
     Example:
         >>> from fedpbc.tasks import LocalTraining, Quadratic
@@ -27,7 +27,7 @@ def train(task: Task, segment: Segment, out: Tensor | None = None) -> Trained:
         model = task.local_rounds(segment.client, segment.start, *rounds, segment.correction, out)
         if all_finite(model):
             return Trained(segment, model)
-        # Which round it was shows when they are run one by one.
+        # Run round by round to find the round in which it diverged.
     model, steps = segment.start, task.training.local_steps
     for k in range(segment.rounds):
         round, batch = segment.first_round + k, segment.first_batch + k * steps
@@ -39,7 +39,7 @@ def train(task: Task, segment: Segment, out: Tensor | None = None) -> Trained:
 
 
 class SerialEngine:
-    """Runs a segment when its result is asked for.
+    """Runs a segment when its result is requested.
 
     Example:
         >>> from fedpbc.tasks import Quadratic
@@ -58,7 +58,7 @@ class SerialEngine:
         self._waiting: dict[int, Segment] = {}
 
     def submit(self, segment: Segment) -> None:
-        """Take on a segment."""
+        """Accept a segment."""
         self._waiting[segment.client] = segment
 
     def result(self, client: int) -> Trained:
@@ -67,5 +67,5 @@ class SerialEngine:
             return train(self.task, self._waiting.pop(client))
 
     def close(self) -> None:
-        """Forget what was not run."""
+        """Drop segments that were not run."""
         self._waiting.clear()

@@ -1,7 +1,7 @@
-"""Memory that several processes see: the data once for all of them, and models in slots.
+"""Shared memory: the data once for all processes, and models in slots.
 
-All of it is anonymous: it has no name in the file system that somebody would have to remove, and
-is gone with the last process that uses it, however that ends.
+All of it is anonymous: it has no name in the file system that would have to be removed, and is
+freed with the last process that uses it, however that ends.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from torch import Tensor
 
 from fedpbc.errors import InputError, one_line
 
-__all__ = ["Order", "SharedTask", "Slots", "pack", "unpack"]
+__all__ = ["Packer", "SharedTask", "Slots", "Unpacker", "pack", "rounded_up", "unpack"]
 
 LARGE = 2**16
-"""Arrays of at least so many bytes are shared rather than copied to each process."""
+"""Arrays of at least this many bytes are shared instead of copied to each process."""
 CACHE_LINE = 64
 
 
 def rounded_up(size: int) -> int:
-    """To where the next array may begin.
+    """Return the next offset at which an array may begin.
 
     Example:
         >>> rounded_up(65)
@@ -43,7 +43,7 @@ def rounded_up(size: int) -> int:
 
 
 def anonymous_file(size: int) -> int:
-    """A file without a name, in memory where the system can; only what is written takes room."""
+    """Create a file without a name, in memory where possible; only written pages take space."""
     if hasattr(os, "memfd_create"):
         file = os.memfd_create("fedpbc")
     else:
@@ -55,13 +55,13 @@ def anonymous_file(size: int) -> int:
 
 @dataclass(frozen=True)
 class SharedTask:
-    """An object packed for other processes: a file, and how much of it is the pickle.
+    """An object packed for other processes: a file, the length of the pickle in it, and its size.
 
     Example:
-        >>> parcel = pack({"data": torch.ones(100_000)})
-        >>> unpack(parcel)["data"].sum()
+        >>> shared = pack({"data": torch.ones(100_000)})
+        >>> unpack(shared)["data"].sum()
         tensor(100000.)
-        >>> parcel.close()
+        >>> shared.close()
     """
 
     file: int
@@ -69,75 +69,75 @@ class SharedTask:
     size: int
 
     def close(self) -> None:
-        """Forget the file; whoever has unpacked it keeps what it needs."""
+        """Close the file; objects unpacked from it stay valid."""
         os.close(self.file)
 
 
 def pack(value: Any) -> SharedTask:
-    """Pickle a value, its tensors and large arrays beside it."""
+    """Pickle a value, with its tensors and large arrays beside the pickle."""
     packer = Packer()
     pickled = packer.pickled(value, "pool")
-    # What was pickled comes first; the arrays' places are counted from its end.
+    # The pickle comes first; the arrays' offsets are counted from its end.
     base = rounded_up(len(pickled))
     size = max(base + packer.size, 1)
     file = anonymous_file(size)
-    with mmap.mmap(file, size) as room:
-        room[: len(pickled)] = pickled
-        for place, array in packer.arrays:
-            flat = np.frombuffer(room, np.uint8, array.nbytes, base + place)
+    with mmap.mmap(file, size) as memory:
+        memory[: len(pickled)] = pickled
+        for offset, array in packer.arrays:
+            flat = np.frombuffer(memory, np.uint8, array.nbytes, base + offset)
             flat[:] = array.reshape(-1).view(np.uint8)
-            del flat  # The mapping cannot be closed while somebody looks at it.
+            del flat  # The mapping cannot be closed while a view of it exists.
     return SharedTask(file, len(pickled), size)
 
 
-def unpack(parcel: SharedTask) -> Any:
-    """The value again; its tensors are those of the parcel, until somebody changes them."""
-    room = mmap.mmap(parcel.file, parcel.size, access=mmap.ACCESS_COPY)
-    return Unpacker(room, parcel.pickled).load()
+def unpack(shared: SharedTask) -> Any:
+    """Return the value; its tensors are views of the shared memory, copied on write."""
+    memory = mmap.mmap(shared.file, shared.size, access=mmap.ACCESS_COPY)
+    return Unpacker(memory, shared.pickled).load()
 
 
 class Packer(cloudpickle.Pickler):  # type: ignore[misc, unused-ignore]
-    """Leaves tensors and large arrays out and says where they will be."""
+    """A pickler that stores tensors and large arrays separately, by offset."""
 
     def __init__(self) -> None:
         self._stream = io.BytesIO()
         super().__init__(self._stream, protocol=5)
         self.arrays: list[tuple[int, np.ndarray[Any, Any]]] = []
         self.size = 0
-        self._places: dict[int, int] = {}
+        self._offsets: dict[int, int] = {}
         self._numbers: dict[int, int] = {}
-        # While they are held here, no other objects can get their ids and addresses.
+        # While they are referenced here, no other object can get the same id or address.
         self._alive: list[Any] = []
 
     def pickled(self, value: Any, engine: str) -> memoryview:
-        """The pickle of a value, which an engine wants to send; what cannot be sent is one line."""
+        """Return the pickle of a value; raise an InputError if it cannot be sent."""
         for name, module in list(sys.modules.items()):
             if name.startswith("fedpbc_plugin_"):
-                # A plugin was imported from a file: other processes do not find it by its name.
+                # A plugin is imported from a file: other processes cannot import it by name.
                 cloudpickle.register_pickle_by_value(module)
         try:
             self.dump(value)
         except (pickle.PicklingError, TypeError, AttributeError, RuntimeError) as error:
             reason = one_line(error)
-            right = f"'serial', since the task cannot be sent to other processes ({reason})"
-            raise InputError("engine", engine, right) from error
+            expected = f"'serial', since the task cannot be sent to other processes ({reason})"
+            raise InputError("engine", engine, expected) from error
         return self._stream.getbuffer()
 
     def persistent_id(self, value: Any) -> Any:
-        """Where an array will be; None for everything else, which is pickled as usual."""
+        """Return the location of an array; None for all else, which is pickled as usual."""
         if type(value) is Tensor and value.device.type == "cpu" and not value.requires_grad:
             if value.layout is not torch.strided or value.is_quantized:
                 return None
-            # The whole storage: tensors that share memory here share it there.
+            # The whole storage: tensors that share memory here also share it there.
             storage = value.untyped_storage()
             content = torch.empty(0, dtype=torch.uint8).set_(storage).numpy()
-            place = self._put(storage.data_ptr(), content, (value, storage))
+            offset = self._put(storage.data_ptr(), content, (value, storage))
             dtype = str(value.dtype).removeprefix("torch.")
             geometry = tuple(value.shape), value.stride(), value.storage_offset()
-            return "tensor", self._number(value), place, len(content), dtype, geometry
+            return "tensor", self._number(value), offset, len(content), dtype, geometry
         if type(value) is np.ndarray and value.nbytes >= LARGE and value.flags.c_contiguous:
-            place = self._put(value.ctypes.data, value, value)
-            return "array", self._number(value), place, value.nbytes, value.dtype.str, value.shape
+            offset = self._put(value.ctypes.data, value, value)
+            return "array", self._number(value), offset, value.nbytes, value.dtype.str, value.shape
         return None
 
     def _number(self, value: Any) -> int:
@@ -145,63 +145,49 @@ class Packer(cloudpickle.Pickler):  # type: ignore[misc, unused-ignore]
 
     def _put(self, address: int, array: np.ndarray[Any, Any], owner: Any) -> int:
         self._alive.append(owner)
-        if address not in self._places:
-            self._places[address] = self.size
+        if address not in self._offsets:
+            self._offsets[address] = self.size
             self.arrays.append((self.size, array))
             self.size += rounded_up(array.nbytes)
-        return self._places[address]
+        return self._offsets[address]
 
 
 class Unpacker(pickle.Unpickler):
-    """Finds tensors and large arrays in the parcel."""
+    """An unpickler that finds tensors and large arrays in shared memory."""
 
-    def __init__(self, room: mmap.mmap, pickled: int) -> None:
-        super().__init__(io.BytesIO(room[:pickled]))
-        self._room, self._base = room, rounded_up(pickled)
-        self._found: dict[int, Any] = {}
+    def __init__(self, memory: mmap.mmap, pickled: int) -> None:
+        super().__init__(io.BytesIO(memory[:pickled]))
+        self._memory, self._base = memory, rounded_up(pickled)
+        self._loaded: dict[int, Any] = {}
 
-    def persistent_load(self, where: Any) -> Any:
-        """The array at that place, the same object for everybody who had the same."""
-        number = where[1]
-        if number not in self._found:
-            self._found[number] = self._find(*where)
-        return self._found[number]
+    def persistent_load(self, location: Any) -> Any:
+        """Return the array at a location: one object wherever one object was pickled."""
+        number = location[1]
+        if number not in self._loaded:
+            self._loaded[number] = self._load_array(*location)
+        return self._loaded[number]
 
-    def _find(
-        self, kind: str, number: int, place: int, size: int, dtype: str, geometry: Any
+    def _load_array(
+        self, kind: str, number: int, offset: int, size: int, dtype: str, geometry: Any
     ) -> Any:
-        place += self._base
+        offset += self._base
         if kind == "array":
-            flat = np.frombuffer(self._room, np.uint8, size, place)
+            flat = np.frombuffer(self._memory, np.uint8, size, offset)
             return flat.view(dtype).reshape(geometry)
-        shape, strides, offset = geometry
-        kind_of_number = getattr(torch, dtype)
+        shape, strides, storage_offset = geometry
+        torch_dtype = getattr(torch, dtype)
         if not size:
-            return torch.empty(shape, dtype=kind_of_number)
-        count = size // kind_of_number.itemsize
-        values = torch.frombuffer(self._room, dtype=kind_of_number, count=count, offset=place)
-        return values.as_strided(shape, strides, offset)
-
-
-@dataclass(frozen=True)
-class Order:
-    """A segment as another process gets it: its vectors are in slots, and so will its result be."""
-
-    client: int
-    start: int
-    first_round: int
-    rounds: int
-    first_batch: int
-    scale: float
-    correction: int | None
-    result: int
+            return torch.empty(shape, dtype=torch_dtype)
+        count = size // torch_dtype.itemsize
+        values = torch.frombuffer(self._memory, dtype=torch_dtype, count=count, offset=offset)
+        return values.as_strided(shape, strides, storage_offset)
 
 
 class Slots:
-    """Room for models in shared memory; only slots that were used take any.
+    """Slots for models in shared memory; a slot takes memory from its first use on.
 
-    A tensor in a slot is as good as any other: the slot is free again when nobody has the tensor,
-    nor a view of it.
+    A lent tensor can be used like any other: its slot is released when the tensor and all its views
+    are gone.
 
     Example:
         >>> slots = Slots(dimension=3, dtype=torch.float32, count=2)
@@ -221,40 +207,39 @@ class Slots:
         self._bytes = dimension * dtype.itemsize
         self._stride = -(-self._bytes // mmap.PAGESIZE) * mmap.PAGESIZE
         self.file = anonymous_file(self._stride * count) if file is None else file
-        self._room = mmap.mmap(self.file, self._stride * count)
-        address = ctypes.c_char.from_buffer(self._room)
-        self._first = ctypes.addressof(address)
-        # Appending and popping need no lock: a slot may be given back by whoever drops a tensor.
+        self._memory = mmap.mmap(self.file, self._stride * count)
+        self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        # Appending and popping need no lock: any thread that drops a tensor may release its slot.
         self._free = deque(range(count))
 
     def __len__(self) -> int:
-        """How many are free."""
+        """Return the number of free slots."""
         return len(self._free)
 
     def take(self) -> int:
-        """A free slot."""
-        # The one given back last: its pages exist, and are likely to be in the cache.
+        """Return a free slot."""
+        # The one released last: its pages exist, and are likely to be in the cache.
         return self._free.pop()
 
-    def give_back(self, slot: int) -> None:
-        """The slot is free again."""
+    def release(self, slot: int) -> None:
+        """Mark a slot as free."""
         self._free.append(slot)
 
     def view(self, slot: int) -> Tensor:
-        """What is in a slot, only while the slot is taken."""
+        """Return the model in a slot, valid while the slot is taken."""
         return torch.frombuffer(
-            self._room, dtype=self.dtype, count=self.dimension, offset=slot * self._stride
+            self._memory, dtype=self.dtype, count=self.dimension, offset=slot * self._stride
         )
 
     def lend(self, slot: int) -> Tensor:
-        """What is in a slot, as a tensor that gives the slot back when it is gone."""
-        room = (ctypes.c_char * self._bytes).from_buffer(self._room, slot * self._stride)
-        # The tensor's storage holds on to this object, and so do all views of the tensor.
-        weakref.finalize(room, self._free.append, slot).atexit = False
-        return torch.frombuffer(room, dtype=self.dtype, count=self.dimension)
+        """Return the model in a slot as a tensor that releases the slot when it is gone."""
+        buffer = (ctypes.c_char * self._bytes).from_buffer(self._memory, slot * self._stride)
+        # The storage of the tensor and of all its views references this object.
+        weakref.finalize(buffer, self._free.append, slot).atexit = False
+        return torch.frombuffer(buffer, dtype=self.dtype, count=self.dimension)
 
     def find(self, model: Tensor) -> int | None:
-        """The slot that a tensor is in, if it is in one."""
-        slot, offset = divmod(model.data_ptr() - self._first, self._stride)
+        """Return the slot that a tensor is in, or None."""
+        slot, offset = divmod(model.data_ptr() - self._address, self._stride)
         inside = 0 <= slot < self.count and offset == 0
         return slot if inside and model.is_contiguous() else None

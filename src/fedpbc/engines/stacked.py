@@ -1,9 +1,9 @@
-"""All clients' models as one tensor: quick for small dense models.
+"""The stacked engine: all clients' models in one tensor, fast for small dense models.
 
-Every submitted segment is a row. All rows advance together, a round at a time; a row whose segment
-ends leaves the stack, and new ones join. A row's bits do not depend on the others, so a resumed
-run, whose rows meet others, still gives the same. The tensor is on the task's device; segments'
-models are moved there and back.
+Every submitted segment is a row. All rows advance together, one round at a time; a row leaves the
+stack when its segment ends, and new rows join. A row's bits do not depend on the other rows, so a
+resumed run, which stacks other rows together, gives the same result. The tensor is on the task's
+device; segments' models are moved there and back.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ __all__ = ["StackedEngine"]
 
 
 @dataclass
-class Row:
-    """A segment under way."""
+class StackRow:
+    """A segment in progress."""
 
     segment: Segment
     rounds_done: int = 0
@@ -35,7 +35,7 @@ class Row:
 
 
 class StackedEngine:
-    """Runs all submitted segments side by side in one tensor.
+    """Runs all submitted segments together in one tensor.
 
     Example:
         >>> from fedpbc.tasks import Quadratic
@@ -57,25 +57,25 @@ class StackedEngine:
             raise InputError("engine", "stacked", f"'serial', since {advice.why}")
         self.task, self.stack = task, task
         self._device = getattr(task, "device", torch.device("cpu"))
-        self._rows: list[Row] = []
-        # The rows' models stand at the front of a buffer that only grows.
+        self._rows: list[StackRow] = []
+        # The rows' models are at the front of a buffer that only grows.
         self._buffer: Tensor | None = None
         self._new: list[Segment] = []
         self._finished: dict[int, Trained] = {}
 
     def submit(self, segment: Segment) -> None:
-        """Take on a segment; it joins the stack with the next round."""
+        """Accept a segment; it joins the stack with the next round."""
         self._new.append(segment)
 
     def result(self, client: int) -> Trained:
         """Advance all rows until the client's segment ends."""
         with one_thread():
             while client not in self._finished:
-                self._join()
+                self._add_rows()
                 self._advance(client)
         return self._finished.pop(client)
 
-    def _join(self) -> None:
+    def _add_rows(self) -> None:
         if not self._new:
             return
         needed = len(self._rows) + len(self._new)
@@ -87,14 +87,14 @@ class StackedEngine:
             self._buffer = larger
         for segment in self._new:
             self._buffer[len(self._rows)] = segment.start
-            self._rows.append(Row(segment))
+            self._rows.append(StackRow(segment))
         self._new = []
 
-    def _advance(self, wanted: int) -> None:
-        """One round for every row."""
+    def _advance(self, client: int) -> None:
+        """Train one round of every row, of which one must be the client's."""
         rows, steps = self._rows, self.task.training.local_steps
-        if self._buffer is None or all(row.segment.client != wanted for row in rows):
-            raise LookupError(f"no segment of client {wanted} was submitted")
+        if self._buffer is None or all(row.segment.client != client for row in rows):
+            raise LookupError(f"no segment of client {client} was submitted")
         models = self._buffer[: len(rows)]
         scaled = any(row.segment.scale != 1 for row in rows)
         before = models.clone() if scaled else models
@@ -108,14 +108,14 @@ class StackedEngine:
         if scaled:
             for k, row in enumerate(rows):
                 if row.segment.scale != 1:
-                    # In double precision, which not every device has.
+                    # On the CPU: not every device has the double precision that this needs.
                     models[k] = after_round(before[k].cpu(), models[k].cpu(), row.segment.scale)
-        # One look at all rows: every look at a GPU's numbers waits for it.
+        # One transfer for all rows: each read of a GPU's memory waits for its queue.
         for k, (row, total) in enumerate(zip(rows, models.sum(1).tolist(), strict=True)):
             if not math.isfinite(total) and not all_finite(models[k]):
                 raise DivergedError(client=row.segment.client, round=row.round)
             row.rounds_done += 1
-        self._leave(models)
+        self._remove_finished(models)
 
     def _corrections(self) -> Tensor | None:
         corrections = [row.segment.correction for row in self._rows]
@@ -128,8 +128,8 @@ class StackedEngine:
             ]
         ).to(self._device)
 
-    def _leave(self, models: Tensor) -> None:
-        """Hand over the rows whose segments have ended; the last rows take their places."""
+    def _remove_finished(self, models: Tensor) -> None:
+        """Take finished rows out; the last rows move to their positions."""
         ended = [k for k, row in enumerate(self._rows) if row.rounds_done == row.segment.rounds]
         for k in ended:
             segment = self._rows[k].segment
@@ -141,6 +141,6 @@ class StackedEngine:
                 models[k] = models[len(self._rows)]
 
     def close(self) -> None:
-        """Forget what was not run."""
+        """Drop segments that were not run."""
         self._rows, self._buffer, self._new = [], None, []
         self._finished.clear()

@@ -1,6 +1,6 @@
-"""What runs in each process of the engine «pool»: take a segment, train, put the model into a slot.
+"""The main program of a process of the engine "pool": receive a segment, train, fill a slot.
 
-Started as ``python -m fedpbc.engines.worker`` by :mod:`fedpbc.engines.pool`.
+Started as ``python -m fedpbc.engines.worker`` by :mod:`fedpbc.engines.worker_process`.
 """
 
 from __future__ import annotations
@@ -16,53 +16,44 @@ import torch
 from fedpbc.engines.malloc import keep_freed_memory
 from fedpbc.engines.segment import Segment
 from fedpbc.engines.serial import train
-from fedpbc.engines.shared_memory import Order, SharedTask, Slots, unpack
+from fedpbc.engines.shared_memory import Slots, unpack
 from fedpbc.errors import DivergedError, one_line
 
 __all__ = ["main"]
 
 
 def main() -> None:
-    """Work until the other end is closed."""
-    # Ctrl-C is for the process that was started by hand; it closes what it opened.
+    """Work until the connection is closed."""
+    # Ctrl-C is handled by the process that the user started; it stops its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    line, lifeline = (int(number) for number in sys.argv[1:])
-    threading.Thread(target=leave_with, args=(lifeline,), daemon=True).start()
+    handle, lifeline = (int(number) for number in sys.argv[1:])
+    threading.Thread(target=exit_with_parent, args=(lifeline,), daemon=True).start()
     torch.set_num_threads(1)
     keep_freed_memory()
-    with Connection(line) as connection:
-        parcel, dimension, dtype, count, file = connection.recv()
-        task = unpack(SharedTask(*parcel))
-        slots = Slots(dimension, dtype, count, file)
+    with Connection(handle) as connection:
+        shared_task, *geometry = connection.recv()
+        task, slots = unpack(shared_task), Slots(*geometry)
         connection.send(None)
         while True:
             try:
-                order: Order = connection.recv()
+                numbers, start, correction, result = connection.recv()
             except EOFError:
                 return
             failure: DivergedError | str | None = None
             try:
-                correction = None if order.correction is None else slots.view(order.correction)
-                segment = Segment(
-                    order.client,
-                    slots.view(order.start),
-                    order.first_round,
-                    order.rounds,
-                    order.first_batch,
-                    order.scale,
-                    correction,
-                )
-                train(task, segment, slots.view(order.result))
+                correction_vector = None if correction is None else slots.view(correction)
+                segment = Segment.from_numbers(numbers, slots.view(start), correction_vector)
+                train(task, segment, slots.view(result))
             except DivergedError as error:
                 failure = error
             except Exception as error:
-                # Whatever a user's module raises: the run stops with it, not this process.
+                # A user's module may raise anything: the run stops, but not this process.
                 failure = one_line(error)
-            connection.send((order.client, failure))
+            connection.send((numbers[0], failure))
 
 
-def leave_with(lifeline: int) -> None:
-    """End this process, in whatever it is doing, when the one that started it is gone."""
+def exit_with_parent(lifeline: int) -> None:
+    """End this process at once when the one that started it is gone."""
     os.read(lifeline, 1)
     os._exit(0)
 

@@ -1,4 +1,4 @@
-"""What is minimised: anything with ``init``, ``local_steps`` and ``evaluate``.
+"""Tasks: what is minimised. A task has ``init``, ``local_steps`` and ``evaluate``.
 
 Public names are listed in ``__init__.pyi`` and loaded when they are first used: the command line
 reads defaults from this package, and must not wait for torch.

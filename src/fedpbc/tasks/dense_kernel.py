@@ -1,25 +1,48 @@
-"""Local steps of dense networks in the compiled kernel, where it is there."""
+"""Local SGD steps of dense networks in the compiled kernel.
+
+It is built with the package if there is a C compiler. Without it PyTorch does the same work, more
+slowly.
+"""
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
+from functools import lru_cache
+from importlib.util import find_spec
+from typing import Any
 
 import torch
 from torch import Tensor
-
-from fedpbc.tasks.kernels import kernels
 
 __all__ = ["dense_steps", "has_dense_steps"]
 
 
 def has_dense_steps() -> bool:
-    """Whether the kernel is there.
+    """Return whether the kernel is available.
 
     Example:
         >>> has_dense_steps() in (True, False)
         True
     """
-    return kernels() is not None
+    return load_kernel() is not None
+
+
+@lru_cache(maxsize=1)
+def load_kernel() -> Any | None:
+    """Return the compiled function, or None if it was not built."""
+    # Plain C, not a Python extension: it does not depend on the version of Python.
+    spec = find_spec("fedpbc.tasks._kernels")
+    if spec is None or spec.origin is None:
+        return None
+    kernel = ctypes.CDLL(spec.origin).fedpbc_dense_steps
+    pointer, number = ctypes.c_void_p, ctypes.c_ssize_t
+    kernel.argtypes = [
+        *(pointer, number, number, pointer, number),
+        *(pointer, pointer, pointer, number, number, pointer, pointer, pointer),
+    ]
+    kernel.restype = None
+    return kernel
 
 
 def dense_steps(
@@ -30,28 +53,28 @@ def dense_steps(
     index: Tensor,
     rates: Tensor,
 ) -> None:
-    """Steps of SGD for each of some models, in place.
+    """Make SGD steps for each of several models, in place.
 
     Args:
-        models: float32 [n, d], each the weights and biases of the layers in turn.
+        models: float32 [n, d], the weights and biases of each layer in turn.
         sizes: the widths of the network, from its inputs to its outputs.
         samples: float32 [N, sizes[0]].
         labels: int64 [N].
-        index: int64 [n, steps, batch], which samples.
+        index: int64 [n, steps, batch], the samples of each step.
         rates: float32 [n].
     """
-    library = kernels()
-    assert library is not None
+    kernel = load_kernel()
+    assert kernel is not None
     clients, steps, batch = index.shape
-    for part in (models, samples, labels, index, rates):
+    for tensor in (models, samples, labels, index, rates):
         # The kernel sees addresses only.
-        assert part.is_contiguous()
+        assert tensor.is_contiguous()
     assert models.dtype == samples.dtype == rates.dtype == torch.float32
     assert labels.dtype == index.dtype == torch.int64
     widths = torch.tensor(sizes, dtype=torch.int64, device="cpu")
-    room = models.new_empty(batch * (sum(sizes[1:]) + 2 * max(sizes[1:])))
+    buffer = models.new_empty(batch * (sum(sizes[1:]) + 2 * max(sizes[1:])))
     pointers = index.new_empty(batch)
-    library.fedpbc_dense_steps(
+    kernel(
         models.data_ptr(),
         clients,
         models.shape[1],
@@ -63,6 +86,6 @@ def dense_steps(
         steps,
         batch,
         rates.data_ptr(),
-        room.data_ptr(),
+        buffer.data_ptr(),
         pointers.data_ptr(),
     )

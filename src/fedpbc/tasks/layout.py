@@ -1,4 +1,4 @@
-"""How a module becomes one flat vector and back."""
+"""Conversion between a module's parameters and one flat vector."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Layout", "layout_of", "parameters_of"]
 
 @dataclass(frozen=True)
 class Layout:
-    """The names and shapes of a model's parameters, in the order they stand in its vector.
+    """Names and shapes of a model's parameters, in the order of its flat vector.
 
     Example:
         >>> layout_of(nn.Linear(3, 2)).shapes
@@ -30,34 +30,34 @@ class Layout:
         return sum(math.prod(shape) for shape in self.shapes)
 
     def parts(self, flat: Tensor) -> list[Tensor]:
-        """Views of a vector [d], or of a stack of them [n, d], in the parameters' shapes."""
+        """Return views of a vector [d], or of a stack [n, d], in the parameters' shapes."""
         lead = flat.shape[:-1]
         sizes = [math.prod(shape) for shape in self.shapes]
         pieces = torch.split(flat, sizes, dim=-1)
         return [p.view((*lead, *shape)) for p, shape in zip(pieces, self.shapes, strict=True)]
 
     def named(self, flat: Tensor) -> dict[str, Tensor]:
-        """The same by name, as ``module.load_state_dict(…, strict=False)`` takes them."""
+        """Return the same by name, as for ``module.load_state_dict(…, strict=False)``."""
         return dict(zip(self.names, self.parts(flat), strict=True))
 
     def fill(self, parameters: Sequence[Tensor], flat: Tensor) -> None:
-        """Copy a vector into parameters."""
+        """Copy a vector into the parameters."""
         with torch.no_grad():
             for parameter, part in zip(parameters, self.parts(flat), strict=True):
                 parameter.copy_(part)
 
     def flatten(self, parameters: Sequence[Tensor], out: Tensor | None = None) -> Tensor:
-        """A new vector with the parameters' values, or ``out`` with them."""
+        """Return the parameters' values as a new vector, or in ``out``."""
         return torch.cat([p.detach().reshape(-1) for p in parameters], out=out)
 
 
 def parameters_of(module: nn.Module) -> list[nn.Parameter]:
-    """What is trained and averaged: the parameters that ask for a gradient."""
+    """Return the parameters that are trained and averaged: those that require a gradient."""
     return [p for p in module.parameters() if p.requires_grad]
 
 
 def layout_of(module: nn.Module) -> Layout:
-    """The layout of a module's trained parameters."""
+    """Return the layout of a module's trained parameters."""
     named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
     return Layout(
         tuple(name for name, _ in named), tuple(tuple(parameter.shape) for _, parameter in named)

@@ -1,8 +1,7 @@
-"""How a client trains: its learning rate over the rounds and its local step.
+"""Local training: the learning-rate schedule and the local optimizer.
 
-The local optimiser is a choice of the step, not of the algorithm: any algorithm runs with any of
-them. Its state starts fresh in every round, so that a client's model stays a pure function of the
-model it received, the rounds since, and the seed.
+Any algorithm runs with any local optimizer. The optimizer's state is reset in every round, so that
+a client's model remains a pure function of the model it received, the rounds since, and the seed.
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ __all__ = ["LocalTraining"]
 
 @dataclass(frozen=True, kw_only=True)
 class LocalTraining:
-    """The clients' part of the configuration.
+    """The configuration of the clients' local steps.
 
     Attributes:
-        local_steps: s, how many steps a client makes in a round.
-        batch_size: how many samples a step sees.
+        local_steps: s, the number of steps in a round.
+        batch_size: samples per step.
         learning_rate: η_0.
-        decay: whether η_t = η_0/√(t/10 + 1); otherwise it stays η_0.
-        optimizer: what a step does with a gradient.
-        momentum: for the optimizer «momentum».
-        proximal: μ of the term μ/2·‖x − x_start‖², x_start the model the round began with.
+        decay: whether η_t = η_0/√(t/10 + 1); otherwise η_t = η_0.
+        optimizer: how a step uses the gradient.
+        momentum: for the optimizer "momentum".
+        proximal: μ of the term μ/2·‖x − x_start‖², x_start the model at the start of the round.
 
     Example:
         >>> LocalTraining(learning_rate=0.1).rate(30)
@@ -52,27 +51,27 @@ class LocalTraining:
         checked(type(self), vars(self), "train")
 
     def rate(self, t: int) -> float:
-        """η_t."""
+        """Return η_t."""
         return self.learning_rate / (math.sqrt(t / 10 + 1) if self.decay else 1.0)
 
     @property
     def is_plain(self) -> bool:
-        """Whether a step only subtracts η_t times the gradient."""
+        """Whether a step only subtracts η_t times the gradient (plain SGD)."""
         return self.optimizer == "sgd" and not self.proximal
 
     def begin(
         self, parameters: Sequence[Tensor], rates: float | Tensor, correction: Sequence[Tensor] = ()
     ) -> Callable[[Sequence[Tensor]], None]:
-        """Begin a round: gives the function that makes one step, in place, from gradients.
+        """Begin a round: return the function that makes one step, in place, from gradients.
 
-        ``parameters`` may be stacks of clients' parameters; then ``rates`` has one number a client.
+        ``parameters`` may be stacks of clients' parameters, with one rate per client.
         ``correction`` is added to every gradient.
         """
         # Late: the command line reads these defaults, and must start quickly.
         import torch
 
         starts = [p.detach().clone() for p in parameters] if self.proximal else []
-        scaled = self._optimizer(parameters)
+        direction_of = self._optimizer(parameters)
 
         def step(gradients: Sequence[Tensor]) -> None:
             with torch.no_grad():
@@ -81,7 +80,7 @@ class LocalTraining:
                 if self.proximal:
                     pulls = torch._foreach_sub([p.detach() for p in parameters], starts)
                     gradients = torch._foreach_add(list(gradients), pulls, alpha=self.proximal)
-                directions = scaled(gradients)
+                directions = direction_of(gradients)
                 if isinstance(rates, float):
                     torch._foreach_add_(list(parameters), list(directions), alpha=-rates)
                 else:
@@ -94,7 +93,7 @@ class LocalTraining:
     def _optimizer(
         self, parameters: Sequence[Tensor]
     ) -> Callable[[Sequence[Tensor]], Sequence[Tensor]]:
-        """What turns gradients into directions; its memory lasts a round."""
+        """Return the function from gradients to step directions; its state lasts one round."""
         import torch
 
         if self.optimizer == "momentum":
@@ -114,7 +113,7 @@ class LocalTraining:
 def _adam(parameters: Sequence[Tensor]) -> Callable[[Sequence[Tensor]], Sequence[Tensor]]:
     """Adam (Kingma and Ba, 2015) with its usual constants.
 
-    Not torch.optim's: stacked clients may be in different rounds, each with its own rate.
+    Not torch.optim's, because stacked clients may be in different rounds with different rates.
     """
     import torch
 

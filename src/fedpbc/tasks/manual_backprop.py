@@ -1,9 +1,8 @@
-"""Local steps of one client through a plain chain of layers, with the backward pass written out.
+"""Hand-written SGD step for plain sequential networks with cross-entropy loss.
 
-For the paper's networks: convolutions, max-pooling, ReLU, dropout and dense layers one after
-another, with cross-entropy at the end. The same kernels that autograd would call, but every
-gradient goes into its weight at once: the large ones are never stored, and nothing is recorded.
-Other modules go through autograd.
+For the paper's networks: convolutions, max-pooling, ReLU, dropout and dense layers. The operators
+are those that autograd calls, but each gradient updates its parameter at once: large gradients are
+never stored and no graph is recorded. Other modules use autograd.
 """
 
 from __future__ import annotations
@@ -14,74 +13,73 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Chain", "chain_of"]
-
-from fedpbc.tasks.pooling import pool, suits, unpool
+__all__ = ["ManualBackprop", "manual_backprop"]
 
 aten = torch.ops.aten
 
 
-class Sink(Protocol):
-    """Where gradients go."""
+class GradientSink(Protocol):
+    """Receives the gradients of the parameters."""
 
-    def product(self, parameter: Tensor, left: Tensor, right: Tensor) -> None:
-        """The gradient is leftᵀ·right."""
+    def add_product(self, parameter: Tensor, left: Tensor, right: Tensor) -> None:
+        """Receive the gradient leftᵀ·right."""
 
     def add(self, parameter: Tensor, gradient: Tensor) -> None:
-        """The gradient itself."""
+        """Receive a gradient."""
 
 
-class Descent:
-    """Into the weights, at once."""
+class InPlaceUpdate:
+    """Subtracts each gradient from its parameter at once."""
 
-    def product(self, parameter: Tensor, left: Tensor, right: Tensor) -> None:
+    def add_product(self, parameter: Tensor, left: Tensor, right: Tensor) -> None:
         parameter.addmm_(left.t(), right, alpha=-1)
 
     def add(self, parameter: Tensor, gradient: Tensor) -> None:
         parameter.sub_(gradient)
 
 
-class Collection:
-    """Kept, for optimisers that want to see them."""
+class GradientCollector:
+    """Keeps the gradients, for optimizers other than plain SGD."""
 
     def __init__(self) -> None:
-        self.found: dict[int, Tensor] = {}
+        self.gradients: dict[int, Tensor] = {}
 
-    def product(self, parameter: Tensor, left: Tensor, right: Tensor) -> None:
-        self.found[id(parameter)] = left.t() @ right
+    def add_product(self, parameter: Tensor, left: Tensor, right: Tensor) -> None:
+        self.gradients[id(parameter)] = left.t() @ right
 
     def add(self, parameter: Tensor, gradient: Tensor) -> None:
-        self.found[id(parameter)] = gradient
+        self.gradients[id(parameter)] = gradient
 
 
 class Layer(Protocol):
-    """One layer: what it gives, and what its slope means for what went in."""
+    """The forward and backward pass of one layer."""
 
-    def forward(self, value: Tensor, fresh: bool) -> tuple[Tensor, Any]:
-        """The output, and what the way back needs. A fresh value may be changed in place."""
+    def forward(self, value: Tensor, in_place: bool) -> tuple[Tensor, Any]:
+        """Return the output and what the backward pass needs."""
 
-    def backward(self, slope: Tensor, kept: Any, sink: Sink, below: bool) -> Tensor:
-        """The slope by the input, if somebody ``below`` wants it; parameters' go to the sink."""
+    def backward(self, grad: Tensor, saved: Any, sink: GradientSink, need_input: bool) -> Tensor:
+        """Return the input's gradient if needed; the parameters' gradients go to the sink."""
 
 
-class Dense:
-    """A linear layer."""
+class LinearLayer:
+    """nn.Linear."""
 
     def __init__(self, layer: nn.Linear) -> None:
         self.weight, self.bias = layer.weight.detach(), layer.bias.detach()
 
-    def forward(self, value: Tensor, fresh: bool) -> tuple[Tensor, Tensor]:
+    def forward(self, value: Tensor, in_place: bool) -> tuple[Tensor, Tensor]:
         return torch.addmm(self.bias, value, self.weight.t()), value
 
-    def backward(self, slope: Tensor, kept: Tensor, sink: Sink, below: bool) -> Tensor:
-        under = slope @ self.weight if below else slope
-        sink.product(self.weight, slope, kept)
-        sink.add(self.bias, slope.sum(0))
-        return under
+    def backward(self, grad: Tensor, saved: Tensor, sink: GradientSink, need_input: bool) -> Tensor:
+        # Before the sink may update the weight.
+        input_grad = grad @ self.weight if need_input else grad
+        sink.add_product(self.weight, grad, saved)
+        sink.add(self.bias, grad.sum(0))
+        return input_grad
 
 
-class Convolution:
-    """A 2-d convolution."""
+class ConvLayer:
+    """nn.Conv2d."""
 
     def __init__(self, layer: nn.Conv2d) -> None:
         assert layer.bias is not None
@@ -89,170 +87,154 @@ class Convolution:
         self.weight, self.bias = layer.weight.detach(), layer.bias.detach()
         self.geometry = layer.stride, layer.padding, layer.dilation
 
-    def forward(self, value: Tensor, fresh: bool) -> tuple[Tensor, Tensor]:
+    def forward(self, value: Tensor, in_place: bool) -> tuple[Tensor, Tensor]:
         return torch.conv2d(value, self.weight, self.bias, *self.geometry), value
 
-    def backward(self, slope: Tensor, kept: Tensor, sink: Sink, below: bool) -> Tensor:
-        under, gradient, _ = aten.convolution_backward(
-            slope, kept, self.weight, None, *self.geometry, False, [0, 0], 1, [below, True, False]
+    def backward(self, grad: Tensor, saved: Tensor, sink: GradientSink, need_input: bool) -> Tensor:
+        wanted = [need_input, True, False]
+        input_grad, weight_grad, _ = aten.convolution_backward(
+            grad, saved, self.weight, None, *self.geometry, False, [0, 0], 1, wanted
         )
-        sink.add(self.weight, gradient)
-        # By itself: the convolution's own bias gradient takes several times as long.
-        sink.add(self.bias, slope.sum((0, 2, 3)))
-        return under if below else slope
+        sink.add(self.weight, weight_grad)
+        # Separately: the bias gradient of convolution_backward takes several times as long.
+        sink.add(self.bias, grad.sum((0, 2, 3)))
+        return input_grad if need_input else grad
 
 
-class Pooling:
-    """Max-pooling; as in PyTorch, the first of equal values gets the gradient."""
+class MaxPoolLayer:
+    """nn.MaxPool2d; as in PyTorch, the first of equal values gets the gradient."""
 
     def __init__(self, layer: nn.MaxPool2d) -> None:
-        kernel, stride = pair(layer.kernel_size), pair(layer.stride)
-        self.geometry = kernel, stride, pair(layer.padding), pair(layer.dilation), layer.ceil_mode
+        sizes = layer.kernel_size, layer.stride, layer.padding, layer.dilation
+        pairs = ([n, n] if isinstance(n, int) else list(n) for n in sizes)
+        self.geometry = *pairs, layer.ceil_mode
 
-    def forward(self, value: Tensor, fresh: bool) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        pooled, places = aten.max_pool2d_with_indices(value, *self.geometry)
-        return pooled, (value, places)
+    def forward(self, value: Tensor, in_place: bool) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        pooled, indices = aten.max_pool2d_with_indices(value, *self.geometry)
+        return pooled, (value, indices)
 
     def backward(
-        self, slope: Tensor, kept: tuple[Tensor, Tensor], sink: Sink, below: bool
+        self, grad: Tensor, saved: tuple[Tensor, Tensor], sink: GradientSink, need_input: bool
     ) -> Tensor:
-        value, places = kept
-        under: Tensor = aten.max_pool2d_with_indices_backward(slope, value, *self.geometry, places)
-        return under
+        value, indices = saved
+        input_grad: Tensor = aten.max_pool2d_with_indices_backward(
+            grad, value, *self.geometry, indices
+        )
+        return input_grad
 
 
-HALVING = [2, 2], [2, 2], [0, 0], [1, 1], False
+class ReluLayer:
+    """nn.ReLU."""
 
-
-class Rectifier:
-    """ReLU."""
-
-    def forward(self, value: Tensor, fresh: bool) -> tuple[Tensor, Tensor]:
-        value = value.relu_() if fresh else value.relu()
+    def forward(self, value: Tensor, in_place: bool) -> tuple[Tensor, Tensor]:
+        value = value.relu_() if in_place else value.relu()
         return value, value
 
-    def backward(self, slope: Tensor, kept: Tensor, sink: Sink, below: bool) -> Tensor:
-        under: Tensor = aten.threshold_backward(slope, kept, 0)
-        return under
+    def backward(self, grad: Tensor, saved: Tensor, sink: GradientSink, need_input: bool) -> Tensor:
+        input_grad: Tensor = aten.threshold_backward(grad, saved, 0)
+        return input_grad
 
 
-class PooledRectifier:
-    """2 × 2 pooling and ReLU at once, in the compiled kernel where there is one."""
+class FlattenLayer:
+    """nn.Flatten from the second dimension on."""
 
-    def __init__(self, pooling: Pooling) -> None:
-        self.pooling, self.rectifier = pooling, Rectifier()
-
-    def forward(self, value: Tensor, fresh: bool) -> tuple[Tensor, Any]:
-        if suits(value):
-            pooled, places = pool(value)
-            return pooled, (places, None, None)
-        pooled, kept = self.pooling.forward(value, fresh)
-        pooled, rectified = self.rectifier.forward(pooled, True)
-        return pooled, (None, kept, rectified)
-
-    def backward(self, slope: Tensor, kept: Any, sink: Sink, below: bool) -> Tensor:
-        places, pooled, rectified = kept
-        if places is not None:
-            return unpool(slope, places)
-        slope = self.rectifier.backward(slope, rectified, sink, below)
-        return self.pooling.backward(slope, pooled, sink, below)
-
-
-class Flattening:
-    """From pictures to rows."""
-
-    def forward(self, value: Tensor, fresh: bool) -> tuple[Tensor, Tensor]:
+    def forward(self, value: Tensor, in_place: bool) -> tuple[Tensor, Tensor]:
         return value.flatten(1), value
 
-    def backward(self, slope: Tensor, kept: Tensor, sink: Sink, below: bool) -> Tensor:
-        slope = slope.view(kept.shape)
-        if kept.dim() == 4 and kept.is_contiguous(memory_format=torch.channels_last):
-            slope = slope.contiguous(memory_format=torch.channels_last)
-        return slope
+    def backward(self, grad: Tensor, saved: Tensor, sink: GradientSink, need_input: bool) -> Tensor:
+        grad = grad.view(saved.shape)
+        if saved.dim() == 4 and saved.is_contiguous(memory_format=torch.channels_last):
+            grad = grad.contiguous(memory_format=torch.channels_last)
+        return grad
 
 
-class Dropping:
-    """Dropout; draws from PyTorch's generator, as nn.Dropout does."""
+class DropoutLayer:
+    """nn.Dropout; draws from PyTorch's global generator, as nn.Dropout does."""
 
     def __init__(self, layer: nn.Dropout) -> None:
-        self.share = layer.p
+        self.p = layer.p
 
-    def forward(self, value: Tensor, fresh: bool) -> tuple[Tensor, Tensor]:
-        output, mask = torch.native_dropout(value, self.share, True)
+    def forward(self, value: Tensor, in_place: bool) -> tuple[Tensor, Tensor]:
+        output, mask = torch.native_dropout(value, self.p, True)
         return output, mask
 
-    def backward(self, slope: Tensor, kept: Tensor, sink: Sink, below: bool) -> Tensor:
-        under: Tensor = aten.native_dropout_backward(slope, kept, 1 / (1 - self.share))
-        return under
+    def backward(self, grad: Tensor, saved: Tensor, sink: GradientSink, need_input: bool) -> Tensor:
+        input_grad: Tensor = aten.native_dropout_backward(grad, saved, 1 / (1 - self.p))
+        return input_grad
 
 
-class Chain:
-    """Layers one after another with the cross-entropy of their output.
+class ManualBackprop:
+    """SGD steps and gradients of a sequential network with cross-entropy loss.
 
-    Works on the module's own parameters, so what is filled into them counts.
+    Works on the module's own parameters, in place.
 
     Example:
         >>> network = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2))
-        >>> chain = chain_of(network)
-        >>> gradients = chain.gradients(torch.ones(4, 2), torch.tensor([0, 1, 1, 1]))
+        >>> backprop = manual_backprop(network)
+        >>> gradients = backprop.gradients(torch.ones(4, 2), torch.tensor([0, 1, 1, 1]))
         >>> [tuple(gradient.shape) for gradient in gradients]
         [(3, 2), (3,), (2, 3), (2,)]
     """
 
-    def __init__(self, layers: Sequence[Layer], parameters: Sequence[Tensor], random: bool) -> None:
+    def __init__(self, layers: Sequence[Layer]) -> None:
         self.layers = layers
-        self.random = random
+        self.is_random = any(isinstance(layer, DropoutLayer) and layer.p > 0 for layer in layers)
         """Whether a step draws random numbers."""
-        self._parameters = parameters
+        self._parameters = [
+            parameter
+            for layer in layers
+            if isinstance(layer, LinearLayer | ConvLayer)
+            for parameter in (layer.weight, layer.bias)
+        ]
 
     @torch.no_grad()
-    def descend(self, inputs: Tensor, labels: Tensor, rate: float) -> None:
-        """One step of SGD, in place."""
-        # Everything behind is linear in the slope: scaling it scales every gradient.
-        self._backward(*self._forward(inputs), labels, rate, Descent())
+    def sgd_step(self, inputs: Tensor, labels: Tensor, rate: float) -> None:
+        """Make one step of plain SGD in place."""
+        # The backward pass is linear: scaling the output's gradient scales every gradient.
+        self._backward(*self._forward(inputs), labels, rate, InPlaceUpdate())
 
     @torch.no_grad()
     def gradients(self, inputs: Tensor, labels: Tensor) -> list[Tensor]:
-        """The gradient of the batch's mean loss by each parameter."""
-        sink = Collection()
-        self._backward(*self._forward(inputs), labels, 1.0, sink)
-        return [sink.found[id(parameter)] for parameter in self._parameters]
+        """Return the gradient of the batch's mean loss by each parameter."""
+        collector = GradientCollector()
+        self._backward(*self._forward(inputs), labels, 1.0, collector)
+        return [collector.gradients[id(parameter)] for parameter in self._parameters]
 
     def _forward(self, inputs: Tensor) -> tuple[Tensor, list[Any]]:
-        value, kept = inputs, []
+        value, saved = inputs, []
         for position, layer in enumerate(self.layers):
-            # Nobody else reads a value between two layers, nor do the layers' own ways back.
-            value, keep = layer.forward(value, fresh=position > 0)
-            kept.append(keep)
-        return value, kept
+            # No layer's backward pass reads its own output before an in-place ReLU.
+            value, layer_saved = layer.forward(value, in_place=position > 0)
+            saved.append(layer_saved)
+        return value, saved
 
     def _backward(
-        self, outputs: Tensor, kept: list[Any], labels: Tensor, scale: float, sink: Sink
+        self, outputs: Tensor, saved: list[Any], labels: Tensor, scale: float, sink: GradientSink
     ) -> None:
-        slope = outputs.softmax(1)
-        minus_one = slope.new_full((1, 1), -1.0).expand(len(labels), 1)
-        slope.scatter_add_(1, labels.unsqueeze(1), minus_one).mul_(scale / len(labels))
+        grad = outputs.softmax(1)
+        minus_one = grad.new_full((1, 1), -1.0).expand(len(labels), 1)
+        grad.scatter_add_(1, labels.unsqueeze(1), minus_one).mul_(scale / len(labels))
         lowest = next(k for k, layer in enumerate(self.layers) if hasattr(layer, "weight"))
         for k in range(len(self.layers) - 1, lowest - 1, -1):
-            # Taken from the list: what one layer kept is free when the next needs memory.
-            slope = self.layers[k].backward(slope, kept.pop(), sink, below=k > lowest)
+            # pop() frees a layer's saved tensors before the next layer allocates memory.
+            grad = self.layers[k].backward(grad, saved.pop(), sink, need_input=k > lowest)
 
 
-MADE: dict[type[nn.Module], Callable[[Any], Layer]] = {
-    nn.Linear: Dense,
-    nn.Conv2d: Convolution,
-    nn.MaxPool2d: Pooling,
-    nn.ReLU: lambda layer: Rectifier(),
-    nn.Flatten: lambda layer: Flattening(),
-    nn.Dropout: Dropping,
+LAYERS: dict[type[nn.Module], Callable[[Any], Layer]] = {
+    nn.Linear: LinearLayer,
+    nn.Conv2d: ConvLayer,
+    nn.MaxPool2d: MaxPoolLayer,
+    nn.ReLU: lambda layer: ReluLayer(),
+    nn.Flatten: lambda layer: FlattenLayer(),
+    nn.Dropout: DropoutLayer,
 }
 
 
-def chain_of(module: nn.Module) -> Chain | None:
-    """The chain that a module is, or None if it is anything else.
+def manual_backprop(module: nn.Module) -> ManualBackprop | None:
+    """Return the hand-written pass for a module, or None if it is not a plain sequential network.
 
     Example:
-        >>> chain_of(nn.LSTM(3, 4)) is None
+        >>> manual_backprop(nn.LSTM(3, 4)) is None
         True
     """
     # Exact types: a subclass may do anything in its forward().
@@ -261,42 +243,21 @@ def chain_of(module: nn.Module) -> Chain | None:
     parametrised = [layer for layer in children if type(layer) in {nn.Linear, nn.Conv2d}]
     if (
         not children
-        or not all(type(layer) in MADE and is_plain(layer) for layer in children)
+        or not all(type(layer) in LAYERS and is_supported(layer) for layer in children)
         or type(children[-1]) is not nn.Linear
-        # A layer that stands twice has its parameters once; and all of them are trained.
+        # Every parameter is trained, and no layer is used twice, which would share parameters.
         or len(trained) != 2 * len(parametrised)
         or any(has_hooks(layer) for layer in (module, *children))
     ):
         return None
-    layers = together([MADE[type(layer)](layer) for layer in children])
-    own = [t for layer in layers if isinstance(layer, Dense | Convolution) for t in of(layer)]
-    random = any(isinstance(layer, Dropping) and layer.share > 0 for layer in layers)
-    return Chain(layers, own, random)
+    return ManualBackprop([LAYERS[type(layer)](layer) for layer in children])
 
 
-def together(layers: Sequence[Layer]) -> list[Layer]:
-    """The layers, those as one that can be computed at once."""
-    joined: list[Layer] = []
-    for layer in layers:
-        before = joined[-1] if joined else None
-        halving = isinstance(before, Pooling) and before.geometry == HALVING
-        if isinstance(layer, Rectifier) and isinstance(before, Pooling) and halving:
-            joined[-1] = PooledRectifier(before)
-        else:
-            joined.append(layer)
-    return joined
-
-
-def of(layer: Dense | Convolution) -> tuple[Tensor, Tensor]:
-    """A layer's parameters, in their order."""
-    return layer.weight, layer.bias
-
-
-def is_plain(layer: nn.Module) -> bool:
-    """Whether a layer of a known type is used in a way that is written out here."""
+def is_supported(layer: nn.Module) -> bool:
+    """Return whether a layer of a supported type has supported options."""
     if isinstance(layer, nn.Conv2d):
-        usual = layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
-        return usual and layer.groups == 1 and layer.bias is not None
+        zeros = layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
+        return zeros and layer.groups == 1 and layer.bias is not None
     if isinstance(layer, nn.Linear):
         return layer.bias is not None
     if isinstance(layer, nn.MaxPool2d):
@@ -307,11 +268,6 @@ def is_plain(layer: nn.Module) -> bool:
 
 
 def has_hooks(layer: nn.Module) -> bool:
-    """Whether somebody wants to see or change what goes through."""
+    """Return whether hooks observe or change the forward or backward pass."""
     hooks = layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks
     return any(map(bool, (*hooks, layer._backward_pre_hooks)))
-
-
-def pair(size: int | tuple[int, ...]) -> list[int]:
-    """A number for both directions."""
-    return [size, size] if isinstance(size, int) else list(size)

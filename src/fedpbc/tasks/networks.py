@@ -1,4 +1,4 @@
-"""The networks of the paper, and two small dense ones."""
+"""The paper's networks and two small dense ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from fedpbc.errors import InputError, Verbatim
+from fedpbc.errors import InputError
 from fedpbc.options import nearest
 from fedpbc.randomness import integer_seed
 
@@ -19,7 +19,7 @@ PictureShape = tuple[int, int, int]
 
 
 def convolutions(shape: PictureShape) -> tuple[list[nn.Module], int]:
-    """The paper's two convolution blocks, and how many features come out of them."""
+    """Return the paper's two convolution blocks and the number of their output features."""
     height, width, channels = shape
     layers: list[nn.Module] = []
     for inputs in (channels, 32):
@@ -29,7 +29,7 @@ def convolutions(shape: PictureShape) -> tuple[list[nn.Module], int]:
 
 
 def dense(sizes: list[int], dropout: float = 0.0) -> list[nn.Module]:
-    """Dense layers with ReLU between them, and dropout before each where it is asked for."""
+    """Return dense layers with ReLU in between and, optionally, dropout before each."""
     layers: list[nn.Module] = []
     for inputs, outputs in itertools.pairwise(sizes):
         layers += [nn.Dropout(dropout)] if dropout else []
@@ -38,25 +38,25 @@ def dense(sizes: list[int], dropout: float = 0.0) -> list[nn.Module]:
 
 
 def cnn_svhn(shape: PictureShape, classes: int) -> nn.Sequential:
-    """The paper's for SVHN: two convolution blocks, FC128."""
+    """The paper's network for SVHN: two convolution blocks, FC128."""
     blocks, features = convolutions(shape)
     return nn.Sequential(*blocks, *dense([features, 128, classes]))
 
 
 def cnn_cifar10(shape: PictureShape, classes: int) -> nn.Sequential:
-    """The paper's for CIFAR-10: two convolution blocks, FC256, FC64."""
+    """The paper's network for CIFAR-10: two convolution blocks, FC256, FC64."""
     blocks, features = convolutions(shape)
     return nn.Sequential(*blocks, *dense([features, 256, 64, classes]))
 
 
 def cnn_cinic10(shape: PictureShape, classes: int) -> nn.Sequential:
-    """The paper's for CINIC-10: two convolution blocks, FC512, FC256, dropout."""
+    """The paper's network for CINIC-10: two convolution blocks, FC512, FC256, dropout."""
     blocks, features = convolutions(shape)
     return nn.Sequential(*blocks, *dense([features, 512, 256, classes], dropout=0.2))
 
 
 def mlp(shape: PictureShape, classes: int) -> nn.Sequential:
-    """One hidden layer of 64."""
+    """One hidden layer of 64 units."""
     height, width, channels = shape
     return nn.Sequential(nn.Flatten(), *dense([height * width * channels, 64, classes]))
 
@@ -73,7 +73,7 @@ MODELS: dict[str, Callable[[PictureShape, int], nn.Sequential]] = {
 
 
 def build_model(name: str, shape: PictureShape, classes: int, seed: int) -> nn.Sequential:
-    """A network by name, initialised from the seed.
+    """Build a network by name, initialised from the seed.
 
     Example:
         >>> network = build_model("cnn_cifar10", (32, 32, 3), 10, seed=0)
@@ -83,9 +83,9 @@ def build_model(name: str, shape: PictureShape, classes: int, seed: int) -> nn.S
     if name not in MODELS:
         raise InputError("model", name, nearest(name, MODELS))
     if name.startswith("cnn") and min(shape[:2]) < 4:
-        raise InputError("model", name, Verbatim("'mlp' or 'softmax' for pictures this small"))
+        raise InputError("model", name, f"'mlp' or 'softmax' for images of {shape[0]}x{shape[1]}")
     with torch.random.fork_rng(devices=[]):
-        # Not torch.manual_seed, which seeds every GPU, too, and nobody would put those back.
+        # Not torch.manual_seed, which would also seed every GPU, without restoring it.
         torch.default_generator.manual_seed(integer_seed(seed, "initial model"))
         network = MODELS[name](shape, classes)
         initialise(network)
@@ -93,7 +93,7 @@ def build_model(name: str, shape: PictureShape, classes: int, seed: int) -> nn.S
 
 
 def initialise(network: nn.Module) -> None:
-    """Kaiming-normal weights and zero biases; the last layer stays at PyTorch's default."""
+    """Set Kaiming-normal weights and zero biases; the last layer keeps PyTorch's default."""
     layers = [layer for layer in network.modules() if isinstance(layer, nn.Conv2d | nn.Linear)]
     for layer in layers[:-1]:
         nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")

@@ -1,4 +1,4 @@
-"""The paper's quadratics: F_i(x) = ‖x − u_i‖²/2, with exact gradients."""
+"""The paper's quadratic task: F_i(x) = ‖x − u_i‖²/2, with exact gradients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from fedpbc.errors import InputError, Verbatim
+from fedpbc.errors import InputError
 from fedpbc.tasks.device import find_device, refuse_double
 from fedpbc.tasks.layout import Layout
 from fedpbc.tasks.local_training import LocalTraining
@@ -21,11 +21,11 @@ __all__ = ["Quadratic"]
 
 
 class Quadratic:
-    """Each client wants to be at its own target; the best compromise is the mean of the targets.
+    """Each client minimises the distance to its own target; x* is the mean of the targets.
 
     Everything is in double precision and starts at x⁰ = 0. A view's ``test_loss`` is F, and its
-    ``distance`` is ‖x − x*‖. The targets are kept on ``device``, and the work is done there; models
-    come and go as vectors on the CPU.
+    ``distance`` is ‖x − x*‖. The work runs on ``device``; models enter and leave as vectors on the
+    CPU.
 
     Example:
         >>> task = Quadratic([[0.0], [100.0]])
@@ -47,10 +47,12 @@ class Quadratic:
         refuse_double(self.device, [torch.float64])
         array = np.asarray(targets)
         if array.ndim != 2 or 0 in array.shape or array.dtype.kind not in "fiu":
-            given = Verbatim(f"an array of {array.dtype} and shape {array.shape}")
-            raise InputError("task.targets", given, "numbers, clients × dimensions")
+            raise InputError(
+                f"task.targets is an array of {array.dtype} and shape {array.shape}, "
+                "but should be numbers, clients × dimensions"
+            )
         if not np.isfinite(array).all():
-            raise InputError("task.targets", Verbatim("not finite everywhere"), "finite numbers")
+            raise InputError("task.targets has infinite or NaN values, but should be finite")
         self.targets = torch.from_numpy(array.astype(np.float64)).to(self.device)
         self.training = training or LocalTraining()
         self.seed = seed
@@ -59,26 +61,26 @@ class Quadratic:
         self.optimum = self.targets.mean(dim=0)
 
     def fingerprint(self) -> str:
-        """A hash of the targets."""
+        """Return a hash of the targets."""
         return sha256(self.targets.cpu().numpy().tobytes()).hexdigest()
 
     def init(self) -> Tensor:
-        """x⁰ = 0."""
+        """Return x⁰ = 0."""
         return torch.zeros(self.layout.dimension, dtype=torch.float64, device="cpu")
 
     def local_steps(
         self, client: int, start: Tensor, round: int, first_batch: int, correction: Tensor | None
     ) -> Tensor:
-        """Exact gradient steps towards the client's target."""
+        """Make exact gradient steps towards the client's target."""
         model = start.to(self.device, copy=True)
-        terms = [] if correction is None else [correction.to(self.device)]
-        step = self.training.begin([model], self.training.rate(round), terms)
+        corrections = [] if correction is None else [correction.to(self.device)]
+        step = self.training.begin([model], self.training.rate(round), corrections)
         for _ in range(self.training.local_steps):
             step([model - self.targets[client]])
         return model.cpu()
 
     def stack_advice(self) -> StackAdvice:
-        """Always."""
+        """Return that stacking is always worthwhile."""
         return StackAdvice(True, True, "the quadratic task is a few vector operations")
 
     def stacked_local_steps(
@@ -89,16 +91,17 @@ class Quadratic:
         first_batches: Sequence[int],
         correction: Tensor | None,
     ) -> None:
-        """The same for many clients at once."""
-        rates = [self.training.rate(t) for t in rounds]
-        each = torch.tensor(rates, dtype=models.dtype, device=models.device)
+        """Run one round for many clients at once, in place."""
+        rates = torch.tensor(
+            [self.training.rate(t) for t in rounds], dtype=models.dtype, device=models.device
+        )
         targets = self.targets[torch.tensor(clients, device=self.device)]
-        step = self.training.begin([models], each, [] if correction is None else [correction])
+        step = self.training.begin([models], rates, [] if correction is None else [correction])
         for _ in range(self.training.local_steps):
             step([models - targets])
 
     def evaluate(self, model: Tensor) -> Evaluation:
-        """F(x) and the distance to the optimum."""
+        """Return F(x) and the distance to the optimum."""
         model = model.to(self.device)
         loss = 0.5 * (model - self.targets).square().sum(dim=1).mean()
         distance = torch.linalg.vector_norm(model - self.optimum)
@@ -107,7 +110,7 @@ class Quadratic:
         )
 
     def gradients(self, model: Tensor, draw: int) -> Gradients:
-        """Exactly: ∇F(x) = x − x*, without noise, and ∇F_i − ∇F is the same everywhere."""
+        """Return the exact values: ∇F(x) = x − x*, no noise, and ∇F_i − ∇F independent of x."""
         slope = (model.to(self.device) - self.optimum).square().sum()
         spread = (self.targets - self.optimum).square().sum(dim=1).mean()
         return Gradients(slope=float(slope), noise=0.0, spread=float(spread))

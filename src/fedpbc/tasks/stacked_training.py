@@ -1,10 +1,9 @@
-"""Local steps of many clients at once: all their models as one tensor.
+"""Local steps of many clients at once, with all their models in one tensor.
 
-For dense networks with ReLU between the layers and cross-entropy at the end. The steps are written
-out as batched matrix products: two to three times as fast as ``torch.func``, since gradients go
-into the weights without being stored. And with every matrix at an address of the same alignment, a
-client's bits do not depend on which others there are; ``torch.func`` on modules in general cannot
-promise that, so those run one after another instead.
+For dense networks with ReLU and cross-entropy loss. The steps are hand-written batched matrix
+products: two to three times as fast as ``torch.func``, since gradients update the weights without
+being stored. All matrices have the same alignment, so that a client's bits do not depend on the
+other clients; ``torch.func`` on general modules cannot guarantee that.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedpbc.parallel import usable_cores
+from fedpbc.tasks.evaluation import Loss
 from fedpbc.tasks.layout import Layout
 from fedpbc.tasks.local_training import LocalTraining
 
 __all__ = ["DenseStack", "StackAdvice", "advise"]
 
-Loss = Callable[[Tensor, Tensor], Tensor]
 Batch = tuple[Tensor, Tensor]
 
 LARGE = 500_000
-"""Above this many parameters a model's own matrix products are large enough to be efficient."""
+"""Above this many parameters, a single model's matrix products are efficient by themselves."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +45,13 @@ class StackAdvice:
 
 
 def advise(module: nn.Module, loss: Loss) -> StackAdvice:
-    """What to expect of stacking this module."""
+    """Return whether stacking this module is possible and worthwhile."""
     if loss is not functional.cross_entropy:
         return StackAdvice(False, False, "the loss is not cross-entropy")
-    if not is_dense_chain(module):
-        return StackAdvice(False, False, "the model is not a plain chain of dense layers and ReLU")
+    if not is_dense_network(module):
+        return StackAdvice(
+            False, False, "the model is not a plain sequence of dense layers and ReLU"
+        )
     count = sum(p.numel() for p in module.parameters())
     if count > LARGE:
         return StackAdvice(True, False, f"{count:,} parameters are too many to stack")
@@ -71,61 +72,61 @@ class DenseStack:
         tensor([-0.0500,  0.0500])
     """
 
-    def __init__(self, layout: Layout, training: LocalTraining, at_least: int = 2) -> None:
+    def __init__(self, layout: Layout, training: LocalTraining, min_rows: int = 2) -> None:
         """Set up the steps.
 
         Args:
-            layout: of the dense layers' weights and biases in turn.
+            layout: the weights and biases of the dense layers in turn.
             training: the local steps.
-            at_least: fewer rows are given company. A product of single matrices may go another
-                way; 2 are enough for a CPU, while a GPU has other ways for every number of rows.
+            min_rows: smaller stacks are padded to this many rows. The kernel of a batched product
+                may depend on the number of matrices: on a CPU for 1, on a GPU for any number.
         """
-        self.layout, self.training, self.at_least = layout, training, at_least
+        self.layout, self.training, self.min_rows = layout, training, min_rows
 
     def local_steps(
         self, models: Tensor, batches: Iterable[Batch], rates: Tensor, correction: Tensor | None
     ) -> None:
-        """One step a batch [n, B, …], in place on ``models`` [n, d]."""
-        missing = self.at_least - len(models)
+        """Make one step per batch [n, B, …], in place on ``models`` [n, d]."""
+        missing = self.min_rows - len(models)
         if missing > 0:
-            enough = with_company(models, missing)
-            filled = ((with_company(x, missing), with_company(y, missing)) for x, y in batches)
-            terms = None if correction is None else with_company(correction, missing)
-            self.local_steps(enough, filled, with_company(rates, missing), terms)
-            models.copy_(enough[: len(models)])
+            padded = pad_rows(models, missing)
+            padded_batches = ((pad_rows(x, missing), pad_rows(y, missing)) for x, y in batches)
+            padded_correction = None if correction is None else pad_rows(correction, missing)
+            self.local_steps(padded, padded_batches, pad_rows(rates, missing), padded_correction)
+            models.copy_(padded[: len(models)])
             return
-        own = self.layout.parts(models)
-        parts = [aligned_zeros(part).copy_(part) for part in own]
+        targets = self.layout.parts(models)
+        parts = [aligned_zeros(part).copy_(part) for part in targets]
         if self.training.is_plain and correction is None:
             for inputs, labels in batches:
-                descend(parts, *padded(inputs, labels), rates)
+                sgd_step(parts, *pad_batch(inputs, labels), rates)
         else:
-            extra = [] if correction is None else self.layout.parts(correction)
-            step = self.training.begin(parts, rates, extra)
+            corrections = [] if correction is None else self.layout.parts(correction)
+            step = self.training.begin(parts, rates, corrections)
             for inputs, labels in batches:
-                step(gradients(parts, *padded(inputs, labels)))
-        for place, part in zip(own, parts, strict=True):
-            place.copy_(part)
+                step(gradients(parts, *pad_batch(inputs, labels)))
+        for target, part in zip(targets, parts, strict=True):
+            target.copy_(part)
 
 
-def with_company(rows: Tensor, missing: int) -> Tensor:
-    """Rows, and the first of them so many times more."""
+def pad_rows(rows: Tensor, missing: int) -> Tensor:
+    """Append the first row ``missing`` times."""
     return torch.cat([rows, rows[:1].expand(missing, *rows.shape[1:])])
 
 
-def on_all_cores(work: Callable[[slice], None], count: int, few: int) -> None:
-    """Do work on all of ``count`` rows, at most ``few`` (but two) at a time, on threads.
+def on_all_cores(work: Callable[[slice], None], count: int, max_rows: int) -> None:
+    """Call work on slices of ``count`` rows, at most ``max_rows`` (at least two) each, in threads.
 
-    Each thread is one of PyTorch's: rows' bits depend neither on the cores nor on their neighbours.
+    PyTorch uses one thread in each of them: a row's bits depend on neither cores nor neighbours.
 
     Example:
         >>> done = []
-        >>> on_all_cores(done.append, count=5, few=2)
+        >>> on_all_cores(done.append, count=5, max_rows=2)
         >>> sorted((rows.start, rows.stop) for rows in done)[0][0]
         0
     """
-    cores, pieces = usable_cores(), max(1, -(-count // max(few, 2)))
-    # As many for everyone, so that nobody waits for the last one.
+    cores, pieces = usable_cores(), max(1, -(-count // max(max_rows, 2)))
+    # A multiple of the cores, so that no core waits for the last piece.
     pieces = min(-(-pieces // cores) * cores, max(1, count // 2))
     size = -(-count // pieces)
     slices = [slice(k, min(k + size, count)) for k in range(0, count, size)]
@@ -139,25 +140,25 @@ def on_all_cores(work: Callable[[slice], None], count: int, few: int) -> None:
 
 @lru_cache(maxsize=1)
 def threads(count: int) -> ThreadPoolExecutor:
-    """Threads of Python's, each with one of PyTorch's."""
+    """Return a cached pool of threads in each of which PyTorch uses one thread."""
     return ThreadPoolExecutor(
         count, "fedpbc-stack", initializer=torch.set_num_threads, initargs=(1,)
     )
 
 
 ALIGNMENT = 16
-"""Floats in a cache line. A matrix product's bits depend on its operands' alignment to it."""
+"""Floats per cache line. A matrix product's bits depend on its operands' alignment."""
 
 
 def aligned_zeros(like: Tensor) -> Tensor:
-    """Zeros in which every client's matrix begins at a cache line."""
+    """Return zeros in which every client's matrix begins at a cache line."""
     size = like[0].numel()
-    room = like.new_zeros(len(like), -(-size // ALIGNMENT) * ALIGNMENT)
-    return room[:, :size].view(like.shape)
+    padded = like.new_zeros(len(like), -(-size // ALIGNMENT) * ALIGNMENT)
+    return padded[:, :size].view(like.shape)
 
 
-def padded(inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, int]:
-    """A batch filled up with samples that count for nothing, so that its matrices are aligned."""
+def pad_batch(inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, int]:
+    """Pad a batch with samples of weight 0, so that its matrices are aligned; return its size."""
     size = labels.shape[1]
     missing = -size % ALIGNMENT
     inputs = functional.pad(inputs.flatten(2), (0, 0, 0, missing)) if missing else inputs.flatten(2)
@@ -165,56 +166,56 @@ def padded(inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, int]:
 
 
 def forward(parts: Sequence[Tensor], inputs: Tensor) -> tuple[list[Tensor], Tensor]:
-    """What goes into each layer, and the last layer's output."""
+    """Return the input of each layer, and the last layer's output."""
     value = inputs
-    into = []
+    layer_inputs = []
     for k in range(0, len(parts), 2):
         if k:
             value = value.relu_()
-        into.append(value)
+        layer_inputs.append(value)
         value = torch.baddbmm(parts[k + 1].unsqueeze(1), value, parts[k].transpose(1, 2))
-    return into, value
+    return layer_inputs, value
 
 
 def output_gradient(logits: Tensor, labels: Tensor, size: int) -> Tensor:
-    """The gradient of the mean cross-entropy of the first ``size`` samples by the logits."""
-    slope = logits.softmax(2)
-    minus_one = slope.new_full((1,), -1.0).expand(*labels.shape, 1)
-    slope.scatter_add_(2, labels.unsqueeze(2), minus_one).div_(size)
-    slope[:, size:] = 0
-    return slope
+    """Return the gradient of the first ``size`` samples' mean cross-entropy by the logits."""
+    grad = logits.softmax(2)
+    minus_one = grad.new_full((1,), -1.0).expand(*labels.shape, 1)
+    grad.scatter_add_(2, labels.unsqueeze(2), minus_one).div_(size)
+    grad[:, size:] = 0
+    return grad
 
 
-def descend(
+def sgd_step(
     parts: Sequence[Tensor], inputs: Tensor, labels: Tensor, size: int, rates: Tensor
 ) -> None:
-    """One step of SGD in place."""
-    into, logits = forward(parts, inputs)
-    # Everything behind is linear in this slope: scaling it here scales every gradient.
-    slope = output_gradient(logits, labels, size).mul_(rates.view(-1, 1, 1))
+    """Make one step of plain SGD in place."""
+    layer_inputs, logits = forward(parts, inputs)
+    # The backward pass is linear: scaling the output's gradient scales every gradient.
+    grad = output_gradient(logits, labels, size).mul_(rates.view(-1, 1, 1))
     for k in range(len(parts) - 2, -1, -2):
-        weight, bias, value = parts[k], parts[k + 1], into[k // 2]
-        below = torch.bmm(slope, weight).mul_(value > 0) if k else slope
-        weight.baddbmm_(slope.transpose(1, 2), value, alpha=-1)
-        bias.sub_(slope.sum(1))
-        slope = below
+        weight, bias, value = parts[k], parts[k + 1], layer_inputs[k // 2]
+        input_grad = torch.bmm(grad, weight).mul_(value > 0) if k else grad
+        weight.baddbmm_(grad.transpose(1, 2), value, alpha=-1)
+        bias.sub_(grad.sum(1))
+        grad = input_grad
 
 
 def gradients(parts: Sequence[Tensor], inputs: Tensor, labels: Tensor, size: int) -> list[Tensor]:
-    """The gradient by each of the parameters."""
-    into, logits = forward(parts, inputs)
-    slope = output_gradient(logits, labels, size)
-    found: list[Tensor] = []
+    """Return the gradient by each of the parameters."""
+    layer_inputs, logits = forward(parts, inputs)
+    grad = output_gradient(logits, labels, size)
+    collected: list[Tensor] = []
     for k in range(len(parts) - 2, -1, -2):
-        weight = aligned_zeros(parts[k]).baddbmm_(slope.transpose(1, 2), into[k // 2])
-        found = [weight, slope.sum(1), *found]
+        weight_grad = aligned_zeros(parts[k]).baddbmm_(grad.transpose(1, 2), layer_inputs[k // 2])
+        collected = [weight_grad, grad.sum(1), *collected]
         if k:
-            slope = torch.bmm(slope, parts[k]).mul_(into[k // 2] > 0)
-    return found
+            grad = torch.bmm(grad, parts[k]).mul_(layer_inputs[k // 2] > 0)
+    return collected
 
 
-def is_dense_chain(module: nn.Module) -> bool:
-    """Whether a module is dense layers with ReLU between them, and nothing else."""
+def is_dense_network(module: nn.Module) -> bool:
+    """Return whether a module is dense layers with ReLU in between, and nothing else."""
     # Exact types: a subclass may do anything in its forward().
     children = list(module.children()) if type(module) is nn.Sequential else [module]
     if type(children[0]) is nn.Flatten and children[0].start_dim == 1:
@@ -225,7 +226,7 @@ def is_dense_chain(module: nn.Module) -> bool:
         and all(type(layer) is nn.Linear and layer.bias is not None for layer in linear)
         and all(type(layer) is nn.ReLU for layer in between)
         and all(p.requires_grad for p in module.parameters())
-        # A layer that stands twice has its parameters once.
+        # No layer is used twice, which would share parameters.
         and len(list(module.parameters())) == 2 * len(linear)
         and all(not layer._forward_hooks and not layer._forward_pre_hooks for layer in children)
     )

@@ -1,4 +1,4 @@
-"""What a task is: a first model, local steps, and a way to judge a model."""
+"""The task protocol: an initial model, local steps, and evaluation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Evaluation", "Gradients", "ManyRounds", "StackedTask", "Task", "With
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How good one model is; what a task does not have is None.
+    """The metrics of one model; None for those a task does not have.
 
     Example:
         >>> Evaluation(test_loss=0.5).test_accuracy is None
@@ -34,7 +34,7 @@ class Evaluation:
     extra: dict[str, float] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, object]:
-        """For a line of metrics."""
+        """Return the entries of a line of metrics."""
         return {
             "test_accuracy": self.test_accuracy,
             "test_loss": self.test_loss,
@@ -45,20 +45,20 @@ class Evaluation:
         }
 
     @classmethod
-    def from_dict(cls, found: Mapping[str, Any]) -> Evaluation:
-        """From a line of metrics."""
-        own = {k: v for k, v in found.items() if k in cls.__dataclass_fields__}
-        return cls(**own, extra={k: v for k, v in found.items() if k not in own})
+    def from_dict(cls, entries: Mapping[str, Any]) -> Evaluation:
+        """Create from a line of metrics."""
+        fields = {k: v for k, v in entries.items() if k in cls.__dataclass_fields__}
+        return cls(**fields, extra={k: v for k, v in entries.items() if k not in fields})
 
 
 @dataclass(frozen=True)
 class Gradients:
-    """What is known of the clients' gradients at one model: the theory's constants, squared.
+    """The theory's constants at one model, squared: size and spread of the clients' gradients.
 
     Attributes:
         slope: ‖∇F‖².
-        noise: the mean over clients of E‖∇ℓ_i − ∇F_i‖²: σ² is at least that.
-        spread: (1/m) Σ‖∇F_i − ∇F‖²: with β = 0, ζ² is at least that.
+        noise: the mean over clients of E‖∇ℓ_i − ∇F_i‖²: a lower bound of σ².
+        spread: (1/m) Σ‖∇F_i − ∇F‖²: with β = 0, a lower bound of ζ².
 
     Example:
         >>> Gradients(slope=4.0, noise=0.0, spread=1.0).slope
@@ -71,11 +71,10 @@ class Gradients:
 
 
 class Task(Protocol):
-    """What is minimised. Anything with these can be trained; see Supervised and Quadratic.
+    """What is minimised. Any object with these members can be trained.
 
-    Models are vectors on the CPU, here and wherever they travel. A task that computes elsewhere
-    takes them there and brings them back, and says where with an attribute ``device``
-    (torch.device); without it, it is the CPU.
+    Models are vectors on the CPU. A task that computes on another device moves them there and back,
+    and names the device in an attribute ``device`` (torch.device).
     """
 
     seed: int
@@ -88,24 +87,23 @@ class Task(Protocol):
         """ν_i for each client, [m, C]; None where the data has no classes."""
 
     def init(self) -> Tensor:
-        """x⁰."""
+        """Return x⁰."""
 
     def local_steps(
         self, client: int, start: Tensor, round: int, first_batch: int, correction: Tensor | None
     ) -> Tensor:
-        """The client's model after the s local steps of one round from ``start``.
+        """Return the client's model after the s local steps of one round from ``start``.
 
-        Its batches are number ``first_batch`` and the following. A pure function: same arguments,
-        same bits.
+        The batches are numbered from ``first_batch``. A pure function: same arguments, same bits.
         """
 
     def evaluate(self, model: Tensor) -> Evaluation:
-        """Judge a model."""
+        """Return the metrics of a model."""
 
 
 @runtime_checkable
 class ManyRounds(Protocol):
-    """A task that can also make the local steps of several rounds without a vector in between."""
+    """A task that can also run several rounds without a vector in between."""
 
     def local_rounds(
         self,
@@ -117,15 +115,15 @@ class ManyRounds(Protocol):
         correction: Tensor | None,
         out: Tensor | None = None,
     ) -> Tensor:
-        """The same bits as one round after another; in ``out``, if given."""
+        """Return the same bits as one round after another; in ``out``, if given."""
 
 
 @runtime_checkable
 class StackedTask(Protocol):
-    """A task that can also make the local steps of many clients at once."""
+    """A task that can also run the local steps of many clients at once."""
 
     def stack_advice(self) -> StackAdvice:
-        """Whether it can, whether it pays, and why."""
+        """Return whether stacking is possible, whether it pays, and why."""
 
     def stacked_local_steps(
         self,
@@ -135,21 +133,20 @@ class StackedTask(Protocol):
         first_batches: Sequence[int],
         correction: Tensor | None,
     ) -> None:
-        """One round for each row of ``models`` [n, d], in place; rows may be in different rounds.
+        """Run one round for each row of ``models`` [n, d], in place.
 
-        ``models`` and ``correction`` are on the task's device: a stack is too much to move there
-        and back in every round.
-
-        A row's result must not depend on which other rows there are.
+        Rows may be in different rounds, and a row's result must not depend on the other rows.
+        ``models`` and ``correction`` are on the task's device: a stack is too large to be moved in
+        every round.
         """
 
 
 @runtime_checkable
 class WithGradients(Protocol):
-    """A task that also says how large the clients' gradients are and how much they differ."""
+    """A task that can also measure the size and the spread of the clients' gradients."""
 
     def gradients(self, model: Tensor, draw: int) -> Gradients:
-        """At a model, exactly or estimated from a few batches.
+        """Return the values at a model, exact or estimated from a few batches.
 
-        Those are a pure function of the seed and of ``draw``, and no batches of the training's.
+        These batches are a pure function of the seed and ``draw``, and not used in training.
         """

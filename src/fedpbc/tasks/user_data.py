@@ -1,4 +1,4 @@
-"""What a user brings to a supervised task, checked: samples, a partition of them, a module."""
+"""Validation of what a user passes to a supervised task: samples, a partition, a module."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedpbc.errors import InputError, Verbatim
+from fedpbc.errors import InputError
 
 __all__ = ["Partition", "Samples", "as_tensors", "checked_partition", "refuse_running_statistics"]
 
@@ -18,46 +18,55 @@ Partition = Sequence[NDArray[np.int64]] | NDArray[np.int64]
 
 
 def as_tensors(samples: Samples, name: str) -> tuple[Tensor, Tensor]:
-    """Inputs and labels as tensors, checked."""
-    inputs, labels = (torch.as_tensor(part, device="cpu") for part in samples)
+    """Return validated inputs and labels as tensors on the CPU."""
+    inputs, labels = (torch.as_tensor(array, device="cpu") for array in samples)
     if not inputs.dim() or not labels.dim():
-        raise InputError(name, Verbatim("a single number"), "inputs and labels, one a sample")
+        raise InputError(f"{name} is a single number, but should be one input and label per sample")
     if len(inputs) != len(labels):
-        given = Verbatim(f"{len(inputs)} inputs and {len(labels)} labels")
-        raise InputError(name, given, "as many of one as of the other")
+        raise InputError(
+            f"{name} has {len(inputs)} inputs and {len(labels)} labels, "
+            "but should have one label per input"
+        )
     if not len(inputs):
-        raise InputError(name, Verbatim("empty"), "at least one sample")
-    for part in (inputs, labels):
-        if part.is_floating_point() and not part.isfinite().all():
-            raise InputError(name, Verbatim("not finite everywhere"), "finite numbers")
+        raise InputError(f"{name} is empty, but should have at least one sample")
+    if any(array.is_floating_point() and not array.isfinite().all() for array in (inputs, labels)):
+        raise InputError(f"{name} has infinite or NaN values, but should be finite")
     if not labels.is_floating_point():
         labels = labels.long()
         if int(labels.min()) < 0:
-            raise InputError(f"{name} labels", int(labels.min()), "class numbers from 0")
+            raise InputError(
+                f"{name} has the label {int(labels.min())}, but classes should be numbered from 0"
+            )
     return inputs, labels
 
 
 def checked_partition(partition: Partition, samples: int) -> list[NDArray[np.int64]]:
-    """A partition given by the user."""
+    """Return a user's partition, validated."""
     parts = [np.asarray(part) for part in partition]
     if not parts:
-        raise InputError("partition", Verbatim("empty"), "one array of indices a client")
+        raise InputError("partition is empty, but should have one array of indices per client")
     for client, part in enumerate(parts):
+        name = f"partition of client {client}"
         if part.ndim != 1 or not len(part):
-            given = Verbatim(f"of shape {part.shape}")
-            raise InputError(f"partition of client {client}", given, "at least one index, in a row")
+            raise InputError(
+                f"{name} has shape {part.shape}, but should be a vector of at least one index"
+            )
         if part.dtype.kind not in "iu":
-            given = Verbatim(f"of type {part.dtype}")
-            raise InputError(f"partition of client {client}", given, "whole numbers")
+            raise InputError(f"{name} is of type {part.dtype}, but should be integers")
         if part.min() < 0 or part.max() >= samples:
-            wrong = int(part.max() if part.max() >= samples else part.min())
-            raise InputError(f"partition of client {client}", wrong, f"from 0 to {samples - 1}")
+            outside = int(part.max() if part.max() >= samples else part.min())
+            raise InputError(
+                f"{name} has the index {outside}, but should be from 0 to {samples - 1}"
+            )
     return [part.astype(np.int64) for part in parts]
 
 
 def refuse_running_statistics(module: nn.Module) -> None:
-    """Running statistics are no parameters: no algorithm here would average them."""
+    """Raise if a layer keeps running statistics: as buffers, they would not be averaged."""
     for name, layer in module.named_modules():
         if getattr(layer, "track_running_stats", False):
-            given = Verbatim(f"with running statistics in '{name or type(layer).__name__}'")
-            raise InputError("module", given, "without; GroupNorm instead of BatchNorm does it")
+            kind = type(layer).__name__
+            raise InputError(
+                f"layer {name or kind!r} ({kind}) keeps running statistics: "
+                "use GroupNorm, or track_running_stats=False"
+            )

@@ -1,0 +1,200 @@
+"""The samples of a supervised task: their partition over the clients, and the clients' batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedpbc import defaults
+from fedpbc.data import Augmentation, Batches, class_shares, dirichlet_partition
+from fedpbc.errors import InputError
+from fedpbc.randomness import generator
+from fedpbc.tasks.user_data import Partition, Samples, as_tensors, checked_partition
+
+__all__ = ["ClientData"]
+
+
+class ClientData:
+    """Training and test samples, which client holds which, and what a module sees of them.
+
+    The arguments are those of :class:`~fedpbc.tasks.supervised.Supervised`.
+
+    Attributes:
+        parts: the indices of each client's samples.
+        has_classes: whether labels are whole numbers.
+        classes: the number of classes; 0 without classes.
+        evaluated: the indices of the training samples that an evaluation uses.
+
+    Example:
+        >>> samples = torch.randn(200, 5), torch.arange(200) % 3
+        >>> data = ClientData(samples, samples, clients=10)
+        >>> data.class_shares.shape, len(data.batch(client=0, k=0)[1])
+        ((10, 3), 16)
+    """
+
+    def __init__(
+        self,
+        train: Samples,
+        test: Samples,
+        *,
+        clients: int = defaults.CLIENTS,
+        alpha: float = defaults.ALPHA,
+        partition: Partition | None = None,
+        seed: int = 0,
+        batch_size: int = 16,
+        crop_padding: int = 0,
+        flip: bool = False,
+        normalise: tuple[Sequence[float], Sequence[float]] | None = None,
+        train_samples: int = defaults.TRAIN_SAMPLES,
+    ) -> None:
+        # Prepared on the CPU, whatever the device: the same samples to the bit.
+        self.inputs, self.labels = as_tensors(train, "train")
+        self.test_inputs, self.test_labels = as_tensors(test, "test")
+        self.has_classes = not self.labels.is_floating_point()
+        if self.test_labels.is_floating_point() == self.has_classes:
+            raise InputError(
+                f"train and test labels are {self.labels.dtype} and {self.test_labels.dtype}, "
+                "but should be both integers or both floating-point numbers"
+            )
+        self.classes = 0
+        if self.has_classes:
+            self.classes = max(int(self.labels.max()), int(self.test_labels.max())) + 1
+        if partition is None:
+            self.parts = self._draw_partition(clients, alpha, seed)
+        else:
+            self.parts = checked_partition(partition, len(self.labels))
+        self.batches = Batches(seed, [len(part) for part in self.parts], batch_size)
+        self.augmentation = Augmentation(seed, crop_padding, flip)
+
+        self._normalise: tuple[Tensor, Tensor] | None = None
+        if normalise is not None:
+            width = self.inputs.shape[2]
+            means, deviations = (
+                torch.tensor(v, dtype=torch.float32, device="cpu") for v in normalise
+            )
+            # Repeated for each value of an image row: faster than broadcasting three values.
+            self._normalise = means.repeat(width), deviations.repeat(width)
+            if not self._is_augmented and self.inputs.numel() < 2**27:
+                # Without augmentation the prepared inputs never change: compute them once.
+                self.inputs = self.prepare(self.inputs)
+                self.test_inputs = self.prepare(self.test_inputs)
+                self._normalise = None
+        used = np.sort(np.concatenate(self.parts))
+        count = min(train_samples, len(used)) if train_samples else len(used)
+        self.evaluated = torch.from_numpy(used[np.linspace(0, len(used) - 1, count).astype(int)])
+
+    def _draw_partition(self, clients: int, alpha: float, seed: int) -> list[NDArray[np.int64]]:
+        if clients < 1:
+            raise InputError("clients", clients, "at least 1")
+        labels = self.labels.numpy()
+        if self.has_classes and labels.ndim == 1:
+            return list(dirichlet_partition(labels, clients, alpha, seed, self.classes))
+        if len(labels) < clients:
+            raise InputError("clients", clients, f"at most the {len(labels)} training samples")
+        order = generator(seed, "partition").permutation(len(labels))
+        return list(order[: len(order) // clients * clients].reshape(clients, -1))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in vars(self).items() if k != "flat_inputs"}
+
+    @property
+    def arrays(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The inputs and labels of both splits."""
+        return self.inputs, self.labels, self.test_inputs, self.test_labels
+
+    @property
+    def _is_augmented(self) -> bool:
+        return bool(self.augmentation.padding or self.augmentation.flip)
+
+    @property
+    def is_raw(self) -> bool:
+        """Whether the module sees the inputs unchanged."""
+        return not self._is_augmented and self._normalise is None
+
+    def move_to(self, device: torch.device) -> None:
+        """Move all tensors to a device."""
+        self.inputs, self.labels, self.test_inputs, self.test_labels = (
+            array.to(device) for array in self.arrays
+        )
+        self.evaluated = self.evaluated.to(device)
+        if self._normalise is not None:
+            means, deviations = self._normalise
+            self._normalise = means.to(device), deviations.to(device)
+
+    @cached_property
+    def class_shares(self) -> NDArray[np.float64] | None:
+        """ν_i: the share of each class in each client's samples; None without classes."""
+        if not self.has_classes or self.labels.dim() != 1:
+            return None
+        return class_shares(self.labels.cpu().numpy(), self.parts, self.classes)
+
+    def fingerprint(self) -> str:
+        """Return a hash of all samples and of the partition."""
+        digest = sha256()
+        for array in self.arrays:
+            digest.update(np.ascontiguousarray(array.cpu().numpy()).tobytes())
+        for indices in self.parts:
+            digest.update(indices.tobytes())
+        return digest.hexdigest()
+
+    def prepare(self, inputs: Tensor) -> Tensor:
+        """Return inputs as the module sees them: normalised."""
+        if self._normalise is None:
+            return inputs
+        means, deviations = self._normalise
+        rows = inputs.to(torch.float32, copy=True).flatten(2)
+        # Channels-last memory format, in which convolutions are fastest on a CPU.
+        return rows.sub_(means).div_(deviations).view(inputs.shape).permute(0, 3, 1, 2)
+
+    def batch(self, client: int, k: int) -> tuple[Tensor, Tensor]:
+        """Return the client's k-th batch, augmented, as the module sees it."""
+        return self.take(self.parts[client][self.batches.positions(client, k)], client, k)
+
+    def take(self, samples: NDArray[np.int64], client: int, k: int) -> tuple[Tensor, Tensor]:
+        """Return training samples, augmented as those of the client's k-th batch."""
+        index = torch.from_numpy(samples).to(self.labels.device)
+        inputs = self.augmentation.apply(self.inputs[index], client, k)
+        return self.prepare(inputs), self.labels[index]
+
+    @cached_property
+    def flat_inputs(self) -> Tensor:
+        """The training inputs as dense layers see them, one row per sample."""
+        return self.inputs.flatten(1).contiguous()
+
+    def batch_indices(
+        self, clients: Sequence[int], first_batches: Sequence[int], steps: int
+    ) -> Tensor:
+        """Return the sample indices of each client's batches, [n, steps, B]."""
+        pairs = zip(clients, first_batches, strict=True)
+        indices = [self.parts[c][self.batches.span(c, k, steps)] for c, k in pairs]
+        return torch.from_numpy(np.stack(indices))
+
+    def stacked_batches(
+        self, clients: Sequence[int], first_batches: Sequence[int], steps: int
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield, step by step, the batches of all these clients as [n, B, …]."""
+        pairs = list(zip(clients, first_batches, strict=True))
+        indices = self.batch_indices(clients, first_batches, steps).to(self.labels.device)
+        # One row per step, with the samples of all clients: gathered at once.
+        indices = indices.transpose(0, 1).flatten(1)
+        stack = len(clients), indices.shape[1] // len(clients)
+        for step, index in enumerate(indices):
+            labels = self.labels[index]
+            if self.is_raw:
+                inputs = self.flat_inputs.index_select(0, index)
+            else:
+                augmented = [
+                    self.augmentation.apply(part, c, k + step)
+                    for part, (c, k) in zip(
+                        self.inputs[index].chunk(len(clients)), pairs, strict=True
+                    )
+                ]
+                inputs = self.prepare(torch.cat(augmented)).flatten(1)
+            yield inputs.view(*stack, -1), labels.view(*stack, *labels.shape[1:])

@@ -1,0 +1,68 @@
+"""The compiled kernel gives what PyTorch gives, and nothing else changes without it."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional
+
+from fedpbc.engines import Segment, SerialEngine, StackedEngine
+from fedpbc.tasks import supervised
+from fedpbc.tasks.dense_kernel import dense_steps, has_dense_steps
+from tests import small_runs as small
+
+compiled = pytest.mark.skipif(not has_dense_steps(), reason="built without a C compiler")
+
+
+@compiled
+@given(
+    sizes=st.lists(st.integers(1, 40), min_size=2, max_size=4),
+    batch=st.integers(1, 9),
+    steps=st.integers(1, 3),
+)
+def test_dense_steps_are_those_of_autograd(sizes, batch, steps):
+    torch.manual_seed(1)
+    layers = []
+    for inputs, outputs in itertools.pairwise(sizes):
+        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+    module = nn.Sequential(*layers[:-1])
+    samples, labels = torch.randn(20, sizes[0]), torch.randint(0, sizes[-1], (20,))
+    index = torch.randint(0, 20, (2, steps, batch))
+    first = torch.cat([p.detach().reshape(-1) for p in module.parameters()])
+    models = torch.stack([first, first])
+    dense_steps(models, sizes, samples, labels, index, torch.tensor([0.1, 0.2]))
+    for row, rate in enumerate((0.1, 0.2)):
+        nn.utils.vector_to_parameters(first.clone(), module.parameters())
+        optimizer = torch.optim.SGD(module.parameters(), lr=rate)
+        for taken in index[row]:
+            optimizer.zero_grad()
+            functional.cross_entropy(module(samples[taken]), labels[taken]).backward()
+            optimizer.step()
+        expected = nn.utils.parameters_to_vector(module.parameters())
+        torch.testing.assert_close(models[row], expected.detach(), rtol=1e-4, atol=1e-5)
+
+
+@compiled
+def test_a_model_that_diverges_is_seen_to():
+    models = torch.full((1, 2 * 3 + 3), float("nan"))
+    index = torch.zeros(1, 1, 2, dtype=torch.int64)
+    labels = torch.tensor([1])
+    dense_steps(models, [2, 3], torch.ones(1, 2), labels, index, torch.tensor([0.1]))
+    assert models.isnan().any()
+
+
+def test_without_the_kernel_the_stack_agrees(monkeypatch):
+    monkeypatch.setattr(supervised, "has_dense_steps", lambda: False)
+    task = small.network()
+    for client in range(3):
+        work = Segment(client, task.init(), client, 2, 3 * client)
+        ends = []
+        for engine in (SerialEngine(task), StackedEngine(task)):
+            engine.submit(work)
+            ends.append(engine.result(client).end)
+        assert small.distance(*ends) < 1e-4

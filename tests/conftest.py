@@ -14,10 +14,32 @@ settings.register_profile("suite", deadline=None, derandomize="CI" in os.environ
 settings.load_profile("suite")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes longest, so that no core waits for it at the end."""
+
+    def rank(item: pytest.Item) -> int:
+        # The fleet of real processes waits more than it computes: other tests run beside it.
+        if item.path.name == "test_processes.py":
+            return 0
+        return 1 if item.get_closest_marker("slow") else 2
+
+    items.sort(key=rank)
+
+
 @pytest.fixture(params=[SerialEngine, StackedEngine], ids=["serial", "stacked"])
 def engine(request):
     """Each of the engines, as the function that makes one for a task."""
     return request.param
+
+
+@pytest.fixture(scope="session")
+def fork_server():
+    """Runs commands that are killed; torch is imported once for all of them."""
+    from tests.killed import Server
+
+    server = Server()
+    yield server
+    server.close()
 
 
 @pytest.fixture(autouse=True)

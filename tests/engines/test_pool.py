@@ -22,6 +22,7 @@ from fedpbc.errors import DivergedError, WorkerError
 from fedpbc.links import from_table
 from fedpbc.simulation.loop import Simulation
 from tests import small_runs as small
+from tests.processes import PATIENCE, child, wait_until
 
 LINKS = {"name": "bernoulli", "p": 0.3}
 
@@ -108,13 +109,6 @@ def is_there(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().split(")")[-1].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
-
-
-def wait_until(condition, seconds=120.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it never came to pass"
-        time.sleep(0.05)
 
 
 def run_of(task, engine, rounds=12):
@@ -299,40 +293,34 @@ print("ended", result.engine)
 def start_script(tmp_path, rounds):
     file = tmp_path / "script.py"
     file.write_text(SCRIPT)
-    return subprocess.Popen(
-        [sys.executable, file, str(rounds)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    return child([sys.executable, file, rounds])
 
 
-def shared_memory() -> set[str]:
-    """What there is on this machine, but for grids' locks, which other tests have meanwhile."""
-    place = Path("/dev/shm")
-    names = {entry.name for entry in place.iterdir()} if place.exists() else set()
-    return {name for name in names if not name.startswith("sem.mp-")}
+def named_memory(pids: list[int]) -> set[Path]:
+    """The files of shared memory that processes use and that still have a name."""
+    maps = "".join(Path(f"/proc/{pid}/maps").read_text() for pid in pids)
+    paths = {Path(line.split()[-1]) for line in maps.splitlines()}
+    return {path for path in paths if path.is_relative_to("/dev/shm")}
 
 
 def test_a_script_of_ones_own_needs_no_main_guard(tmp_path):
-    script = start_script(tmp_path, 2)
-    output, errors = script.communicate(timeout=120)
+    with start_script(tmp_path, 2) as script:
+        output, errors = script.communicate(timeout=PATIENCE)
     assert output.split("\n")[-2] == "ended pool: asked for"
     assert not errors
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_nothing_is_left_behind_whatever_ends_the_parent(tmp_path, how):
-    before = shared_memory()
-    script = start_script(tmp_path, 100_000)
-    assert script.stdout.readline() == "1\n"
-    workers = workers_of(script.pid)
-    assert len(workers) == 2
-    os.killpg(script.pid, how)
-    script.communicate(timeout=120)
-    wait_until(lambda: not any(map(is_there, workers)), seconds=20)
-    assert shared_memory() <= before
+    with start_script(tmp_path, 100_000) as script:
+        assert script.stdout.readline() == "1\n"
+        workers = workers_of(script.pid)
+        assert len(workers) == 2
+        memory = named_memory([script.pid, *workers])
+        os.killpg(script.pid, how)
+        script.communicate(timeout=PATIENCE)
+        wait_until(lambda: not any(map(is_there, workers)))
+    assert not any(path.exists() for path in memory)
 
 
 # In a run's folder

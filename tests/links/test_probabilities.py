@@ -90,7 +90,7 @@ def test_varying_repeats_after_a_period() -> None:
 )
 def test_wrong_input(shares: object, more: dict[str, float], message: str) -> None:
     with pytest.raises(InputError) as caught:
-        from_data(1, shares, **more)  # type: ignore[arg-type]
+        from_data(1, shares, **more)
     assert message in str(caught.value)
 
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import time
 
@@ -13,19 +12,11 @@ from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.report.watch import watch
 from tests.commandline import ran
 from tests.made_runs import metrics, write_run
+from tests.processes import PATIENCE, child
 
 
 def live(path) -> int:
     return int(re.findall(r'"live":(\d+)', path.read_text(encoding="utf-8"))[0])
-
-
-def started(*arguments: object) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "fedpbc.cli.app", *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
 
 
 def test_a_page_follows_a_run_to_its_end(tmp_path):
@@ -76,9 +67,8 @@ def test_a_tree_of_runs_is_over_when_it_has_been_quiet(tmp_path):
 def test_a_watching_process_follows_and_can_be_interrupted(tmp_path):
     run, page = tmp_path / "run", tmp_path / "run" / "report.html"
     write_run(run, upto=10)
-    watching = started("report", run, "--watch")
-    assert watching.stdout is not None
-    try:
+    with child([sys.executable, "-m", "fedpbc.cli.app", "report", run, "--watch"]) as watching:
+        assert watching.stdout is not None
         # Its lines, not the page, tell that it has come that far: the page is there before.
         assert watching.stdout.readline() == f"{page}: 1 unfinished; round 10\n"
         assert live(page) == 5
@@ -86,9 +76,7 @@ def test_a_watching_process_follows_and_can_be_interrupted(tmp_path):
         assert watching.stdout.readline() == f"{page}: 1 unfinished; round 20\n"
         assert "20 of 40" in page.read_text(encoding="utf-8")
         watching.send_signal(signal.SIGINT)
-        out, err = watching.communicate(timeout=60)
-    finally:
-        watching.kill()
+        out, err = watching.communicate(timeout=PATIENCE)
     assert (watching.returncode, err) == (0, "")
     assert out == f"written: {page} (no longer watching)\n"
     assert live(page) == 0

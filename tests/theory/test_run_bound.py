@@ -153,7 +153,7 @@ def test_many_clients_have_the_bound_on_rho():
 def test_the_largest_noise_and_spread_that_were_seen_count():
     made, x = lemma(), torch.zeros(3, dtype=torch.float64)
     told = iter([Gradients(4, 1, 2), Gradients(1, 3, 1), Gradients(9, 2, 0)])
-    made.task.gradients = lambda model, draw: next(told)
+    made.task.gradients = lambda model, draw: next(told)  # type: ignore[attr-defined]
     seen, first = made.look({}, x, x, 10)
     assert seen == {"slope": 1, "noise": 3, "spread": 2, "slopes": 40, "rounds": 10}
     seen, second = made.look(seen, x, x, 15)
@@ -166,7 +166,7 @@ def test_the_largest_noise_and_spread_that_were_seen_count():
 def test_gradients_that_are_not_finite_have_no_bound_and_do_not_end_the_run(wrong):
     made, x = lemma(), torch.zeros(3, dtype=torch.float64)
     told = iter([Gradients(4, 1, 2), Gradients(1, wrong, 1), Gradients(1, 1, 1)])
-    made.task.gradients = lambda model, draw: next(told)
+    made.task.gradients = lambda model, draw: next(told)  # type: ignore[attr-defined]
     seen, bound = made.look({}, x, x, 10)
     assert bound is None
     assert made.look(json.loads(json.dumps(seen)), x, x, 20)[1] is None

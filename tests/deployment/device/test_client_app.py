@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack
 from functools import partial
 
@@ -162,8 +163,8 @@ def asked_with(monkeypatch, header, hours):
 
     found = []
     message = Message(to_records(Payload(header)), 7, "train", ttl=60.0)
-    clock = client_app.time.time
-    monkeypatch.setattr(client_app.time, "time", lambda: clock() + 3600 * hours)
+    clock = time.time
+    monkeypatch.setattr("time.time", lambda: clock() + 3600 * hours)
     answered = Payload({"kind": "answer"})
     monkeypatch.setattr(
         client_app, "ask", lambda path, parcel, patience: found.append(patience) or answered

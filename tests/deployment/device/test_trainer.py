@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 
 import pytest
@@ -15,6 +16,7 @@ from fedpbc.deployment.server.server_loop import to_vector
 from fedpbc.engines.segment import Segment
 from fedpbc.engines.serial import train
 from fedpbc.errors import DivergedError
+from fedpbc.storage.tensors import save_state
 from tests.deployment.streets import ROUND, Killed, small_task
 
 TASK = small_task()
@@ -184,8 +186,8 @@ def test_after_the_jobs_last_round_there_is_nothing_to_train(tmp_path, trained):
 def test_a_time_of_day_that_is_set_makes_no_rounds_pass(tmp_path, monkeypatch):
     trainer = make(tmp_path)
     answer(trainer, work(0, 0))
-    now = trainer_module.time.time
-    monkeypatch.setattr(trainer_module.time, "time", lambda: now() + 10**9)
+    now = time.time
+    monkeypatch.setattr("time.time", lambda: now() + 10**9)
     assert not trainer.tick()
     # Another process has nothing else to go by.
     assert make(tmp_path).tick()
@@ -244,7 +246,7 @@ def test_a_kill_around_the_moment_of_persisting_loses_nothing(tmp_path, monkeypa
     """Between computing and persisting, and between persisting and replying."""
     trainer = make(tmp_path)
     answer(trainer, work(0, 0))
-    original = trainer_module.save_state
+    original = save_state
 
     def killed(path, state):
         if when == "after":
@@ -271,7 +273,7 @@ def test_a_lost_disk_costs_time_only(tmp_path, loss):
         content[-3] ^= 1
         place.write_bytes(content)
     else:
-        trainer_module.save_state(place, {"other": 1})
+        save_state(place, {"other": 1})
     assert torch.equal(answer(make(tmp_path), work(3, 0)), direct(0, 4))
 
 

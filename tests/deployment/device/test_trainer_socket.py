@@ -68,7 +68,7 @@ def test_no_trainer_is_a_refusal(tmp_path):
 def test_another_users_process_is_asked_nothing(tmp_path, monkeypatch, user, is_asked):
     asked = []
     monkeypatch.setattr(local, "peer_user", lambda connection: user)
-    monkeypatch.setattr(local.os, "getuid", lambda: 1000)
+    monkeypatch.setattr("os.getuid", lambda: 1000)
     with TrainerSocket(tmp_path / "s", lambda parcel: asked.append(parcel) or parcel):
         reply = ask(tmp_path / "s", Payload({"kind": "x"}), patience=5)
     assert bool(asked) == is_asked

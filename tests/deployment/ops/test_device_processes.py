@@ -55,7 +55,7 @@ def test_a_folder_that_others_can_enter_is_refused(short, long):
 def test_a_folder_of_somebody_elses_is_refused(short, long, monkeypatch):
     theirs = short / "fedpbc-4711"
     theirs.mkdir(mode=0o700)
-    monkeypatch.setattr(device_side.os, "getuid", lambda: 4711)
+    monkeypatch.setattr("os.getuid", lambda: 4711)
     with pytest.raises(InputError, match="this user's own and"):
         socket_for(long)
 

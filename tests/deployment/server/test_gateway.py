@@ -32,12 +32,12 @@ class Inside(BaseHTTPRequestHandler):
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.seen.append((self.path, body))
+        self.server.seen.append((self.path, body))  # type: ignore[attr-defined]
         if self.path.endswith("die"):
             self.connection.shutdown(socket.SHUT_RDWR)
             self.close_connection = True
             return
-        self.server.heads.append(dict(self.headers))
+        self.server.heads.append(dict(self.headers))  # type: ignore[attr-defined]
         self.send_response(401 if self.path.endswith("refused") else 200)
         if self.path.endswith("chunks"):
             self.send_header("Transfer-Encoding", "chunked")
@@ -55,7 +55,7 @@ class Inside(BaseHTTPRequestHandler):
 @contextmanager
 def superlink(certificates):
     server = ThreadingHTTPServer((HERE, 0), Inside)
-    server.daemon_threads, server.seen, server.heads = True, [], []
+    server.daemon_threads, server.seen, server.heads = True, [], []  # type: ignore[attr-defined]
     if certificates is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificates / "server.crt", certificates / "server.key")

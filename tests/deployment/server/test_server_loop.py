@@ -86,7 +86,7 @@ def test_a_server_killed_anywhere_goes_on_to_the_same_models(tmp_path, monkeypat
     """Before and after each checkpoint, and before and after each line of the log."""
     task, fate = small_task(), drawn(4)
     streets = Streets(make_trainers(task, tmp_path), fate)
-    original, originally = folder_module.save_state, ServerDirectory.add_line
+    original, originally = folder_module.save_state, ServerDirectory.add_line  # type: ignore[attr-defined]
     steps = {"n": 0, "kill": -1}
 
     def step(function, *arguments):

@@ -6,7 +6,6 @@ import fcntl
 import random
 import shutil
 import signal
-import subprocess
 import time
 from pathlib import Path
 
@@ -28,6 +27,9 @@ from tests.commandline import (
     write_check,
 )
 from tests.killed import until_done
+from tests.processes import child
+
+pytestmark = pytest.mark.slow
 
 ROUNDS = 24
 OFTEN = (*DIGITS, "--rounds", ROUNDS, "--evaluate-every", 3, "--set", "checkpoint_every=2")
@@ -92,12 +94,12 @@ def test_a_process_of_its_own_killed_and_resumed_gives_the_same_bits(tmp_path):
     for begin, lines in ((start, 4), (["resume", broken], 12)):
         out = ["--out", broken] if begin is start else []
         command = [COMMAND, *map(str, [*begin, *out])]
-        running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        while not (seen.is_file() and seen.read_bytes().count(b"\n") >= lines):
-            assert running.poll() is None
-            time.sleep(0.002)
-        running.send_signal(signal.SIGKILL)
-        running.communicate()
+        with child(command) as running:
+            while not (seen.is_file() and seen.read_bytes().count(b"\n") >= lines):
+                assert running.poll() is None
+                time.sleep(0.002)
+            running.send_signal(signal.SIGKILL)
+            running.communicate()
         assert running.returncode == -signal.SIGKILL
         assert not (broken / "summary.json").exists()
     ran("resume", broken)

@@ -32,6 +32,8 @@ from tests.commandline import (
 from tests.killed import until_done
 from tests.small_runs import same_bits
 
+pytestmark = pytest.mark.slow
+
 SHARED = (*DIGITS, "--rounds", 24, "--evaluate-every", 3, "--set", "checkpoint_every=2")
 SHARED += ("--links", "markov", "--set", "links.p=0.4")
 LOSSY = ("--downlink", "bernoulli", "--set", "downlink.p=0.6")

@@ -16,6 +16,8 @@ from fedpbc.options import options_of
 from fedpbc.tasks.networks import MODELS
 from tests.commandline import COMMAND, DIGITS, cli, content, fedpbc, metrics, process, ran  # type: ignore[attr-defined]
 
+pytestmark = pytest.mark.slow
+
 SMALL = ("run", *DIGITS, "--rounds", 4)
 
 

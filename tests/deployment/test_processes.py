@@ -10,6 +10,8 @@ pytest.importorskip("flwr", reason="needs the extra: pip install 'fedpbc[flower]
 
 from tests.deployment.real import after_round, make_fleet, to_the_end
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_fleet_with_an_outage_equals_the_simulator(tmp_path):
     with make_fleet(tmp_path, clients=2, rounds=4, seconds=30.0) as fleet:

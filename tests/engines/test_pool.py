@@ -24,6 +24,8 @@ from fedpbc.simulation.loop import Simulation
 from tests import small_runs as small
 from tests.processes import PATIENCE, child, wait_until
 
+pytestmark = pytest.mark.slow
+
 LINKS = {"name": "bernoulli", "p": 0.3}
 
 

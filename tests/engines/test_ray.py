@@ -28,6 +28,8 @@ from fedpbc.tasks.layout import Layout
 from tests import small_runs as small
 from tests.processes import PATIENCE, child, wait_until
 
+pytestmark = pytest.mark.slow
+
 EXTRA = "needs the extra: pip install 'fedpbc[ray]'"
 
 

@@ -12,6 +12,8 @@ from fedpbc.paper.fig5 import folder_of
 from fedpbc.simulation.build import ProbabilityOptions, base_probabilities
 from tests.commandline import fedpbc, ran, refused
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):

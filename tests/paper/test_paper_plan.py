@@ -14,6 +14,8 @@ from fedpbc.paper.table1 import LINKS
 from tests.commandline import fedpbc, refused
 from tests.small_grids import SMALL
 
+pytestmark = pytest.mark.slow
+
 
 def wanted(**options):
     return ExperimentRequest(out=Path("nowhere"), **options)

@@ -14,6 +14,8 @@ from tests.commandline import ran
 from tests.made_runs import metrics, write_run
 from tests.processes import PATIENCE, child
 
+pytestmark = pytest.mark.slow
+
 
 def live(path) -> int:
     return int(re.findall(r'"live":(\d+)', path.read_text(encoding="utf-8"))[0])

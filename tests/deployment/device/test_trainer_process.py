@@ -21,6 +21,9 @@ from fedpbc.engines.engine import one_thread
 from fedpbc.engines.segment import Segment
 from fedpbc.engines.serial import train
 from tests.commandline import fedpbc
+from tests.processes import PATIENCE
+
+pytestmark = pytest.mark.slow
 
 SETTINGS = FleetSettings.from_dict({"data": "digits", "clients": 5, "seed": 2})
 
@@ -54,10 +57,12 @@ def test_sigkill_while_it_works_changes_nothing(tmp_path):
     answers: list[Payload] = []
 
     def client_app():
-        answers.append(ask(socket, work(rounds - 1, task).pack(), patience=60))
+        answers.append(ask(socket, work(rounds - 1, task).pack(), patience=PATIENCE))
 
     first = started(tmp_path)
-    assert ask(socket, Payload({"kind": "hello", "job": "j"}), patience=30).whole("client") == 3
+    assert (
+        ask(socket, Payload({"kind": "hello", "job": "j"}), patience=PATIENCE).whole("client") == 3
+    )
     ask(socket, work(0, task).pack())
     asking = threading.Thread(target=client_app)
     asking.start()
@@ -66,10 +71,10 @@ def test_sigkill_while_it_works_changes_nothing(tmp_path):
     first.communicate()
     # The socket is still there, and nobody behind it.
     second = started(tmp_path)
-    asking.join(60)
+    asking.join(PATIENCE)
     answers.append(ask(socket, work(rounds - 1, task).pack()))
     second.send_signal(signal.SIGTERM)
-    assert second.wait(20) == 0
+    assert second.wait(PATIENCE) == 0
     second.communicate()
     assert not socket.exists()
     with one_thread():

@@ -18,6 +18,8 @@ from fedpbc.errors import FedpbcError
 from tests.commandline import fedpbc, ran, refused
 from tests.deployment.streets import Streets, make_trainers
 
+pytestmark = pytest.mark.slow
+
 DIGITS = """
 rounds = {rounds}
 seed = 2

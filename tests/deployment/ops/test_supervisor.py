@@ -17,6 +17,8 @@ from fedpbc.deployment.ops.supervisor import Supervisor, to_files
 from fedpbc.errors import FedpbcError
 from tests.processes import PATIENCE, child, wait_until
 
+pytestmark = pytest.mark.slow
+
 PYTHON = sys.executable
 # Ends with its child left alone, as a killed process does.
 PARENT = "import subprocess, time; subprocess.Popen(['sleep', '600']); print('up', flush=True); "

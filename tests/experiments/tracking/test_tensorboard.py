@@ -16,6 +16,8 @@ from tests.commandline import DIGITS, assert_same_run, content, fedpbc, metrics,
 
 pytest.importorskip("tensorboard", reason="needs the extra: pip install 'fedpbc[tensorboard]'")
 
+pytestmark = pytest.mark.slow
+
 TRACKED = (*DIGITS, "--rounds", 12, "--evaluate-every", 3, "--track", "tensorboard")
 
 

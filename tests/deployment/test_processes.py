@@ -10,7 +10,8 @@ pytest.importorskip("flwr", reason="needs the extra: pip install 'fedpbc[flower]
 
 from tests.deployment.real import after_round, make_fleet, to_the_end
 
-pytestmark = pytest.mark.slow
+# Many processes, each of which imports much: on a busy machine that takes minutes.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def test_a_fleet_with_an_outage_equals_the_simulator(tmp_path):

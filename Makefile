@@ -27,9 +27,10 @@ PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 test: check
 	$(PYTEST)
 
-# The core, for every save: no test that takes seconds or starts processes.
+# The core, for every save: neither fleets nor the paper's experiments, and no test marked as slow.
 test-quick: $(READY)
-	$(PYTEST) -m 'not fleet and not slow'
+	$(PYTEST) -m 'not fleet and not slow' \
+		$(foreach room,deployment paper,--ignore tests/$(room) --ignore src/fedpbc/$(room))
 
 # In another order each time; `make test-random SEED=...` repeats the one that the first lines name.
 test-random: $(READY)

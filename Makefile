@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-fleet check format install clean bench bench-peers
+.PHONY: demo test test-quick test-random test-fleet coverage check format install clean bench bench-peers
 
 install: $(READY)
 
@@ -20,14 +20,30 @@ demo: $(READY)
 check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/lint-imports
 	$(BIN)/mypy
 
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+
 test: check
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+	$(PYTEST)
+
+# The core, for every save: neither fleets nor the paper's experiments, and no test marked as slow.
+test-quick: $(READY)
+	$(PYTEST) -m 'not fleet and not slow' \
+		$(foreach room,deployment paper,--ignore tests/$(room) --ignore src/fedpbc/$(room))
+
+# In another order each time; `make test-random SEED=...` repeats the one that the first lines name.
+test-random: $(READY)
+	$(PYTEST) --random-order $(if $(SEED),--random-order-seed=$(SEED))
+
+# Which lines the tests reach, as a table and in htmlcov/.
+coverage: $(READY)
+	$(PYTEST) --cov --cov-report=term:skip-covered --cov-report=html
 
 # Fleets of many real processes, with faults.
 test-fleet: $(READY)
-	$(BIN)/python -m pytest -m fleet tests/deployment
+	$(BIN)/python -m pytest -m fleet --timeout 3600 -o faulthandler_timeout=0 tests/deployment
 
 format: $(READY)
 	$(BIN)/ruff format .
@@ -43,4 +59,4 @@ bench-peers: $(READY)
 	$(BIN)/python -m benchmarks.peers.install
 
 clean:
-	rm -rf .venv demo build dist
+	rm -rf .venv demo build dist htmlcov .coverage

@@ -1,7 +1,11 @@
-"""Modules that cannot be imported, and so not be looked through for examples, without an extra."""
+"""For the tests and for the examples in the sources alike."""
 
+from __future__ import annotations
+
+import signal
 from importlib.util import find_spec
 
+# These cannot be imported without the extra, and so not be searched for examples.
 collect_ignore = (
     []
     if find_spec("flwr")
@@ -12,3 +16,9 @@ collect_ignore = (
         "src/fedpbc/deployment/server/server_app.py",
     ]
 )
+
+# A background job (`nohup make test &`) starts with SIGINT ignored, and what is ignored stays so in
+# every process started from it: tests that press Ctrl-C would wait for ever. With a handler here,
+# children start with the default again.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -50,7 +50,7 @@ class Client:
                 inputs = (augmented(inputs) - self.means) / self.deviations
             self.optimizer.zero_grad()
             loss = functional.cross_entropy(self.model(inputs), labels)
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             self.optimizer.step()
         return self.work.local_steps
 

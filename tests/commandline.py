@@ -69,9 +69,7 @@ def fedpbc(*arguments: object) -> Ended:
 
 def process(*arguments: object, cwd: Path | None = None) -> Ended:
     """The command in a process of its own."""
-    ended = subprocess.run(
-        [COMMAND, *map(str, arguments)], cwd=cwd, capture_output=True, text=True, timeout=120
-    )
+    ended = subprocess.run([COMMAND, *map(str, arguments)], cwd=cwd, capture_output=True, text=True)
     return Ended(ended.returncode, ended.stdout, ended.stderr)
 
 

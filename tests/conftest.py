@@ -3,21 +3,50 @@ from __future__ import annotations
 import os
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from fedpbc.algorithms import ALGORITHMS
-from fedpbc.engines import SerialEngine, StackedEngine
 from fedpbc.links import SCHEMES
 
 # A busy machine is no reason to fail, and CI is not the place to look for new examples.
-settings.register_profile("suite", deadline=None, derandomize="CI" in os.environ)
+settings.register_profile(
+    "suite",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize="CI" in os.environ,
+)
 settings.load_profile("suite")
 
 
-@pytest.fixture(params=[SerialEngine, StackedEngine], ids=["serial", "stacked"])
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes longest, so that no core waits for it at the end."""
+
+    def rank(item: pytest.Item) -> int:
+        # The fleet of real processes waits more than it computes: other tests run beside it.
+        if item.path.name == "test_processes.py":
+            return 0
+        return 1 if item.get_closest_marker("slow") else 2
+
+    items.sort(key=rank)
+
+
+@pytest.fixture(params=["serial", "stacked"])
 def engine(request):
     """Each of the engines, as the function that makes one for a task."""
-    return request.param
+    # The process that only hands tests to others need not wait for torch.
+    from fedpbc.engines import ENGINES
+
+    return ENGINES[request.param]
+
+
+@pytest.fixture(scope="session")
+def fork_server():
+    """Runs commands that are killed; torch is imported once for all of them."""
+    from tests.killed import Server
+
+    server = Server()
+    yield server
+    server.close()
 
 
 @pytest.fixture(autouse=True)

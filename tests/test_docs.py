@@ -29,6 +29,8 @@ from fedpbc.experiments.overrides import gathered
 from fedpbc.links import SCHEMES
 from fedpbc.options import options_of
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 NOT_RUN = "<!-- not run -->"

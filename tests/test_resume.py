@@ -6,7 +6,6 @@ import fcntl
 import random
 import shutil
 import signal
-import subprocess
 import time
 from pathlib import Path
 
@@ -27,7 +26,10 @@ from tests.commandline import (
     timeless,
     write_check,
 )
-from tests.killed import Server, until_done
+from tests.killed import until_done
+from tests.processes import child
+
+pytestmark = pytest.mark.slow
 
 ROUNDS = 24
 OFTEN = (*DIGITS, "--rounds", ROUNDS, "--evaluate-every", 3, "--set", "checkpoint_every=2")
@@ -51,41 +53,36 @@ CASES = {
 PLACES = ("sync", "before rename", "after rename", "half a file", "half a line")
 
 
-@pytest.fixture(scope="module")
-def server():
-    made = Server()
-    yield made
-    made.close()
-
-
 def started(case: str) -> list[object]:
     return ["run", *OFTEN, *LINKS, *CASES[case]]
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_run_killed_while_it_writes_gives_the_same_bits(server, tmp_path, case):
+def test_a_run_killed_while_it_writes_gives_the_same_bits(fork_server, tmp_path, case):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    assert server.run(*started(case), "--out", whole).code == 0
+    assert fork_server.run(*started(case), "--out", whole).code == 0
     dice = random.Random(case)
     kills = [{"at": place, "n": dice.randint(1, 4)} for place in dice.sample(PLACES, 3)]
-    assert until_done(server, [*started(case), "--out", broken], broken, kills) == len(kills)
+    assert until_done(fork_server, [*started(case), "--out", broken], broken, kills) == len(kills)
     assert_same_run(whole, broken)
 
 
-def test_a_run_killed_at_any_moment_gives_the_same_bits(server, tmp_path):
+def test_a_run_killed_at_any_moment_gives_the_same_bits(fork_server, tmp_path):
     start = ["run", *OFTEN, *LINKS, "--set", "checkpoint_every=1", *CASES["fedpbc scaled"]]
     whole = tmp_path / "whole"
-    assert server.run(*start, "--out", whole).code == 0
+    assert fork_server.run(*start, "--out", whole).code == 0
     began = time.monotonic()
-    assert server.run(*start, "--out", whole, "--overwrite").code == 0
+    assert fork_server.run(*start, "--out", whole, "--overwrite").code == 0
     takes = time.monotonic() - began
-    dice, killed = random.Random(1), 0
-    for attempt in range(4):
-        broken = tmp_path / f"broken-{attempt}"
+    dice, killed, broken = random.Random(1), 0, tmp_path / "broken"
+    while killed < 8:
         kills = [{"after": dice.uniform(0.1, 0.5) * takes} for _ in range(5)]
-        killed += until_done(server, [*start, "--out", broken], broken, kills)
+        times = until_done(fork_server, [*start, "--out", broken], broken, kills)
         assert_same_run(whole, broken)
-    assert killed >= 8
+        shutil.rmtree(broken)
+        killed += times
+        # Where the machine is less busy by now, runs end before they are killed.
+        takes /= 1 if times > 1 else 2
 
 
 def test_a_process_of_its_own_killed_and_resumed_gives_the_same_bits(tmp_path):
@@ -97,22 +94,22 @@ def test_a_process_of_its_own_killed_and_resumed_gives_the_same_bits(tmp_path):
     for begin, lines in ((start, 4), (["resume", broken], 12)):
         out = ["--out", broken] if begin is start else []
         command = [COMMAND, *map(str, [*begin, *out])]
-        running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        while not (seen.is_file() and seen.read_bytes().count(b"\n") >= lines):
-            assert running.poll() is None
-            time.sleep(0.002)
-        running.send_signal(signal.SIGKILL)
-        running.communicate()
+        with child(command) as running:
+            while not (seen.is_file() and seen.read_bytes().count(b"\n") >= lines):
+                assert running.poll() is None
+                time.sleep(0.002)
+            running.send_signal(signal.SIGKILL)
+            running.communicate()
         assert running.returncode == -signal.SIGKILL
         assert not (broken / "summary.json").exists()
     ran("resume", broken)
     assert_same_run(whole, broken)
 
 
-def test_a_finished_run_leaves_nothing_behind_however_often_it_was_killed(server, tmp_path):
+def test_a_finished_run_leaves_nothing_behind_however_often_it_was_killed(fork_server, tmp_path):
     start, broken = [*started("mifa"), "--out", tmp_path / "run"], tmp_path / "run"
     kills = [{"at": place, "n": n} for n in (1, 3) for place in PLACES]
-    assert until_done(server, start, broken, kills) == len(kills)
+    assert until_done(fork_server, start, broken, kills) == len(kills)
     expected = {".lock", "config.toml", "metrics.jsonl", "final.safetensors", "summary.json"}
     expected.add("fleet.safetensors")
     found = {p.name for p in broken.iterdir() if not p.name.startswith("checkpoint-")}

@@ -29,8 +29,10 @@ from tests.commandline import (
     refused,
     timeless,
 )
-from tests.killed import Server, until_done
+from tests.killed import until_done
 from tests.small_runs import same_bits
+
+pytestmark = pytest.mark.slow
 
 SHARED = (*DIGITS, "--rounds", 24, "--evaluate-every", 3, "--set", "checkpoint_every=2")
 SHARED += ("--links", "markov", "--set", "links.p=0.4")
@@ -51,13 +53,6 @@ RESULTS = {
     "final.safetensors",
     "summary.json",
 }
-
-
-@pytest.fixture(scope="module")
-def server():
-    made = Server()
-    yield made
-    made.close()
 
 
 def started(case: str, *more: object) -> list[object]:
@@ -89,33 +84,35 @@ def test_a_run_comes_to_the_same_bits_as_in_memory(tmp_path, in_memory, case):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_run_killed_while_it_writes_gives_the_same_bits(server, tmp_path, in_memory, case):
+def test_a_run_killed_while_it_writes_gives_the_same_bits(fork_server, tmp_path, in_memory, case):
     dice, run = random.Random(case), tmp_path / "run"
     kills = [{"at": "half a report", "n": dice.randint(2, 15)}]
     kills += [{"at": place, "n": dice.randint(1, 4)} for place in dice.sample(PLACES, 3)]
     start = [*started(case, *DISK), "--out", run]
-    assert until_done(server, start, run, kills) == len(kills)
+    assert until_done(fork_server, start, run, kills) == len(kills)
     assert_same_run(in_memory / case, run)
 
 
-def test_a_run_killed_at_any_moment_gives_the_same_bits(server, tmp_path, in_memory):
+def test_a_run_killed_at_any_moment_gives_the_same_bits(fork_server, tmp_path, in_memory):
     began = time.monotonic()
-    assert server.run(*started("fedpbc", *DISK), "--out", tmp_path / "timed").code == 0
+    assert fork_server.run(*started("fedpbc", *DISK), "--out", tmp_path / "timed").code == 0
     takes = time.monotonic() - began
-    dice, killed = random.Random(2), 0
-    for attempt in range(3):
-        run = tmp_path / f"run-{attempt}"
+    dice, killed, run = random.Random(2), 0, tmp_path / "run"
+    while killed < 5:
         kills = [{"after": dice.uniform(0.1, 0.6) * takes} for _ in range(4)]
-        killed += until_done(server, [*started("fedpbc", *DISK), "--out", run], run, kills)
+        times = until_done(fork_server, [*started("fedpbc", *DISK), "--out", run], run, kills)
         assert_same_run(in_memory / "fedpbc", run)
-    assert killed >= 3
+        shutil.rmtree(run)
+        killed += times
+        # Where the machine is less busy by now, runs end before they are killed.
+        takes /= 1 if times > 1 else 2
 
 
-def test_a_finished_run_leaves_nothing_behind_however_often_it_was_killed(server, tmp_path):
+def test_a_finished_run_leaves_nothing_behind_however_often_it_was_killed(fork_server, tmp_path):
     run = tmp_path / "run"
     kills = [{"at": place, "n": n} for n in (1, 2) for place in PLACES]
     start = [*started("fedpbc", *DISK), "--out", run]
-    assert until_done(server, start, run, kills) == len(kills)
+    assert until_done(fork_server, start, run, kills) == len(kills)
     assert names(run) == RESULTS
 
 
@@ -206,11 +203,11 @@ def test_the_file_does_not_grow_with_the_rounds(tmp_path):
 
 def test_reports_are_on_disk_before_a_checkpoint_refers_to_them(tmp_path, monkeypatch):
     unsynced, checkpoints = [], 0
-    write, sync, save = reports.SlotFile.write, reports.SlotFile.sync, folder.save_state
+    write, sync, save = reports.SlotFile.write, reports.SlotFile.sync, folder.save_state  # type: ignore[attr-defined]
 
     def save_state(path, state):
         nonlocal checkpoints
-        checkpoints += len(state["simulation"]["progress"]["reported"]["slots"]) > 0
+        checkpoints += len(state["simulation"]["server"]["reported"]["slots"]) > 0
         assert unsynced == []
         save(path, state)
 
@@ -222,7 +219,7 @@ def test_reports_are_on_disk_before_a_checkpoint_refers_to_them(tmp_path, monkey
 
 
 def slots(run: Path, checkpoint: str) -> dict[int, int]:
-    state = folder.peek_state(run / checkpoint)["simulation"]["progress"]["reported"]
+    state = folder.peek_state(run / checkpoint)["simulation"]["server"]["reported"]  # type: ignore[attr-defined]
     return dict(zip(state["clients"], state["slots"], strict=True))
 
 
@@ -402,7 +399,7 @@ def test_a_run_that_diverges_keeps_the_reports_of_the_round_before(tmp_path):
             simulate(task, links=up, evaluate_every=40, out=run, reported=where)
         lines.append(str(error.value).replace(str(run), "run"))
         newest = RunDirectory(run).checkpoints.paths()[0]
-        state = folder.load_state(newest)["simulation"]["progress"]
+        state = folder.load_state(newest)["simulation"]["server"]
         with closing(reports.choose_last_reports(where, run / "reports.bin")) as found:
             found.restore(state["reported"])
             kept.append({client: report.clone() for client, report in found.items()})

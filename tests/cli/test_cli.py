@@ -14,7 +14,9 @@ from fedpbc import ALGORITHMS, SCHEMES
 from fedpbc.data.sources import SOURCES
 from fedpbc.options import options_of
 from fedpbc.tasks.networks import MODELS
-from tests.commandline import COMMAND, DIGITS, cli, content, fedpbc, metrics, process, ran
+from tests.commandline import COMMAND, DIGITS, cli, content, fedpbc, metrics, process, ran  # type: ignore[attr-defined]
+
+pytestmark = pytest.mark.slow
 
 SMALL = ("run", *DIGITS, "--rounds", 4)
 
@@ -50,7 +52,7 @@ def test_every_option_is_explained(command):
     assert f"fedpbc {command}" in ended.out
     from typer.main import get_command
 
-    for parameter in get_command(cli.app).commands[command].params:
+    for parameter in get_command(cli.app).commands[command].params:  # type: ignore[attr-defined]
         if parameter.param_type_name == "option":
             assert parameter.help, parameter.name
         else:

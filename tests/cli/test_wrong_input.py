@@ -12,6 +12,8 @@ import pytest
 from fedpbc.storage.tensors import load_state
 from tests.commandline import DIGITS, content, fedpbc, metrics, process, ran, refused, write_check
 
+pytestmark = pytest.mark.slow
+
 
 def settings(*pairs: str) -> list[str]:
     return [word for pair in pairs for word in ("--set", pair)]

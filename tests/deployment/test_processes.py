@@ -10,6 +10,9 @@ pytest.importorskip("flwr", reason="needs the extra: pip install 'fedpbc[flower]
 
 from tests.deployment.real_fleet import after_round, make_fleet, to_the_end
 
+# Many processes, each of which imports much: on a busy machine that takes minutes.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
 
 def test_a_fleet_with_an_outage_equals_the_simulator(tmp_path):
     with make_fleet(tmp_path, clients=2, rounds=4, seconds=30.0) as fleet:

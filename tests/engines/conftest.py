@@ -14,7 +14,10 @@ def local_ray():
     ray_instance.end()
 
 
-@pytest.fixture(params=["serial", "stacked", "pool", "ray"])
+PROCESSES = [pytest.param(name, marks=pytest.mark.slow) for name in ("pool", "ray")]
+
+
+@pytest.fixture(params=["serial", "stacked", *PROCESSES])
 def engine(request):
     """Each of the engines, as the function that makes one for a task."""
     made = []

@@ -22,6 +22,9 @@ from fedpbc.errors import DivergedError, WorkerError
 from fedpbc.links import from_table
 from fedpbc.simulation.loop import Simulation
 from tests import small_runs as small
+from tests.processes import PATIENCE, child, wait_until
+
+pytestmark = pytest.mark.slow
 
 LINKS = {"name": "bernoulli", "p": 0.3}
 
@@ -110,13 +113,6 @@ def is_there(pid: int) -> bool:
         return False
 
 
-def wait_until(condition, seconds=120.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it never came to pass"
-        time.sleep(0.05)
-
-
 def run_of(task, engine, rounds=12):
     """A run of FedPBC with an engine that exists already."""
     return Simulation(
@@ -131,18 +127,17 @@ def run_of(task, engine, rounds=12):
 # The same bits
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
-def test_the_same_bits_as_serial(workers):
+@pytest.mark.parametrize(("algorithm", "workers"), [("fedpbc", 1), ("scaffold", 2), ("fedpbc", 3)])
+def test_the_same_bits_as_serial(algorithm, workers):
     task = around(nn.Dropout(0.2))
-    for algorithm in ("fedpbc", "scaffold"):
-        serial = simulate(task, algorithm, LINKS, rounds=12, engine="serial", evaluate_every=5)
-        found = simulate(
-            task, algorithm, LINKS, rounds=12, engine="pool", workers=workers, evaluate_every=5
-        )
-        assert found.engine == "pool: requested"
-        for view, model in serial.models.items():
-            assert torch.equal(found.models[view], model)
-        assert [m.views for m in found.metrics] == [m.views for m in serial.metrics]
+    serial = simulate(task, algorithm, LINKS, rounds=12, engine="serial", evaluate_every=5)
+    found = simulate(
+        task, algorithm, LINKS, rounds=12, engine="pool", workers=workers, evaluate_every=5
+    )
+    assert found.engine == "pool: requested"
+    for view, model in serial.models.items():
+        assert torch.equal(found.models[view], model)
+    assert [m.views for m in found.metrics] == [m.views for m in serial.metrics]
     assert not workers_of(os.getpid())
 
 
@@ -299,40 +294,34 @@ print("ended", result.engine)
 def start_script(tmp_path, rounds):
     file = tmp_path / "script.py"
     file.write_text(SCRIPT)
-    return subprocess.Popen(
-        [sys.executable, file, str(rounds)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    return child([sys.executable, file, rounds])
 
 
-def shared_memory() -> set[str]:
-    """What there is on this machine, but for grids' locks, which other tests have meanwhile."""
-    place = Path("/dev/shm")
-    names = {entry.name for entry in place.iterdir()} if place.exists() else set()
-    return {name for name in names if not name.startswith("sem.mp-")}
+def named_memory(pids: list[int]) -> set[Path]:
+    """The files of shared memory that processes use and that still have a name."""
+    maps = "".join(Path(f"/proc/{pid}/maps").read_text() for pid in pids)
+    paths = {Path(line.split()[-1]) for line in maps.splitlines()}
+    return {path for path in paths if path.is_relative_to("/dev/shm")}
 
 
 def test_a_script_of_ones_own_needs_no_main_guard(tmp_path):
-    script = start_script(tmp_path, 2)
-    output, errors = script.communicate(timeout=120)
+    with start_script(tmp_path, 2) as script:
+        output, errors = script.communicate(timeout=PATIENCE)
     assert output.split("\n")[-2] == "ended pool: requested"
     assert not errors
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_nothing_is_left_behind_whatever_ends_the_parent(tmp_path, how):
-    before = shared_memory()
-    script = start_script(tmp_path, 100_000)
-    assert script.stdout.readline() == "1\n"
-    workers = workers_of(script.pid)
-    assert len(workers) == 2
-    os.killpg(script.pid, how)
-    script.communicate(timeout=120)
-    wait_until(lambda: not any(map(is_there, workers)), seconds=20)
-    assert shared_memory() <= before
+    with start_script(tmp_path, 100_000) as script:
+        assert script.stdout.readline() == "1\n"
+        workers = workers_of(script.pid)
+        assert len(workers) == 2
+        memory = named_memory([script.pid, *workers])
+        os.killpg(script.pid, how)
+        script.communicate(timeout=PATIENCE)
+        wait_until(lambda: not any(map(is_there, workers)))
+    assert not any(path.exists() for path in memory)
 
 
 # In a run's folder

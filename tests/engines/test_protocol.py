@@ -79,7 +79,8 @@ def test_closing_forgets_what_was_not_run(engine):
 
 def test_more_can_be_submitted_while_others_are_under_way(engine):
     made, work = engine(NETWORK), segments(NETWORK, 6)
-    alone = {s.client: results(engine(NETWORK), [s])[s.client] for s in work}
+    other = engine(NETWORK)
+    alone = {s.client: results(other, [s])[s.client] for s in work}
     for segment in work[:3]:
         made.submit(segment)
     found = [made.result(2)]

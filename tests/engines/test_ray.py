@@ -26,6 +26,9 @@ from fedpbc.experiments.plugins import load_plugin
 from fedpbc.tasks import LocalTraining, Supervised
 from fedpbc.tasks.layout import Layout
 from tests import small_runs as small
+from tests.processes import PATIENCE, child, wait_until
+
+pytestmark = pytest.mark.slow
 
 EXTRA = "needs the extra: pip install 'fedpbc[ray]'"
 
@@ -37,16 +40,10 @@ def test_without_the_extra_it_says_which_one(monkeypatch):
     assert str(raised.value) == "the engine 'ray' needs an extra: pip install 'fedpbc[ray]'"
 
 
-@pytest.fixture(scope="module")
-def ray():
+@pytest.fixture
+def ray(local_ray):
     """An instance of two CPUs, as somebody may have started it before."""
-    ray = pytest.importorskip("ray", reason=EXTRA)
-    begun = ray.is_initialized()
-    if not begun:
-        ray_instance.start(2, "")
-    yield ray
-    if not begun:
-        ray_instance.end()
+    return pytest.importorskip("ray")
 
 
 @pytest.fixture
@@ -244,7 +241,7 @@ def test_the_look_ahead_is_bounded_and_what_is_wanted_goes_first(made, monkeypat
         )
         begun = {c for c, job in engine._jobs.items() if job.reference is not None}
         assert len(begun) <= 4
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while not {38, 37, 36} & {c for c, job in engine._jobs.items() if job.reference}:
         engine._dispatch()
         assert time.monotonic() < deadline
@@ -317,7 +314,7 @@ def test_closing_gives_up_what_is_under_way(made, ray, tmp_path):
     slow = made(task)
     for client in range(6):
         slow.submit(Segment(client, task.init(), 0, 1, 0))
-    wait_for(lambda: len(list(tmp_path.iterdir())) == 2)
+    wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
     slow.close()
     # The two CPUs are free for others.
     results(engine, [Segment(0, small.quadratic().init(), 0, 1, 0)])
@@ -422,18 +419,12 @@ def driver(folder: Path, address: str, **environment: str) -> Iterator[subproces
     """Another process that uses the engine, with a module that only it knows; stopped by Ctrl-C."""
     script = folder / "script.py"
     script.write_text(SCRIPT)
-    with subprocess.Popen(
-        [sys.executable, script, address, folder / "marker"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | environment,
-    ) as process:
+    command = [sys.executable, script, address, folder / "marker"]
+    with child(command, stdin=subprocess.PIPE, env=os.environ | environment) as process:
         assert process.stdout.readline() == "True\n", process.stderr.read()
         yield process
         # Nothing of Ray's shows.
-        assert process.communicate() == ("", "")
+        assert process.communicate(timeout=PATIENCE) == ("", "")
 
 
 def stop(process: subprocess.Popen[str]) -> None:
@@ -448,7 +439,7 @@ def test_an_instance_of_its_own_leaves_nothing_behind(tmp_path):
         begun = descendants(process.pid)
         assert len(begun) > 3
         stop(process)
-        wait_for(lambda: not begun & running(), seconds=10)
+        wait_until(lambda: not begun & running())
 
 
 def test_an_existing_cluster(tmp_path):
@@ -462,18 +453,19 @@ def test_an_existing_cluster(tmp_path):
     command += [f"--port={port}", "--num-cpus=1", "--include-dashboard=false"]
     with (
         (tmp_path / "log").open("w") as log,
-        subprocess.Popen(
+        child(
             [*command, "--disable-usage-stats"], stdout=log, stderr=log, env=os.environ | token
         ) as head,
     ):
         try:
-            wait_for(lambda: answers(port) or head.poll() is not None)
+            wait_until(lambda: answers(port) or head.poll() is not None)
             with driver(tmp_path, f"127.0.0.1:{port}", **token) as process:
                 stop(process)
             # It was joined and left, not ended.
             assert answers(port)
         finally:
             head.terminate()
+            head.wait(PATIENCE)
 
 
 def answers(port: int) -> bool:
@@ -499,13 +491,6 @@ def running() -> set[int]:
     listed = subprocess.run(["ps", "-e", "-o", "pid=,stat="], capture_output=True, text=True)
     lines = [line.split() for line in listed.stdout.splitlines()]
     return {int(pid) for pid, state in lines if not state.startswith("Z")}
-
-
-def wait_for(condition, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 class Told:

@@ -41,7 +41,7 @@ def test_a_run_writes_down_its_fleet(tmp_path):
     # By hand: how often each label is among each client's samples.
     counts = [np.bincount(task.data.labels[part], minlength=10).tolist() for part in task.parts]
     assert fleet.class_counts.tolist() == counts
-    assert fleet.samples.tolist() == [len(part) for part in task.parts]
+    assert fleet.samples.tolist() == [len(part) for part in task.parts]  # type: ignore[attr-defined]
     assert fleet.task == ""
 
 

@@ -21,6 +21,8 @@ from tests.commandline import (
     write_check,
 )
 
+pytestmark = pytest.mark.slow
+
 SMALL = ("compare", *DIGITS, "--rounds", 20, "--set", "links.p=0.5")
 TWO = (*SMALL, "--algorithms", "fedpbc,fedavg,mifa", "--seeds", "0,5", "--evaluate-every", 2)
 CELLS = [f"{a}/seed-{s}" for a in ("fedpbc", "fedavg", "mifa") for s in (0, 5)]

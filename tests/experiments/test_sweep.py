@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import time
 
 import pytest
@@ -10,6 +9,9 @@ import pytest
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.sweep import DivergedReason, GridCell, long_ones_alone, run_grid
 from tests.commandline import COMMAND, DIGITS, assert_same_run, ran
+from tests.processes import PATIENCE, child, group_is_alive, wait_until
+
+pytestmark = pytest.mark.slow
 
 GIVEN = {"data": "digits", "clients": 8, "rounds": 6, "links": {"name": "bernoulli", "p": 0.5}}
 
@@ -110,44 +112,25 @@ def whole(tmp_path_factory):
 def test_a_comparison_stopped_side_by_side_goes_on_to_the_same_bits(tmp_path, whole, how):
     folder = tmp_path / "stopped"
     command = [COMMAND, *map(str, [*STOPPED, "--jobs", 2, "--out", folder])]
-    running = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        # A suite that was started in the background passes on that Ctrl-C is ignored there.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
     metrics = folder / "mifa" / "seed-0" / "metrics.jsonl"
-    while not (metrics.is_file() and metrics.read_bytes().count(b"\n") >= 3):
-        assert running.poll() is None
-        time.sleep(0.01)
-    # Ctrl-C goes to the whole group; a kill to one process, whose workers must notice.
-    if how == signal.SIGINT:
-        os.killpg(running.pid, how)
-    else:
-        running.send_signal(how)
-    out, err = running.communicate(timeout=60)
+    with child(command) as running:
+        while not (metrics.is_file() and metrics.read_bytes().count(b"\n") >= 3):
+            assert running.poll() is None
+            time.sleep(0.01)
+        # Ctrl-C goes to the whole group; a kill to one process, whose workers must notice.
+        if how == signal.SIGINT:
+            os.killpg(running.pid, how)
+        else:
+            running.send_signal(how)
+        out, err = running.communicate(timeout=PATIENCE)
+        # Workers that are still there hold their runs.
+        wait_until(lambda: not group_is_alive(running.pid))
     if how == signal.SIGINT:
         assert running.returncode == 130
         assert out == ""
         [line] = err.splitlines()
         assert line == f"fedpbc: interrupted; 'fedpbc resume {folder}' goes on"
     assert not (folder / "comparison.json").exists()
-    # Workers that are still there hold their runs.
-    deadline = time.monotonic() + 30
-    while group_is_alive(running.pid):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
     ran("resume", folder, "--jobs", 1)
     for cell in ("mifa/seed-0", "mifa/seed-1"):
         assert_same_run(folder / cell, whole / cell)
-
-
-def group_is_alive(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True

@@ -11,6 +11,8 @@ from fedpbc.paper.plan import Condition
 from tests.commandline import fedpbc, ran, refused
 from tests.small_grids import numbers
 
+pytestmark = pytest.mark.slow
+
 BASE = Condition(("cifar10", "bernoulli_varying"), "cifar10", "bernoulli_varying", 10)
 
 

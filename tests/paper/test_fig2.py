@@ -11,6 +11,8 @@ from fedpbc.simulation.build import draw_timetable
 from fedpbc.tasks import Quadratic
 from tests.commandline import fedpbc, ran, refused
 
+pytestmark = pytest.mark.slow
+
 PLUGIN = """\
 from fedpbc.algorithms import Algorithm, register_algorithm
 

@@ -12,6 +12,8 @@ from fedpbc.paper.quadratics import condition_of, draw_targets
 from fedpbc.theory import fedavg_weights
 from tests.commandline import fedpbc, ran, refused
 
+pytestmark = pytest.mark.slow
+
 # A hundred steps of 1e-4 towards a target are one of this size.
 ONE_STEP = {"train": {"local_steps": 1, "learning_rate": 1 - (1 - 1e-4) ** 100}}
 

@@ -12,6 +12,8 @@ from fedpbc.paper.request import data_folders
 from fedpbc.simulation.build import ProbabilityOptions, base_probabilities
 from tests.commandline import fedpbc, ran, refused
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory):

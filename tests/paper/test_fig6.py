@@ -10,6 +10,8 @@ from fedpbc.paper import ExperimentRequest, make
 from fedpbc.paper.fig6 import LINKS, PROBABILITIES, draw_links, longest_stretch
 from tests.commandline import fedpbc, ran, refused
 
+pytestmark = pytest.mark.slow
+
 PLUGIN = """\
 import numpy as np
 from fedpbc.links import link_scheme

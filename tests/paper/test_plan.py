@@ -15,6 +15,8 @@ from fedpbc.paper.table1 import LINKS
 from tests.commandline import fedpbc, refused
 from tests.small_grids import SMALL
 
+pytestmark = pytest.mark.slow
+
 
 def request(**options):
     return ExperimentRequest(out=Path("nowhere"), **options)

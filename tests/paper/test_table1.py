@@ -14,7 +14,10 @@ from fedpbc.paper.plan import Condition
 from fedpbc.paper.result_table import Entry
 from fedpbc.paper.table1 import accuracy_table
 from tests.commandline import COMMAND, fedpbc, ran, refused, timeless
+from tests.processes import PATIENCE, child, group_is_alive, wait_until
 from tests.small_grids import SMALL, line, numbers
+
+pytestmark = pytest.mark.slow
 
 GRID = (*SMALL, "--links", "bernoulli,cyclic", "--algorithms", "fedpbc,fedavg,mifa")
 GRID += ("--seeds", "0,1")
@@ -100,19 +103,14 @@ def test_after_a_kill_the_same_command_ends_with_the_same_tables(whole, tmp_path
     ended, first = whole
     out = tmp_path / "killed"
     command = [COMMAND, "paper", "table1", *map(str, GRID), "--jobs", "2", "--out", str(out)]
-    running = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    )
-    while len(list(out.rglob("summary.json"))) < 3:
-        assert running.poll() is None
-        time.sleep(0.01)
-    running.kill()
-    running.wait()
-    deadline = time.monotonic() + 30
-    while group_is_alive(running.pid):
+    with child(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
+        while len(list(out.rglob("summary.json"))) < 3:
+            assert running.poll() is None
+            time.sleep(0.01)
+        running.kill()
+        running.wait()
         # Workers that are still alive hold the locks of their runs.
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+        wait_until(lambda: not group_is_alive(running.pid))
     assert len(list(out.rglob("summary.json"))) < len(PLACES)
     again = ran("paper", "table1", *GRID, "--jobs", 1, "--out", out)
     assert again.out.replace(str(tmp_path), "") == (
@@ -121,31 +119,16 @@ def test_after_a_kill_the_same_command_ends_with_the_same_tables(whole, tmp_path
     assert numbers(out, "table1")["rows"] == numbers(first, "table1")["rows"]
 
 
-def group_is_alive(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
 def test_ctrl_c_says_how_to_resume(tmp_path):
     out = tmp_path / "stopped"
     command = [COMMAND, "paper", "table1", *map(str, GRID[:-2]), "--jobs", "1", "--out", str(out)]
     command[command.index("6")] = "20000"
-    running = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    while not list(out.rglob("metrics.jsonl")):
-        assert running.poll() is None
-        time.sleep(0.01)
-    os.killpg(running.pid, signal.SIGINT)
-    output, error = running.communicate(timeout=60)
+    with child(command) as running:
+        while not list(out.rglob("metrics.jsonl")):
+            assert running.poll() is None
+            time.sleep(0.01)
+        os.killpg(running.pid, signal.SIGINT)
+        output, error = running.communicate(timeout=PATIENCE)
     assert (running.returncode, output) == (130, "")
     assert error == "fedpbc: interrupted; run the same command again to resume\n"
 

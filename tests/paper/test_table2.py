@@ -10,6 +10,8 @@ from fedpbc.paper.table2 import first_round, rounds_reached, thresholds_of
 from tests.commandline import fedpbc, ran, refused
 from tests.small_grids import SMALL, line, numbers
 
+pytestmark = pytest.mark.slow
+
 CIFAR = Condition(("cifar10", "bernoulli_varying"), "cifar10", "bernoulli_varying", 450)
 
 

@@ -25,6 +25,8 @@ from fedpbc.paper.tune import (
 from tests.commandline import fedpbc, ran, refused
 from tests.small_grids import line, numbers
 
+pytestmark = pytest.mark.slow
+
 BASE = Condition(("digits", "bernoulli_varying"), "digits", "bernoulli_varying", 500)
 
 

@@ -17,6 +17,8 @@ playwright = pytest.importorskip("playwright.sync_api", reason="playwright is no
 if BROWSER is None:
     pytest.skip(f"no browser is installed: {', '.join(BROWSERS)}", allow_module_level=True)
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def browser():

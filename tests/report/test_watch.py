@@ -3,7 +3,6 @@ from __future__ import annotations
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import time
 
@@ -12,20 +11,14 @@ import pytest
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.report.watch import watch
 from tests.commandline import ran
+from tests.processes import PATIENCE, child
 from tests.synthetic_runs import metrics, write_run
+
+pytestmark = pytest.mark.slow
 
 
 def reload_seconds(path) -> int:
     return int(re.findall(r'"live":(\d+)', path.read_text(encoding="utf-8"))[0])
-
-
-def start_command(*arguments: object) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "fedpbc.cli.app", *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
 
 
 def test_a_page_follows_a_run_to_its_end(tmp_path):
@@ -76,9 +69,8 @@ def test_watching_a_folder_ends_when_it_has_been_quiet(tmp_path):
 def test_a_watching_process_follows_and_can_be_interrupted(tmp_path):
     run, page = tmp_path / "run", tmp_path / "run" / "report.html"
     write_run(run, upto=10)
-    watching = start_command("report", run, "--watch")
-    assert watching.stdout is not None
-    try:
+    with child([sys.executable, "-m", "fedpbc.cli.app", "report", run, "--watch"]) as watching:
+        assert watching.stdout is not None
         # Its output shows how far it is; the page is written before.
         assert watching.stdout.readline() == f"{page}: 1 unfinished; round 10\n"
         assert reload_seconds(page) == 5
@@ -86,9 +78,7 @@ def test_a_watching_process_follows_and_can_be_interrupted(tmp_path):
         assert watching.stdout.readline() == f"{page}: 1 unfinished; round 20\n"
         assert "20 of 40" in page.read_text(encoding="utf-8")
         watching.send_signal(signal.SIGINT)
-        out, err = watching.communicate(timeout=60)
-    finally:
-        watching.kill()
+        out, err = watching.communicate(timeout=PATIENCE)
     assert (watching.returncode, err) == (0, "")
     assert out == f"written: {page} (no longer watching)\n"
     assert reload_seconds(page) == 0

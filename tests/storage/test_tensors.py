@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,7 +43,7 @@ values = st.recursive(
 )
 
 
-def assert_equal(one: object, other: object) -> None:
+def assert_equal(one: Any, other: Any) -> None:
     """The same values of the same types, to the bit."""
     assert type(one) is type(other)
     if isinstance(one, torch.Tensor):

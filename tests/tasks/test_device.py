@@ -250,7 +250,7 @@ def test_a_run_elsewhere(make, algorithm, engine):
 def test_a_row_elsewhere_always_has_the_same_company():
     """How a GPU adds up may depend on how many rows there are: always as many."""
     seen = []
-    watched = supervised.DenseStack.local_steps
+    watched = supervised.DenseStack.local_steps  # type: ignore[attr-defined]
 
     def local_steps(self, models, *rest):
         seen.append(len(models))
@@ -258,7 +258,7 @@ def test_a_row_elsewhere_always_has_the_same_company():
 
     with elsewhere(), pytest.MonkeyPatch.context() as patch:
         task = dense()
-        patch.setattr(supervised.DenseStack, "local_steps", local_steps)
+        patch.setattr(supervised.DenseStack, "local_steps", local_steps)  # type: ignore[attr-defined]
         together = stacked(task)
         assert seen == [3, 2, 3]  # two rows become three
         for row, client in enumerate(ROWS):
@@ -494,7 +494,7 @@ def test_the_configuration_reaches_the_task(monkeypatch):
 
     monkeypatch.setattr("fedpbc.experiments.build.find_device", noted)
     task = build_task(Config.from_dict({"data": "digits", "clients": 4, "device": "cuda:1"}))
-    assert (given, task.device) == (["cuda:1"], HERE)
+    assert (given, task.device) == (["cuda:1"], HERE)  # type: ignore[attr-defined]
 
 
 # On a GPU

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack
 from functools import partial
 
@@ -165,8 +166,8 @@ def handled(monkeypatch, header, hours):
 
     timeouts = []
     message = Message(to_records(Payload(header)), 7, "train", ttl=60.0)
-    clock = client_app.time.time
-    monkeypatch.setattr(client_app.time, "time", lambda: clock() + 3600 * hours)
+    clock = time.time
+    monkeypatch.setattr("time.time", lambda: clock() + 3600 * hours)
     reply = Payload({"kind": "answer"})
     monkeypatch.setattr(
         client_app, "request", lambda path, payload, timeout: timeouts.append(timeout) or reply

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 
 import pytest
@@ -15,6 +16,7 @@ from fedpbc.deployment.protocol.tensors import to_vector
 from fedpbc.engines.segment import Segment
 from fedpbc.engines.serial import train
 from fedpbc.errors import DivergedError
+from fedpbc.storage.tensors import save_state
 from tests.deployment.fake_network import ROUND, Killed, small_task
 
 TASK = small_task()
@@ -182,8 +184,8 @@ def test_nothing_is_trained_after_the_jobs_last_round(tmp_path, trained):
 def test_setting_the_time_of_day_misses_no_rounds(tmp_path, monkeypatch):
     trainer = make(tmp_path)
     reply_model(trainer, train_request(0, 0))
-    now = trainer_module.time.time
-    monkeypatch.setattr(trainer_module.time, "time", lambda: now() + 10**9)
+    now = time.time
+    monkeypatch.setattr("time.time", lambda: now() + 10**9)
     assert not trainer.tick()
     # A new process starts from the new time of day.
     assert make(tmp_path).tick()
@@ -245,7 +247,7 @@ def test_a_kill_before_or_after_saving_loses_nothing(tmp_path, monkeypatch, when
     """Between training and saving, and between saving and replying."""
     trainer = make(tmp_path)
     reply_model(trainer, train_request(0, 0))
-    original = trainer_module.save_state
+    original = save_state
 
     def killed(path, state):
         if when == "after":
@@ -272,7 +274,7 @@ def test_lost_state_costs_only_time(tmp_path, loss):
         content[-3] ^= 1
         path.write_bytes(content)
     else:
-        trainer_module.save_state(path, {"other": 1})
+        save_state(path, {"other": 1})
     assert torch.equal(reply_model(make(tmp_path), train_request(3, 0)), simulated(0, 4))
 
 

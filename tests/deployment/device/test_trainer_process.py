@@ -21,6 +21,9 @@ from fedpbc.engines.engine import one_thread
 from fedpbc.engines.segment import Segment
 from fedpbc.engines.serial import train
 from tests.commandline import fedpbc
+from tests.processes import PATIENCE
+
+pytestmark = pytest.mark.slow
 
 SETTINGS = FleetSettings.from_dict({"data": "digits", "clients": 5, "seed": 2})
 
@@ -54,11 +57,12 @@ def test_sigkill_while_training_changes_nothing(tmp_path):
     replies: list[Payload] = []
 
     def client_app():
-        replies.append(request(socket, train_request(rounds - 1, task).pack(), timeout=60))
+        replies.append(request(socket, train_request(rounds - 1, task).pack(), timeout=PATIENCE))
 
     first = start(tmp_path)
     assert (
-        request(socket, Payload({"kind": "hello", "job": "j"}), timeout=30).integer("client") == 3
+        request(socket, Payload({"kind": "hello", "job": "j"}), timeout=PATIENCE).integer("client")
+        == 3
     )
     request(socket, train_request(0, task).pack())
     asking = threading.Thread(target=client_app)
@@ -68,10 +72,10 @@ def test_sigkill_while_training_changes_nothing(tmp_path):
     first.communicate()
     # The socket still exists, but no process listens.
     second = start(tmp_path)
-    asking.join(60)
+    asking.join(PATIENCE)
     replies.append(request(socket, train_request(rounds - 1, task).pack()))
     second.send_signal(signal.SIGTERM)
-    assert second.wait(20) == 0
+    assert second.wait(PATIENCE) == 0
     second.communicate()
     assert not socket.exists()
     with one_thread():

@@ -70,7 +70,7 @@ def test_no_trainer_is_a_refusal(tmp_path):
 def test_nothing_is_sent_to_another_users_process(tmp_path, monkeypatch, user, is_sent):
     received = []
     monkeypatch.setattr(trainer_socket, "peer_user", lambda connection: user)
-    monkeypatch.setattr(trainer_socket.os, "getuid", lambda: 1000)
+    monkeypatch.setattr("os.getuid", lambda: 1000)
     with TrainerSocket(tmp_path / "s", lambda payload: received.append(payload) or payload):
         reply = request(tmp_path / "s", Payload({"kind": "x"}), timeout=5)
     assert bool(received) == is_sent

@@ -17,6 +17,8 @@ from fedpbc.errors import FedpbcError
 from tests.commandline import fedpbc, ran, refused
 from tests.deployment.fake_network import FakeNetwork, make_trainers
 
+pytestmark = pytest.mark.slow
+
 DIGITS = """
 rounds = {rounds}
 seed = 2

@@ -57,7 +57,7 @@ def test_a_folder_that_others_can_enter_is_refused(short, long):
 def test_a_folder_of_another_user_is_refused(short, long, monkeypatch):
     theirs = short / "fedpbc-4711"
     theirs.mkdir(mode=0o700)
-    monkeypatch.setattr(device_processes.os, "getuid", lambda: 4711)
+    monkeypatch.setattr("os.getuid", lambda: 4711)
     with pytest.raises(InputError, match="should belong to this user"):
         socket_for(long)
 

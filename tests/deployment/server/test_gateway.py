@@ -37,7 +37,7 @@ class EchoHandler(BaseHTTPRequestHandler):
             self.connection.shutdown(socket.SHUT_RDWR)
             self.close_connection = True
             return
-        self.server.heads.append(dict(self.headers))
+        self.server.heads.append(dict(self.headers))  # type: ignore[attr-defined]
         self.send_response(401 if self.path.endswith("refused") else 200)
         if self.path.endswith("chunks"):
             self.send_header("Transfer-Encoding", "chunked")

@@ -13,9 +13,10 @@ from fedpbc.experiments.comparison_directory import ComparisonDirectory
 from fedpbc.experiments.tracking.tensorboard import TensorBoardTracker
 from fedpbc.experiments.tracking.tracker import TrackedRun, values_of
 from tests.commandline import DIGITS, assert_same_run, content, fedpbc, metrics, ran
-from tests.killed import Server
 
 pytest.importorskip("tensorboard", reason="needs the extra: pip install 'fedpbc[tensorboard]'")
+
+pytestmark = pytest.mark.slow
 
 TRACKED = (*DIGITS, "--rounds", 12, "--evaluate-every", 3, "--track", "tensorboard")
 
@@ -83,21 +84,14 @@ def test_the_page_hparams_has_the_configuration_and_how_it_ended(run):
     assert end.status == api_pb2.STATUS_SUCCESS
 
 
-@pytest.fixture(scope="module")
-def server():
-    made = Server()
-    yield made
-    made.close()
-
-
 @pytest.mark.parametrize("kill", [{"at": "half a line", "n": 3}, {"at": "before rename", "n": 6}])
-def test_a_killed_run_goes_on_and_nothing_shows_twice(server, tmp_path, run, kill):
+def test_a_killed_run_goes_on_and_nothing_shows_twice(fork_server, tmp_path, run, kill):
     broken = tmp_path / "run"
     start = ["run", *TRACKED, "--set", "checkpoint_every=5", "--out", broken]
-    assert server.run(*start, kill=kill).code == -signal.SIGKILL
+    assert fork_server.run(*start, kill=kill).code == -signal.SIGKILL
     shown = scalars(broken)["active"]
     assert [step for step, _ in shown] == [line["round"] for line in metrics_so_far(broken)]
-    assert server.run("resume", broken).code == 0
+    assert fork_server.run("resume", broken).code == 0
     assert scalars(broken) == expected(broken)
     assert len(list((broken / "tensorboard").iterdir())) == 1
     kept = ("active", "mean/test_loss", "uploads")

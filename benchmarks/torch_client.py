@@ -21,7 +21,7 @@ from fedpbc.errors import FedpbcError
 app = ClientApp()
 
 
-@app.train()  # type: ignore[untyped-decorator]
+@app.train()
 def train(message: Message, context: Context) -> Message:
     """Do the work of one message."""
     state = Path(str(context.node_config["trainer"])).parent

@@ -17,15 +17,16 @@ import typer
 from fedpbc.algorithms import ALGORITHMS
 from fedpbc.cli.app import app
 from fedpbc.engines import ENGINES
-from fedpbc.experiments.configuration import (
-    Config,
+from fedpbc.experiments.configuration import Config
+from fedpbc.experiments.overrides import configuration_values, split_list
+from fedpbc.experiments.settings import (
     DataSection,
     General,
     ModelSection,
     TaskSection,
     TrainSection,
+    command_options,
 )
-from fedpbc.experiments.overrides import gathered
 from fedpbc.links import SCHEMES
 from fedpbc.options import options_of
 
@@ -150,7 +151,11 @@ def test_commands_exist(page, words):
     if words[0] not in {"run", "compare"} or options["config"] or options["plugin"]:
         return
     # Not only the options: what they are set to must be right as well.
-    given = gathered(None, options["set_"], options)
+    keys = {option.key: options.get(option.name) for option in command_options()}
+    for name, convert in (("views", str), ("track", str), ("algorithms", str), ("seeds", int)):
+        if options.get(name) is not None:
+            keys[name] = split_list(name, options[name], convert)
+    given = configuration_values(None, keys, options["set_"], trace=options["trace"])
     given.pop("seeds", None)
     algorithms = given.pop("algorithms", [])
     for name in algorithms or ["fedpbc"]:

@@ -18,6 +18,7 @@ from fedpbc.experiments.run import Watcher, resume_run
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.sweep import GridCell, run_grid
 from fedpbc.simulation import last_reports as reports
+from fedpbc.storage.tensors import load_state
 from tests.commandline import (
     DIGITS,
     assert_same_run,
@@ -399,7 +400,7 @@ def test_a_run_that_diverges_keeps_the_reports_of_the_round_before(tmp_path):
             simulate(task, links=up, evaluate_every=40, out=run, reported=where)
         lines.append(str(error.value).replace(str(run), "run"))
         newest = RunDirectory(run).checkpoints.paths()[0]
-        state = folder.load_state(newest)["simulation"]["server"]
+        state = load_state(newest)["simulation"]["server"]
         with closing(reports.choose_last_reports(where, run / "reports.bin")) as found:
             found.restore(state["reported"])
             kept.append({client: report.clone() for client, report in found.items()})

@@ -137,7 +137,7 @@ def test_the_list_names_everything_with_its_options():
 
 
 def test_whatever_can_be_set_is_listed_or_has_an_option():
-    from fedpbc.experiments.configuration import DataSection, General, TrainSection
+    from fedpbc.experiments.settings import DataSection, General, TrainSection
 
     said = ran("list").out + ran("run", "--help").out.replace("-", "_").replace("plugin", "plugins")
     hidden = [

@@ -11,7 +11,7 @@ def local_ray():
     pytest.importorskip("ray", reason="needs the extra: pip install 'fedpbc[ray]'")
     ray_instance.start(2, "")
     yield
-    ray_instance.end()
+    ray_instance.stop()
 
 
 PROCESSES = [pytest.param(name, marks=pytest.mark.slow) for name in ("pool", "ray")]

@@ -39,7 +39,7 @@ def test_a_run_writes_down_its_fleet(tmp_path):
     lines = metrics(tmp_path / "run")
     assert [line["active"] for line in lines] == [active[9], active[11]]
     # By hand: how often each label is among each client's samples.
-    counts = [np.bincount(task.data.labels[part], minlength=10).tolist() for part in task.parts]
+    counts = [np.bincount(task.data.labels[part], minlength=10).tolist() for part in task.parts]  # type: ignore[attr-defined]
     assert fleet.class_counts.tolist() == counts
     assert fleet.samples.tolist() == [len(part) for part in task.parts]  # type: ignore[attr-defined]
     assert fleet.task == ""

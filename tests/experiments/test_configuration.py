@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedpbc import ALGORITHMS, SCHEMES, Config, InputError
-from fedpbc.experiments.overrides import value_of
-from fedpbc.experiments.plugins import load_plugin, read_toml
+from fedpbc.experiments.config_file import read_toml
+from fedpbc.experiments.overrides import parse_value
+from fedpbc.experiments.plugins import load_plugin
 from fedpbc.options import options_of
 from tests.commandline import DIGITS, assert_same_run, ran, write_check
 
@@ -212,7 +213,7 @@ def test_naming_other_links_keeps_the_given_probabilities(tmp_path):
     ],
 )
 def test_a_setting_is_a_toml_value_or_else_a_string(text, value):
-    found = value_of(text)
+    found = parse_value(text)
     assert found == value
     assert type(found) is type(value)
 

@@ -1,23 +1,65 @@
-"""What was given on the command line arrives."""
+"""Options of the command line reach the configuration."""
 
 from __future__ import annotations
 
 import inspect
-from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
-from fedpbc.experiments.configuration import General
-from fedpbc.experiments.overrides import gathered
-from tests.commandline import cli  # type: ignore[attr-defined]
+from fedpbc.cli.options import RUN_OPTIONS, config_options
+from fedpbc.errors import InputError
+from fedpbc.experiments.configuration import Config
+from fedpbc.experiments.overrides import configuration_values
+from fedpbc.experiments.settings import command_options
 
-KEYS = {field.name for field in fields(General)}
+SETTINGS = {option.name: option for option in command_options()}
+VALUES = {int: 7, float: 0.25, str: "given", list: "a,b"}
 
 
-@pytest.mark.parametrize("command", [cli.run, cli.compare])  # type: ignore[attr-defined]
-def test_every_option_that_is_a_key_is_passed_on(command):
-    options = KEYS & inspect.signature(command).parameters.keys()
-    assert {"rounds", "engine", "workers", "ray_address", "device", "reported"} <= options
-    for name in options - {"views", "track"}:
-        assert gathered(None, None, {name: "given"}) == {name: "given"}
-    assert gathered(None, None, {"views": "server,mean"}) == {"views": ["server", "mean"]}
+def test_run_has_every_option_of_the_configuration():
+    assert set(RUN_OPTIONS) == {*SETTINGS, "trace", "plugin"}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_an_option_sets_its_key(name):
+    received = []
+
+    @config_options(name)
+    def command(options: dict[str, object]) -> None:
+        received.append(options)
+
+    option = SETTINGS[name]
+    command(**{name: VALUES[option.type]})
+    value = ["a", "b"] if option.type is list else VALUES[option.type]
+    assert received == [{option.key: value}]
+    section, _, last = option.key.rpartition(".")
+    values = configuration_values(None, received[0])
+    assert (values[section] if section else values) == {last: value}
+    # What is not given sets nothing.
+    command(**{name: None})
+    assert received[1] == {}
+
+
+def test_plugins_and_the_commands_own_parameters():
+    received = []
+
+    @config_options("rounds", "plugin")
+    def command(options: dict[str, object], out: str = "x") -> None:
+        received.append((options, out))
+
+    assert list(inspect.signature(command).parameters) == ["rounds", "plugin", "out"]
+    command(rounds=None, plugin=[Path("a.py")], out="y")
+    assert received == [({"plugins": ["a.py"]}, "y")]
+
+
+def test_the_later_outranks(tmp_path):
+    file = tmp_path / "c.toml"
+    file.write_text("rounds = 5\nseed = 5\nclients = 5\n")
+    values = configuration_values(file, {"rounds": 6, "seed": 6}, ["rounds=7"])
+    assert values == {"rounds": 7, "seed": 6, "clients": 5}
+
+
+def test_a_python_task_is_for_python():
+    with pytest.raises(InputError, match=r"^task.name is 'python', but should be 'classification'"):
+        Config.from_dict({"task": {"name": "python"}})

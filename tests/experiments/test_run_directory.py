@@ -8,7 +8,8 @@ import torch
 from safetensors import SafetensorError
 
 from fedpbc import Config, start_run
-from fedpbc.experiments.run_directory import KEPT_CHECKPOINTS, RunDirectory
+from fedpbc.experiments.checkpoints import KEPT
+from fedpbc.experiments.run_directory import RunDirectory
 from tests.commandline import DIGITS, content, fedpbc, metrics, ran, refused, write_check
 
 JUDGED = {"test_accuracy", "test_loss", "train_accuracy", "train_loss", "per_class"}
@@ -162,18 +163,18 @@ def test_old_checkpoints_go(tmp_path):
     folder = RunDirectory(tmp_path / "run")
     folder.create()
     for rounds in (1, 5, 9, 10, 100):
-        folder.save_checkpoint(rounds, {"round": rounds})
-        assert folder.load_checkpoint() == ({"round": rounds}, [])
+        folder.checkpoints.save(rounds, {"round": rounds})
+        assert folder.checkpoints.load() == ({"round": rounds}, [])
     names = [p.name for p in folder.checkpoints.paths()]
     assert names == ["checkpoint-0000100.safetensors", "checkpoint-0000010.safetensors"]
-    assert len(names) == KEPT_CHECKPOINTS
+    assert len(names) == KEPT
 
 
 def test_checkpoints_of_later_rounds_go_when_the_run_goes_on_from_an_earlier_one(tmp_path):
     folder = RunDirectory(tmp_path / "run")
     folder.create()
     for rounds in (4, 90, 100, 5):
-        folder.save_checkpoint(rounds, {"round": rounds})
+        folder.checkpoints.save(rounds, {"round": rounds})
     # They were damaged: with them, the one at 5 would be the third, and be removed at once.
     names = [p.name for p in folder.checkpoints.paths()]
     assert names == ["checkpoint-0000005.safetensors"]

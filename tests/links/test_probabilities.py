@@ -90,7 +90,7 @@ def test_varying_repeats_after_a_period() -> None:
 )
 def test_wrong_input(shares: object, options: dict[str, float], message: str) -> None:
     with pytest.raises(InputError) as caught:
-        from_data(1, shares, **options)  # type: ignore[arg-type]
+        from_data(1, shares, **options)
     assert message in str(caught.value)
 
 

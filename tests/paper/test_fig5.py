@@ -7,9 +7,10 @@ import pytest
 
 from fedpbc.experiments.build import build_task
 from fedpbc.experiments.configuration import Config
+from fedpbc.links.probabilities import ProbabilityOptions
 from fedpbc.paper import ExperimentRequest, make
 from fedpbc.paper.request import data_folders
-from fedpbc.simulation.build import ProbabilityOptions, base_probabilities
+from fedpbc.simulation.build import base_probabilities
 from tests.commandline import fedpbc, ran, refused
 
 pytestmark = pytest.mark.slow

@@ -7,7 +7,8 @@ import pytest
 
 from fedpbc.links import Setting, Timetable
 from fedpbc.paper import ExperimentRequest, make
-from fedpbc.paper.fig6 import LINKS, PROBABILITIES, draw_links, longest_stretch
+from fedpbc.paper.fig6 import PROBABILITIES, draw_links, longest_stretch
+from fedpbc.paper.table1 import LINKS
 from tests.commandline import fedpbc, ran, refused
 
 pytestmark = pytest.mark.slow

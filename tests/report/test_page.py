@@ -247,7 +247,7 @@ def test_a_damaged_run_among_good_ones_is_shown_as_damaged(tmp_path, damage):
     write_run(tmp_path / "runs" / "good", "fedpbc")
     bad = write_run(tmp_path / "runs" / "bad", "fedavg")
     text = DAMAGED[damage]
-    (bad / "metrics.jsonl").write_bytes(text if isinstance(text, bytes) else text.encode())
+    (bad / "metrics.jsonl").write_bytes(text if isinstance(text, bytes) else str(text).encode())
     ran("report", tmp_path / "runs", "--out", tmp_path / "page.html")
     page, data = read(tmp_path / "page.html")
     rows = {row[0]: row for row in page.tables[1][1:]}

@@ -162,7 +162,7 @@ def test_many_clients_have_the_bound_on_rho():
 def test_the_largest_noise_and_spread_that_were_seen_count():
     made, x = lemma(), torch.zeros(3, dtype=torch.float64)
     told = iter([Gradients(4, 1, 2), Gradients(1, 3, 1), Gradients(9, 2, 0)])
-    made.task.gradients = lambda model, draw: next(told)
+    made.task.gradients = lambda model, draw: next(told)  # type: ignore[attr-defined]
     first = made.observe(10, {"mean": x})
     assert made.state() == {"slope": 1, "noise": 3, "spread": 2, "slopes": 40, "rounds": 10}
     second = made.observe(15, {"mean": x})
@@ -175,7 +175,7 @@ def test_the_largest_noise_and_spread_that_were_seen_count():
 def test_gradients_that_are_not_finite_have_no_bound_and_do_not_end_the_run(wrong):
     made, x = lemma(), torch.zeros(3, dtype=torch.float64)
     told = iter([Gradients(4, 1, 2), Gradients(1, wrong, 1), Gradients(1, 1, 1)])
-    made.task.gradients = lambda model, draw: next(told)
+    made.task.gradients = lambda model, draw: next(told)  # type: ignore[attr-defined]
     assert made.observe(10, {"mean": x}) is None
     made.restore(json.loads(json.dumps(made.state())))
     assert made.observe(20, {"mean": x}) is None

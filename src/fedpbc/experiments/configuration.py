@@ -34,8 +34,9 @@ from fedpbc.experiments.settings import (
 )
 from fedpbc.experiments.tracking import checked_names
 from fedpbc.links import Timetable, find_scheme
+from fedpbc.links.probabilities import ProbabilityOptions
 from fedpbc.options import checked, unknown_option
-from fedpbc.simulation.build import ProbabilityOptions, take_probability_options
+from fedpbc.simulation.build import take_probability_options
 from fedpbc.simulation.views import views_of
 
 __all__ = ["Config", "identity", "is_python_task"]

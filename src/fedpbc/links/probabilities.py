@@ -3,17 +3,40 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from annotated_types import Ge, Le
 from numpy.typing import ArrayLike, NDArray
 
 from fedpbc.errors import InputError
 from fedpbc.randomness import generator
 
-__all__ = ["class_rates", "from_data", "varying"]
+__all__ = ["ProbabilityOptions", "class_rates", "from_data", "varying"]
+
+Probability = Annotated[float, Ge(0), Le(1)]
 
 
-def class_rates(seed: int, classes: int, sigma: float = 10.0) -> NDArray[np.float64]:
+@dataclass(frozen=True, kw_only=True)
+class ProbabilityOptions:
+    """Where p_i comes from.
+
+    Attributes:
+        p: one number, one for each client, or a .npy or .csv file of them; None: p_i is drawn from
+            the classes that each client holds.
+        sigma: σ₀, how unequally the classes contribute.
+        delta: δ, the least probability.
+    """
+
+    p: Probability | list[Probability] | str | None = None
+    sigma: Annotated[float, Ge(0), Le(50)] = 10.0
+    delta: Annotated[float, Ge(0), Le(1)] = 0.02
+
+
+def class_rates(
+    seed: int, classes: int, sigma: float = ProbabilityOptions.sigma
+) -> NDArray[np.float64]:
     """The vector r: ``classes`` draws of lognormal(0, sigma²), divided by their sum.
 
     With the default sigma, one or two classes take nearly everything: clients that hold them are

@@ -14,7 +14,7 @@ from fedpbc.paper.result_table import marked_name
 from fedpbc.report.plot import save_figure
 
 if TYPE_CHECKING:
-    from fedpbc.paper.tune import GridPoint
+    from fedpbc.paper.step_sizes import GridPoint
 
 __all__ = ["draw_heatmaps"]
 

@@ -9,10 +9,30 @@ from pathlib import Path
 from typing import Any
 
 from fedpbc.errors import InputError
+from fedpbc.experiments.comparison import Spread
 from fedpbc.paper.experiment import ExperimentRequest, default_folder
 from fedpbc.paper.plan import PlannedRun
 
 __all__ = ["CHOSEN", "STEP_SIZES", "StepSizes", "find_step_sizes", "read_chosen"]
+
+
+@dataclass(frozen=True)
+class GridPoint:
+    """One pair of step sizes; ``test`` is None if it diverged or failed."""
+
+    learning_rate: float
+    global_learning_rate: float
+    test: Spread | None
+    diverged: bool = False
+
+    @property
+    def pair(self) -> tuple[float, float]:
+        """η_0 and η_g."""
+        return self.learning_rate, self.global_learning_rate
+
+
+GridPoints = Mapping[tuple[str, str], Sequence[GridPoint]]
+"""All points of the grid, by data set and algorithm."""
 
 CHOSEN = "chosen.toml"
 STEP_SIZES = ("learning_rate", "global_learning_rate")

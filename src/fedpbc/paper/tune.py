@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import tomli_w
 
 from fedpbc.algorithms import PAPER_ALGORITHMS
 from fedpbc.errors import InputError
-from fedpbc.experiments.comparison import Cell, Comparison, Spread
+from fedpbc.experiments.comparison import Cell, Comparison
 from fedpbc.experiments.sweep import DivergedReason
 from fedpbc.paper.experiment import ExperimentRequest, ExperimentResult
 from fedpbc.paper.grid import WINDOW, SweepResult, run_planned
@@ -20,7 +20,7 @@ from fedpbc.paper.plan import Condition, plan_conditions, plan_runs
 from fedpbc.paper.request import requested_algorithms, requested_seeds
 from fedpbc.paper.result_table import AIDED_NOTE, ResultTable, find_row, marked_name
 from fedpbc.paper.results import figure_title, scale_note, seeds_note, write_tables
-from fedpbc.paper.step_sizes import CHOSEN, STEP_SIZES, read_chosen
+from fedpbc.paper.step_sizes import CHOSEN, STEP_SIZES, GridPoint, GridPoints, read_chosen
 from fedpbc.storage.atomic import write_atomically
 
 __all__ = ["GridPoint", "best_point", "run"]
@@ -39,25 +39,6 @@ LINKS_NOTE = (
     "Tuned on bernoulli_varying, the scheme of table 2 and of the ablation, for all schemes: the "
     "paper does not say on which, and one choice for all keeps them comparable."
 )
-
-
-@dataclass(frozen=True)
-class GridPoint:
-    """One pair of step sizes; ``test`` is None if it diverged or failed."""
-
-    learning_rate: float
-    global_learning_rate: float
-    test: Spread | None
-    diverged: bool = False
-
-    @property
-    def pair(self) -> tuple[float, float]:
-        """η_0 and η_g."""
-        return self.learning_rate, self.global_learning_rate
-
-
-GridPoints = Mapping[tuple[str, str], Sequence[GridPoint]]
-"""All points of the grid, by data set and algorithm."""
 
 
 def best_point(points: Sequence[GridPoint]) -> GridPoint | None:

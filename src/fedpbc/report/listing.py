@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal, get_args, get_origin
 
+from fedpbc import defaults
 from fedpbc.algorithms import ALGORITHMS
 from fedpbc.data.sources import SOURCES
+from fedpbc.experiments.settings import DataSection, General, TrainSection
 from fedpbc.experiments.tracking.choose import TRACKERS
 from fedpbc.links import SCHEMES
+from fedpbc.links.probabilities import ProbabilityOptions
 from fedpbc.options import options_of
 
 __all__ = ["list_choices", "print_choices"]
 
-# Repeated here, so that listing does not import torch; tests compare them with the code.
+# Repeated here, because listing does not import torch; tests compare them with the code.
 MODELS = {
     "mlp": "One hidden layer of 64.",
     "softmax": "Softmax regression.",
@@ -38,34 +42,6 @@ VIEWS = {
     "mean": "The mean of all clients' models (fedpbc, fedawe); only in simulations.",
     "reported": "The mean of each client's last report (fedpbc, fedawe); a server can keep it.",
 }
-GENERAL = (
-    "rounds=500",
-    "seed=0",
-    "clients=100",
-    "engine=auto",
-    "workers=0",
-    "ray_address=…",
-    "device=cpu",
-    "evaluate_every=10",
-    "views=…",
-    "reported=memory",
-    "checkpoint_every=0",
-    "plugins=…",
-    "track=…",
-)
-DATA = ("name=fashion", "dir=…", "alpha=0.1", "train_samples=5000")
-TRAIN = (
-    "local_steps=5",
-    "batch_size=16",
-    "learning_rate=0.05",
-    "decay=true",
-    "optimizer=sgd (momentum, adam)",
-    "momentum=0.9",
-    "proximal=0.0",
-    "global_learning_rate=1.0",
-)
-PROBABILITIES = ("p=…", "sigma=10.0", "delta=0.02")
-
 Choice = dict[str, Any]
 """A name, a one-line summary and its options; an algorithm also says whether the paper has it."""
 
@@ -96,13 +72,13 @@ def list_choices() -> dict[str, list[Choice]]:
         "views": _choices(VIEWS),
         "trackers": _choices(TRACKERS),
         "options": [
-            _choice("(top)", "Options outside of sections.", GENERAL),
-            _choice("data", "Which images, and how they are partitioned.", DATA),
-            _choice("train", "The local steps and η_g.", TRAIN),
-            _choice(
+            _settings("(top)", "Options outside of sections.", General),
+            _settings("data", "Which images, and how they are partitioned.", DataSection),
+            _settings("train", "The local steps and η_g.", TrainSection),
+            _settings(
                 "links, downlink",
                 "Where p_i comes from: given, or drawn from each client's classes.",
-                PROBABILITIES,
+                ProbabilityOptions,
             ),
         ],
     }
@@ -110,6 +86,21 @@ def list_choices() -> dict[str, list[Choice]]:
 
 def _choice(name: str, summary: str, options: Iterable[object] = ()) -> Choice:
     return {"name": name, "summary": summary, "options": [str(option) for option in options]}
+
+
+def _settings(name: str, summary: str, section: type) -> Choice:
+    """A section with the defaults of its settings, and the other values where there are few."""
+    entries = []
+    for option in options_of(section).values():
+        default = defaults.CLIENTS if option.name == "clients" else option.default
+        plain = get_args(option.annotation)[0] if get_args(option.annotation) else None
+        choices = get_args(plain if get_origin(plain) is Literal else option.annotation)
+        others = [c for c in choices if isinstance(c, str) and c != default]
+        entry = (
+            f"{option.name}=…" if default in (None, "") else str(replace(option, default=default))
+        )
+        entries.append(entry + (f" ({', '.join(others)})" if others else ""))
+    return _choice(name, summary, entries)
 
 
 def _choices(summaries: Mapping[str, str]) -> list[Choice]:

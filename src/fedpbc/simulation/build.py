@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from annotated_types import Ge, Le
 from numpy.typing import NDArray
 
 from fedpbc.algorithms import Algorithm, ServerInit, find_algorithm
 from fedpbc.errors import InputError
 from fedpbc.links import Setting, Timetable, find_scheme, from_data, from_table
+from fedpbc.links.probabilities import ProbabilityOptions
 from fedpbc.options import checked
 from fedpbc.storage.arrays import read_array
 from fedpbc.tasks import Task
@@ -20,31 +19,11 @@ from fedpbc.tasks import Task
 __all__ = [
     "AlgorithmLike",
     "LinksLike",
-    "ProbabilityOptions",
     "base_probabilities",
     "draw_timetable",
     "make_algorithm",
     "take_probability_options",
 ]
-
-Probability = Annotated[float, Ge(0), Le(1)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProbabilityOptions:
-    """Where p_i comes from.
-
-    Attributes:
-        p: one number, one for each client, or a .npy or .csv file of them; None: p_i is drawn from
-            the classes that each client holds.
-        sigma: σ₀, how unequally the classes contribute.
-        delta: δ, the least probability.
-    """
-
-    p: Probability | list[Probability] | str | None = None
-    sigma: Annotated[float, Ge(0), Le(50)] = 10.0
-    delta: Annotated[float, Ge(0), Le(1)] = 0.02
-
 
 LinksLike = str | Mapping[str, Any] | Callable[..., Any] | Timetable | NDArray[np.bool_]
 AlgorithmLike = str | Mapping[str, Any] | type[Algorithm]

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from fedpbc import simulate
 from fedpbc.deployment.device.settings import read_device
 from fedpbc.deployment.settings import read_fleet
-from fedpbc.simulation.build import simulate
 from tests.commandline import content, fedpbc, ran, refused
 from tests.deployment.handshakes import trusts
 

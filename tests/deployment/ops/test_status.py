@@ -9,7 +9,7 @@ from fedpbc.deployment.ops import status as status_module
 from fedpbc.deployment.ops.status import FleetLog, JobSettings, read_job_settings
 from fedpbc.deployment.server.directory import ServerDirectory
 from fedpbc.deployment.settings import FleetSection
-from fedpbc.experiments.configuration import General
+from fedpbc.experiments.settings import General
 from tests.commandline import fedpbc, refused
 from tests.deployment.fake_network import FakeNetwork, make_server, make_trainers, small_task
 from tests.deployment.round_logs import round_line, write_log

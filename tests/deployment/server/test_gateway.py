@@ -32,7 +32,7 @@ class EchoHandler(BaseHTTPRequestHandler):
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.requests.append((self.path, body))
+        self.server.requests.append((self.path, body))  # type: ignore[attr-defined]
         if self.path.endswith("die"):
             self.connection.shutdown(socket.SHUT_RDWR)
             self.close_connection = True
@@ -55,7 +55,8 @@ class EchoHandler(BaseHTTPRequestHandler):
 @contextmanager
 def superlink(certificates):
     server = ThreadingHTTPServer((HERE, 0), EchoHandler)
-    server.daemon_threads, server.requests, server.heads = True, [], []
+    server.daemon_threads = True
+    server.requests, server.heads = [], []  # type: ignore[attr-defined]
     if certificates is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificates / "server.crt", certificates / "server.key")

@@ -15,6 +15,7 @@ from fedpbc.deployment.server import directory
 from fedpbc.deployment.server.directory import ServerDirectory
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.storage import tensors
+from fedpbc.storage.tensors import save_state
 from tests.commandline import fedpbc, refused
 from tests.deployment.fake_network import (
     FakeNetwork,
@@ -86,7 +87,7 @@ def test_a_server_killed_anywhere_resumes_to_the_same_models(tmp_path, monkeypat
     """Before and after each checkpoint, and before and after each line of the log."""
     task, fate = small_task(), random_fates(4)
     network = FakeNetwork(make_trainers(task, tmp_path), fate)
-    save_state, add_line = directory.save_state, ServerDirectory.add_line
+    add_line = ServerDirectory.add_line
     steps = {"n": 0, "kill": -1}
 
     def step(function, *arguments):

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from fedpbc import Config, DivergedError, FedpbcError, LocalTraining, Quadratic, simulate, start_run
-from fedpbc.experiments import run_directory as folder
+from fedpbc.experiments import checkpoints
 from fedpbc.experiments.run import Watcher, resume_run
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.sweep import GridCell, run_grid
 from fedpbc.simulation import last_reports as reports
-from fedpbc.storage.tensors import load_state
+from fedpbc.storage import tensors
 from tests.commandline import (
     DIGITS,
     assert_same_run,
@@ -203,24 +203,24 @@ def test_the_file_does_not_grow_with_the_rounds(tmp_path):
 
 
 def test_reports_are_on_disk_before_a_checkpoint_refers_to_them(tmp_path, monkeypatch):
-    unsynced, checkpoints = [], 0
-    write, sync, save = reports.SlotFile.write, reports.SlotFile.sync, folder.save_state  # type: ignore[attr-defined]
+    unsynced, saved = [], 0
+    write, sync, save = reports.SlotFile.write, reports.SlotFile.sync, tensors.save_state
 
     def save_state(path, state):
-        nonlocal checkpoints
-        checkpoints += len(state["simulation"]["server"]["reported"]["slots"]) > 0
+        nonlocal saved
+        saved += len(state["simulation"]["server"]["reported"]["slots"]) > 0
         assert unsynced == []
         save(path, state)
 
     monkeypatch.setattr(reports.SlotFile, "write", lambda *a: (unsynced.append(a[1]), write(*a))[1])
     monkeypatch.setattr(reports.SlotFile, "sync", lambda self: (sync(self), unsynced.clear())[0])
-    monkeypatch.setattr(folder, "save_state", save_state)
+    monkeypatch.setattr(checkpoints, "save_state", save_state)
     start_run(Config.from_dict({**GIVEN, "reported": "disk"}), tmp_path / "run")
-    assert checkpoints >= 8
+    assert saved >= 8
 
 
 def slots(run: Path, checkpoint: str) -> dict[int, int]:
-    state = folder.peek_state(run / checkpoint)["simulation"]["server"]["reported"]  # type: ignore[attr-defined]
+    state = tensors.peek_state(run / checkpoint)["simulation"]["server"]["reported"]
     return dict(zip(state["clients"], state["slots"], strict=True))
 
 
@@ -400,7 +400,7 @@ def test_a_run_that_diverges_keeps_the_reports_of_the_round_before(tmp_path):
             simulate(task, links=up, evaluate_every=40, out=run, reported=where)
         lines.append(str(error.value).replace(str(run), "run"))
         newest = RunDirectory(run).checkpoints.paths()[0]
-        state = load_state(newest)["simulation"]["server"]
+        state = tensors.load_state(newest)["simulation"]["server"]
         with closing(reports.choose_last_reports(where, run / "reports.bin")) as found:
             found.restore(state["reported"])
             kept.append({client: report.clone() for client, report in found.items()})

@@ -11,7 +11,7 @@ def local_ray():
     pytest.importorskip("ray", reason="needs the extra: pip install 'fedpbc[ray]'")
     ray_instance.start(2, "")
     yield
-    ray_instance.end()
+    ray_instance.stop()
 
 
 @pytest.fixture(params=["serial", "stacked", "pool", "ray"])

@@ -239,9 +239,9 @@ OPTIONS = [
     (("--downlink", "table"), "downlink.file is missing"),
     (("--data-dir", "nothing"), "data.dir is 'nothing', but should be left out for digits"),
     (("--data", "cifar10", "--data-dir", "missing"), "data.dir is 'missing', but should be"),
-    (("--data", "cifar10", "--data-dir", "nothing"), "data.dir is nothing without train"),
+    (("--data", "cifar10", "--data-dir", "nothing"), "data.dir: nothing has no train images"),
     (("--data", "cifar10", "--data-dir", "plain.txt"), "data.dir is 'plain.txt', but should be"),
-    (("--data", "cifar10", "--data-dir", "half"), "data.dir is half/plain_text with train-00000"),
+    (("--data", "cifar10", "--data-dir", "half"), "data.dir: half/plain_text has train-00000"),
     (("--plugin", "missing.py"), "plugins is 'missing.py', but should be a Python file"),
     (("--plugin", "plain.txt"), "plugins is 'plain.txt', but should be a Python file"),
     (("--plugin", "."), "plugins is '.', but should be a Python file"),
@@ -265,15 +265,15 @@ def test_damaged_pictures(here):
     pytest.importorskip("pyarrow")
     line = refused(fedpbc(*RUN, "--data", "cifar10", "--data-dir", "damaged"))
     assert line.startswith(
-        "data.dir is damaged/plain_text/train-00000-of-00001.parquet (unreadable"
+        "data.dir: damaged/plain_text/train-00000-of-00001.parquet is unreadable ("
     )
 
 
 TARGETS = {
     "missing.npy": "task.targets is 'missing.npy', but should be a file that exists",
     "nothing": "task.targets is 'nothing', but should be a file",
-    "targets_nan.npy": "task.targets is not finite everywhere, but should be finite",
-    "targets_infinite.npy": "task.targets is not finite everywhere, but should be finite",
+    "targets_nan.npy": "task.targets has infinite or NaN values, but should be finite",
+    "targets_infinite.npy": "task.targets has infinite or NaN values, but should be finite",
     "targets_text.npy": "task.targets is targets_text.npy, which holds no numbers",
     "targets_complex.npy": "task.targets is targets_complex.npy, which holds no numbers",
     "targets_flat.npy": "task.targets is an array of float64 and shape (4,), but should be",

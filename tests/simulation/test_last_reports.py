@@ -412,3 +412,11 @@ def test_a_disk_that_is_full_later_stops_the_round_with_one_line(monkeypatch):
     monkeypatch.setattr(SlotFile, "write", full)
     with pytest.raises(FedpbcError, match=r"temporary file of reports cannot be written: No space"):
         simulate(small.quadratic(), links=np.ones((9, 7)), reported="disk")
+
+
+def test_an_index_of_no_reports_needs_no_file(tmp_path):
+    with closing(LastReportsOnDisk(tmp_path / "reports.bin")) as on_disk:
+        state = on_disk.state()
+    memory = LastReportsInMemory()
+    memory.restore(state)
+    assert len(memory) == 0

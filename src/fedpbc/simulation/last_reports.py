@@ -132,8 +132,9 @@ class LastReportsInMemory:
 
     def restore(self, state: Mapping[Any, Any]) -> None:
         """Take back the reports, from a file if that is where they are."""
-        if not is_index(state):
-            self._kept = dict(state)
+        if not is_index(state) or not state["slots"]:
+            # An index of no reports needs no file.
+            self._kept = {} if is_index(state) else dict(state)
             return
         if self._path is None:
             raise FedpbcError("the last reports of this run are on disk: resume it in its folder")

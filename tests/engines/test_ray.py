@@ -43,17 +43,7 @@ def test_without_the_extra_it_says_which_one(monkeypatch):
 @pytest.fixture
 def ray(local_ray):
     """An instance of two CPUs, as somebody may have started it before."""
-<<<<<<< HEAD
     return pytest.importorskip("ray")
-=======
-    ray = pytest.importorskip("ray", reason=EXTRA)
-    begun = ray.is_initialized()
-    if not begun:
-        ray_instance.start(2, "")
-    yield ray
-    if not begun:
-        ray_instance.stop()
->>>>>>> compute
 
 
 @pytest.fixture

@@ -289,7 +289,7 @@ def test_a_run_without_its_reports_is_refused_and_left_as_it_is(tmp_path, whole)
     (run / "reports.bin").rename(tmp_path / "elsewhere")
     before = content(run)
     line = refused(fedpbc("resume", run))
-    assert line == f"{run / 'reports.bin'} is missing: put it back, or begin the run anew"
+    assert line == f"{run / 'reports.bin'} is missing: put it back, or start the run again"
     assert content(run) == before
     (tmp_path / "elsewhere").rename(run / "reports.bin")
     ran("resume", run)

@@ -130,7 +130,7 @@ class _Execution:
                 states.append(upgrade_state(checkpoint["simulation"])["server"]["reported"])
             except (LookupError, TypeError, AttributeError):
                 continue  # Peeking checks nothing: a damaged one may hold anything.
-        self.simulation.server.last_reports.spare(states)
+        self.simulation.server.last_reports.protect(states)
 
     def _checkpoint(self) -> float:
         """Write a checkpoint; returns the seconds that it took."""

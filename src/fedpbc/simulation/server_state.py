@@ -19,7 +19,7 @@ from fedpbc.algorithms.algorithm import Algorithm, Round, Update, mean
 from fedpbc.engines.engine import one_thread
 from fedpbc.engines.segment import Segment, all_finite
 from fedpbc.errors import DivergedError, FedpbcError, InputError
-from fedpbc.simulation.last_reports import LastReports, LastReportsInMemory
+from fedpbc.simulation.last_reports import LastReports
 from fedpbc.simulation.views import AVERAGED_WEIGHT, views_of
 from fedpbc.tasks.local_training import LocalTraining
 
@@ -77,9 +77,9 @@ class ServerState:
         m = algorithm.clients
         self.algorithm, self.training = algorithm, training
         self.views = views_of(type(algorithm), views)
-        self.last_reports: LastReports = LastReportsInMemory()
-        if last_reports is not None and "reported" in self.views:
-            self.last_reports = last_reports
+        if last_reports is None or "reported" not in self.views:
+            last_reports = LastReports()
+        self.last_reports = last_reports
         self.lossy_downlink = lossy_downlink
         self.x0 = algorithm.x
         self.round = 0
@@ -166,10 +166,10 @@ class ServerState:
             others = {i: trained_model(i) for i in synchronised if i not in uploads.clients}
         except FedpbcError:
             algorithm.restore(before)
-            self.last_reports.forget()
+            self.last_reports.discard()
             raise
         self._broadcast(round, uploads, hears, others)
-        self.last_reports.keep()
+        self.last_reports.commit()
         if len(round.active):
             with one_thread():
                 difference = algorithm.x.double() - self.averaged

@@ -21,7 +21,7 @@ import tomli_w
 from fedpbc.algorithms import PAPER_ALGORITHMS, find_algorithm
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.build import build_experiment
-from fedpbc.experiments.comparison import Cell, Comparison
+from fedpbc.experiments.comparison import Comparison, RunResult
 from fedpbc.experiments.config_file import read_toml
 from fedpbc.experiments.configuration import Config
 from fedpbc.experiments.run_directory import RunDirectory, is_report, write_inputs
@@ -217,9 +217,9 @@ class ComparisonDirectory:
         for (name, seed, cell), failure in zip(cells, failures, strict=True):
             run = RunDirectory(cell.path)
             if failure is not None:
-                results[name, seed] = Cell(name, seed, failure=failure)
+                results[name, seed] = RunResult(name, seed, failure=failure)
                 continue
-            results[name, seed] = Cell(name, seed, run.summary()["clients"], run.metrics())
+            results[name, seed] = RunResult(name, seed, run.summary()["clients"], run.metrics())
         comparison = Comparison(results[n, s] for n in plan.algorithms for s in plan.seeds)
         if not comparison.finished:
             raise FedpbcError(f"every run failed; the first: {comparison.failed[0].failure}")

@@ -15,7 +15,7 @@ from fedpbc.errors import DivergedError, FedpbcError, WorkerError
 from fedpbc.experiments.build import Experiment
 from fedpbc.experiments.checkpoints import rounds_of
 from fedpbc.experiments.client_overview import save_client_overview
-from fedpbc.experiments.peak_memory import begin_peak, peak_memory
+from fedpbc.experiments.peak_memory import peak_memory, reset_peak_memory
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.tracking import State, TrackedRun, Tracking, TrackingPlan
 from fedpbc.simulation.loop import upgrade_state
@@ -83,7 +83,7 @@ class _Execution:
 
     def run(self, group: Path | None) -> dict[str, Any]:
         simulation, directory, config = self.simulation, self.directory, self.experiment.config
-        begin_peak()
+        reset_peak_memory()
         with closing(simulation):
             directory.remove_temporary_files()
             resumed = self._restore()

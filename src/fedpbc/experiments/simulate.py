@@ -19,7 +19,7 @@ from fedpbc.algorithms import (
 )
 from fedpbc.errors import DivergedError, InputError
 from fedpbc.experiments.build import build_experiment
-from fedpbc.experiments.comparison import Cell, Comparison
+from fedpbc.experiments.comparison import Comparison, RunResult
 from fedpbc.experiments.comparison_directory import DEFAULT_SEEDS
 from fedpbc.experiments.configuration import Config
 from fedpbc.experiments.execution import OnRound
@@ -215,7 +215,7 @@ def compare(
     """
     # Once, before anything begins: a server that goes away later must not stop the comparison.
     check_trackers(checked_names(options.get("track")))
-    cells: list[Cell] = []
+    cells: list[RunResult] = []
     for algorithm in algorithms:
         name = _name_of(algorithm)
         if any(cell.algorithm == name for cell in cells):
@@ -230,10 +230,10 @@ def compare(
                     task, algorithm, seed=seed, out=folder, **{"group": out, **options}
                 )
             except DivergedError as error:
-                cells.append(Cell(name, seed, task.clients, failure=str(error)))
+                cells.append(RunResult(name, seed, task.clients, failure=str(error)))
                 continue
             lines = [metrics.as_dict() for metrics in result.metrics]
-            cells.append(Cell(name, seed, task.clients, lines))
+            cells.append(RunResult(name, seed, task.clients, lines))
     return Comparison(cells)
 
 

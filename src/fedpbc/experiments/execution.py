@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from fedpbc.experiments.checkpoints import rounds_of
 from fedpbc.experiments.client_overview import save_client_overview
 from fedpbc.experiments.peak_memory import peak_memory, reset_peak_memory
 from fedpbc.experiments.run_directory import RunDirectory
-from fedpbc.experiments.tracking import State, TrackedRun, Tracking, TrackingPlan
+from fedpbc.experiments.tracking import State, TrackedRun, Tracking
 from fedpbc.simulation.loop import upgrade_state
 from fedpbc.simulation.metrics import Metrics
 from fedpbc.simulation.views import cost_of
@@ -91,8 +91,8 @@ class _Execution:
             if self.watcher.on_start is not None:
                 self.watcher.on_start(simulation.round, simulation.rounds, self.experiment.engine)
             directory.failure_path.unlink(missing_ok=True)
-            plan = TrackingPlan(config.general.track or (), config.to_dict(), group)
-            with tracked(plan, directory, self.about, self.watcher) as tracking:
+            run = TrackedRun(directory.path, self.about, config.to_dict(), group)
+            with tracked(config.general.track or (), run, self.watcher) as tracking:
                 try:
                     self._run_rounds(tracking, resumed)
                 except (DivergedError, WorkerError) as error:
@@ -206,18 +206,16 @@ class _Execution:
 
 
 @contextmanager
-def tracked(
-    plan: TrackingPlan, directory: RunDirectory, about: Mapping[str, Any], watcher: Watcher
-) -> Iterator[Tracking]:
-    """Trackers that know the evaluations so far, and are told how the run ended."""
-    tracking = Tracking(plan.names, watcher.on_note)
-    if not plan.names:
+def tracked(names: Sequence[str], run: TrackedRun, watcher: Watcher) -> Iterator[Tracking]:
+    """Trackers that have the evaluations so far, and that are told how the run ended."""
+    tracking = Tracking(names, watcher.on_note)
+    if not names:
         yield tracking
         return
-    group, states = directory.load_tracking()
-    group = plan.group or group
-    run = TrackedRun(directory.path, about, plan.options, group)
-    states = tracking.begin(run, states, directory.metrics())
+    directory = RunDirectory(run.folder)
+    saved_group, states = directory.load_tracking()
+    group = run.group or saved_group
+    states = tracking.begin(replace(run, group=group), states, directory.metrics())
     directory.save_tracking(group, states)
 
     def end(state: State) -> None:

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from fedpbc.errors import InputError
 from fedpbc.experiments.checkpoints import Checkpoints
-from fedpbc.experiments.tracking import remove_tracker_files
+from fedpbc.experiments.tracking.tensorboard import remove_event_files
 from fedpbc.simulation.last_reports import FILE as LAST_REPORTS_FILE
 from fedpbc.storage.atomic import write_atomically
 from fedpbc.storage.directories import locked_directory, make_directory
@@ -128,7 +128,7 @@ class RunDirectory:
     def clear(self) -> None:
         """Remove what a run wrote, and nothing else; its configuration last."""
         shutil.rmtree(self.path / "inputs", ignore_errors=True)
-        remove_tracker_files(self.path)
+        remove_event_files(self.path)
         self.remove_temporary_files()
         for file in self._run_files():
             file.unlink()

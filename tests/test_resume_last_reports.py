@@ -243,7 +243,7 @@ def test_damaged_reports_of_the_newest_checkpoint_give_way_to_the_older_one(tmp_
     assert ended.code == 0
     [line] = ended.err.splitlines()
     assert line.endswith(
-        f"{run / NEWEST} is of no use: {run / 'reports.bin'} is damaged: client {client}'s report "
+        f"{run / NEWEST} is unusable: {run / 'reports.bin'} is damaged: client {client}'s report "
         "is not what was written; an older one is used"
     )
     assert_same_run(whole, run)

@@ -52,7 +52,7 @@ def about(
         typer.Option("--version", callback=show_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
-    """Federated learning over unreliable links: FedPBC and its baselines, simulated and compared."""
+    """Federated learning over unreliable links: simulate and compare FedPBC and its baselines."""
 
 
 app.command()(run)

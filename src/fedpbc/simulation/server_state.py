@@ -92,8 +92,8 @@ class ServerState:
 
     def start_model(self, client: int) -> Tensor:
         """The model that the client's next segment starts from."""
-        own_model = self.algorithm.client_models or self.lossy_downlink
-        return self.held[client] if own_model else self.algorithm.x
+        client_model = self.algorithm.client_models or self.lossy_downlink
+        return self.held[client] if client_model else self.algorithm.x
 
     def segment(self, client: int, last: int) -> Segment:
         """The client's local work up to round ``last``."""
@@ -252,7 +252,7 @@ class UpdateStream:
     """The updates of one round, each fetched when the algorithm reaches it.
 
     No more of them are in memory than the algorithm keeps, beside the reports of clients that will
-    not hear the answer: they go on with those.
+    not hear the answer: they continue from those.
     """
 
     def __init__(

@@ -44,10 +44,8 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare several algorithms × seeds on the same links; ends with a table and a plot."""
-    if algorithms is not None:
-        options["algorithms"] = split_list("algorithms", algorithms)
-    if seeds is not None:
-        options["seeds"] = split_list("seeds", seeds, int)
+    options["algorithms"] = split_list("algorithms", algorithms)
+    options["seeds"] = split_list("seeds", seeds, int)
     values = configuration_values(config, options, set_, trace=trace)
     from fedpbc.experiments.comparison_directory import ComparisonDirectory, plan_comparison
 

@@ -34,7 +34,7 @@ def resume(
 
         if (plan := read_plan(folder)) is not None:
             raise InputError(f"{folder} is resumed by its own command: {plan['command']}")
-    trackers = None if track is None else split_list("track", track)
+    trackers = split_list("track", track)
     comparison = ComparisonDirectory(folder)
     if comparison.holds_comparison:
         run_comparison(comparison, comparison.load_plan(trackers), jobs, as_json)

@@ -16,18 +16,7 @@ KEPT = 2
 
 
 class Checkpoints:
-    """The files ``checkpoint-R.safetensors`` of a run, R the rounds completed.
-
-    Example:
-        >>> import tempfile
-        >>> checkpoints = Checkpoints(Path(tempfile.mkdtemp()))
-        >>> for rounds in (1, 2, 3):
-        ...     checkpoints.save(rounds, {"round": rounds})
-        >>> [rounds_of(path) for path in checkpoints.paths()]
-        [3, 2]
-        >>> checkpoints.load()
-        ({'round': 3}, [])
-    """
+    """The files ``checkpoint-R.safetensors`` of a run, R the rounds completed."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

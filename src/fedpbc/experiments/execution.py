@@ -37,13 +37,7 @@ class StoppedError(FedpbcError):
 
 @dataclass(frozen=True)
 class Watcher:
-    """Callbacks of a run.
-
-    Example:
-        >>> watcher = Watcher(on_round=lambda done, metrics: print(done))
-        >>> watcher.on_note is None
-        True
-    """
+    """Callbacks of a run."""
 
     on_start: Callable[[int, int, str], None] | None = None
     """Called with the rounds completed, all rounds, and one line on the engine."""
@@ -66,11 +60,8 @@ def execute(
 ) -> dict[str, Any]:
     """Run the remaining rounds and write the results; returns the summary.
 
-    Args:
-        experiment: before round 0; it continues from a checkpoint in the directory.
-        directory: of the run, locked by the caller.
-        watcher: told how it goes.
-        group: the directory of the runs that this one belongs to, for trackers.
+    The experiment is before round 0, and continues from a checkpoint in the directory, which the
+    caller has locked. ``group`` is the directory of the runs that belong together, for trackers.
     """
     return _Execution(experiment, directory, watcher or Watcher()).run(group)
 

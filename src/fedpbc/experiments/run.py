@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -136,12 +137,8 @@ def run_python_task(
         raise FedpbcError(
             f"{path} belongs to another run: its options are not these; choose a new folder"
         )
-    watcher = Watcher(on_round=on_round, on_note=_warn)
+    # There is no display for notes.
+    watcher = Watcher(on_round=on_round, on_note=partial(warnings.warn, category=RuntimeWarning))
     with directory.locked():
         execute(experiment, directory, watcher, group)
     return [Metrics.from_dict(line) for line in directory.metrics()]
-
-
-def _warn(line: str) -> None:
-    """Show a note where there is no display for it."""
-    warnings.warn(line, RuntimeWarning, stacklevel=2)

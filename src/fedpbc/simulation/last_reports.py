@@ -116,14 +116,6 @@ class LastReportsOnDisk(LastReports):
     """The clients' last reports in a file, which is created when it is needed.
 
     Without a path the file has no name, and is gone when it is closed or the process ends.
-
-    Example:
-        >>> with closing(LastReportsOnDisk()) as reports:
-        ...     for value in (1.0, 2.0):
-        ...         reports.put(3, torch.full((2,), value))
-        ...         reports.commit()
-        ...     dict(reports.items())
-        {3: tensor([2., 2.])}
     """
 
     def __init__(self, path: Path | None = None) -> None:

@@ -59,13 +59,7 @@ def models_on_server(algorithm: type[Algorithm], view: str, clients: int) -> int
 
 
 def cost_of(algorithm: type[Algorithm], clients: int, views: tuple[str, ...]) -> dict[str, Any]:
-    """How many models the server stores for each view, and each client.
-
-    Example:
-        >>> from fedpbc.algorithms import MIFA
-        >>> cost_of(MIFA, 100, ("server", "averaged"))["models_on_server"]
-        {'server': 101, 'averaged': 102}
-    """
+    """What an algorithm stores and sends, as in a run's summary."""
     return {
         "models_on_server": {view: models_on_server(algorithm, view, clients) for view in views},
         "models_on_client": algorithm.models_on_client,

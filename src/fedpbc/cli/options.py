@@ -94,13 +94,6 @@ def config_options(*names: str) -> Callable[[Command], Command]:
 
     The command gets them as ``options``: the values that were given, by the key of the setting.
     ``trace`` is passed on as a parameter of that name, since it stands for several settings.
-
-    Example:
-        >>> @config_options("rounds", "data_dir")
-        ... def command(options: dict[str, object]) -> None:
-        ...     print(options)
-        >>> command(rounds=5, data_dir=None)
-        {'rounds': 5}
     """
     settings = [_SETTINGS[name] for name in names if name in _SETTINGS]
 

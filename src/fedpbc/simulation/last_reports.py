@@ -43,13 +43,6 @@ class LastReports:
 
     The reports of a round count once it is committed: a round that fails leaves no trace. ``path``
     is the file that an earlier process may have stored them in.
-
-    Example:
-        >>> reports = LastReports()
-        >>> reports.put(3, torch.ones(2))
-        >>> reports.commit()
-        >>> [client for client, model in reports.items()]
-        [3]
     """
 
     def __init__(self, path: Path | None = None) -> None:

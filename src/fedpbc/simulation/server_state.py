@@ -65,14 +65,10 @@ class ServerState:
         last_reports: LastReports | None = None,
         lossy_downlink: bool = False,
     ) -> None:
-        """Set up the state before round 0.
+        """Set up the state before round 0, with an algorithm fresh from its constructor.
 
-        Args:
-            algorithm: fresh from its constructor.
-            training: the clients' local steps.
-            views: the models to provide; None: all that the algorithm has.
-            last_reports: where to keep each client's last report; None: in memory.
-            lossy_downlink: whether clients may miss the server's answer.
+        ``views`` are the models to provide; None: all that the algorithm has. The last reports are
+        stored in memory by default. With a lossy downlink, clients may miss the server's answer.
         """
         m = algorithm.clients
         self.algorithm, self.training = algorithm, training
@@ -155,7 +151,11 @@ class ServerState:
                 not get through: an evaluation needs the mean of all clients.
         """
         algorithm, t = self.algorithm, round.number
-        before = copy_of_state(algorithm)
+        # In-place changes do not reach these copies; tensors are never changed in place.
+        before = {
+            name: value.copy() if isinstance(value, dict | np.ndarray) else value
+            for name, value in algorithm.state().items()
+        }
         uploads = UpdateStream(self, round, selected, trained_model, hears)
         try:
             with one_thread():
@@ -298,11 +298,3 @@ class UpdateStream:
             raise FedpbcError(f"{name} iterates over its updates twice: it must not set one_pass")
         self._begun = True
         return self._updates
-
-
-def copy_of_state(algorithm: Algorithm) -> dict[str, Any]:
-    """A copy that in-place changes do not reach; tensors are never changed in place."""
-    return {
-        name: value.copy() if isinstance(value, dict | np.ndarray) else value
-        for name, value in algorithm.state().items()
-    }

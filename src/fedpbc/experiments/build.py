@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
@@ -46,23 +45,24 @@ class Experiment:
     engine: str
 
     def about(self) -> dict[str, Any]:
-        """What identifies the run; a checkpoint of another run is refused."""
+        """What identifies the run; a checkpoint of another run is refused.
+
+        The fingerprint changes with the data, the links and every option that matters.
+        """
         config = self.config
+        timetables = (self.simulation.uplink, self.simulation.downlink)
+        links = [timetable.fingerprint() for timetable in timetables if timetable is not None]
+        content = json.dumps(
+            [self.data_fingerprint(), links, identity(config.to_dict())], sort_keys=True
+        )
         kind = config.task.name
         return {
             "algorithm": config.algorithm["name"],
             "links": config.links["name"],
             "data": config.data.name if kind == "classification" else kind,
             "seed": config.general.seed,
-            "fingerprint": self._fingerprint(identity(config.to_dict())),
+            "fingerprint": sha256(content.encode()).hexdigest(),
         }
-
-    def _fingerprint(self, options: Mapping[str, Any]) -> str:
-        """Changes with the data, the links and every option that matters."""
-        timetables = (self.simulation.uplink, self.simulation.downlink)
-        links = [timetable.fingerprint() for timetable in timetables if timetable is not None]
-        content = [self.data_fingerprint(), links, options]
-        return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def data_fingerprint(self) -> str:
         """Changes with the data; for a task built in Python, with what can be known of it."""

@@ -38,13 +38,7 @@ DEFAULT_SEEDS = (0, 1, 2)
 
 @dataclass(frozen=True)
 class ComparisonPlan:
-    """What is compared: the values that all runs share, the algorithms with their options, seeds.
-
-    Example:
-        >>> plan = ComparisonPlan({"rounds": 10}, {"fedau": {"cutoff": 5}}, [0, 1])
-        >>> plan.config("fedau", 1)
-        {'rounds': 10, 'algorithm': {'name': 'fedau', 'cutoff': 5}, 'seed': 1}
-    """
+    """What is compared: the values that all runs share, the algorithms with their options, seeds."""
 
     shared: Mapping[str, Any]
     algorithms: Mapping[str, Mapping[str, Any]]

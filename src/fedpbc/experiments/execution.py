@@ -162,14 +162,16 @@ class _Execution:
             if simulation.round == done == error.round > 0:
                 self._checkpoint()
             usable = [p for p in directory.checkpoints.paths() if rounds_of(p) <= error.round]
-            kept = f"{directory.path} keeps {usable[0].name}" if usable else f"see {directory.path}"
-            raise DivergedError(error.client, error.round, error.view, kept) from None
+            where = (
+                f"{directory.path} keeps {usable[0].name}" if usable else f"see {directory.path}"
+            )
+            raise DivergedError(error.client, error.round, error.view, where) from None
         except WorkerError as error:
             # The state is that before the round: with more memory, say, the run can be resumed.
             self._checkpoint()
-            kept = f"{directory.path} keeps everything up to round {simulation.round}"
+            where = f"{directory.path} keeps everything up to round {simulation.round}"
             raise WorkerError(
-                error.client, error.first_round, error.last_round, error.reason, kept
+                error.client, error.first_round, error.last_round, error.reason, where
             ) from None
 
     def _summary(self) -> dict[str, Any]:

@@ -27,14 +27,6 @@ class TrackedRun:
         about: its algorithm, links, data, seed and fingerprint.
         options: its configuration.
         group: the folder of the comparison or table that it belongs to, if any.
-
-    Example:
-        >>> run = TrackedRun(Path("/a/cmp/fedpbc/seed-0"), {}, {"links": {"p": [0.5, 1]}},
-        ...                  Path("/a/cmp"))
-        >>> run.name, run.group_name, str(run.shared_folder)
-        ('fedpbc/seed-0', 'cmp', '/a')
-        >>> run.settings()
-        {'links.p': '[0.5, 1]'}
     """
 
     folder: Path

@@ -38,7 +38,7 @@ DEFAULT_SEEDS = (0, 1, 2)
 
 @dataclass(frozen=True)
 class ComparisonPlan:
-    """What is compared: the values that all runs share, the algorithms with their options, seeds."""
+    """What is compared: the values that all runs share, algorithms with their options, seeds."""
 
     shared: Mapping[str, Any]
     algorithms: Mapping[str, Mapping[str, Any]]

@@ -77,7 +77,8 @@ def until_done(
 def serve() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        import fedpbc.cli.display
+        import fedpbc.cli.progress
+        import fedpbc.cli.results
         import fedpbc.experiments.comparison_directory  # noqa: F401
         from fedpbc.experiments.build import load_cached
 

@@ -243,7 +243,7 @@ def test_damaged_reports_of_the_newest_checkpoint_give_way_to_the_older_one(tmp_
     assert ended.code == 0
     [line] = ended.err.splitlines()
     assert line.endswith(
-        f"{run / NEWEST} is of no use: {run / 'reports.bin'} is damaged: client {client}'s report "
+        f"{run / NEWEST} is unusable: {run / 'reports.bin'} is damaged: client {client}'s report "
         "is not what was written; an older one is used"
     )
     assert_same_run(whole, run)
@@ -289,7 +289,7 @@ def test_a_run_without_its_reports_is_refused_and_left_as_it_is(tmp_path, whole)
     (run / "reports.bin").rename(tmp_path / "elsewhere")
     before = content(run)
     line = refused(fedpbc("resume", run))
-    assert line == f"{run / 'reports.bin'} is missing: put it back, or begin the run anew"
+    assert line == f"{run / 'reports.bin'} is missing: put it back, or start the run again"
     assert content(run) == before
     (tmp_path / "elsewhere").rename(run / "reports.bin")
     ran("resume", run)

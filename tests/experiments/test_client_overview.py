@@ -14,7 +14,7 @@ from fedpbc.experiments.client_overview import (
     save_client_overview,
 )
 from fedpbc.experiments.configuration import Config
-from fedpbc.experiments.peak_memory import begin_peak, peak_memory
+from fedpbc.experiments.peak_memory import peak_memory, reset_peak_memory
 from fedpbc.experiments.run import resume_run, start_run
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.links import from_table
@@ -148,7 +148,7 @@ def test_counts_are_whole_and_add_up():
 def test_peak_memory_is_this_runs_own():
     if peak_memory() is None:
         pytest.skip("this system does not tell")
-    begin_peak()
+    reset_peak_memory()
     low = peak_memory()["process"]
     # Straight from the system: what an earlier test gave back could serve again, and add nothing.
     block = mmap.mmap(-1, 2**26, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -179,5 +179,5 @@ def test_where_nobody_tells_there_is_no_memory(monkeypatch, tmp_path):
 
 def test_without_linux_it_is_the_processs_peak(monkeypatch, tmp_path):
     monkeypatch.setattr("fedpbc.experiments.peak_memory.PROC", tmp_path)
-    begin_peak()
+    reset_peak_memory()
     assert peak_memory()["process"] > 10 * 2**20

@@ -21,7 +21,7 @@ from fedpbc import (
     mean,
 )
 from fedpbc.algorithms import ALGORITHMS
-from fedpbc.experiments.comparison import Cell, Spread
+from fedpbc.experiments.comparison import RunResult, Spread
 
 
 def judged(test: float, train: float = 0.5, loss: float = 1.0, per_class=(0.25, 0.75)) -> dict:
@@ -52,7 +52,7 @@ def test_a_mean_and_the_deviation_of_a_sample():
     ("rounds", "window"), [(4, 1), (10, 2), (50, 10), (499, 99), (500, 100), (4000, 100)]
 )
 def test_the_window_is_a_fifth_of_the_rounds_and_at_most_100(rounds, window):
-    cells = [Cell("fedavg", 0, 10, [line(rounds, server=judged(0.5))])]
+    cells = [RunResult("fedavg", 0, 10, [line(rounds, server=judged(0.5))])]
     assert Comparison(cells).window == window
 
 
@@ -60,7 +60,7 @@ def test_only_evaluations_within_the_last_rounds_count():
     # 50 rounds, a window of 10: those after round 40 count, round 40 does not.
     found = {10: 0.9, 40: 0.8, 41: 0.1, 45: 0.2, 50: 0.6}
     lines = [line(t, server=judged(a, train=a / 2, loss=a * 3)) for t, a in found.items()]
-    [row] = Comparison([Cell("fedavg", 0, 10, lines)]).rows()
+    [row] = Comparison([RunResult("fedavg", 0, 10, lines)]).rows()
     assert row.test.mean == pytest.approx(0.3)
     assert row.train.mean == pytest.approx(0.15)
     assert row.loss.mean == pytest.approx(0.9)
@@ -73,7 +73,7 @@ def test_seeds_are_averaged_after_the_window():
         lines = [
             line(t, uploads=seed, server=judged(a)) for t, a in zip((9, 10), ends, strict=True)
         ]
-        cells.append(Cell("fedavg", seed, 10, lines))
+        cells.append(RunResult("fedavg", seed, 10, lines))
     [row] = Comparison(cells).rows()
     assert row.test.mean == pytest.approx((0.2 + 0.7) / 2)
     assert row.test.deviation == pytest.approx(statistics.stdev([0.2, 0.7]))
@@ -85,14 +85,14 @@ def test_the_worst_class_is_found_in_each_evaluation():
         line(9, server=judged(0.5, per_class=(0.1, 0.9, None))),
         line(10, server=judged(0.5, per_class=(0.8, 0.3, 0.7))),
     ]
-    [row] = Comparison([Cell("fedavg", 0, 10, lines)]).rows()
+    [row] = Comparison([RunResult("fedavg", 0, 10, lines)]).rows()
     assert row.worst_class.mean == pytest.approx(0.2)
 
 
 def test_the_best_view_is_one_that_a_server_could_have():
     views = {"server": 0.3, "averaged": 0.5, "mean": 0.9, "reported": 0.7}
     lines = [line(10, **{v: judged(a) for v, a in views.items()})]
-    comparison = Comparison([Cell("fedpbc", 0, 10, lines)])
+    comparison = Comparison([RunResult("fedpbc", 0, 10, lines)])
     assert {r.view: r.best_deployable for r in comparison.rows()} == {
         "server": False,
         "averaged": False,
@@ -101,14 +101,14 @@ def test_the_best_view_is_one_that_a_server_could_have():
     }
     assert comparison.best_deployable("fedpbc") == "reported"
     assert comparison.paper_view("fedpbc") == "mean"
-    only = Comparison([Cell("fedpbc", 0, 10, [line(10, mean=judged(0.9))])])
+    only = Comparison([RunResult("fedpbc", 0, 10, [line(10, mean=judged(0.9))])])
     assert only.best_deployable("fedpbc") is None
 
 
 def test_without_classes_the_least_loss_is_best():
     none = {"test_accuracy": None, "train_accuracy": None, "per_class": None}
     views = {"server": {**none, "test_loss": 2.0}, "averaged": {**none, "test_loss": 1.0}}
-    comparison = Comparison([Cell("fedavg", 0, 10, [line(10, **views)])])
+    comparison = Comparison([RunResult("fedavg", 0, 10, [line(10, **views)])])
     assert comparison.best_deployable("fedavg") == "averaged"
     row = comparison.rows()[0]
     assert (row.test, row.train, row.worst_class) == (None, None, None)
@@ -133,7 +133,7 @@ def test_without_classes_the_least_loss_is_best():
 )
 def test_what_it_costs(algorithm, view, server, client):
     lines = [[line(10, uploads, **{view: judged(0.5)})] for uploads in (7, 10)]
-    cells = [Cell(algorithm, seed, 100, lines[seed]) for seed in (0, 1)]
+    cells = [RunResult(algorithm, seed, 100, lines[seed]) for seed in (0, 1)]
     [row] = Comparison(cells).rows()
     assert row.models_on_server == server
     assert row.models_on_client == client
@@ -143,7 +143,7 @@ def test_what_it_costs(algorithm, view, server, client):
 
 def test_a_curve_has_the_mean_and_deviation_of_every_evaluation():
     cells = [
-        Cell("fedavg", s, 10, [line(5, server=judged(a)), line(10, server=judged(b))])
+        RunResult("fedavg", s, 10, [line(5, server=judged(a)), line(10, server=judged(b))])
         for s, (a, b) in enumerate([(0.1, 0.5), (0.3, 0.5)])
     ]
     rounds, means, deviations = Comparison(cells).curve("fedavg", "server")
@@ -153,9 +153,9 @@ def test_a_curve_has_the_mean_and_deviation_of_every_evaluation():
 
 
 def test_what_failed_is_told_and_left_out_of_the_sums():
-    good = Cell("fedavg", 0, 10, [line(10, server=judged(0.4))])
-    bad = Cell("fedavg", 1, failure="the run diverged")
-    lost = Cell("mifa", 0, failure="its process was killed")
+    good = RunResult("fedavg", 0, 10, [line(10, server=judged(0.4))])
+    bad = RunResult("fedavg", 1, failure="the run diverged")
+    lost = RunResult("mifa", 0, failure="its process was killed")
     comparison = Comparison([good, bad, lost])
     [row] = comparison.rows()
     assert row.test == Spread(0.4, 0.0, 1)
@@ -188,26 +188,26 @@ def test_comparing_from_python_is_simulating_each():
 
     options = {"links": P, "rounds": 12, "evaluate_every": 4}
     found = compare(make_task, ["fedpbc", {"name": "fedau", "cutoff": 2}], (3, 8), **options)
-    assert [(c.algorithm, c.seed, c.clients) for c in found.cells] == [
+    assert [(c.algorithm, c.seed, c.clients) for c in found.runs] == [
         ("fedpbc", 3, 6),
         ("fedpbc", 8, 6),
         ("fedau", 3, 6),
         ("fedau", 8, 6),
     ]
     alone = simulate(make_task(8), {"name": "fedau", "cutoff": 2}, seed=8, **options)
-    last = found.cells[3].metrics[-1]["views"]
+    last = found.runs[3].metrics[-1]["views"]
     assert last["server"]["test_loss"] == alone.metrics[-1].views["server"].test_loss
     # The same links for both.
     for one, other in ((0, 2), (1, 3)):
-        assert [m["active"] for m in found.cells[one].metrics] == [
-            m["active"] for m in found.cells[other].metrics
+        assert [m["active"] for m in found.runs[one].metrics] == [
+            m["active"] for m in found.runs[other].metrics
         ]
 
 
 def test_the_papers_seven_with_three_seeds_unless_told_otherwise():
     found = compare(make_task, links=P, rounds=2)
     assert tuple(found.algorithms) == PAPER_ALGORITHMS
-    assert len(found.cells) == 7 * 3
+    assert len(found.runs) == 7 * 3
 
 
 def test_an_algorithm_of_ones_own_is_compared_too():

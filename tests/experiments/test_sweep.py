@@ -129,7 +129,7 @@ def test_a_comparison_stopped_side_by_side_goes_on_to_the_same_bits(tmp_path, wh
         assert running.returncode == 130
         assert out == ""
         [line] = err.splitlines()
-        assert line == f"fedpbc: interrupted; 'fedpbc resume {folder}' goes on"
+        assert line == f"fedpbc: interrupted; 'fedpbc resume {folder}' continues it"
     assert not (folder / "comparison.json").exists()
     ran("resume", folder, "--jobs", 1)
     for cell in ("mifa/seed-0", "mifa/seed-1"):

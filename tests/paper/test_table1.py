@@ -9,7 +9,7 @@ import time
 import pytest
 
 from fedpbc.algorithms import ALGORITHMS
-from fedpbc.experiments.comparison import Cell, Comparison
+from fedpbc.experiments.comparison import Comparison, RunResult
 from fedpbc.paper.plan import Condition
 from fedpbc.paper.result_table import Entry
 from fedpbc.paper.table1 import accuracy_table
@@ -194,10 +194,10 @@ def test_a_plugin_algorithm_is_shown_among_the_papers(tmp_path):
 def test_the_papers_numbers_are_shown_beside_the_measured_ones():
     condition = Condition(("cifar10", "bernoulli"), "cifar10", "bernoulli", 10)
     cells = [
-        Cell("fedpbc", 0, 9, [line(10, server=0.3, mean=0.65)]),
-        Cell("fedavg", 0, 9, [line(10, server=0.6)]),
-        Cell("mifa", 0, 9, [line(10, server=0.7)]),
-        Cell("fedau", 0, failure="it diverged"),
+        RunResult("fedpbc", 0, 9, [line(10, server=0.3, mean=0.65)]),
+        RunResult("fedavg", 0, 9, [line(10, server=0.6)]),
+        RunResult("mifa", 0, 9, [line(10, server=0.7)]),
+        RunResult("fedau", 0, failure="it diverged"),
     ]
     table = accuracy_table("cifar10", [(condition, Comparison(cells))])
     assert table.head[:6] == ["links", "algorithm", "view", "test %", "paper", "differs by"]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedpbc.experiments.comparison import Cell, Comparison
+from fedpbc.experiments.comparison import Comparison, RunResult
 from fedpbc.paper.plan import Condition
 from fedpbc.paper.table2 import first_round, rounds_reached, thresholds_of
 from tests.commandline import fedpbc, ran, refused
@@ -43,9 +43,13 @@ def test_an_accuracy_is_not_missed_by_a_rounding_error():
 
 def test_the_mean_over_seeds_is_sampled_and_every_view_is_shown():
     cells = [
-        Cell("fedpbc", 0, 9, [line(150, server=0.1, mean=0.2), line(300, server=0.3, mean=0.5)]),
-        Cell("fedpbc", 1, 9, [line(150, server=0.1, mean=0.4), line(300, server=0.31, mean=0.5)]),
-        Cell("mine", 0, failure="it diverged"),
+        RunResult(
+            "fedpbc", 0, 9, [line(150, server=0.1, mean=0.2), line(300, server=0.3, mean=0.5)]
+        ),
+        RunResult(
+            "fedpbc", 1, 9, [line(150, server=0.1, mean=0.4), line(300, server=0.31, mean=0.5)]
+        ),
+        RunResult("mine", 0, failure="it diverged"),
     ]
     reached = rounds_reached(CIFAR, Comparison(cells), 150)
     assert reached["thresholds"] == [15, 30, 45, 60]
@@ -58,15 +62,15 @@ def test_the_mean_over_seeds_is_sampled_and_every_view_is_shown():
 
 
 def test_other_links_have_no_published_rounds():
-    cells = [Cell("fedpbc", 0, 9, [line(150, server=0.1, mean=0.2)])]
+    cells = [RunResult("fedpbc", 0, 9, [line(150, server=0.1, mean=0.2)])]
     condition = Condition(("cifar10", "markov"), "cifar10", "markov", 150)
     assert rounds_reached(condition, Comparison(cells), 150)["rows"][1]["paper"] is None
 
 
 def test_other_data_sets_get_quarters_of_the_best_in_the_papers_view():
     cells = [
-        Cell("fedpbc", 0, 9, [line(150, server=0.99, mean=0.77)]),
-        Cell("fedavg", 0, 9, [line(150, server=0.6)]),
+        RunResult("fedpbc", 0, 9, [line(150, server=0.99, mean=0.77)]),
+        RunResult("fedavg", 0, 9, [line(150, server=0.6)]),
     ]
     condition = Condition(("fashion", "markov"), "fashion", "markov", 150)
     thresholds, origin = thresholds_of(condition, Comparison(cells))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedpbc.errors import InputError
-from fedpbc.experiments.comparison import Cell, Spread
+from fedpbc.experiments.comparison import RunResult, Spread
 from fedpbc.experiments.sweep import DivergedReason
 from fedpbc.paper import ExperimentRequest
 from fedpbc.paper.grid import SweepResult
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.slow
 BASE = Condition(("digits", "bernoulli_varying"), "digits", "bernoulli_varying", 500)
 
 
-def sweep_of(*cells: tuple[float, float, Cell]) -> SweepResult:
+def sweep_of(*cells: tuple[float, float, RunResult]) -> SweepResult:
     runs = [
         (PlannedRun(with_step_sizes(BASE, eta, eta_g), cell.algorithm, cell.seed, {}), cell)
         for eta, eta_g, cell in cells
@@ -46,10 +46,10 @@ def test_the_grids_are_the_papers():
 def test_the_best_in_the_papers_view_is_chosen():
     sweep = sweep_of(
         # By the server's own model the first would be better.
-        (0.1, 1.0, Cell("fedpbc", 0, 9, [line(500, server=0.9, mean=0.3)])),
-        (0.05, 1.0, Cell("fedpbc", 0, 9, [line(500, server=0.1, mean=0.4)])),
-        (0.05, 50.0, Cell("fedpbc", 0, failure=DivergedReason("it diverged"))),
-        (0.01, 1.0, Cell("fedavg", 0, 9, [line(500, server=0.8)])),
+        (0.1, 1.0, RunResult("fedpbc", 0, 9, [line(500, server=0.9, mean=0.3)])),
+        (0.05, 1.0, RunResult("fedpbc", 0, 9, [line(500, server=0.1, mean=0.4)])),
+        (0.05, 50.0, RunResult("fedpbc", 0, failure=DivergedReason("it diverged"))),
+        (0.01, 1.0, RunResult("fedavg", 0, 9, [line(500, server=0.8)])),
     )
     points = grid_points(sweep, BASE, "fedpbc")
     assert [p.test and p.test.mean for p in points[:3]] == [0.3, 0.4, None]
@@ -61,10 +61,10 @@ def test_the_best_in_the_papers_view_is_chosen():
 
 def test_a_pair_with_which_one_seed_diverges_is_worst():
     sweep = sweep_of(
-        (0.1, 1.0, Cell("fedavg", 0, 9, [line(500, server=0.9)])),
-        (0.1, 1.0, Cell("fedavg", 1, failure=DivergedReason("it diverged"))),
-        (0.01, 1.0, Cell("fedavg", 0, 9, [line(500, server=0.2)])),
-        (0.01, 1.0, Cell("fedavg", 1, 9, [line(500, server=0.2)])),
+        (0.1, 1.0, RunResult("fedavg", 0, 9, [line(500, server=0.9)])),
+        (0.1, 1.0, RunResult("fedavg", 1, failure=DivergedReason("it diverged"))),
+        (0.01, 1.0, RunResult("fedavg", 0, 9, [line(500, server=0.2)])),
+        (0.01, 1.0, RunResult("fedavg", 1, 9, [line(500, server=0.2)])),
     )
     best = best_point(grid_points(sweep, BASE, "fedavg"))
     assert best is not None
@@ -135,9 +135,10 @@ def test_the_tables_use_it_and_say_so(tuned):
 
 def test_a_diverged_run_is_no_failure_of_a_search_but_another_is():
     assert (
-        without_divergence(Cell("mifa", 0, failure=DivergedReason("it diverged"))).failure is None
+        without_divergence(RunResult("mifa", 0, failure=DivergedReason("it diverged"))).failure
+        is None
     )
-    assert without_divergence(Cell("mifa", 0, failure="it broke")).failure == "it broke"
+    assert without_divergence(RunResult("mifa", 0, failure="it broke")).failure == "it broke"
 
 
 @pytest.mark.parametrize("content", ["a = [", "rounds = 1", "chosen = 3\nrounds = 5", ""])

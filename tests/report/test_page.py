@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from fedpbc.experiments.comparison import Cell, Comparison
+from fedpbc.experiments.comparison import Comparison, RunResult
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.report.page import PageTable, asset, write_page
 from fedpbc.report.table import cells_of
@@ -82,7 +82,7 @@ def test_the_table_agrees_with_the_comparison(grid_page):
     cells = []
     for path in runs:
         name, seed = path.parent.name, int(path.name[-1])
-        cells.append(Cell(name, seed, 8, RunDirectory(path).metrics()))
+        cells.append(RunResult(name, seed, 8, RunDirectory(path).metrics()))
     comparison = Comparison(cells)
     head, *rows = page.tables[0]
     assert head[:5] == ["algorithm", "view", "test %", "train %", "worst class %"]

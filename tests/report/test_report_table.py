@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from fedpbc import Comparison
-from fedpbc.experiments.comparison import Cell
+from fedpbc.experiments.comparison import RunResult
 from fedpbc.report.plot import plot_comparison
 from fedpbc.report.style import line_style
 from fedpbc.report.table import markdown_table
@@ -32,8 +32,8 @@ ALL = ("server", "averaged", "mean", "reported")
 def comparison(classes: bool = True, seeds: int = 2) -> Comparison:
     cells = []
     for seed in range(seeds):
-        cells.append(Cell("fedpbc", seed, 100, lines([0.2, 0.4 + seed / 5], ALL, classes)))
-        cells.append(Cell("mifa", seed, 100, lines([0.3, 0.5], classes=classes)))
+        cells.append(RunResult("fedpbc", seed, 100, lines([0.2, 0.4 + seed / 5], ALL, classes)))
+        cells.append(RunResult("mifa", seed, 100, lines([0.3, 0.5], classes=classes)))
     return Comparison(cells)
 
 
@@ -93,7 +93,7 @@ def test_without_classes_the_table_has_the_loss():
 
 
 def test_failures_are_listed():
-    failed = Comparison([*comparison().cells, Cell("fedau", 3, failure="the run diverged")])
+    failed = Comparison([*comparison().runs, RunResult("fedau", 3, failure="the run diverged")])
     assert "- failed: fedau, seed 3: the run diverged" in markdown_table(failed)
 
 
@@ -122,7 +122,7 @@ def test_an_algorithm_looks_the_same_in_every_plot(monkeypatch, tmp_path):
             drawn.setdefault(label.split()[0], set()).add((color, str(linestyle), marker))
 
     both = comparison()
-    alone = Comparison([c for c in both.cells if c.algorithm == "mifa"])
+    alone = Comparison([c for c in both.runs if c.algorithm == "mifa"])
     for compared in (both, alone):
         for algorithm in compared.algorithms:
             plot.draw(Axes(), compared, algorithm, "server", "test_accuracy", 100.0)
@@ -131,7 +131,7 @@ def test_an_algorithm_looks_the_same_in_every_plot(monkeypatch, tmp_path):
 
 
 def test_a_plot_where_some_failed(tmp_path):
-    failed = Comparison([*comparison().cells, Cell("fedau", 0, failure="diverged")])
+    failed = Comparison([*comparison().runs, RunResult("fedau", 0, failure="diverged")])
     plot_comparison(failed, tmp_path / "plot.png", "title")
     assert (tmp_path / "plot.png").read_bytes().startswith(PNG)
 

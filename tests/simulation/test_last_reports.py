@@ -21,7 +21,6 @@ from fedpbc.algorithms import FedPBC
 from fedpbc.simulation.last_reports import (
     DamagedReportsError,
     LastReports,
-    LastReportsInMemory,
     LastReportsOnDisk,
     SlotFile,
     choose_last_reports,
@@ -70,15 +69,15 @@ class Run:
             self.reports.put(client, model(self.value))
             arrived[client] = self.value
         if good:
-            self.reports.keep()
+            self.reports.commit()
             self.now = {**self.now, **arrived}
         else:
-            self.reports.forget()
+            self.reports.discard()
 
     def checkpoint(self) -> None:
         state = json.loads(json.dumps(self.reports.state()))
         self.checkpoints = [(state, self.now), *self.checkpoints][:2]
-        self.reports.spare(state for state, _ in self.checkpoints)
+        self.reports.protect(state for state, _ in self.checkpoints)
 
     def crash(self, newest_damaged: bool, seed: int) -> None:
         """Whatever was not synced for a checkpoint may be there, in part, or not at all."""
@@ -96,7 +95,7 @@ class Run:
         if newest_damaged:
             self.checkpoints = self.checkpoints[1:]
         self.reports, self.now = LastReportsOnDisk(self.path), {}
-        self.reports.spare(state for state, _ in self.checkpoints)
+        self.reports.protect(state for state, _ in self.checkpoints)
         if self.checkpoints:
             state, self.now = self.checkpoints[0]
             self.reports.restore(state)
@@ -128,13 +127,13 @@ def test_a_round_counts_when_it_is_over(where):
     with closing(choose_last_reports(where)) as reports:
         reports.put(2, model(1))
         assert found(reports) == {}
-        reports.keep()
+        reports.commit()
         assert found(reports) == {2: 1}
         reports.put(2, model(2))
         reports.put(0, model(3))
-        reports.forget()
+        reports.discard()
         assert found(reports) == {2: 1}
-        reports.keep()
+        reports.commit()
         assert found(reports) == {2: 1}
 
 
@@ -148,7 +147,7 @@ def test_every_type_and_layout_comes_back_to_the_bit(tmp_path, kind):
     for given_ in (parts[0], parts[:, 1], parts[1:2, 2:3].reshape(-1), parts[::2, 3][:1]):
         with closing(LastReportsOnDisk(tmp_path / "reports.bin")) as reports:
             reports.put(0, given_)
-            reports.keep()
+            reports.commit()
             [(_, read)] = reports.items()
             assert read.dtype == kind
             assert torch.equal(read, given_)
@@ -162,17 +161,17 @@ def test_a_slot_is_used_again_once_no_checkpoint_refers_to_it(tmp_path):
     with closing(LastReportsOnDisk(path)) as reports:
         for k in range(50):
             reports.put(7, model(k))
-            reports.keep()
+            reports.commit()
             reports.put(7, model(k))
             reports.put(8, model(k))
-            reports.forget()
+            reports.discard()
         assert path.stat().st_size == 3 * SIZE
         states = []
         for k in range(50):
             reports.put(7, model(k))
-            reports.keep()
+            reports.commit()
             states.append(reports.state())
-            reports.spare(states[-2:])
+            reports.protect(states[-2:])
         # What is current, and another for each of two checkpoints; the newest is current.
         assert path.stat().st_size == 3 * SIZE
 
@@ -193,11 +192,11 @@ def written(tmp_path):
     with closing(LastReportsOnDisk(tmp_path / "reports.bin")) as reports:
         for client in range(3):
             reports.put(client, model(client + 1))
-        reports.keep()
+        reports.commit()
         return tmp_path / "reports.bin", reports.state()
 
 
-@pytest.mark.parametrize("kind", [LastReportsInMemory, LastReportsOnDisk])
+@pytest.mark.parametrize("kind", [LastReports, LastReportsOnDisk])
 def test_any_byte_that_changed_is_noticed(written, kind):
     path, state = written
     whole = path.read_bytes()
@@ -220,7 +219,7 @@ def test_a_file_cut_short_is_noticed(written, length):
         reports.restore(state)
 
 
-@pytest.mark.parametrize("kind", [LastReportsInMemory, LastReportsOnDisk])
+@pytest.mark.parametrize("kind", [LastReports, LastReportsOnDisk])
 def test_a_missing_file_is_noticed_and_not_made(written, kind):
     path, state = written
     path.unlink()
@@ -252,24 +251,24 @@ def test_a_full_disk_is_one_line():
 
 def test_reports_move_from_memory_to_disk_and_back(tmp_path):
     path = tmp_path / "reports.bin"
-    first = LastReportsInMemory(path)
+    first = LastReports(path)
     for client in (4, 1):
         first.put(client, model(client))
-    first.keep()
+    first.commit()
     with closing(LastReportsOnDisk(path)) as second:
         second.restore(first.state())
         assert found(second) == {1: 1, 4: 4}
-        third = LastReportsInMemory(path)
+        third = LastReports(path)
         third.restore(second.state())
     assert found(third) == {1: 1, 4: 4}
     with pytest.raises(FedpbcError, match="are on disk: resume it in its folder"):
-        LastReportsInMemory().restore({"slots": []})
+        LastReports().restore({"slots": []})
 
 
 def test_moving_to_disk_leaves_what_older_checkpoints_refer_to(written):
     path, state = written
     with closing(LastReportsOnDisk(path)) as reports:
-        reports.spare([{0: None}, state])
+        reports.protect([{0: None}, state])
         reports.restore({0: model(9), 5: model(10)})
         assert found(reports) == {0: 9, 5: 10}
     with closing(LastReportsOnDisk(path)) as reports:

@@ -55,3 +55,19 @@ def test_files_may_be_read_by_whom_the_user_allows(tmp_path):
     write_atomically(place, private)
     usual.touch()
     assert stat.S_IMODE(place.stat().st_mode) == stat.S_IMODE(usual.stat().st_mode)
+
+
+def test_a_private_file_is_its_owners_only(tmp_path):
+    place, modes = tmp_path / "node.key", []
+    (tmp_path / f".node.key.{os.getpid()}.tmp").touch(mode=0o644)  # a killed process left it
+
+    def write(path):
+        modes.append(stat.S_IMODE(path.stat().st_mode))
+        path.write_bytes(b"whole")
+
+    for content in (write, b"whole"):
+        write_atomically(place, content, private=True)
+        assert place.read_bytes() == b"whole"
+        assert stat.S_IMODE(place.stat().st_mode) == 0o600
+    assert modes == [0o600]
+    assert [p.name for p in tmp_path.iterdir()] == ["node.key"]

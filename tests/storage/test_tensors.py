@@ -11,7 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedpbc import FedpbcError
-from fedpbc.storage.tensors import DamagedCheckpointError, Pool, load_state, peek_state, save_state
+from fedpbc.storage.tensors import (
+    DamagedCheckpointError,
+    TensorPool,
+    load_state,
+    peek_state,
+    save_state,
+)
 
 DTYPES = (torch.float32, torch.float64, torch.int64, torch.uint8, torch.bool, torch.bfloat16)
 
@@ -116,8 +122,8 @@ def pieces() -> dict:
 
 
 def test_only_tensors_that_must_be_are_copied_before_they_are_written():
-    state, pool = pieces(), Pool()
-    pool.put(state)
+    state, pool = pieces(), TensorPool()
+    pool.encode(state)
     alike = {tensor.data_ptr() for tensor in pool.tensors.values()}
     for name in ("own", "part", "trained"):
         assert state[name].data_ptr() in alike

@@ -1,4 +1,4 @@
-"""The command line: which commands there are, and what becomes of errors.
+"""The command line: its commands, and how errors are reported.
 
 Torch is imported late, by the commands.
 """
@@ -21,7 +21,7 @@ from fedpbc.cli.resume import resume
 from fedpbc.cli.run import run
 from fedpbc.cli.theory import theory
 from fedpbc.cli.trainer import trainer
-from fedpbc.cli.workspace import working
+from fedpbc.cli.workspace import interrupt_hint
 from fedpbc.errors import FedpbcError
 from fedpbc.paper.experiment import EXPERIMENTS
 
@@ -36,9 +36,9 @@ app = typer.Typer(
 )
 
 
-def show_version(wanted: bool) -> None:
-    """For --version."""
-    if wanted:
+def show_version(requested: bool) -> None:
+    """Print the version and exit."""
+    if requested:
         import fedpbc
 
         print(f"fedpbc {fedpbc.__version__}")
@@ -52,7 +52,7 @@ def about(
         typer.Option("--version", callback=show_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
-    """Federated learning over unreliable links: FedPBC and its rivals, simulated and compared."""
+    """Federated learning over unreliable links: simulate and compare FedPBC and its baselines."""
 
 
 app.command()(run)
@@ -70,16 +70,16 @@ app.command(name="list")(list_)
 
 
 INTERRUPTED = 130
-"""What typer makes of Ctrl-C."""
+"""Typer's exit code after Ctrl-C."""
 
 
 def main() -> None:
-    """The command ``fedpbc``: wrong input is one line and exit code 2."""
+    """Run the command ``fedpbc``; wrong input is one line and exit code 2."""
     import click
 
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # A terminal that does not know a letter shows another, rather than a traceback.
+            # A character that the terminal lacks is replaced, and does not raise an error.
             stream.reconfigure(errors="replace")
     try:
         code = app(prog_name="fedpbc", standalone_mode=False)
@@ -91,28 +91,26 @@ def main() -> None:
     except click.ClickException as error:
         sys.exit(complain(" ".join(error.format_message().split()), 2))
     except MemoryError:
-        sys.exit(complain("there is not enough memory for that", 2))
+        sys.exit(complain("not enough memory", 2))
     except RuntimeError as error:
-        # PyTorch's own, for a GPU; named here without importing PyTorch.
+        # torch.OutOfMemoryError of a GPU, recognised without importing torch.
         if type(error).__name__ != "OutOfMemoryError":
             raise
-        sys.exit(complain("there is not enough memory on the device for that", 2))
+        sys.exit(complain("not enough memory on the device", 2))
     except OSError as error:
         if isinstance(error, BrokenPipeError):
-            # Whoever read our output has gone; nothing is left to say.
+            # The reader of our output has exited.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
         where = f"{error.filename}: " if error.filename else ""
         sys.exit(complain(f"{where}{error.strerror or error}", 2))
     if code == INTERRUPTED:
-        begun = [going_on for path, going_on in working if path.exists()]
-        hint = f"; {begun[0]}" if begun else "; nothing was written"
-        complain(f"interrupted{hint}", INTERRUPTED)
+        complain(f"interrupted; {interrupt_hint()}", INTERRUPTED)
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def complain(line: str, code: int) -> int:
-    """One line on standard error."""
+    """Print one line on standard error; returns the exit code."""
     print(f"fedpbc: {' '.join(line.split())}", file=sys.stderr)
     return code
 

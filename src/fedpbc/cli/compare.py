@@ -16,7 +16,7 @@ from fedpbc.cli.options import (
     config_options,
     default,
 )
-from fedpbc.cli.workspace import free_folder, working_in
+from fedpbc.cli.workspace import begin_work, free_folder
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.overrides import configuration_values, split_list
 
@@ -44,10 +44,8 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare several algorithms × seeds on the same links; ends with a table and a plot."""
-    if algorithms is not None:
-        options["algorithms"] = split_list("algorithms", algorithms)
-    if seeds is not None:
-        options["seeds"] = split_list("seeds", seeds, int)
+    options["algorithms"] = split_list("algorithms", algorithms)
+    options["seeds"] = split_list("seeds", seeds, int)
     values = configuration_values(config, options, set_, trace=trace)
     from fedpbc.experiments.comparison_directory import ComparisonDirectory, plan_comparison
 
@@ -65,7 +63,9 @@ def run_comparison(
 ) -> None:
     """Run a comparison with a progress display, and print the results."""
     from fedpbc.algorithms import find_algorithm
-    from fedpbc.cli.display import GridDisplay, GridRow, show_comparison
+    from fedpbc.cli.progress import GridDisplay
+    from fedpbc.cli.results import show_comparison
+    from fedpbc.paper.experiment import ProgressRow
     from fedpbc.parallel import usable_cores
     from fedpbc.report.page import check_report_path
     from fedpbc.report.write import write_comparison
@@ -73,18 +73,18 @@ def run_comparison(
     if jobs is not None and jobs < 1:
         raise InputError("jobs", jobs, "at least 1")
     if directory.path.is_dir():
-        # Checked now, and not when everything has been run.
+        # Checked now, not after all runs.
         check_report_path(directory.report_path)
     cells = directory.cells(plan)
     count = min(jobs or usable_cores(), len(cells))
     rounds = plan.first().general.rounds
     # Where everyone trains, a round takes about ten times as long.
     rows = [
-        GridRow(f"{name} seed {k}", rounds, 10 if find_algorithm(name).everyone_trains else 1)
+        ProgressRow(f"{name} seed {k}", rounds, 10 if find_algorithm(name).everyone_trains else 1)
         for name, k, _ in cells
     ]
     with directory.opened(plan, overwrite=overwrite):
-        working_in(directory.path)
+        begin_work(directory.path)
         with GridDisplay(rows, directory.path, quiet=as_json) as display:
             comparison = directory.run(plan, count, display.on_progress)
         write_comparison(comparison, directory, plan)
@@ -93,9 +93,8 @@ def run_comparison(
     else:
         show_comparison(comparison, directory)
     if comparison.failed:
-        first = comparison.failed[0]
-        count = len(comparison.failed)
+        failed = comparison.failed
         raise FedpbcError(
-            f"{count} of {len(cells)} runs failed, such as {first.algorithm} with seed "
-            f"{first.seed}: {first.failure}"
+            f"{len(failed)} of {len(cells)} runs failed, such as {failed[0].algorithm} with seed "
+            f"{failed[0].seed}: {failed[0].failure}"
         )

@@ -9,7 +9,7 @@ import typer
 
 from fedpbc.cli.fleet_status import compare_hint
 from fedpbc.cli.options import Insecure, Overwrite, Set, config_options, default
-from fedpbc.cli.workspace import working_in
+from fedpbc.cli.workspace import begin_work
 from fedpbc.errors import InputError
 from fedpbc.experiments.overrides import configuration_values
 
@@ -48,7 +48,7 @@ def demo(
     seconds = default_round_seconds(nodes) if round_seconds is None else round_seconds
     plan = plan_demo(overrides, nodes, seconds)
     prepare_folder(out, overwrite=overwrite)
-    working_in(out, f"'fedpbc fleet status {out / 'server'}' shows its progress")
+    begin_work(out, f"'fedpbc fleet status {out / 'server'}' shows its progress")
     security = "without encryption and keys" if insecure else "with TLS and node keys"
     print(f"starting a server and {nodes} devices in {out}, {security}", flush=True)
     print(f"links are cut by the scheme {describe_links(plan.links)}", flush=True)

@@ -9,18 +9,13 @@ from fedpbc.cli.options import Json, Plugin
 __all__ = ["list_"]
 
 
-def list_(
-    as_json: Json = False,
-    plugin: Plugin = None,
-) -> None:
-    """Show what there is: algorithms, link schemes, data, models, engines, views, options."""
+def list_(as_json: Json = False, plugin: Plugin = None) -> None:
+    """List algorithms, link schemes, data sets, models, engines, views and options."""
+    from fedpbc.experiments.plugins import load_plugin
     from fedpbc.report.listing import list_choices, print_choices
 
-    if plugin:
-        from fedpbc.experiments.plugins import load_plugin
-
-        for file in plugin:
-            load_plugin(str(file))
+    for file in plugin or ():
+        load_plugin(str(file))
     choices = list_choices()
     if as_json:
         print(json.dumps(choices, indent=2))

@@ -1,4 +1,4 @@
-"""Options that several commands have; those of a configuration are made from its settings."""
+"""Options of several commands; those of a configuration are generated from its settings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from fedpbc.experiments.overrides import split_list
-from fedpbc.experiments.settings import CommandOption, command_options
+from fedpbc.experiments.settings import command_options
 
 __all__ = [
     "RUN_OPTIONS",
@@ -54,7 +54,7 @@ RUN_OPTIONS = (
 
 
 def default(text: str, value: str) -> Any:
-    """An option whose default is known elsewhere; the help text names it."""
+    """An option whose default is set elsewhere and named in the help text."""
     return typer.Option(help=f"{text} (default: {value}).")
 
 
@@ -94,55 +94,42 @@ def config_options(*names: str) -> Callable[[Command], Command]:
 
     The command gets them as ``options``: the values that were given, by the key of the setting.
     ``trace`` is passed on as a parameter of that name, since it stands for several settings.
-
-    Example:
-        >>> @config_options("rounds", "data_dir")
-        ... def command(options: dict[str, object]) -> None:
-        ...     print(options)
-        >>> command(rounds=5, data_dir=None)
-        {'rounds': 5}
     """
     settings = [_SETTINGS[name] for name in names if name in _SETTINGS]
 
     def decorate(command: Command) -> Command:
         @wraps(command)
         def wrapper(**values: Any) -> None:
-            options = {option.key: _value(option, values.pop(option.name)) for option in settings}
-            if "plugin" in names:
-                options["plugins"] = [str(path) for path in values.pop("plugin") or ()] or None
-            given = {key: value for key, value in options.items() if value is not None}
-            command(**values, options=given)
+            options = {}
+            for option in settings:
+                value = values.pop(option.name)
+                if value is not None:
+                    is_list = option.type is list
+                    options[option.key] = split_list(option.name, value) if is_list else value
+            if "plugin" in names and (plugins := values.pop("plugin")):
+                options["plugins"] = [str(path) for path in plugins]
+            command(**values, options=options)
 
         hints = get_type_hints(command, include_extras=True)
         signature = inspect.signature(command)
+        # The generated options stand in place of the parameter ``options``.
+        parameters: dict[str, tuple[Any, Any]] = {}
+        for name, parameter in signature.parameters.items():
+            if name == "options":
+                parameters |= {option: (_annotation(option), None) for option in names}
+            elif name not in names:
+                parameters[name] = hints[name], parameter.default
+        kind = inspect.Parameter.KEYWORD_ONLY
         wrapper.__signature__ = signature.replace(  # type: ignore[attr-defined]
-            parameters=_parameters(signature, hints, names)
+            parameters=[
+                inspect.Parameter(name, kind, annotation=annotation, default=value)
+                for name, (annotation, value) in parameters.items()
+            ]
         )
-        wrapper.__annotations__ = {
-            p.name: p.annotation for p in inspect.signature(wrapper).parameters.values()
-        }
+        wrapper.__annotations__ = {name: hint for name, (hint, _) in parameters.items()}
         return wrapper
 
     return decorate
-
-
-def _parameters(
-    signature: inspect.Signature, hints: dict[str, Any], names: tuple[str, ...]
-) -> list[inspect.Parameter]:
-    """The command's parameters, with the generated options in place of ``options``."""
-    parameters = []
-    for parameter in signature.parameters.values():
-        if parameter.name == "options":
-            parameters += [_parameter(name, _annotation(name), None) for name in names]
-        elif parameter.name not in names:
-            hint, value = hints[parameter.name], parameter.default
-            parameters.append(_parameter(parameter.name, hint, value))
-    return parameters
-
-
-def _parameter(name: str, annotation: Any, value: Any) -> inspect.Parameter:
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(name, kind, annotation=annotation, default=value)
 
 
 def _annotation(name: str) -> Any:
@@ -152,8 +139,3 @@ def _annotation(name: str) -> Any:
     # A list is one text, with commas.
     kind: Any = str if option.type is list else option.type
     return Annotated[kind | None, typer.Option(help=option.help)]
-
-
-def _value(option: CommandOption, value: Any) -> Any:
-    """A list is written with commas."""
-    return split_list(option.name, value) if option.type is list and value is not None else value

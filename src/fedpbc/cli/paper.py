@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from fedpbc.cli.options import Jobs, Json, Overwrite, Set, config_options, default
-from fedpbc.cli.workspace import working_in
+from fedpbc.cli.workspace import begin_work
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.overrides import configuration_values, split_list
 from fedpbc.paper.experiment import (
@@ -61,19 +61,19 @@ def paper(
 
     @contextmanager
     def display(rows: Sequence[ProgressRow], path: Path) -> Iterator[OnProgress]:
-        from fedpbc.cli.display import GridDisplay, GridRow
+        from fedpbc.cli.progress import GridDisplay
 
-        with GridDisplay([GridRow(*row) for row in rows], path, quiet=as_json) as grid:
+        with GridDisplay(rows, path, quiet=as_json) as grid:
             yield grid.on_progress
 
     request = ExperimentRequest(
         out=folder,
         quick=quick,
-        data=None if data is None else split_list("data", data),
+        data=split_list("data", data),
         data_dir=None if data_dir is None else Path(data_dir),
-        algorithms=None if algorithms is None else split_list("algorithms", algorithms),
-        links=None if links is None else split_list("links", links),
-        seeds=None if seeds is None else split_list("seeds", seeds, int),
+        algorithms=split_list("algorithms", algorithms),
+        links=split_list("links", links),
+        seeds=split_list("seeds", seeds, int),
         rounds=rounds,
         jobs=jobs,
         settings=settings,
@@ -81,7 +81,7 @@ def paper(
         tuned=tuned,
         display=display,
     )
-    working_in(folder, "run the same command again to resume")
+    begin_work(folder, "run the same command again to resume")
     result = make(experiment, request)
     if as_json:
         print(json.dumps(result.numbers, indent=2))

@@ -47,7 +47,7 @@ def report(
 
 
 def describe_progress(runs: Sequence[LoadedRun]) -> str:
-    """Return how many runs are in each state, and the last round."""
+    """How many runs are in each state, and the last round."""
     states = [run.state for run in runs]
     counted = [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
     return f"{', '.join(counted)}; round {max((run.done for run in runs), default=0):,}"

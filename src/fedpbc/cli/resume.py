@@ -10,7 +10,7 @@ import typer
 from fedpbc.cli.compare import run_comparison
 from fedpbc.cli.options import Jobs, Json, default
 from fedpbc.cli.run import show_run
-from fedpbc.cli.workspace import working_in
+from fedpbc.cli.workspace import begin_work
 from fedpbc.errors import InputError
 from fedpbc.experiments.overrides import split_list
 
@@ -23,8 +23,8 @@ def resume(
     jobs: Jobs = None,
     as_json: Json = False,
 ) -> None:
-    """Go on with a run or a comparison that was stopped, to the same bits."""
-    from fedpbc.cli.display import RunDisplay
+    """Resume a run or a comparison that was stopped, to the same bits."""
+    from fedpbc.cli.progress import RunDisplay
     from fedpbc.experiments.comparison_directory import ComparisonDirectory
     from fedpbc.experiments.run import resume_run
     from fedpbc.experiments.run_directory import RunDirectory
@@ -33,16 +33,16 @@ def resume(
         from fedpbc.paper.directory import read_plan
 
         if (plan := read_plan(folder)) is not None:
-            raise InputError("folder", str(folder), f"left to its own command: {plan['command']}")
-    trackers = None if track is None else split_list("track", track)
+            raise InputError(f"{folder} is resumed by its own command: {plan['command']}")
+    trackers = split_list("track", track)
     comparison = ComparisonDirectory(folder)
     if comparison.holds_comparison:
         run_comparison(comparison, comparison.load_plan(trackers), jobs, as_json)
         return
-    working_in(folder)
+    begin_work(folder)
     was_finished = RunDirectory(folder).finished
     with RunDisplay(folder, quiet=as_json) as display:
         summary = resume_run(folder, watcher=display.watcher, track=trackers)
     if was_finished and not as_json:
-        print(f"{folder} was finished already: nothing was left to do")
+        print(f"{folder} was already finished")
     show_run(summary, folder, as_json)

@@ -15,7 +15,7 @@ from fedpbc.cli.options import (
     config_options,
     default,
 )
-from fedpbc.cli.workspace import free_folder, working_in
+from fedpbc.cli.workspace import begin_work, free_folder
 from fedpbc.experiments.overrides import configuration_values
 
 __all__ = ["run", "show_run"]
@@ -33,7 +33,7 @@ def run(
 ) -> None:
     """Run one algorithm, and keep the run in a folder."""
     values = configuration_values(config, options, set_, trace=trace)
-    from fedpbc.cli.display import RunDisplay
+    from fedpbc.cli.progress import RunDisplay
     from fedpbc.experiments.configuration import Config
     from fedpbc.experiments.run import start_run
 
@@ -42,7 +42,7 @@ def run(
         Path("runs"),
         f"{checked.algorithm['name']}-{checked.links['name']}-seed{checked.general.seed}",
     )
-    working_in(path)
+    begin_work(path)
     with RunDisplay(path, quiet=as_json) as display:
         summary = start_run(checked, path, overwrite=overwrite, watcher=display.watcher)
     show_run(summary, path, as_json)
@@ -53,6 +53,6 @@ def show_run(summary: dict[str, Any], path: Path, as_json: bool) -> None:
     if as_json:
         print(json.dumps({**summary, "folder": str(path)}, indent=2))
         return
-    from fedpbc.cli.display import show_summary
+    from fedpbc.cli.results import show_summary
 
     show_summary(summary, path)

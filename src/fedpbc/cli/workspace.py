@@ -1,25 +1,30 @@
-"""Where a command works: its folder, and what to say when it is interrupted."""
+"""The folder that a command works in, and the hint for when it is interrupted."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["free_folder", "working", "working_in"]
+__all__ = ["begin_work", "free_folder", "interrupt_hint"]
+
+_hints: dict[Path, str] = {}
 
 
-working: list[tuple[Path, str]] = []
-
-
-def working_in(path: Path, going_on: str | None = None) -> None:
-    """Training begins: remember the folder, for what is said when the command is interrupted."""
+def begin_work(path: Path, hint: str | None = None) -> None:
+    """Prepare for training in a folder; the hint says how to continue after an interrupt."""
     from fedpbc.engines.malloc import keep_freed_memory
 
     keep_freed_memory()
-    working[:] = [(path, going_on or f"'fedpbc resume {path}' goes on")]
+    _hints.clear()
+    _hints[path] = hint or f"'fedpbc resume {path}' continues it"
+
+
+def interrupt_hint() -> str:
+    """What to do after an interrupt."""
+    return next((hint for path, hint in _hints.items() if path.exists()), "nothing was written")
 
 
 def free_folder(parent: Path, name: str) -> Path:
-    """A folder that is not there yet."""
+    """A path that does not exist yet: NAME, NAME-2, …"""
     path, k = parent / name, 2
     while path.exists():
         path, k = parent / f"{name}-{k}", k + 1

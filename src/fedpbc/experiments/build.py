@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
@@ -11,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from fedpbc import defaults
-from fedpbc.data import DataSet, channel_statistics
+from fedpbc.data import channel_statistics
 from fedpbc.data import load as load_data
 from fedpbc.engines import choose_engine
 from fedpbc.errors import InputError
 from fedpbc.experiments.configuration import Config, identity
-from fedpbc.links import Timetable
 from fedpbc.simulation.build import draw_timetable, make_algorithm
 from fedpbc.simulation.last_reports import choose_last_reports
 from fedpbc.simulation.loop import Simulation
@@ -29,20 +27,17 @@ from fedpbc.theory.run_bound import RunBound
 
 __all__ = ["Experiment", "build_experiment", "build_task"]
 
+load_cached = lru_cache(maxsize=2)(load_data)
+"""Load a data set, or take that of an earlier run in this process."""
+
 
 @dataclass(frozen=True, eq=False)
 class Experiment:
     """A configuration, and the simulation that it describes, before round 0.
 
     Attributes:
-        config: with the number of clients.
-        simulation: at its beginning.
+        config: with the number of clients and rounds.
         engine: one line on the engine and why it was chosen.
-
-    Example:
-        >>> config = Config.from_dict({"data": "digits", "clients": 10, "rounds": 3})
-        >>> build_experiment(config).engine
-        'stacked: a small dense model, 4,810 parameters'
     """
 
     config: Config
@@ -50,31 +45,32 @@ class Experiment:
     engine: str
 
     def about(self) -> dict[str, Any]:
-        """What identifies the run; a checkpoint of another run is refused."""
+        """What identifies the run; a checkpoint of another run is refused.
+
+        The fingerprint changes with the data, the links and every option that matters.
+        """
         config = self.config
+        timetables = (self.simulation.uplink, self.simulation.downlink)
+        links = [timetable.fingerprint() for timetable in timetables if timetable is not None]
+        content = json.dumps(
+            [self.data_fingerprint(), links, identity(config.to_dict())], sort_keys=True
+        )
         kind = config.task.name
         return {
             "algorithm": config.algorithm["name"],
             "links": config.links["name"],
             "data": config.data.name if kind == "classification" else kind,
             "seed": config.general.seed,
-            "fingerprint": self._fingerprint(identity(config.to_dict())),
+            "fingerprint": sha256(content.encode()).hexdigest(),
         }
-
-    def _fingerprint(self, options: Mapping[str, Any]) -> str:
-        """Changes with the data, the links and every option that matters."""
-        timetables = (self.simulation.uplink, self.simulation.downlink)
-        links = [timetable.fingerprint() for timetable in timetables if timetable is not None]
-        content = [self.data_fingerprint(), links, options]
-        return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def data_fingerprint(self) -> str:
         """Changes with the data; for a task built in Python, with what can be known of it."""
         config = self.config
         if config.task.name == "python":
             task = self.simulation.task
-            own = getattr(task, "fingerprint", None)
-            return checksum({"x0": task.init()}) + (str(own()) if own is not None else "")
+            fingerprint = getattr(task, "fingerprint", lambda: "")
+            return checksum({"x0": task.init()}) + str(fingerprint())
         if config.task.name == "quadratic":
             targets = read_array(str(config.task.targets), "task.targets")
             return sha256(targets.tobytes()).hexdigest()
@@ -94,7 +90,10 @@ def build_experiment(config: Config, last_reports_path: Path | None = None) -> E
     algorithm = make_algorithm(
         objects.get("algorithm", config.algorithm), task, config.train.global_learning_rate
     )
-    downlink = _downlink(config, task, uplink.rounds)
+    downlink = None  # Where every downlink is always up, no client's model has to be stored.
+    if config.downlink["name"] != "always":
+        section = objects.get("downlink", config.downlink)
+        downlink = draw_timetable(section, task, uplink.rounds, general.seed, option="downlink")
     if algorithm.everyone_trains:
         client_rounds = task.clients * uplink.rounds
     else:
@@ -119,17 +118,6 @@ def build_experiment(config: Config, last_reports_path: Path | None = None) -> E
     )
     general = replace(general, clients=task.clients, rounds=uplink.rounds)
     return Experiment(replace(config, general=general), simulation, line)
-
-
-def _downlink(config: Config, task: Task, rounds: int) -> Timetable | None:
-    """None where every downlink is always up: then nothing needs to be remembered for it."""
-    if "downlink" in config.objects:
-        return draw_timetable(
-            config.objects["downlink"], task, rounds, config.general.seed, option="downlink"
-        )
-    if config.downlink["name"] == "always":
-        return None
-    return draw_timetable(config.downlink, task, rounds, config.general.seed, option="downlink")
 
 
 def build_task(config: Config) -> Task:
@@ -165,9 +153,3 @@ def build_task(config: Config) -> Task:
         train_samples=config.data.train_samples,
         device=device,
     )
-
-
-@lru_cache(maxsize=2)
-def load_cached(name: str, folder: str | None) -> DataSet:
-    """A data set, kept for the next run of the same process."""
-    return load_data(name, folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,30 +16,16 @@ KEPT = 2
 
 
 class Checkpoints:
-    """The files ``checkpoint-R.safetensors`` of a run, R the rounds completed.
-
-    Example:
-        >>> import tempfile
-        >>> checkpoints = Checkpoints(Path(tempfile.mkdtemp()))
-        >>> for rounds in (1, 2, 3):
-        ...     checkpoints.save(rounds, {"round": rounds})
-        >>> [rounds_of(path) for path in checkpoints.paths()]
-        [3, 2]
-        >>> checkpoints.load()
-        ({'round': 3}, [])
-    """
+    """The files ``checkpoint-R.safetensors`` of a run, R the rounds completed."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def paths(self) -> list[Path]:
         """The files, newest first."""
-        files = [
-            file
-            for file in self._directory.glob("checkpoint-*.safetensors")
-            if file.stem.removeprefix("checkpoint-").isdigit()
-        ]
-        return sorted(files, key=rounds_of, reverse=True)
+        files = self._directory.glob("checkpoint-*.safetensors")
+        numbered = [file for file in files if file.stem.removeprefix("checkpoint-").isdigit()]
+        return sorted(numbered, key=rounds_of, reverse=True)
 
     def save(self, rounds: int, state: Mapping[str, Any]) -> None:
         """Write the state after so many rounds, and remove all but the last two."""
@@ -71,11 +58,8 @@ class Checkpoints:
     def peek(self) -> Iterator[Any]:
         """The states of all readable checkpoints, without their tensors."""
         for path in self.paths():
-            try:
-                state = peek_state(path)
-            except DamagedCheckpointError:
-                continue  # Nothing can be resumed from it.
-            yield state
+            with suppress(DamagedCheckpointError):  # Nothing can be resumed from those.
+                yield peek_state(path)
 
     def remove(self) -> None:
         """Remove all checkpoints."""

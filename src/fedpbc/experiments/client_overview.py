@@ -49,18 +49,7 @@ class ClientOverview:
 
 
 def save_client_overview(path: Path, simulation: Simulation, task: str = "") -> None:
-    """Write the overview of a simulation's clients.
-
-    Example:
-        >>> import tempfile
-        >>> from fedpbc.experiments.configuration import Config
-        >>> from fedpbc.experiments.build import build_experiment
-        >>> config = Config.from_dict({"data": "digits", "clients": 10, "rounds": 3})
-        >>> file = Path(tempfile.mkdtemp()) / "fleet.safetensors"
-        >>> save_client_overview(file, build_experiment(config).simulation)
-        >>> load_client_overview(file).up.shape
-        (3, 10)
-    """
+    """Write the overview of a simulation's clients."""
     uplink = simulation.uplink
     counts: NDArray[np.int64] | None = getattr(simulation.task, "class_counts", None)
     samples: NDArray[np.int64] | None = getattr(simulation.task, "samples", None)

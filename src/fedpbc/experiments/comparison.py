@@ -1,29 +1,29 @@
-"""Several algorithms × seeds on the same links, compared honestly.
+"""Comparisons of several algorithms × seeds on the same links.
 
-Every row of a comparison names its view (which model was judged), and says what it cost. Accuracies
-are means over the evaluations of the last rounds, ± the deviation over seeds.
+Every row of a comparison names its view (which model was evaluated), and what it cost. Accuracies
+are means over the evaluations of the last rounds, ± the standard deviation over seeds.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import takewhile
 from typing import Any
 
 from fedpbc.algorithms import ALGORITHMS
 from fedpbc.simulation.views import DEPLOYABLE, cost_of, paper_view
 
-__all__ = ["Cell", "Comparison", "Row", "Spread"]
+__all__ = ["Comparison", "ComparisonRow", "RunResult", "Spread"]
 
 Value = Callable[[Mapping[str, Any]], Any]
-"""What is wanted of an evaluation."""
+"""Extracts a value from the evaluation of a view."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """A mean and a deviation over seeds (0 where there is one seed, and then not shown).
+    """A mean and a standard deviation over seeds (0 for one seed, and then not shown).
 
     Example:
         >>> str(Spread.of([0.5, 0.7]))
@@ -38,30 +38,22 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        """Over one value a seed."""
+        """The spread of one value per seed."""
         deviation = statistics.stdev(values) if len(values) > 1 else 0.0
         return cls(statistics.fmean(values), deviation, len(values))
 
     def __str__(self) -> str:
-        shown = f"{100 * self.mean:.1f}"
-        return f"{shown} ± {100 * self.deviation:.1f}" if self.seeds > 1 else shown
+        mean = f"{100 * self.mean:.1f}"
+        return f"{mean} ± {100 * self.deviation:.1f}" if self.seeds > 1 else mean
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One run of a comparison: its metrics, or why it failed.
+class RunResult:
+    """The result of one run of a comparison: its metrics, or why it failed.
 
     Attributes:
-        algorithm: by name.
-        seed: of the run.
-        clients: m.
-        metrics: a line for every evaluation.
-        failure: what went wrong, if it did.
-        cost: as in a run's summary; for an algorithm that is not known here.
-
-    Example:
-        >>> Cell("fedavg", seed=0, failure="it diverged").metrics
-        ()
+        metrics: one line per evaluation.
+        cost: as in a run's summary; for an algorithm that is not registered here.
     """
 
     algorithm: str
@@ -73,22 +65,16 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparisonRow:
     """One algorithm in one view.
 
     Attributes:
         test: test accuracy; None where the task has no classes.
         train: training accuracy.
-        worst_class: the test accuracy of the class that does worst.
+        worst_class: the lowest test accuracy of any class.
         loss: test loss.
         models_on_server: None where no server could have the view.
         best_deployable: whether this is the algorithm's best view that a server could have.
-
-    Example:
-        >>> one = Spread.of([0.7, 0.8])
-        >>> row = Row("fedavg", "server", one, one, one, one, 500, 100, 1, 0)
-        >>> str(row.test)
-        '75.0 ± 7.1'
     """
 
     algorithm: str
@@ -103,6 +89,11 @@ class Row:
     models_on_client: int | None
     best_deployable: bool = False
 
+    @property
+    def score(self) -> float:
+        """The accuracy, or minus the loss where there are no classes."""
+        return self.test.mean if self.test is not None else -self.loss.mean
+
 
 UNKNOWN_COST: Mapping[str, Any] = {
     "models_on_server": {},
@@ -113,118 +104,115 @@ UNKNOWN_COST: Mapping[str, Any] = {
 
 
 class Comparison:
-    """The cells of a comparison, and what follows from them.
+    """The results of all runs, in the order of the algorithms, and what follows from them.
 
     Example:
-        >>> judged = {"test_accuracy": 0.5, "train_accuracy": 0.6, "test_loss": 1.2,
-        ...           "per_class": [0.5]}
-        >>> lines = [{"round": 10, "local_steps": 50, "uploads": 10, "views": {"server": judged}}]
-        >>> cells = [Cell("fedavg", seed, 100, lines) for seed in (0, 1)]
-        >>> [str(row.test) for row in Comparison(cells).rows()]
+        >>> evaluation = {"test_accuracy": 0.5, "train_accuracy": 0.6, "test_loss": 1.2,
+        ...               "per_class": [0.5]}
+        >>> line = {"round": 10, "local_steps": 50, "uploads": 10, "views": {"server": evaluation}}
+        >>> runs = [RunResult("fedavg", seed, 100, [line]) for seed in (0, 1)]
+        >>> [str(row.test) for row in Comparison(runs).rows()]
         ['50.0 ± 0.0']
     """
 
-    def __init__(self, cells: Iterable[Cell]) -> None:
-        self.cells = list(cells)
+    def __init__(self, runs: Iterable[RunResult]) -> None:
+        self.runs = list(runs)
 
     @property
-    def finished(self) -> list[Cell]:
-        """The cells that came to their end."""
-        return [cell for cell in self.cells if cell.failure is None and cell.metrics]
+    def finished(self) -> list[RunResult]:
+        """The runs that are complete."""
+        return [run for run in self.runs if run.failure is None and run.metrics]
 
     @property
-    def failed(self) -> list[Cell]:
-        """The cells that did not."""
-        return [cell for cell in self.cells if cell.failure is not None]
+    def failed(self) -> list[RunResult]:
+        """The runs that failed."""
+        return [run for run in self.runs if run.failure is not None]
 
     @property
     def algorithms(self) -> list[str]:
-        """In the order given."""
-        return list(dict.fromkeys(cell.algorithm for cell in self.cells))
+        """The names of the algorithms, in order."""
+        return list(dict.fromkeys(run.algorithm for run in self.runs))
 
     @property
     def rounds(self) -> int:
-        """How many were run."""
-        return max((cell.metrics[-1]["round"] for cell in self.finished), default=0)
+        """The rounds of a finished run."""
+        return max((run.metrics[-1]["round"] for run in self.finished), default=0)
 
     @property
     def window(self) -> int:
         """Over how many last rounds evaluations are averaged: 100, but at most a fifth of all."""
         return max(1, min(100, self.rounds // 5))
 
-    def of(self, algorithm: str) -> list[Cell]:
-        """The finished cells of one algorithm."""
-        return [cell for cell in self.finished if cell.algorithm == algorithm]
+    def of(self, algorithm: str) -> list[RunResult]:
+        """The finished runs of one algorithm."""
+        return [run for run in self.finished if run.algorithm == algorithm]
 
-    def tail(self, cell: Cell, view: str, value: Value) -> float | None:
-        """The mean of a value over the evaluations of a cell's last rounds."""
-        first = cell.metrics[-1]["round"] - self.window
+    def tail(self, run: RunResult, view: str, value: Value) -> float | None:
+        """The mean of a value over the evaluations of a run's last rounds."""
+        first = run.metrics[-1]["round"] - self.window
         # From the end: a run may have thousands of evaluations before.
-        lines = list(takewhile(lambda line: line["round"] > first, reversed(cell.metrics)))
+        lines = list(takewhile(lambda line: line["round"] > first, reversed(run.metrics)))
         values = [value(line["views"][view]) for line in reversed(lines)]
         return None if None in values else statistics.fmean(values)
 
-    def rows(self) -> list[Row]:
-        """A row for each algorithm and view."""
-        found: list[Row] = []
+    def rows(self) -> list[ComparisonRow]:
+        """One row for each algorithm and view."""
+        all_rows: list[ComparisonRow] = []
         for algorithm in self.algorithms:
-            cells = self.of(algorithm)
-            if not cells:
-                continue
-            rows = [self._row(algorithm, view, cells) for view in cells[0].metrics[-1]["views"]]
-            deployable = [row for row in rows if row.view in DEPLOYABLE]
-            best = max(deployable, key=_goodness, default=None)
-            for row in rows:
-                found.append(Row(**{**vars(row), "best_deployable": row is best}))
-        return found
+            if runs := self.of(algorithm):
+                rows = [self._row(algorithm, view, runs) for view in runs[0].metrics[-1]["views"]]
+                deployable = [row for row in rows if row.view in DEPLOYABLE]
+                best = max(deployable, key=lambda row: row.score, default=None)
+                all_rows += [replace(row, best_deployable=row is best) for row in rows]
+        return all_rows
 
-    def _row(self, algorithm: str, view: str, cells: Sequence[Cell]) -> Row:
+    def _row(self, algorithm: str, view: str, runs: Sequence[RunResult]) -> ComparisonRow:
         cost = self.cost_of(algorithm)
 
         def spread(value: Value) -> Spread | None:
-            values = [self.tail(cell, view, value) for cell in cells]
-            known = [v for v in values if v is not None]
-            return Spread.of(known) if len(known) == len(values) else None
+            means = [mean for run in runs if (mean := self.tail(run, view, value)) is not None]
+            return Spread.of(means) if len(means) == len(runs) else None
 
         loss = spread(lambda e: e["test_loss"])
         assert loss is not None  # Every evaluation has a loss.
-        return Row(
+        return ComparisonRow(
             algorithm=algorithm,
             view=view,
             test=spread(lambda e: e["test_accuracy"]),
             train=spread(lambda e: e["train_accuracy"]),
-            worst_class=spread(_worst_class),
+            worst_class=spread(
+                lambda e: min((v for v in e["per_class"] or () if v is not None), default=None)
+            ),
             loss=loss,
-            local_steps=round(statistics.fmean(c.metrics[-1]["local_steps"] for c in cells)),
-            uploads=round(statistics.fmean(c.metrics[-1]["uploads"] for c in cells)),
+            local_steps=round(statistics.fmean(r.metrics[-1]["local_steps"] for r in runs)),
+            uploads=round(statistics.fmean(r.metrics[-1]["uploads"] for r in runs)),
             models_on_server=cost["models_on_server"].get(view),
             models_on_client=cost["models_on_client"],
         )
 
     def cost_of(self, algorithm: str) -> Mapping[str, Any]:
-        """What an algorithm keeps and sends: as it says, or as its runs' summaries say.
+        """What an algorithm stores and sends, from its class or else its runs' summaries.
 
-        A run may be of an algorithm that only the program knew that made it.
+        A run's algorithm may be registered only in the program that started the run.
         """
-        cells = self.of(algorithm) or [c for c in self.cells if c.algorithm == algorithm]
+        runs = self.of(algorithm) or [r for r in self.runs if r.algorithm == algorithm]
         kind = ALGORITHMS.get(algorithm)
         if kind is None:
-            return next((c.cost for c in cells if c.cost is not None), None) or UNKNOWN_COST
-        views = cells[0].metrics[-1]["views"] if cells[0].metrics else ()
-        return cost_of(kind, cells[0].clients, tuple(views))
+            return next((r.cost for r in runs if r.cost is not None), None) or UNKNOWN_COST
+        views = runs[0].metrics[-1]["views"] if runs[0].metrics else ()
+        return cost_of(kind, runs[0].clients, tuple(views))
 
     def curve(
         self, algorithm: str, view: str, key: str = "test_accuracy"
     ) -> tuple[list[int], list[float], list[float]]:
-        """Rounds, mean and deviation over seeds of a value."""
-        cells = self.of(algorithm)
-        rounds = [line["round"] for line in cells[0].metrics] if cells else []
-        means, deviations = [], []
-        for k in range(len(rounds)):
-            spread = Spread.of([cell.metrics[k]["views"][view][key] for cell in cells])
-            means.append(spread.mean)
-            deviations.append(spread.deviation)
-        return rounds, means, deviations
+        """The rounds of the evaluations, and a value's mean and deviation over seeds at each."""
+        runs = self.of(algorithm)
+        rounds = [line["round"] for line in runs[0].metrics] if runs else []
+        spreads = [
+            Spread.of([run.metrics[k]["views"][view][key] for run in runs])
+            for k in range(len(rounds))
+        ]
+        return rounds, [s.mean for s in spreads], [s.deviation for s in spreads]
 
     def paper_view(self, algorithm: str) -> str:
         """The view that the paper's tables show for an algorithm."""
@@ -236,23 +224,14 @@ class Comparison:
         return best[0] if best else None
 
     def as_dict(self) -> dict[str, Any]:
-        """For machines."""
+        """The content of ``comparison.json``."""
         return {
             "rounds": self.rounds,
             "window": self.window,
-            "seeds": sorted({cell.seed for cell in self.cells}),
+            "seeds": sorted({run.seed for run in self.runs}),
             "rows": [asdict(row) for row in self.rows()],
             "failed": [
-                {"algorithm": cell.algorithm, "seed": cell.seed, "failure": cell.failure}
-                for cell in self.failed
+                {"algorithm": run.algorithm, "seed": run.seed, "failure": run.failure}
+                for run in self.failed
             ],
         }
-
-
-def _goodness(row: Row) -> float:
-    return row.test.mean if row.test is not None else -row.loss.mean
-
-
-def _worst_class(evaluation: Mapping[str, Any]) -> float | None:
-    known = [v for v in evaluation["per_class"] or () if v is not None]
-    return min(known, default=None)

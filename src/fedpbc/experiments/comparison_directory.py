@@ -13,6 +13,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import tomli_w
 from fedpbc.algorithms import PAPER_ALGORITHMS, find_algorithm
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.build import build_experiment
-from fedpbc.experiments.comparison import Cell, Comparison
+from fedpbc.experiments.comparison import Comparison, RunResult
 from fedpbc.experiments.config_file import read_toml
 from fedpbc.experiments.configuration import Config
 from fedpbc.experiments.run_directory import RunDirectory, is_report, write_inputs
@@ -37,13 +38,7 @@ DEFAULT_SEEDS = (0, 1, 2)
 
 @dataclass(frozen=True)
 class ComparisonPlan:
-    """What is compared: the values that all runs share, the algorithms with their options, seeds.
-
-    Example:
-        >>> plan = ComparisonPlan({"rounds": 10}, {"fedau": {"cutoff": 5}}, [0, 1])
-        >>> plan.config("fedau", 1)
-        {'rounds': 10, 'algorithm': {'name': 'fedau', 'cutoff': 5}, 'seed': 1}
-    """
+    """What is compared: the values that all runs share, algorithms with their options, seeds."""
 
     shared: Mapping[str, Any]
     algorithms: Mapping[str, Mapping[str, Any]]
@@ -71,13 +66,7 @@ class ComparisonPlan:
 
 
 def plan_comparison(values: Mapping[str, Any]) -> ComparisonPlan:
-    """Check what is to be compared; raises InputError before anything is written.
-
-    Example:
-        >>> plan = plan_comparison({"data": "digits", "clients": 5, "rounds": 2, "seeds": [7]})
-        >>> len(plan.algorithms)
-        7
-    """
+    """Check what is to be compared; raises InputError before anything is written."""
     shared = dict(values)
     algorithms = shared.pop("algorithms", list(PAPER_ALGORITHMS))
     if isinstance(algorithms, list | tuple):
@@ -109,12 +98,7 @@ def plan_comparison(values: Mapping[str, Any]) -> ComparisonPlan:
 
 
 class ComparisonDirectory:
-    """A comparison on disk.
-
-    Example:
-        >>> ComparisonDirectory("nowhere").holds_comparison
-        False
-    """
+    """A comparison on disk."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
@@ -133,11 +117,8 @@ class ComparisonDirectory:
         """The run directories of the plan in this directory."""
         try:
             plan = tomllib.loads(self.plan_path.read_text(encoding="utf-8"))
-            return [
-                RunDirectory(self.path / name / f"seed-{seed}")
-                for name in plan["algorithms"]
-                for seed in plan["seeds"]
-            ]
+            pairs = product(plan["algorithms"], plan["seeds"])
+            return [RunDirectory(self.path / name / f"seed-{seed}") for name, seed in pairs]
         except (OSError, ValueError, KeyError, TypeError):
             return []
 
@@ -197,15 +178,11 @@ class ComparisonDirectory:
 
     def cells(self, plan: ComparisonPlan) -> list[tuple[str, int, GridCell]]:
         """All runs, the long ones first: then the cores are busy to the end."""
-        cells = [
-            (name, seed, self._cell(plan, name, seed))
-            for name in plan.algorithms
-            for seed in plan.seeds
-        ]
-        return sorted(cells, key=lambda c: not find_algorithm(c[0]).everyone_trains)
-
-    def _cell(self, plan: ComparisonPlan, name: str, seed: int) -> GridCell:
-        return GridCell(self.path / name / f"seed-{seed}", plan.config(name, seed), self.path)
+        cells = []
+        for name, seed in product(plan.algorithms, plan.seeds):
+            path = self.path / name / f"seed-{seed}"
+            cells.append((name, seed, GridCell(path, plan.config(name, seed), self.path)))
+        return sorted(cells, key=lambda cell: not find_algorithm(cell[0]).everyone_trains)
 
     def run(
         self, plan: ComparisonPlan, jobs: int, on_progress: Callable[[GridProgress], None]
@@ -215,12 +192,12 @@ class ComparisonDirectory:
         failures = run_grid([cell for *_, cell in cells], jobs, on_progress)
         results = {}
         for (name, seed, cell), failure in zip(cells, failures, strict=True):
-            run = RunDirectory(cell.path)
-            if failure is not None:
-                results[name, seed] = Cell(name, seed, failure=failure)
-                continue
-            results[name, seed] = Cell(name, seed, run.summary()["clients"], run.metrics())
-        comparison = Comparison(results[n, s] for n in plan.algorithms for s in plan.seeds)
+            result = RunResult(name, seed, failure=failure)
+            if failure is None:
+                run = RunDirectory(cell.path)
+                result = RunResult(name, seed, run.summary()["clients"], run.metrics())
+            results[name, seed] = result
+        comparison = Comparison(results[pair] for pair in product(plan.algorithms, plan.seeds))
         if not comparison.finished:
             raise FedpbcError(f"every run failed; the first: {comparison.failed[0].failure}")
         return comparison

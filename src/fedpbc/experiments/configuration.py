@@ -78,6 +78,8 @@ class Config:
         general = replace(general, track=checked_names(general.track) or None)
         for plugin in general.plugins or ():
             load_plugin(plugin)
+        data_set = str(sections["data"].get("name", DataSection.name))
+        sections["model"].setdefault("name", PAPER_MODELS.get(data_set, ModelSection.name))
         if "targets" in sections["task"]:
             sections["task"].setdefault("name", "quadratic")
         if "task" in objects:
@@ -92,7 +94,7 @@ class Config:
             algorithm={"name": kind.name, **checked(kind.__init__, options, "algorithm")},
             task=TaskSection(**checked(TaskSection, sections["task"], "task")),
             data=DataSection(**checked(DataSection, sections["data"], "data")),
-            model=ModelSection(**checked(ModelSection, with_model(sections), "model")),
+            model=ModelSection(**checked(ModelSection, sections["model"], "model")),
             train=TrainSection(**checked(TrainSection, sections["train"], "train")),
             links=checked_links(sections, objects, "links", LinksSection.name),
             downlink=checked_links(sections, objects, "downlink", DownlinkSection.name),
@@ -125,12 +127,6 @@ class Config:
         """The whole configuration as TOML."""
         return tomli_w.dumps(self.to_dict())
 
-    def files(self) -> dict[tuple[str, str], Path]:
-        """The files that the configuration names."""
-        nested = self.to_dict()
-        values = {(a, b): nested.get(a, {}).get(b) for a, b in FILES}
-        return {key: Path(value) for key, value in values.items() if isinstance(value, str)}
-
     def self_contained(self) -> tuple[dict[str, Any], dict[str, bytes]]:
         """The values with files as ``inputs/NAME``, and the content of these files by name."""
         nested, inputs = self.to_dict(), {}
@@ -142,8 +138,11 @@ class Config:
                 raise InputError(f"{file} cannot be read: {error.strerror}") from None
             return f"inputs/{name}"
 
-        for (section, option), file in self.files().items():
-            nested[section][option] = copy(f"{section}-{option}{file.suffix}", file)
+        for section, option in FILES:
+            value = nested.get(section, {}).get(option)
+            if isinstance(value, str):
+                file = Path(value)
+                nested[section][option] = copy(f"{section}-{option}{file.suffix}", file)
         if self.general.plugins:
             nested["plugins"] = [
                 copy(f"plugin-{k}.py", Path(file)) for k, file in enumerate(self.general.plugins)
@@ -154,17 +153,13 @@ class Config:
 
 
 def identity(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that make a run this run: without where files are and how it is executed.
-
-    Example:
-        >>> identity({"rounds": 5, "workers": 2, "data": {"name": "svhn", "dir": "/data"}})
-        {'rounds': 5, 'data': {'name': 'svhn'}}
-    """
-    kept = {key: value for key, value in values.items() if key not in EXECUTION}
+    """The values that identify a run: without where files are and how it is executed."""
+    identifying = {key: value for key, value in values.items() if key not in EXECUTION}
     for section, option in (*FILES, ("data", "dir")):
-        if isinstance(kept.get(section, {}).get(option), str):
-            kept[section] = {k: v for k, v in kept[section].items() if k != option}
-    return kept
+        table = identifying.get(section, {})
+        if isinstance(table.get(option), str):
+            identifying[section] = {k: v for k, v in table.items() if k != option}
+    return identifying
 
 
 def is_python_task(values: Mapping[str, Any]) -> bool:
@@ -213,12 +208,6 @@ def _described(section: str, value: Any) -> tuple[dict[str, Any], bool]:
     if section == "algorithm":
         raise InputError(section, value, "a name, a table with a name, or a class")
     raise InputError(section, value, f"a name, or a table [{section}]")
-
-
-def with_model(sections: Sections) -> dict[str, Any]:
-    """The section ``model``, by default with the paper's network for the data set."""
-    data = sections["data"].get("name", DataSection.name)
-    return {"name": PAPER_MODELS.get(str(data), ModelSection.name), **sections["model"]}
 
 
 def checked_links(

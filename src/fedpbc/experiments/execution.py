@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,9 @@ from fedpbc.errors import DivergedError, FedpbcError, WorkerError
 from fedpbc.experiments.build import Experiment
 from fedpbc.experiments.checkpoints import rounds_of
 from fedpbc.experiments.client_overview import save_client_overview
-from fedpbc.experiments.peak_memory import begin_peak, peak_memory
+from fedpbc.experiments.peak_memory import peak_memory, reset_peak_memory
 from fedpbc.experiments.run_directory import RunDirectory
-from fedpbc.experiments.tracking import State, TrackedRun, Tracking, TrackingPlan
+from fedpbc.experiments.tracking import State, TrackedRun, Tracking
 from fedpbc.simulation.loop import upgrade_state
 from fedpbc.simulation.metrics import Metrics
 from fedpbc.simulation.views import cost_of
@@ -37,13 +37,7 @@ class StoppedError(FedpbcError):
 
 @dataclass(frozen=True)
 class Watcher:
-    """Callbacks of a run.
-
-    Example:
-        >>> watcher = Watcher(on_round=lambda done, metrics: print(done))
-        >>> watcher.on_note is None
-        True
-    """
+    """Callbacks of a run."""
 
     on_start: Callable[[int, int, str], None] | None = None
     """Called with the rounds completed, all rounds, and one line on the engine."""
@@ -66,11 +60,8 @@ def execute(
 ) -> dict[str, Any]:
     """Run the remaining rounds and write the results; returns the summary.
 
-    Args:
-        experiment: before round 0; it continues from a checkpoint in the directory.
-        directory: of the run, locked by the caller.
-        watcher: told how it goes.
-        group: the directory of the runs that this one belongs to, for trackers.
+    The experiment is before round 0, and continues from a checkpoint in the directory, which the
+    caller has locked. ``group`` is the directory of the runs that belong together, for trackers.
     """
     return _Execution(experiment, directory, watcher or Watcher()).run(group)
 
@@ -83,7 +74,7 @@ class _Execution:
 
     def run(self, group: Path | None) -> dict[str, Any]:
         simulation, directory, config = self.simulation, self.directory, self.experiment.config
-        begin_peak()
+        reset_peak_memory()
         with closing(simulation):
             directory.remove_temporary_files()
             resumed = self._restore()
@@ -91,8 +82,8 @@ class _Execution:
             if self.watcher.on_start is not None:
                 self.watcher.on_start(simulation.round, simulation.rounds, self.experiment.engine)
             directory.failure_path.unlink(missing_ok=True)
-            plan = TrackingPlan(config.general.track or (), config.to_dict(), group)
-            with tracked(plan, directory, self.about, self.watcher) as tracking:
+            run = TrackedRun(directory.path, self.about, config.to_dict(), group)
+            with tracked(config.general.track or (), run, self.watcher) as tracking:
                 try:
                     self._run_rounds(tracking, resumed)
                 except (DivergedError, WorkerError) as error:
@@ -130,7 +121,7 @@ class _Execution:
                 states.append(upgrade_state(checkpoint["simulation"])["server"]["reported"])
             except (LookupError, TypeError, AttributeError):
                 continue  # Peeking checks nothing: a damaged one may hold anything.
-        self.simulation.server.last_reports.spare(states)
+        self.simulation.server.last_reports.protect(states)
 
     def _checkpoint(self) -> float:
         """Write a checkpoint; returns the seconds that it took."""
@@ -171,14 +162,16 @@ class _Execution:
             if simulation.round == done == error.round > 0:
                 self._checkpoint()
             usable = [p for p in directory.checkpoints.paths() if rounds_of(p) <= error.round]
-            kept = f"{directory.path} keeps {usable[0].name}" if usable else f"see {directory.path}"
-            raise DivergedError(error.client, error.round, error.view, kept) from None
+            where = (
+                f"{directory.path} keeps {usable[0].name}" if usable else f"see {directory.path}"
+            )
+            raise DivergedError(error.client, error.round, error.view, where) from None
         except WorkerError as error:
             # The state is that before the round: with more memory, say, the run can be resumed.
             self._checkpoint()
-            kept = f"{directory.path} keeps everything up to round {simulation.round}"
+            where = f"{directory.path} keeps everything up to round {simulation.round}"
             raise WorkerError(
-                error.client, error.first_round, error.last_round, error.reason, kept
+                error.client, error.first_round, error.last_round, error.reason, where
             ) from None
 
     def _summary(self) -> dict[str, Any]:
@@ -206,18 +199,16 @@ class _Execution:
 
 
 @contextmanager
-def tracked(
-    plan: TrackingPlan, directory: RunDirectory, about: Mapping[str, Any], watcher: Watcher
-) -> Iterator[Tracking]:
-    """Trackers that know the evaluations so far, and are told how the run ended."""
-    tracking = Tracking(plan.names, watcher.on_note)
-    if not plan.names:
+def tracked(names: Sequence[str], run: TrackedRun, watcher: Watcher) -> Iterator[Tracking]:
+    """Trackers that have the evaluations so far, and that are told how the run ended."""
+    tracking = Tracking(names, watcher.on_note)
+    if not names:
         yield tracking
         return
-    group, states = directory.load_tracking()
-    group = plan.group or group
-    run = TrackedRun(directory.path, about, plan.options, group)
-    states = tracking.begin(run, states, directory.metrics())
+    directory = RunDirectory(run.folder)
+    saved_group, states = directory.load_tracking()
+    group = run.group or saved_group
+    states = tracking.begin(replace(run, group=group), states, directory.metrics())
     directory.save_tracking(group, states)
 
     def end(state: State) -> None:

@@ -29,19 +29,13 @@ def configuration_values(
 ) -> dict[str, Any]:
     """The values of a configuration: the file's, then the options', then those of ``--set``.
 
-    Args:
-        file: a TOML file.
-        options: values by key, such as ``train.learning_rate``; None is skipped.
-        assignments: ``KEY=VALUE`` texts.
-        trace: a recorded trace, for the links.
+    Options are values by key; None is skipped. ``trace`` is a recorded trace for the links.
 
     Example:
         >>> configuration_values(None, {"links.name": "markov", "seed": None}, ["links.p=0.5"])
         {'links': {'name': 'markov', 'p': 0.5}}
     """
-    values: dict[str, Any] = {}
-    if file is not None:
-        values = read_toml(file)
+    values = {} if file is None else read_toml(file)
     options = {key: value for key, value in (options or {}).items() if value is not None}
     for key, value in options.items():
         set_value(values, key, value)
@@ -96,25 +90,19 @@ def set_value(values: dict[str, Any], key: str, value: Any) -> None:
 
 
 def parse_value(text: str) -> Any:
-    """A TOML value; anything else is a string.
-
-    Example:
-        >>> parse_value("0.5"), parse_value("markov")
-        (0.5, 'markov')
-    """
+    """A TOML value; anything else is a string."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
 
 
-def split_list(option: str, text: str, convert: Callable[[str], Any] = str) -> list[Any]:
-    """A list written with commas.
-
-    Example:
-        >>> split_list("seeds", "0, 1,2", int)
-        [0, 1, 2]
-    """
+def split_list(
+    option: str, text: str | None, convert: Callable[[str], Any] = str
+) -> list[Any] | None:
+    """A list from its items separated by commas; None remains None."""
+    if text is None:
+        return None
     try:
         return [convert(part.strip()) for part in text.split(",") if part.strip()]
     except ValueError:

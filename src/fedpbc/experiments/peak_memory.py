@@ -1,62 +1,45 @@
-"""The most memory that a run has had, as far as the system tells."""
+"""The peak memory of a run, where the system reports it."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["begin_peak", "peak_memory"]
+__all__ = ["peak_memory", "reset_peak_memory"]
 
 PROC = Path("/proc")
 
 
-def begin_peak() -> None:
-    """Forget this process's peak: what an earlier run in it had is not this one's.
+def reset_peak_memory() -> None:
+    """Forget this process's peak so far: it may be that of an earlier run.
 
-    Example:
-        >>> begin_peak()
+    Where the system cannot do this, the peak remains that since the process started.
     """
-    try:
-        # "5" is Linux's word for setting the peak back to what is in use now.
+    with suppress(OSError):
+        # Linux resets the peak to what is in use now when "5" is written.
         (PROC / "self" / "clear_refs").write_text("5")
-    except OSError:
-        return  # Then it is the process's peak since it was started.
 
 
 def peak_memory(workers: Iterable[int] = ()) -> dict[str, int] | None:
-    """Peak bytes of this process and of its workers together; None where nobody can tell.
-
-    Example:
-        >>> found = peak_memory()
-        >>> found is None or found["process"] > 0
-        True
-    """
-    own = _peak_of("self")
-    if own is None:
-        own = _peak_by_resource()
-    if own is None:
-        return None
-    known = [peak for pid in workers if (peak := _peak_of(str(pid))) is not None]
-    return {"process": own, "workers": sum(known)}
+    """Peak bytes of this process, and the sum over its workers; None where it is unknown."""
+    peak = _linux_peak("self")
+    if peak is None:
+        try:
+            import resource
+        except ImportError:  # Windows
+            return None
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        if sys.platform != "darwin":  # macOS has bytes, others kilobytes.
+            peak *= 1024
+    return {"process": peak, "workers": sum(_linux_peak(str(pid)) or 0 for pid in workers)}
 
 
-def _peak_of(process: str) -> int | None:
+def _linux_peak(process: str) -> int | None:
     try:
-        text = (PROC / process / "status").read_text()
+        lines = (PROC / process / "status").read_text().splitlines()
     except OSError:
         return None
-    for line in text.splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return None
-
-
-def _peak_by_resource() -> int | None:
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    # In kilobytes, but for macOS.
-    return peak if sys.platform == "darwin" else peak * 1024
+    peaks = [int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")]
+    return peaks[0] if peaks else None

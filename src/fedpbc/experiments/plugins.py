@@ -14,15 +14,7 @@ __all__ = ["load_plugin"]
 
 
 def load_plugin(path: str, option: str = "plugins") -> ModuleType:
-    """Import a Python file; ``option`` is what error messages call it.
-
-    Example:
-        >>> import tempfile
-        >>> file = Path(tempfile.mkdtemp(), "mine.py")
-        >>> _ = file.write_text("RATE = 0.5")
-        >>> load_plugin(str(file)).RATE
-        0.5
-    """
+    """Import a Python file; ``option`` is what error messages call it."""
     file = Path(path)
     if not file.is_file():
         raise InputError(option, path, "a Python file that exists")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from fedpbc.experiments.config_file import read_toml
 from fedpbc.experiments.configuration import Config, identity, is_python_task
 from fedpbc.experiments.execution import OnRound, Watcher, execute, tracked
 from fedpbc.experiments.run_directory import RunDirectory
-from fedpbc.experiments.tracking import TrackingPlan, check_trackers, checked_names
+from fedpbc.experiments.tracking import TrackedRun, check_trackers, checked_names
 from fedpbc.simulation.metrics import Metrics
 from fedpbc.storage.atomic import write_atomically
 
@@ -88,8 +88,15 @@ def resume_run(
             # It was killed between its last two steps.
             with directory.locked():
                 directory.remove_last_reports()
-        _track_finished(directory, TrackingPlan(names, values, group), watcher or Watcher())
-        return directory.summary()
+        summary, (_, states) = directory.summary(), directory.load_tracking()
+        late = [name for name in names if states.get(name, {}).get("state") != "finished"]
+        if late:
+            if group is None:
+                check_trackers(late)
+            run = TrackedRun(path, {key: summary[key] for key in ABOUT}, values, group)
+            with directory.locked(), tracked(late, run, watcher or Watcher()):
+                pass
+        return summary
     if is_python_task(values):
         raise FedpbcError(
             f"{path} was started from Python with a task of its own: call simulate(…, "
@@ -113,18 +120,6 @@ def _write_trackers(directory: RunDirectory, names: Sequence[str]) -> None:
         write_atomically(directory.config_path, tomli_w.dumps({**trackers, **values}))
 
 
-def _track_finished(directory: RunDirectory, plan: TrackingPlan, watcher: Watcher) -> None:
-    """Send a finished run to the trackers that do not have it completely."""
-    summary, (_, states) = directory.summary(), directory.load_tracking()
-    late = [name for name in plan.names if states.get(name, {}).get("state") != "finished"]
-    if late:
-        if plan.group is None:
-            check_trackers(late)
-        about = {key: summary[key] for key in ABOUT}
-        with directory.locked(), tracked(replace(plan, names=late), directory, about, watcher):
-            pass
-
-
 def run_python_task(
     experiment: Experiment, path: Path, on_round: OnRound | None = None, group: Path | None = None
 ) -> list[Metrics]:
@@ -142,12 +137,8 @@ def run_python_task(
         raise FedpbcError(
             f"{path} belongs to another run: its options are not these; choose a new folder"
         )
-    watcher = Watcher(on_round=on_round, on_note=_warn)
+    # There is no display for notes.
+    watcher = Watcher(on_round=on_round, on_note=partial(warnings.warn, category=RuntimeWarning))
     with directory.locked():
         execute(experiment, directory, watcher, group)
     return [Metrics.from_dict(line) for line in directory.metrics()]
-
-
-def _warn(line: str) -> None:
-    """Show a note where there is no display for it."""
-    warnings.warn(line, RuntimeWarning, stacklevel=2)

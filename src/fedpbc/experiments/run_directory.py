@@ -19,8 +19,8 @@ import json
 import os
 import shutil
 import tomllib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from torch import Tensor
 
 from fedpbc.errors import InputError
 from fedpbc.experiments.checkpoints import Checkpoints
-from fedpbc.experiments.tracking import remove_tracker_files
+from fedpbc.experiments.tracking.tensorboard import remove_event_files
 from fedpbc.simulation.last_reports import FILE as LAST_REPORTS_FILE
 from fedpbc.storage.atomic import write_atomically
 from fedpbc.storage.directories import locked_directory, make_directory
@@ -54,18 +54,7 @@ TEMPORARY = (
 
 
 class RunDirectory:
-    """One run on disk.
-
-    Attributes:
-        path: of the directory.
-        checkpoints: of the run.
-
-    Example:
-        >>> import tempfile
-        >>> run = RunDirectory(Path(tempfile.mkdtemp()) / "run")
-        >>> run.holds_run
-        False
-    """
+    """One run on disk."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
@@ -128,7 +117,7 @@ class RunDirectory:
     def clear(self) -> None:
         """Remove what a run wrote, and nothing else; its configuration last."""
         shutil.rmtree(self.path / "inputs", ignore_errors=True)
-        remove_tracker_files(self.path)
+        remove_event_files(self.path)
         self.remove_temporary_files()
         for file in self._run_files():
             file.unlink()
@@ -140,11 +129,9 @@ class RunDirectory:
                 if file.is_file() and (prefix == ".tmp" or file.suffix == ".tmp"):
                     file.unlink()
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Keep other processes from working on the same run."""
-        with locked_directory(self.path):
-            yield
+        return locked_directory(self.path)
 
     def write_config(self, text: str, inputs: Mapping[str, bytes]) -> None:
         """Write the configuration, and the files it names before it: then there is a run."""
@@ -177,8 +164,8 @@ class RunDirectory:
 
     def cut_metrics(self, rounds: int) -> None:
         """Drop evaluations after so many rounds: the run will make them again."""
-        kept = [line for line in self.metrics() if line["round"] <= rounds]
-        text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in kept)
+        earlier = [line for line in self.metrics() if line["round"] <= rounds]
+        text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in earlier)
         write_atomically(self.metrics_path, text)
 
     def load_tracking(self) -> tuple[Path | None, dict[str, dict[str, str]]]:
@@ -196,8 +183,8 @@ class RunDirectory:
     def save_tracking(self, group: Path | None, states: Mapping[str, Mapping[str, str]]) -> None:
         """Write what a resumed run must know to stay the same run for its trackers."""
         # Relative: the folders may be moved together.
-        above = None if group is None else Path(os.path.relpath(group, self.path)).as_posix()
-        text = json.dumps({"group": above, "trackers": states}, indent=2)
+        relative = None if group is None else Path(os.path.relpath(group, self.path)).as_posix()
+        text = json.dumps({"group": relative, "trackers": states}, indent=2)
         write_atomically(self.tracking_path, text + "\n")
 
     def save_final(self, models: Mapping[str, Tensor], layout: Layout) -> None:

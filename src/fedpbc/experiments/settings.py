@@ -17,7 +17,6 @@ from fedpbc.options import Help, options_of
 from fedpbc.tasks.local_training import LocalTraining
 
 __all__ = [
-    "COMPUTE",
     "EXECUTION",
     "FILES",
     "SECTIONS",
@@ -149,34 +148,23 @@ FILES = (
 anywhere."""
 EXECUTION = ("checkpoint_every", "plugins", "workers", "ray_address", "reported", "track")
 """General settings of how a run is executed: they may change when it is resumed."""
-COMPUTE = ("engine", "device")
-"""General settings that may change bits, but not what is computed."""
 
 
 @dataclass(frozen=True)
 class CommandOption:
-    """A setting as an option of the command line.
-
-    Attributes:
-        name: of the option, with underscores.
-        key: of the setting, such as ``train.learning_rate``.
-        type: int, float, str, or list for values separated by commas.
-        help: one line, with the default.
-    """
+    """A setting as an option of the command line."""
 
     name: str
     key: str
+    """Of the setting, such as ``train.learning_rate``."""
     type: type
+    """int, float, str, or list for values separated by commas."""
     help: str
+    """One line, with the default."""
 
 
 def command_options() -> Iterator[CommandOption]:
-    """The settings that are options of the command line.
-
-    Example:
-        >>> {option.name: option.key for option in command_options()}["data_dir"]
-        'data.dir'
-    """
+    """The settings that are options of the command line: those with a help text."""
     for section, settings in {"": General, **SECTIONS}.items():
         for option in options_of(settings).values():
             for help in (each for each in get_args(option.annotation) if isinstance(each, Help)):

@@ -11,15 +11,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from fedpbc.algorithms import (
-    PAPER_ALGORITHMS,
-    Algorithm,
-    find_algorithm,
-    register_algorithm,
-)
+from fedpbc.algorithms import PAPER_ALGORITHMS, Algorithm, find_algorithm, register_algorithm
 from fedpbc.errors import DivergedError, InputError
 from fedpbc.experiments.build import build_experiment
-from fedpbc.experiments.comparison import Cell, Comparison
+from fedpbc.experiments.comparison import Comparison, RunResult
 from fedpbc.experiments.comparison_directory import DEFAULT_SEEDS
 from fedpbc.experiments.configuration import Config
 from fedpbc.experiments.execution import OnRound
@@ -164,22 +159,19 @@ def simulate(
         }
     )
     path = None if out is None else Path(out)
-    reports = None if path is None else RunDirectory(path).last_reports_path
-    experiment = build_experiment(config, reports)
+    experiment = build_experiment(config, path and RunDirectory(path).last_reports_path)
     simulation = experiment.simulation
     if path is not None:
-        above = None if group is None else Path(group)
-        metrics = run_python_task(experiment, path, on_round, above)
+        group_path = None if group is None else Path(group)
+        metrics = run_python_task(experiment, path, on_round, group_path)
     else:
+        metrics = []
         with closing(simulation):
-            metrics = []
             for evaluated in simulation.steps():
                 if evaluated is not None:
                     metrics.append(evaluated)
                 if on_round is not None:
                     on_round(simulation.round, evaluated)
-            models = simulation.view_models()
-            return Result(metrics, models, task.layout, experiment.engine)
     return Result(metrics, simulation.view_models(), task.layout, experiment.engine)
 
 
@@ -215,10 +207,10 @@ def compare(
     """
     # Once, before anything begins: a server that goes away later must not stop the comparison.
     check_trackers(checked_names(options.get("track")))
-    cells: list[Cell] = []
+    runs: list[RunResult] = []
     for algorithm in algorithms:
         name = _name_of(algorithm)
-        if any(cell.algorithm == name for cell in cells):
+        if any(run.algorithm == name for run in runs):
             raise InputError(
                 "algorithms", name, "named once: each row of a comparison has its own name"
             )
@@ -226,15 +218,14 @@ def compare(
             task = make_task(seed)
             folder = None if out is None else Path(out) / name / f"seed-{seed}"
             try:
-                result = simulate(
-                    task, algorithm, seed=seed, out=folder, **{"group": out, **options}
-                )
+                grouped = {"group": out, **options}
+                result = simulate(task, algorithm, seed=seed, out=folder, **grouped)
             except DivergedError as error:
-                cells.append(Cell(name, seed, task.clients, failure=str(error)))
+                runs.append(RunResult(name, seed, task.clients, failure=str(error)))
                 continue
             lines = [metrics.as_dict() for metrics in result.metrics]
-            cells.append(Cell(name, seed, task.clients, lines))
-    return Comparison(cells)
+            runs.append(RunResult(name, seed, task.clients, lines))
+    return Comparison(runs)
 
 
 def _name_of(algorithm: Any) -> str:

@@ -50,16 +50,14 @@ class GridCell:
 
 @dataclass(frozen=True)
 class GridProgress:
-    """The progress of one run: rounds completed, the last test accuracy, or why it failed.
-
-    A note is a line that a person should see.
-    """
+    """The progress of one run: rounds completed, the last test accuracy, or why it failed."""
 
     cell: int
     done: int
     accuracy: float | None = None
     failure: str | None = None
     note: str = ""
+    """A line that a person should see."""
 
 
 class DivergedReason(str):
@@ -123,18 +121,8 @@ def long_ones_alone(weights: Sequence[float], jobs: int, most: int) -> int:
     """How many of the first runs should have the whole machine, one after another.
 
     Side by side, each run has one core. Where one run takes longer than all others together, the
-    other cores would be idle: then it is better to let all of them work on it first.
-
-    Args:
-        weights: the duration of each run on one core, longest first.
-        jobs: runs side by side.
-        most: how many of the first runs can use several cores.
-
-    Example:
-        >>> long_ones_alone([10, 1, 1, 1, 1, 1, 1], jobs=2, most=1)
-        1
-        >>> long_ones_alone([10, 10, 1, 1, 1, 1, 1, 1], jobs=2, most=2)
-        0
+    other cores would be idle: then it is better to let all of them work on it first. ``weights``
+    are the durations on one core, longest first; the first ``most`` runs can use several cores.
     """
     for alone in range(most):
         left = weights[alone:]
@@ -203,15 +191,15 @@ def _leave_with(parent: int) -> None:
 def _work(k: int, cell: GridCell) -> str | None:
     """Run a cell in a worker process, and send its progress."""
 
-    def tell(progress: GridProgress) -> None:
+    def on_progress(progress: GridProgress) -> None:
         if _stop is not None and _stop.is_set():
             raise StoppedError("stopped")
         _messages.put(progress)
 
-    return _run_cell(k, cell, tell)
+    return _run_cell(k, cell, on_progress)
 
 
-def _run_cell(k: int, cell: GridCell, tell: Callable[[GridProgress], None]) -> str | None:
+def _run_cell(k: int, cell: GridCell, on_progress: Callable[[GridProgress], None]) -> str | None:
     last, reached, rounds, accuracy, stopped = 0.0, 0, 0, None, False
 
     def on_round(done: int, metrics: Metrics | None) -> None:
@@ -223,7 +211,7 @@ def _run_cell(k: int, cell: GridCell, tell: Callable[[GridProgress], None]) -> s
         if done < rounds and time.monotonic() - last > REPORT_SECONDS:
             last = time.monotonic()
             stopped = True
-            tell(GridProgress(k, done, accuracy))
+            on_progress(GridProgress(k, done, accuracy))
             stopped = False
 
     def on_start(done: int, total: int, engine: str) -> None:
@@ -231,7 +219,7 @@ def _run_cell(k: int, cell: GridCell, tell: Callable[[GridProgress], None]) -> s
         rounds = total
 
     def on_note(line: str) -> None:
-        tell(GridProgress(k, reached, accuracy, note=line))
+        on_progress(GridProgress(k, reached, accuracy, note=line))
 
     directory, watcher = RunDirectory(cell.path), Watcher(on_start, on_round, on_note)
     group = cell.group or cell.path.parent
@@ -255,5 +243,5 @@ def _run_cell(k: int, cell: GridCell, tell: Callable[[GridProgress], None]) -> s
         return one_line(error)
     # Nobody resumes a finished run of a sweep, and there are many of them.
     directory.checkpoints.remove()
-    tell(GridProgress(k, summary["rounds"], accuracy))
+    on_progress(GridProgress(k, summary["rounds"], accuracy))
     return None

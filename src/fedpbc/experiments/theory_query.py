@@ -42,7 +42,7 @@ DEFAULT_CONSTANTS: dict[str, Any] = {
 
 @dataclass(frozen=True, kw_only=True)
 class TheoryQuery:
-    """What to analyze; None was not given.
+    """What to analyze.
 
     Attributes:
         source: a configuration, or a run's directory.
@@ -51,11 +51,7 @@ class TheoryQuery:
         targets: a file with the targets of quadratics.
         assignments: ``KEY=VALUE`` texts for the configuration.
         options: values for the configuration, by key.
-        constants: Theorem 1's constants, by name.
-
-    Example:
-        >>> analyze(TheoryQuery(p="0.5,0.25", constants={"rounds": 10})).clients
-        2
+        constants: Theorem 1's constants, by name; those that are None are assumed.
     """
 
     source: Path | None = None
@@ -108,7 +104,10 @@ def analyze_probabilities(
     per_client = probabilities(read_array(p, "--p").ravel()) if isinstance(p, str) else p
     if len(per_client) == 1:
         default = len(targets) if targets is not None and targets.ndim else defaults.CLIENTS
-        per_client = np.repeat(per_client, at_least_one("--clients", query.clients, default))
+        clients = default if query.clients is None else query.clients
+        if clients < 1:
+            raise InputError("--clients", clients, "at least 1")
+        per_client = np.repeat(per_client, clients)
     elif query.clients not in (None, len(per_client)):
         expected = f"left out, or {len(per_client)} as --p has numbers"
         raise InputError("--clients", query.clients, expected)
@@ -116,13 +115,6 @@ def analyze_probabilities(
     expectation = IndependentLinks.from_probabilities(repeat(per_client, constants.rounds))
     name = "independent, with p as given"
     return TheorySummary(name, len(per_client), expectation, None, constants, targets)
-
-
-def at_least_one(option: str, number: int | None, default: int) -> int:
-    """A checked number, or the default."""
-    if number is not None and number < 1:
-        raise InputError(option, number, "at least 1")
-    return default if number is None else number
 
 
 def analyze_table(query: TheoryQuery, targets: Floats | None) -> TheorySummary:
@@ -138,12 +130,11 @@ def analyze_table(query: TheoryQuery, targets: Floats | None) -> TheorySummary:
     if query.clients not in (None, rows.shape[1]):
         expected = f"left out, or {rows.shape[1]} as the table has columns"
         raise InputError("--clients", query.clients, expected)
-    rounds = at_least_one("--rounds", query.constants.get("rounds"), len(rows))
-    if rounds > len(rows):
-        raise InputError("--rounds", rounds, f"at most {len(rows)} as the table has rows")
+    rounds = query.constants.get("rounds")
+    if rounds is not None and not 1 <= rounds <= len(rows):
+        raise InputError("--rounds", rounds, f"from 1 to {len(rows)}, as the table has rows")
     constants = constants_of(query, targets, {"rounds": len(rows)})
-    name = f"the table {query.table}"
-    return of_timetable(name, from_table(rows[:rounds]), constants, targets)
+    return of_timetable(f"the table {query.table}", from_table(rows[:rounds]), constants, targets)
 
 
 def analyze_run(

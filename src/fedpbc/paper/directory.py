@@ -23,7 +23,7 @@ from fedpbc.algorithms import find_algorithm
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.build import build_experiment
 from fedpbc.experiments.checkpoints import rounds_of
-from fedpbc.experiments.comparison import Cell
+from fedpbc.experiments.comparison import RunResult
 from fedpbc.experiments.config_file import read_toml
 from fedpbc.experiments.configuration import Config, identity
 from fedpbc.experiments.run_directory import RunDirectory, write_inputs
@@ -190,16 +190,16 @@ class PaperDirectory:
         named = zip(runs, failures, strict=True)
         return {run.place: failure for run, failure in named if failure is not None}
 
-    def cell(self, run: PlannedRun, failure: str | None, *, last: int | None = None) -> Cell:
+    def cell(self, run: PlannedRun, failure: str | None, *, last: int | None = None) -> RunResult:
         """The result of a run, with the evaluations of the last rounds only, or all."""
         if failure is not None:
-            return Cell(run.algorithm, run.seed, failure=failure)
+            return RunResult(run.algorithm, run.seed, failure=failure)
         directory = RunDirectory(self.path / run.place)
         metrics = directory.metrics()
         if last is not None:
             # Hundreds of runs with a thousand evaluations each would fill the memory.
             metrics = [line for line in metrics if line["round"] > metrics[-1]["round"] - last]
-        return Cell(run.algorithm, run.seed, directory.summary()["clients"], metrics)
+        return RunResult(run.algorithm, run.seed, directory.summary()["clients"], metrics)
 
 
 def _count_alone(runs: Sequence[PlannedRun], jobs: int, engines: Mapping[str, str]) -> int:

@@ -121,7 +121,7 @@ def final_distances(comparison: Comparison, algorithm: str, view: str) -> list[l
 def predicted_distance(condition: Condition, comparison: Comparison) -> float:
     """The distance of FedAvg's limit by Proposition 1, the mean over seeds."""
     distances = []
-    for seed in {cell.seed for cell in comparison.cells}:
+    for seed in {cell.seed for cell in comparison.runs}:
         targets = draw_targets(seed)
         limit = fedavg_limit(condition.changes["links"]["p"], targets)
         distances.append(float(np.linalg.norm(limit - targets.mean(axis=0))))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fedpbc.engines.malloc import keep_freed_memory
 from fedpbc.errors import FedpbcError, InputError
-from fedpbc.experiments.comparison import Cell, Comparison
+from fedpbc.experiments.comparison import Comparison, RunResult
 from fedpbc.experiments.sweep import DivergedReason, GridProgress
 from fedpbc.paper.directory import PaperDirectory
 from fedpbc.paper.experiment import ExperimentRequest, OnProgress, ProgressRow
@@ -35,12 +35,12 @@ class SweepResult:
     """
 
     path: Path
-    cells: Sequence[tuple[PlannedRun, Cell]]
+    cells: Sequence[tuple[PlannedRun, RunResult]]
 
     @property
     def comparisons(self) -> list[ConditionResult]:
         """A comparison for each condition, in the order planned."""
-        by_key: dict[tuple[str, ...], tuple[Condition, list[Cell]]] = {}
+        by_key: dict[tuple[str, ...], tuple[Condition, list[RunResult]]] = {}
         for run, cell in self.cells:
             by_key.setdefault(run.condition.key, (run.condition, []))[1].append(cell)
         return [(condition, Comparison(cells)) for condition, cells in by_key.values()]

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedpbc.algorithms import find_algorithm
-from fedpbc.experiments.comparison import Comparison, Row, Spread
+from fedpbc.experiments.comparison import Comparison, ComparisonRow, Spread
 from fedpbc.report.page import PageTable
 from fedpbc.report.page_tables import TableCell
 
@@ -136,7 +136,9 @@ class ResultTable:
         return PageTable(self.title, list(self.head), rows, list(self.notes))
 
 
-def find_row(comparison: Comparison, algorithm: str, *, deployable: bool = False) -> Row | None:
+def find_row(
+    comparison: Comparison, algorithm: str, *, deployable: bool = False
+) -> ComparisonRow | None:
     """The algorithm in the paper's view, or in its best deployable one; None if it failed."""
     if not comparison.of(algorithm):
         return None
@@ -155,7 +157,7 @@ def deployable_cells(comparison: Comparison, algorithm: str) -> list[str]:
 
 
 def rank_rows(
-    rows: Mapping[str, Row | None], accuracy: Callable[[Row], Spread | None]
+    rows: Mapping[str, ComparisonRow | None], accuracy: Callable[[ComparisonRow], Spread | None]
 ) -> dict[str, int]:
     """Rank algorithms by an accuracy, rounded as shown: equal numbers share a rank."""
     spreads = {name: accuracy(row) for name, row in rows.items() if row is not None}

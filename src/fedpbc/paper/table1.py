@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from fedpbc.experiments.comparison import Comparison, Row, Spread
+from fedpbc.experiments.comparison import Comparison, ComparisonRow, Spread
 from fedpbc.paper.bars import BarCluster, BarPanel, draw_bars
 from fedpbc.paper.experiment import ExperimentRequest, ExperimentResult
 from fedpbc.paper.grid import WINDOW, ConditionResult, run_planned
@@ -96,7 +96,7 @@ def as_dicts(condition: Condition, comparison: Comparison) -> list[dict[str, Any
     return rows
 
 
-SPLITS: dict[str, Callable[[Row], Spread | None]] = {
+SPLITS: dict[str, Callable[[ComparisonRow], Spread | None]] = {
     "test": lambda row: row.test,
     "train": lambda row: row.train,
 }
@@ -156,6 +156,6 @@ def draw(data: str, results: Sequence[ConditionResult], path: Path, quick: bool)
 
 def bars_title(subject: str, results: Sequence[ConditionResult], quick: bool) -> str:
     """A bar chart's title: subject, rounds and seeds."""
-    seeds = len({cell.seed for _, comparison in results for cell in comparison.cells})
+    seeds = len({cell.seed for _, comparison in results for cell in comparison.runs})
     over = f"± one deviation over {seeds} seeds" if seeds > 1 else "one seed"
     return figure_title(f"{subject} · {results[0][0].rounds:,} rounds · {over}", quick)

@@ -11,7 +11,7 @@ import tomli_w
 
 from fedpbc.algorithms import PAPER_ALGORITHMS
 from fedpbc.errors import InputError
-from fedpbc.experiments.comparison import Cell, Comparison
+from fedpbc.experiments.comparison import Comparison, RunResult
 from fedpbc.experiments.sweep import DivergedReason
 from fedpbc.paper.experiment import ExperimentRequest, ExperimentResult
 from fedpbc.paper.grid import WINDOW, SweepResult, run_planned
@@ -128,7 +128,7 @@ def grid_points(sweep: SweepResult, base: Condition, algorithm: str) -> list[Gri
     for condition, comparison in sweep.comparisons:
         if condition.key[:-1] != base.key:
             continue
-        cells = [cell for cell in comparison.cells if cell.algorithm == algorithm]
+        cells = [cell for cell in comparison.runs if cell.algorithm == algorithm]
         # A pair with which one seed fails cannot be chosen.
         finished = all(cell.failure is None for cell in cells)
         row = find_row(Comparison(cells), algorithm) if finished else None
@@ -138,7 +138,7 @@ def grid_points(sweep: SweepResult, base: Condition, algorithm: str) -> list[Gri
     return points
 
 
-def without_divergence(cell: Cell) -> Cell:
+def without_divergence(cell: RunResult) -> RunResult:
     """Remove the failure of a diverged run."""
     return replace(cell, failure=None) if isinstance(cell.failure, DivergedReason) else cell
 

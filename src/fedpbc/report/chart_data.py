@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedpbc.data.sources import SOURCES
-from fedpbc.experiments.comparison import Cell, Comparison, Row
+from fedpbc.experiments.comparison import Comparison, ComparisonRow, RunResult
 from fedpbc.report.client_data import fleet_data
 from fedpbc.report.groups import RunGroup
 from fedpbc.report.load import LoadedRun
@@ -52,12 +52,12 @@ def comparison_of(group: RunGroup) -> tuple[Comparison, int | None]:
             lines = [line for line in lines if line["round"] <= last_round]
         failure = None if lines else run.note or run.state
         cost = run.summary.get("cost")
-        cells.append(Cell(run.algorithm, run.seed or 0, run.clients, lines, failure, cost))
+        cells.append(RunResult(run.algorithm, run.seed or 0, run.clients, lines, failure, cost))
     return Comparison(cells), last_round
 
 
 def chart_data(
-    group: RunGroup, comparison: Comparison, rows: Sequence[Row], group_count: int = 1
+    group: RunGroup, comparison: Comparison, rows: Sequence[ComparisonRow], group_count: int = 1
 ) -> dict[str, Any]:
     """Return everything that a group's charts show; ``rows`` are the comparison's."""
     limit = max(60, min(MAX_POINTS, MAX_TOTAL_POINTS // max(group_count, 1)))

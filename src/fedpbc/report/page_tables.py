@@ -7,7 +7,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from fedpbc.experiments.comparison import Comparison, Row
+from fedpbc.experiments.comparison import Comparison, ComparisonRow
 from fedpbc.report.groups import RunGroup
 from fedpbc.report.load import LoadedRun
 from fedpbc.report.table import cells_of, footnotes, headings
@@ -82,7 +82,7 @@ class PageTable:
 
 
 def comparison_table(
-    comparison: Comparison, rows: Sequence[Row], memory: Mapping[str, float]
+    comparison: Comparison, rows: Sequence[ComparisonRow], memory: Mapping[str, float]
 ) -> PageTable:
     """Return every view of every algorithm with its cost; ``memory`` is in bytes by algorithm."""
     return PageTable(
@@ -93,7 +93,9 @@ def comparison_table(
     )
 
 
-def _comparison_row(comparison: Comparison, row: Row, memory: float | None) -> list[TableCell]:
+def _comparison_row(
+    comparison: Comparison, row: ComparisonRow, memory: float | None
+) -> list[TableCell]:
     name, _, *texts = cells_of(row, comparison.cost_of(row.algorithm)["memory_aided"])
     tags = [("best", "best deployable")] if row.best_deployable else []
     if row.view == comparison.paper_view(row.algorithm):

@@ -61,7 +61,7 @@ def comparison_figure(
     left.set_ylabel("test accuracy, %" if has_classes else "test loss")
     if not has_classes:
         left.set_yscale("log")
-    seeds = len({cell.seed for cell in comparison.cells})
+    seeds = len({cell.seed for cell in comparison.runs})
     band = f"bands: ± one deviation over {seeds} seeds" if seeds > 1 else "one seed"
     figure.suptitle(f"{title} · {band}", fontsize=12)
     return figure

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedpbc.algorithms import find_algorithm
-from fedpbc.experiments.comparison import Comparison, Row
+from fedpbc.experiments.comparison import Comparison, ComparisonRow
 
 __all__ = ["cells_of", "footnotes", "headings", "markdown_table"]
 
@@ -13,7 +13,7 @@ ACCURACIES = ("test %", "train %", "worst class %")
 COSTS = ("local steps", "uploads", "models on server", "on client")
 
 
-def headings(rows: Sequence[Row]) -> list[str]:
+def headings(rows: Sequence[ComparisonRow]) -> list[str]:
     """Return the column headings; a task without classes has a loss instead of accuracies.
 
     Example:
@@ -24,7 +24,7 @@ def headings(rows: Sequence[Row]) -> list[str]:
     return ["algorithm", "view", *(ACCURACIES if has_classes else ["test loss"]), *COSTS]
 
 
-def cells_of(row: Row, memory_aided: bool | None = None) -> list[str]:
+def cells_of(row: ComparisonRow, memory_aided: bool | None = None) -> list[str]:
     """Return a row as text; ``memory_aided`` is needed for an algorithm that is not registered."""
     if memory_aided is None:
         memory_aided = find_algorithm(row.algorithm).memory_aided
@@ -45,7 +45,7 @@ def cells_of(row: Row, memory_aided: bool | None = None) -> list[str]:
 
 def footnotes(comparison: Comparison) -> list[str]:
     """Return what a reader must know to read the table."""
-    seeds = len({cell.seed for cell in comparison.cells})
+    seeds = len({cell.seed for cell in comparison.runs})
     over = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else "one seed"
     notes = [
         f"{comparison.rounds} rounds; {over}; each the mean of the evaluations in the last "

@@ -19,7 +19,6 @@ from fedpbc.tasks import Task
 __all__ = [
     "AlgorithmLike",
     "LinksLike",
-    "base_probabilities",
     "draw_timetable",
     "make_algorithm",
     "take_probability_options",
@@ -30,13 +29,7 @@ AlgorithmLike = str | Mapping[str, Any] | type[Algorithm]
 
 
 def make_algorithm(algorithm: AlgorithmLike, task: Task, global_lr: float = 1.0) -> Algorithm:
-    """An algorithm from its name, its name and options, or its class.
-
-    Example:
-        >>> from fedpbc.tasks import Quadratic
-        >>> make_algorithm({"name": "fedau", "cutoff": 20}, Quadratic([[1.0]])).cutoff
-        20
-    """
+    """An algorithm from its name, its name and options, or its class."""
     options: dict[str, Any] = {}
     if isinstance(algorithm, type) and issubclass(algorithm, Algorithm):
         kind = algorithm
@@ -54,16 +47,12 @@ def make_algorithm(algorithm: AlgorithmLike, task: Task, global_lr: float = 1.0)
 def base_probabilities(
     task: Task, options: ProbabilityOptions, seed: int, option: str = "links"
 ) -> NDArray[np.float64] | None:
-    """p_i of each client: given, or else drawn from the classes that each client holds.
-
-    Example:
-        >>> from fedpbc.tasks import Quadratic
-        >>> base_probabilities(Quadratic([[1.0], [2.0]]), ProbabilityOptions(p=0.3), seed=0)
-        array([0.3, 0.3])
-    """
+    """p_i of each client, from the options or else drawn from the classes that the client holds."""
     if options.p is not None:
-        file = options.p if isinstance(options.p, str) else None
-        p = np.asarray(options.p) if file is None else read_array(file, f"{option}.p").ravel()
+        if isinstance(options.p, str):
+            p = read_array(options.p, f"{option}.p").ravel()
+        else:
+            p = np.asarray(options.p)
         if p.shape not in {(), (task.clients,)}:
             raise InputError(
                 f"{option}.p has {p.size} numbers, but should have one, or one for each of the "
@@ -78,14 +67,7 @@ def base_probabilities(
 def draw_timetable(
     links: LinksLike, task: Task, rounds: int, seed: int, *, option: str = "links"
 ) -> Timetable:
-    """Draw the timetable of a scheme, given by name or name and options, or convert a table.
-
-    Example:
-        >>> from fedpbc.tasks import Quadratic
-        >>> task = Quadratic([[1.0], [2.0]])
-        >>> draw_timetable({"name": "bernoulli", "p": 0.5}, task, rounds=10, seed=0).clients
-        2
-    """
+    """Draw the timetable of a scheme, given by name or name and options, or convert a table."""
     if isinstance(links, Timetable):
         return links
     if isinstance(links, np.ndarray):

@@ -79,12 +79,12 @@ class Simulation:
             last_reports: where to keep each client's last report; None: in memory.
             observers: add values to the metrics of every evaluation.
         """
-        for name, timetable in (("links", uplink), ("downlink", downlink)):
-            if timetable is not None and timetable.clients != task.clients:
+        for name, timetable in (("links", uplink), ("downlink", downlink or uplink)):
+            if timetable.clients != task.clients:
                 raise InputError(
                     f"{name} is for {timetable.clients} clients, but the task has {task.clients}"
                 )
-            if timetable is not None and timetable.rounds < uplink.rounds:
+            if timetable.rounds < uplink.rounds:
                 raise InputError(
                     f"{name} has {timetable.rounds} rounds, but the run has {uplink.rounds}"
                 )

@@ -60,9 +60,9 @@ class Metrics:
     def from_dict(cls, line: Mapping[str, Any]) -> Metrics:
         """The inverse of :meth:`as_dict`."""
         names = {f.name for f in fields(cls)}
-        own = {name: value for name, value in line.items() if name in names}
-        own["views"] = {name: Evaluation.from_dict(view) for name, view in line["views"].items()}
-        return cls(**own, observed={k: v for k, v in line.items() if k not in names})
+        values = {name: value for name, value in line.items() if name in names}
+        values["views"] = {k: Evaluation.from_dict(view) for k, view in line["views"].items()}
+        return cls(**values, observed={k: v for k, v in line.items() if k not in names})
 
 
 class Observer(Protocol):

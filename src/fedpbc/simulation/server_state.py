@@ -19,7 +19,7 @@ from fedpbc.algorithms.algorithm import Algorithm, Round, Update, mean
 from fedpbc.engines.engine import one_thread
 from fedpbc.engines.segment import Segment, all_finite
 from fedpbc.errors import DivergedError, FedpbcError, InputError
-from fedpbc.simulation.last_reports import LastReports, LastReportsInMemory
+from fedpbc.simulation.last_reports import LastReports
 from fedpbc.simulation.views import AVERAGED_WEIGHT, views_of
 from fedpbc.tasks.local_training import LocalTraining
 
@@ -65,21 +65,17 @@ class ServerState:
         last_reports: LastReports | None = None,
         lossy_downlink: bool = False,
     ) -> None:
-        """Set up the state before round 0.
+        """Set up the state before round 0, with an algorithm fresh from its constructor.
 
-        Args:
-            algorithm: fresh from its constructor.
-            training: the clients' local steps.
-            views: the models to provide; None: all that the algorithm has.
-            last_reports: where to keep each client's last report; None: in memory.
-            lossy_downlink: whether clients may miss the server's answer.
+        ``views`` are the models to provide; None: all that the algorithm has. The last reports are
+        stored in memory by default. With a lossy downlink, clients may miss the server's answer.
         """
         m = algorithm.clients
         self.algorithm, self.training = algorithm, training
         self.views = views_of(type(algorithm), views)
-        self.last_reports: LastReports = LastReportsInMemory()
-        if last_reports is not None and "reported" in self.views:
-            self.last_reports = last_reports
+        if last_reports is None or "reported" not in self.views:
+            last_reports = LastReports()
+        self.last_reports = last_reports
         self.lossy_downlink = lossy_downlink
         self.x0 = algorithm.x
         self.round = 0
@@ -92,8 +88,8 @@ class ServerState:
 
     def start_model(self, client: int) -> Tensor:
         """The model that the client's next segment starts from."""
-        own_model = self.algorithm.client_models or self.lossy_downlink
-        return self.held[client] if own_model else self.algorithm.x
+        client_model = self.algorithm.client_models or self.lossy_downlink
+        return self.held[client] if client_model else self.algorithm.x
 
     def segment(self, client: int, last: int) -> Segment:
         """The client's local work up to round ``last``."""
@@ -155,7 +151,11 @@ class ServerState:
                 not get through: an evaluation needs the mean of all clients.
         """
         algorithm, t = self.algorithm, round.number
-        before = copy_of_state(algorithm)
+        # In-place changes do not reach these copies; tensors are never changed in place.
+        before = {
+            name: value.copy() if isinstance(value, dict | np.ndarray) else value
+            for name, value in algorithm.state().items()
+        }
         uploads = UpdateStream(self, round, selected, trained_model, hears)
         try:
             with one_thread():
@@ -166,10 +166,10 @@ class ServerState:
             others = {i: trained_model(i) for i in synchronised if i not in uploads.clients}
         except FedpbcError:
             algorithm.restore(before)
-            self.last_reports.forget()
+            self.last_reports.discard()
             raise
         self._broadcast(round, uploads, hears, others)
-        self.last_reports.keep()
+        self.last_reports.commit()
         if len(round.active):
             with one_thread():
                 difference = algorithm.x.double() - self.averaged
@@ -252,7 +252,7 @@ class UpdateStream:
     """The updates of one round, each fetched when the algorithm reaches it.
 
     No more of them are in memory than the algorithm keeps, beside the reports of clients that will
-    not hear the answer: they go on with those.
+    not hear the answer: they continue from those.
     """
 
     def __init__(
@@ -298,11 +298,3 @@ class UpdateStream:
             raise FedpbcError(f"{name} iterates over its updates twice: it must not set one_pass")
         self._begun = True
         return self._updates
-
-
-def copy_of_state(algorithm: Algorithm) -> dict[str, Any]:
-    """A copy that in-place changes do not reach; tensors are never changed in place."""
-    return {
-        name: value.copy() if isinstance(value, dict | np.ndarray) else value
-        for name, value in algorithm.state().items()
-    }

@@ -8,29 +8,28 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpbc.errors import InputError, Verbatim
+from fedpbc.errors import InputError
 
 __all__ = ["read_array"]
 
 
 def read_array(path: str, option: str) -> NDArray[np.generic]:
-    """An array from a .npy or .csv file."""
-    place = Path(path)
-    if not place.is_file():
+    """Read numbers from a .npy or .csv file; error messages name the option."""
+    file = Path(path)
+    if not file.is_file():
         raise InputError(option, path, "a file that exists")
     try:
-        if place.suffix == ".csv":
+        if file.suffix == ".csv":
             with warnings.catch_warnings():
-                # An empty file is only worth a warning to numpy.
+                # For an empty file, numpy only warns.
                 warnings.simplefilter("error")
-                array: NDArray[np.generic] = np.loadtxt(place, delimiter=",", ndmin=2)
+                array: NDArray[np.generic] = np.loadtxt(file, delimiter=",", ndmin=2)
         else:
-            array = np.load(place, allow_pickle=False)
-    except Exception as error:  # A damaged file makes numpy raise whatever it likes.
-        reason = " ".join(str(error).split())
+            array = np.load(file, allow_pickle=False)
+    except Exception as error:  # numpy raises many kinds of errors for damaged files.
         raise InputError(
-            option, Verbatim(f"{path}, unreadable"), f"a .npy or .csv file ({reason})"
+            f"{option}: {path} is unreadable as a .npy or .csv file ({error})"
         ) from None
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
-        raise InputError(option, Verbatim(f"{path}, which holds no numbers"), "an array of numbers")
+        raise InputError(f"{option}: {path} does not hold an array of numbers")
     return array

@@ -1,4 +1,4 @@
-"""Files that are either the old ones or the new ones, whatever happens in between."""
+"""Atomic file writes: a reader, or a later process, finds the old content or the new."""
 
 from __future__ import annotations
 
@@ -6,35 +6,34 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["write_atomically"]
+__all__ = ["sync_folder", "write_atomically"]
 
-# The only way to read it is to set it.
+# The only way to read the umask is to set it.
 UMASK = os.umask(0o022)
 os.umask(UMASK)
 
 
-def write_atomically(path: Path, content: bytes | str | Callable[[Path], None]) -> None:
-    """Write a file beside its place, make sure it is on disk, and only then rename it.
+def write_atomically(
+    path: Path, content: bytes | str | Callable[[Path], None], *, private: bool = False
+) -> None:
+    """Write a temporary file, sync it to disk, and only then rename it.
 
-    ``content`` may be a function that writes to the path it is given.
-
-    Example:
-        >>> import tempfile
-        >>> place = Path(tempfile.mkdtemp()) / "a.txt"
-        >>> write_atomically(place, "whole")
-        >>> place.read_text()
-        'whole'
+    ``content`` may be a function that writes to the path it is called with. A private file is
+    readable by its owner only, from its first byte on.
     """
-    # The name says whose it is: two processes never write to the same temporary file.
+    # The process id keeps two processes from writing to the same temporary file.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.unlink(missing_ok=True)
     try:
+        if private:
+            temporary.touch(mode=0o600, exist_ok=False)
         if callable(content):
             content(temporary)
         else:
-            data = content.encode() if isinstance(content, str) else content
-            temporary.write_bytes(data)
-        # Some writers make files that only their owner may read.
-        temporary.chmod(0o666 & ~UMASK)
+            temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+        if not private:
+            # Some writers create files that only their owner may read.
+            temporary.chmod(0o666 & ~UMASK)
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -44,7 +43,7 @@ def write_atomically(path: Path, content: bytes | str | Callable[[Path], None]) 
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a rename in a folder last."""
+    """Make sure that a rename in a folder survives a power failure."""
     if os.name == "nt":  # Windows cannot open folders.
         return
     handle = os.open(folder, os.O_RDONLY)

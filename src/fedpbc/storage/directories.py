@@ -17,31 +17,16 @@ __all__ = ["locked_directory", "make_directory"]
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory for results, and its parents.
-
-    Example:
-        >>> import tempfile
-        >>> new = Path(tempfile.mkdtemp()) / "runs" / "a"
-        >>> make_directory(new)
-        >>> new.is_dir()
-        True
-    """
+    """Make a directory for results, and its parents."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        reason = error.strerror or "impossible"
-        raise InputError(f"out: {path} cannot be made ({reason})") from None
+        raise InputError(f"out: {path} cannot be made ({error.strerror})") from None
 
 
 @contextmanager
 def locked_directory(path: Path) -> Iterator[None]:
-    """Hold a directory's lock; the lock of a killed process is released by the system.
-
-    Example:
-        >>> import tempfile
-        >>> with locked_directory(Path(tempfile.mkdtemp())):
-        ...     pass
-    """
+    """Hold a directory's lock; the lock of a killed process is released by the system."""
     with (path / ".lock").open("w") as file:
         if fcntl is not None:
             try:

@@ -6,23 +6,16 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from fedpbc.errors import InputError, Verbatim
+from fedpbc.errors import InputError
 
 __all__ = ["parsed_toml"]
 
 
 def parsed_toml(path: Path) -> dict[str, Any]:
-    """A TOML file's content as it stands there.
-
-    Example:
-        >>> parsed_toml(Path("nowhere.toml"))
-        Traceback (most recent call last):
-        fedpbc.errors.InputError: configuration is 'nowhere.toml', but should be a file that exists
-    """
+    """A TOML file's content as it stands there."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError("configuration", str(path), "a file that exists") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError("configuration", Verbatim(f"{path}"), f"valid TOML ({reason})") from None
+        raise InputError(f"configuration: {path} is not valid TOML: {error}") from None

@@ -24,7 +24,7 @@ EXTRA = "needs the extra: pip install 'fedpbc[mlflow]'"
 @pytest.fixture(autouse=True)
 def environment(monkeypatch):
     """As it is where nobody has set anything; and so it is afterwards."""
-    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME", *own.UNLESS_SET):
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME", *own.DEFAULT_ENVIRONMENT):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
 
@@ -76,7 +76,9 @@ def test_a_server_that_does_not_answer_is_an_error_at_once(mlflow, tmp_path, mon
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:secret@server")
     mlflow.gone = True
     line = refused(fedpbc("run", *TRACKED, "--out", tmp_path / "run"))
-    assert line.startswith("MLFLOW_TRACKING_URI is of no use: MlflowException: API request failed")
+    assert line.startswith(
+        "the server at MLFLOW_TRACKING_URI does not answer: MlflowException: API request failed"
+    )
     assert "secret" not in line
     assert not list(tmp_path.iterdir())
 
@@ -159,7 +161,7 @@ def real(monkeypatch, tmp_path):
     for name in ("alembic", "sqlalchemy"):
         pytest.importorskip(name, reason=EXTRA)
     monkeypatch.chdir(tmp_path)
-    for name, value in own.UNLESS_SET.items():
+    for name, value in own.DEFAULT_ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
     return pytest.importorskip("mlflow", reason=EXTRA)
 
@@ -212,5 +214,5 @@ def test_a_server_that_is_not_there(real, tmp_path, monkeypatch):
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{free.getsockname()[1]}")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     line = refused(fedpbc("run", *TRACKED, "--out", tmp_path / "run"))
-    assert line.startswith("MLFLOW_TRACKING_URI is of no use: ")
+    assert line.startswith("the server at MLFLOW_TRACKING_URI does not answer: ")
     assert not list(tmp_path.iterdir())

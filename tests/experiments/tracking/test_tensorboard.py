@@ -155,7 +155,9 @@ def test_the_disk_is_full(tmp_path, monkeypatch, run):
     monkeypatch.setattr(RecordWriter, "write", full)
     ended = fedpbc("run", *TRACKED, "--out", tmp_path / "run")
     assert ended.code == 0
-    assert ended.err.startswith("fedpbc: note: tensorboard is switched off, the run goes on: OSErr")
+    assert ended.err.startswith(
+        "fedpbc: note: tensorboard is switched off, the run continues: OSErr"
+    )
     assert len(ended.err.splitlines()) == 1
     assert_same_run(tmp_path / "run", run)
 

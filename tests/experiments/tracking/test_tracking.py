@@ -12,7 +12,7 @@ from fedpbc.experiments.comparison_directory import ComparisonDirectory
 from fedpbc.experiments.run import Watcher
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.sweep import GridCell, run_grid
-from fedpbc.experiments.tracking import choose, tensorboard
+from fedpbc.experiments.tracking import choose
 from fedpbc.experiments.tracking.tracker import values_of
 from tests.commandline import (
     DIGITS,
@@ -41,9 +41,6 @@ class Recorder:
 
     def make(self):
         return self
-
-    def remove_files(self, run):
-        tensorboard.remove_files(run)
 
     def _step(self, name):
         if self.fails == name:
@@ -183,7 +180,7 @@ def test_a_tracker_that_fails_is_switched_off_and_the_run_goes_on(recorder, tmp_
     ended = fedpbc("run", *DIGITS, *options, "--out", tmp_path / "run")
     assert ended.code == 0
     assert ended.err == (
-        "fedpbc: note: mlflow is switched off, the run goes on: OSError: the disk is full\n"
+        "fedpbc: note: mlflow is switched off, the run continues: OSError: the disk is full\n"
     )
     ran("run", *DIGITS, *options[:-2], "--out", tmp_path / "plain")
     assert_same_run(tmp_path / "run", tmp_path / "plain")
@@ -213,7 +210,7 @@ def test_every_run_of_a_comparison_is_tracked_in_its_group(recorder, tmp_path):
     compared(folder, "fedpbc,fedavg", track=["wandb"])
     assert {run.name for run, _ in recorder.begun} == {"fedpbc/seed-1", "fedavg/seed-1"}
     assert {run.group_name for run, _ in recorder.begun} == {"cmp"}
-    assert {run.beside for run, _ in recorder.begun} == {tmp_path.resolve()}
+    assert {run.shared_folder for run, _ in recorder.begun} == {tmp_path.resolve()}
     # A run by itself still belongs to it.
     ran("resume", folder / "fedavg" / "seed-1", "--track", "mlflow")
     assert recorder.begun[-1][0].name == "fedavg/seed-1"
@@ -238,7 +235,7 @@ def test_a_server_that_goes_away_does_not_make_runs_of_a_grid_fail(recorder, tmp
     [cell] = [GridCell(tmp_path / "2", GIVEN)]
     assert run_grid([cell], 1, told.append) == [None]
     [note] = [progress.note for progress in told if progress.note]
-    assert note == "wandb is switched off, the run goes on: OSError: the disk is full"
+    assert note == "wandb is switched off, the run continues: OSError: the disk is full"
 
 
 def test_from_python(recorder, tmp_path):

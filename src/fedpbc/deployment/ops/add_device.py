@@ -16,7 +16,6 @@ from fedpbc.deployment.ops.init import (
 from fedpbc.deployment.security.keys import generate_node_key
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.storage.atomic import write_atomically
-from fedpbc.storage.private import write_secret
 
 __all__ = ["add_device", "public_key_path", "replace_device"]
 
@@ -64,7 +63,7 @@ def replace_device(folder: Path, client: int) -> None:
         raise InputError(f"there is nothing to replace: the fleet has no keys, and {device} exists")
     else:
         private, public = generate_node_key(f"client-{client}")
-        write_secret(device / "node.key", private)
+        write_atomically(device / "node.key", private, private=True)
         write_atomically(public_key_path(folder, client), public)
 
 

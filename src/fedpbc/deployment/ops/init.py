@@ -32,8 +32,7 @@ from fedpbc.deployment.user_app import load_user_app
 from fedpbc.errors import InputError
 from fedpbc.options import checked, nearest
 from fedpbc.simulation.views import views_of
-from fedpbc.storage.atomic import sync_folder
-from fedpbc.storage.private import write_secret
+from fedpbc.storage.atomic import sync_folder, write_atomically
 from fedpbc.storage.toml import parsed_toml
 
 __all__ = ["FleetPlan", "read_fleet_plan", "render_readme", "write_device", "write_fleet"]
@@ -237,7 +236,7 @@ def write_device(
         return None
     (folder / "ca.crt").write_bytes(ca)
     private, public = generate_node_key(f"client-{client}")
-    write_secret(folder / "node.key", private)
+    write_atomically(folder / "node.key", private, private=True)
     return public
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from fedpbc.deployment.address import HERE
 from fedpbc.errors import FedpbcError, MissingExtraError, one_line
-from fedpbc.storage.private import write_secret
+from fedpbc.storage.atomic import write_atomically
 
 __all__ = ["CertificateAuthority", "read_certificate", "read_server_certificate"]
 
@@ -63,7 +63,7 @@ class CertificateAuthority:
     def write(self, folder: Path) -> None:
         """Write ``ca.crt`` and ``ca.key``."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_secret(folder / "ca.key", private_key_pem(self.key))
+        write_atomically(folder / "ca.key", private_key_pem(self.key), private=True)
         (folder / "ca.crt").write_bytes(self.certificate_pem())
 
     def certificate_pem(self) -> bytes:

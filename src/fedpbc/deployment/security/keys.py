@@ -10,7 +10,7 @@ from fedpbc.deployment.security.certificate_authority import (
     generate_private_key,
     private_key_pem,
 )
-from fedpbc.storage.private import write_secret
+from fedpbc.storage.atomic import write_atomically
 
 __all__ = ["generate_node_key", "make_certificates", "make_node_key", "make_server_certificate"]
 
@@ -36,14 +36,14 @@ def make_server_certificate(
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "ca.crt").write_bytes(authority.certificate_pem())
     (folder / "server.crt").write_bytes(authority.issue(key.public_key(), hosts, days))
-    write_secret(folder / "server.key", private_key_pem(key))
+    write_atomically(folder / "server.key", private_key_pem(key), private=True)
 
 
 def make_node_key(folder: Path, name: str) -> Path:
     """Write a node's private key to ``NAME`` and its public key to ``NAME.pub``."""
     private, public = generate_node_key(name)
     folder.mkdir(parents=True, exist_ok=True)
-    write_secret(folder / name, private)
+    write_atomically(folder / name, private, private=True)
     (folder / f"{name}.pub").write_bytes(public)
     return folder / name
 

@@ -98,7 +98,7 @@ class ServerDirectory:
         slot = server.round % 2
         save_state(checkpoints_of(self.path)[slot], state)
         self._referenced[slot] = state[STATE_KEY]["reported"]
-        self.reports.spare(self._referenced.values())
+        self.reports.protect(self._referenced.values())
 
     def load(self, server: ServerState | None) -> dict[str, Any] | None:
         """Restore a server's state from the newest valid checkpoint; returns the rest of its state.
@@ -117,7 +117,7 @@ class ServerDirectory:
                 except (DamagedCheckpointError, KeyError, TypeError) as error:
                     LOG.warning("ignored %s: %s", path.name, error)
                     checkpoints.setdefault(-1, path)
-        self.reports.spare(self._referenced.values())
+        self.reports.protect(self._referenced.values())
         for _, path in sorted(checkpoints.items(), reverse=True):
             try:
                 state: dict[str, Any] = load_state(path)

@@ -1,4 +1,4 @@
-"""MLflow: the user's server, or else a database beside the run's folder."""
+"""MLflow: the user's server, or a database beside the run's folder."""
 
 from __future__ import annotations
 
@@ -16,37 +16,35 @@ try:
 except ImportError:  # Windows has no such locks.
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["DATABASE", "MLflowTracker", "check", "make", "remove_files"]
+__all__ = ["DATABASE", "MLflowTracker", "check", "make"]
 
 DATABASE = "mlflow.db"
 LOCK = ".mlflow.lock"
 EXPERIMENT = "fedpbc"
-"""Of runs that belong to no group; otherwise the group's folder gives the name."""
+"""The MLflow experiment of runs without a group; otherwise it is named after the group."""
 STATUS = {"finished": "FINISHED", "failed": "FAILED", "killed": "KILLED"}
-UNLESS_SET = {
-    # MLflow tells its makers what is used, unless it is told not to.
+DEFAULT_ENVIRONMENT = {
+    # MLflow sends usage data to its makers by default.
     "MLFLOW_DISABLE_TELEMETRY": "true",
-    # The terminal is ours.
+    # MLflow's log lines would disturb the progress display.
     "MLFLOW_LOGGING_LEVEL": "WARNING",
-    # A server that has gone would otherwise hold up a run for several minutes.
+    # By default, an unreachable server delays a run by several minutes.
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
 }
 
 
 def check() -> None:
-    """Is the package there, and does the server answer?"""
+    """Check that the package is installed and the server answers."""
     mlflow = _import()
     if uri := os.environ.get("MLFLOW_TRACKING_URI"):
         try:
             mlflow.MlflowClient(tracking_uri=uri).search_experiments(max_results=1)
         except Exception as error:
-            # Not shown: there may be a password in it.
-            raise FedpbcError(f"MLFLOW_TRACKING_URI is of no use: {one_line(error)}") from error
-
-
-def remove_files(run: Path) -> None:
-    """Nothing is kept in the run's directory."""
+            # The address is not shown: it may contain a password.
+            raise FedpbcError(
+                f"the server at MLFLOW_TRACKING_URI does not answer: {one_line(error)}"
+            ) from error
 
 
 def make() -> MLflowTracker:
@@ -55,13 +53,13 @@ def make() -> MLflowTracker:
 
 
 def _import() -> Any:
-    for name, value in UNLESS_SET.items():
+    for name, value in DEFAULT_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     try:
         import mlflow
 
         if not os.environ.get("MLFLOW_TRACKING_URI"):
-            # The smaller MLflow comes without what a database needs.
+            # The package mlflow-skinny lacks what a database needs.
             import alembic  # noqa: F401
             import sqlalchemy  # noqa: F401
     except ImportError as error:
@@ -70,30 +68,30 @@ def _import() -> Any:
 
 
 class MLflowTracker:
-    """A run of MLflow's for each of ours; a client of its own, so no other run is in the way."""
+    """An MLflow run for each of ours, with its own client: other runs do not interfere."""
 
     _client: Any
     _id: str
 
     def __init__(self, mlflow: Any) -> None:
         self._mlflow = mlflow
-        self._has: set[int] = set()
+        self._logged_rounds: set[int] = set()
 
-    def begin(self, run: TrackedRun, kept: Mapping[str, str]) -> dict[str, str]:
-        """The run that was begun, if the server still has it."""
-        uri = os.environ.get("MLFLOW_TRACKING_URI") or self._database(run.beside)
+    def begin(self, run: TrackedRun, saved: Mapping[str, str]) -> dict[str, str]:
+        """Resume the MLflow run if the server still has it; otherwise create one."""
+        uri = os.environ.get("MLFLOW_TRACKING_URI") or self._database(run.shared_folder)
         self._client = self._mlflow.MlflowClient(tracking_uri=uri)
-        if "run_id" in kept and self._is_there(kept["run_id"]):
-            self._id = kept["run_id"]
+        if "run_id" in saved and self._is_active(saved["run_id"]):
+            self._id = saved["run_id"]
             self._client.update_run(self._id, status="RUNNING")
             history = self._client.get_metric_history(self._id, "local_steps")
-            self._has = {metric.step for metric in history}
-            return dict(kept)
+            self._logged_rounds = {metric.step for metric in history}
+            return dict(saved)
         tags = run.tags() | {"folder": str(run.folder.resolve())}
         if run.group_name is not None:
             tags["group"] = run.group_name
-        begun = self._client.create_run(self._experiment(run), run_name=run.name, tags=tags)
-        self._id = begun.info.run_id
+        created = self._client.create_run(self._experiment(run), run_name=run.name, tags=tags)
+        self._id = created.info.run_id
         params = [
             self._mlflow.entities.Param(key, str(value)) for key, value in run.settings().items()
         ]
@@ -101,54 +99,57 @@ class MLflowTracker:
         return {"run_id": self._id}
 
     def log(self, round: int, values: Mapping[str, float], at: float) -> None:
-        """The same evaluation made again has the same values: it is there once."""
-        if round in self._has:
+        """Add an evaluation; one that was repeated has the same values and is skipped."""
+        if round in self._logged_rounds:
             return
-        self._has.add(round)
+        self._logged_rounds.add(round)
         metric, milliseconds = self._mlflow.entities.Metric, int(1000 * at)
         metrics = [metric(key, value, milliseconds, round) for key, value in values.items()]
         self._client.log_batch(self._id, metrics=metrics)
 
     def end(self, state: State) -> None:
-        """As MLflow calls it."""
+        """Set the run's status."""
         self._client.set_terminated(self._id, status=STATUS[state])
 
-    def _database(self, place: Path) -> str:
-        """A database in a folder. MLflow makes one in many steps: two at once would spoil it."""
+    def _database(self, folder: Path) -> str:
+        """The URI of the database in a folder, created under a lock.
+
+        MLflow creates one in many steps; two processes at once would damage it.
+        """
         from fedpbc.storage.atomic import write_atomically
 
         def fill(path: Path) -> None:
             self._mlflow.MlflowClient(tracking_uri=f"sqlite:///{path}").search_experiments()
 
-        with _alone(place / LOCK):
-            if not (place / DATABASE).exists():
-                write_atomically(place / DATABASE, fill)
-        return f"sqlite:///{place / DATABASE}"
+        with _waiting_lock(folder / LOCK):
+            if not (folder / DATABASE).exists():
+                write_atomically(folder / DATABASE, fill)
+        return f"sqlite:///{folder / DATABASE}"
 
-    def _is_there(self, run_id: str) -> bool:
+    def _is_active(self, run_id: str) -> bool:
         try:
-            found = self._client.get_run(run_id)
+            run = self._client.get_run(run_id)
         except self._mlflow.MlflowException as error:
             if error.error_code == "RESOURCE_DOES_NOT_EXIST":
                 return False
             raise
-        return bool(found.info.lifecycle_stage == "active")
+        return bool(run.info.lifecycle_stage == "active")
 
     def _experiment(self, run: TrackedRun) -> str:
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or run.group_name or EXPERIMENT
-        if (found := self._client.get_experiment_by_name(name)) is None:
+        if (experiment := self._client.get_experiment_by_name(name)) is None:
             try:
                 return str(self._client.create_experiment(name))
             except self._mlflow.MlflowException:
-                # Runs go side by side: another one was quicker.
-                if (found := self._client.get_experiment_by_name(name)) is None:
+                # A parallel run may have created it meanwhile.
+                if (experiment := self._client.get_experiment_by_name(name)) is None:
                     raise
-        return str(found.experiment_id)
+        return str(experiment.experiment_id)
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Wait until no other run of ours does the same."""
+def _waiting_lock(path: Path) -> Iterator[None]:
+    """Hold a lock, after waiting until other runs have released it."""
     with path.open("w") as file:
         if fcntl is not None:
             fcntl.flock(file, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""Weights & Biases: where and how is for wandb's own settings to say (WANDB_MODE, …)."""
+"""Weights & Biases, configured by its own environment variables (WANDB_MODE, …)."""
 
 from __future__ import annotations
 
@@ -6,34 +6,32 @@ import os
 import secrets
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from fedpbc.errors import FedpbcError, InputError, MissingExtraError, one_line
 from fedpbc.experiments.tracking.tracker import State, TrackedRun
 
-__all__ = ["WandbTracker", "check", "make", "remove_files"]
+__all__ = ["WandbTracker", "check", "make"]
 
 PROJECT = "fedpbc"
 MODES = ("online", "offline", "disabled", "shared", "dryrun", "run")
-UNLESS_SET = {
-    # What is on the screen, the source code, the repository, the hardware and the packages are
-    # nobody's business unless the user wants it so.
+DEFAULT_SETTINGS = {
+    # Console output, source code, repository, hardware and packages stay private by default.
     "console": "off",
     "disable_code": True,
     "disable_git": True,
     "x_disable_machine_info": True,
     "x_save_requirements": False,
-    # The terminal is ours.
+    # wandb's messages would disturb the progress display.
     "silent": True,
-    # A server that has gone must not hold up the end; what is on disk can be sent later.
+    # An unreachable server must not delay the end; what is on disk can be sent later.
     "finish_timeout": 60.0,
 }
 EXIT = {"finished": 0, "failed": 1, "killed": 130}
 
 
 def check() -> None:
-    """Is the package there, and is the user logged in?"""
+    """Check that the package is installed and the user is logged in."""
     wandb = _import()
     mode = os.environ.get("WANDB_MODE", "online")
     if mode not in MODES:
@@ -43,15 +41,11 @@ def check() -> None:
     try:
         logged_in = wandb.login(prompt=False)
     except TypeError:
-        return  # Before 0.30 there was no way to ask without asking the user.
+        return  # Before 0.30 this cannot be found out without prompting the user.
     except Exception as error:
         raise FedpbcError(f"wandb cannot log in: {one_line(error)}") from error
     if not logged_in:
         raise FedpbcError("wandb is not logged in: 'wandb login', or set WANDB_MODE=offline")
-
-
-def remove_files(run: Path) -> None:
-    """Nothing is kept in the run's directory."""
 
 
 def make() -> WandbTracker:
@@ -61,7 +55,7 @@ def make() -> WandbTracker:
 
 def _import() -> Any:
     if "wandb" not in sys.modules:
-        # It is read on import: wandb sends its own errors to its makers unless told not to.
+        # Read on import: by default wandb sends its own errors to its makers.
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
     try:
         import wandb
@@ -71,7 +65,7 @@ def _import() -> Any:
 
 
 class WandbTracker:
-    """A run of wandb's for each of ours, beside any that the user has going."""
+    """A wandb run for each of ours, beside any that the user has started."""
 
     _run: Any
     _next: int
@@ -79,14 +73,14 @@ class WandbTracker:
     def __init__(self, wandb: Any) -> None:
         self._wandb = wandb
 
-    def begin(self, run: TrackedRun, kept: Mapping[str, str]) -> dict[str, str]:
-        """The run that was begun; offline it is written anew, under the same id."""
-        own = kept.get("id") or secrets.token_hex(4)
+    def begin(self, run: TrackedRun, saved: Mapping[str, str]) -> dict[str, str]:
+        """Start or resume a run; offline it is written again, under the same id."""
+        run_id = saved.get("id") or secrets.token_hex(4)
         offline = os.environ.get("WANDB_MODE") in ("offline", "dryrun")
         self._run = self._wandb.init(
             project=os.environ.get("WANDB_PROJECT") or PROJECT,
-            dir=os.environ.get("WANDB_DIR") or str(run.beside),
-            id=own,
+            dir=os.environ.get("WANDB_DIR") or str(run.shared_folder),
+            id=run_id,
             name=run.name,
             group=run.group_name,
             tags=[run.tags()[key] for key in ("algorithm", "links", "data")],
@@ -96,23 +90,24 @@ class WandbTracker:
             settings=self._settings(),
         )
         self._next = self._run.step
-        return {"id": own}
+        return {"id": run_id}
 
     def log(self, round: int, values: Mapping[str, float], at: float) -> None:
-        """The round is the step, and a value like the others; so any of them can be the x axis."""
+        """Add an evaluation. The round is the step and also a value, so it can be an x axis."""
         if round >= self._next:
             self._run.log({"round": round, **values}, step=round)
 
     def end(self, state: State) -> None:
-        """An exit code other than 0 is a failed run to wandb."""
+        """Set the state; wandb shows an exit code other than 0 as a failed run."""
         self._run.summary["state"] = state
         self._run.finish(exit_code=EXIT[state])
 
     def _settings(self) -> Any:
-        known = self._wandb.Settings.model_fields
-        chosen = {
+        # Older versions lack some settings.
+        available = self._wandb.Settings.model_fields
+        settings = {
             key: value
-            for key, value in UNLESS_SET.items()
-            if key in known and f"WANDB_{key.upper()}" not in os.environ
+            for key, value in DEFAULT_SETTINGS.items()
+            if key in available and f"WANDB_{key.upper()}" not in os.environ
         }
-        return self._wandb.Settings(**chosen)
+        return self._wandb.Settings(**settings)

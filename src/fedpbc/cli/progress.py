@@ -1,0 +1,147 @@
+"""Progress displays on standard error; shown only in a terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Self
+
+from rich.console import Console, RenderableType
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+from fedpbc.experiments.run import Watcher
+from fedpbc.experiments.sweep import GridProgress
+from fedpbc.paper.experiment import ProgressRow
+from fedpbc.simulation.metrics import Metrics
+from fedpbc.simulation.views import paper_view
+
+__all__ = ["GridDisplay", "RunDisplay"]
+
+
+class ProgressWithLine(Progress):
+    """A progress bar above a line of text: the time left stays readable in a narrow terminal."""
+
+    line = ""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """The bar and the line."""
+        yield from super().get_renderables()
+        if self.line:
+            yield Text(self.line, style="dim", no_wrap=True, overflow="ellipsis")
+
+
+class Display:
+    """A progress bar, and lines above it."""
+
+    def __init__(self, count: ProgressColumn, *, quiet: bool, speed_over_s: float = 30.0) -> None:
+        console = Console(stderr=True)
+        self.live = console.is_terminal and not quiet
+        self.progress = ProgressWithLine(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            count,
+            TextColumn("{task.fields[note]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not self.live,
+            speed_estimate_period=speed_over_s,
+        )
+
+    def __enter__(self) -> Self:
+        self.progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.progress.stop()
+
+    def print(self, line: str) -> None:
+        """Print a line, in a terminal only."""
+        if self.live:
+            self.progress.console.print(line, highlight=False, markup=False)
+
+    def note(self, line: str) -> None:
+        """Print a line that must not be lost, in a terminal or not."""
+        if self.live:
+            self.print(f"note: {line}")
+        else:
+            print(f"fedpbc: note: {line}", file=sys.stderr)
+
+
+class RunDisplay(Display):
+    """The progress of one run: rounds, accuracy, time left."""
+
+    def __init__(self, path: Path, *, quiet: bool) -> None:
+        super().__init__(MofNCompleteColumn(), quiet=quiet)
+        self.path = path
+        self.task = self.progress.add_task("round", total=None, note="")
+        self.watcher = Watcher(self.on_start, self.on_round, self.note)
+
+    def on_start(self, done: int, total: int, engine: str) -> None:
+        """Show that a run starts or resumes."""
+        self.print(f"engine {engine}")
+        self.print(f"running in {self.path}" + (f", from round {done}" if done else ""))
+        # The rounds of an earlier process must not count for the time left.
+        self.progress.reset(self.task, total=total, completed=done, note="")
+
+    def on_round(self, done: int, metrics: Metrics | None) -> None:
+        """Show a round, and the accuracy or loss in the paper's view if it was evaluated."""
+        self.progress.update(self.task, completed=done)
+        if metrics is not None:
+            view = paper_view(tuple(metrics.views))
+            evaluation = metrics.views[view]
+            quality = f"loss {evaluation.test_loss:.4g}"
+            if evaluation.test_accuracy is not None:
+                quality = f"{100 * evaluation.test_accuracy:.1f} %"
+            self.progress.update(self.task, note=f"{view} {quality}")
+
+
+class GridDisplay(Display):
+    """The progress of many runs together."""
+
+    def __init__(self, rows: Sequence[ProgressRow], path: Path, *, quiet: bool) -> None:
+        # In percent, since rounds are weighted. The speed is measured over many minutes, since
+        # runs differ.
+        super().__init__(TaskProgressColumn(), quiet=quiet, speed_over_s=1800.0)
+        self.rows = rows
+        self.done = [row.done for row in rows]
+        self.failed = 0
+        total = sum(row.weight * row.rounds for row in rows)
+        # The rounds of an earlier process are no part of the speed.
+        self.overall = self.progress.add_task(
+            f"{len(rows)} runs", total=total, completed=self._completed(), note=""
+        )
+        self.print(f"running in {path}")
+
+    def _completed(self) -> int:
+        return sum(row.weight * done for row, done in zip(self.rows, self.done, strict=True))
+
+    def on_progress(self, progress: GridProgress) -> None:
+        """Show the progress or failure of one run, or a note about it."""
+        row = self.rows[progress.cell]
+        if progress.failure is not None:
+            self.failed += 1
+            self.print(f"failed: {row.label}: {progress.failure}")
+        if progress.note:
+            self.note(f"{row.label}: {progress.note}")
+        # A failed run has nothing left to do.
+        self.done[progress.cell] = progress.done if progress.failure is None else row.rounds
+        accuracy = "" if progress.accuracy is None else f" {100 * progress.accuracy:.1f} %"
+        self.progress.line = f"{row.label} round {progress.done}{accuracy}"
+        ended = sum(done >= row.rounds for row, done in zip(self.rows, self.done, strict=True))
+        failed = f", {self.failed} failed" if self.failed else ""
+        note = f"{ended - self.failed} finished{failed}"
+        self.progress.update(self.overall, completed=self._completed(), note=note)

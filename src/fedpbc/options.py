@@ -28,10 +28,6 @@ class Help:
         text: what it is.
         default: what to show for the default, where that is computed.
         flag: the option's name, where it is not the setting's.
-
-    Example:
-        >>> Help("T, how many rounds").flag
-        ''
     """
 
     text: str
@@ -49,12 +45,7 @@ _SHORTER = {
 
 @dataclass(frozen=True)
 class Option:
-    """An option: its name, type (with bounds) and default.
-
-    Example:
-        >>> str(Option("cutoff", int, 50))
-        'cutoff=50'
-    """
+    """An option: its name, type (with bounds) and default."""
 
     name: str
     annotation: Any
@@ -147,12 +138,7 @@ def _expected(error: ValidationError) -> str:
 
 
 def unknown_option(name: str, options: Iterable[str], section: str = "") -> InputError:
-    """The error for an option that does not exist.
-
-    Example:
-        >>> print(unknown_option("cutof", ["cutoff"], "algorithm"))
-        algorithm.cutof is unknown: use one of cutoff; did you mean 'cutoff'?
-    """
+    """The error for an option that does not exist."""
     names = list(options)
     remedy = f"use {nearest(name, names)}" if names else "there are no options here"
     return InputError(f"{section}.{name} is unknown: {remedy}".removeprefix("."))

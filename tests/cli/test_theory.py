@@ -185,7 +185,7 @@ WRONG = {
     "p empty": (["--p", ","], "--p is ','"),
     "p nan": (["--p", "nan"], "p is not finite"),
     "p file missing": (["--p", "no.npy"], "--p is 'no.npy'"),
-    "p file junk": (["--p", "junk.npy"], "--p is junk.npy, unreadable"),
+    "p file junk": (["--p", "junk.npy"], "--p: junk.npy is unreadable as .npy or .csv"),
     "p file nan": (["--p", "nan.npy"], "p is not finite"),
     "clients 0": (["--p", "0.5", "--clients", 0], "--clients is 0"),
     "clients other": (["--p", "0.5,0.1", "--clients", 3], "--clients is 3"),

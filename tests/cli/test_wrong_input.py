@@ -265,27 +265,27 @@ def test_damaged_pictures(here):
     pytest.importorskip("pyarrow")
     line = refused(fedpbc(*RUN, "--data", "cifar10", "--data-dir", "damaged"))
     assert line.startswith(
-        "data.dir is damaged/plain_text/train-00000-of-00001.parquet (unreadable"
+        "data.dir: damaged/plain_text/train-00000-of-00001.parquet is unreadable"
     )
 
 
 TARGETS = {
     "missing.npy": "task.targets is 'missing.npy', but should be a file that exists",
     "nothing": "task.targets is 'nothing', but should be a file",
-    "targets_nan.npy": "task.targets is not finite everywhere, but should be finite",
-    "targets_infinite.npy": "task.targets is not finite everywhere, but should be finite",
-    "targets_text.npy": "task.targets is targets_text.npy, which holds no numbers",
-    "targets_complex.npy": "task.targets is targets_complex.npy, which holds no numbers",
+    "targets_nan.npy": "task.targets has infinite or NaN values, but should be finite",
+    "targets_infinite.npy": "task.targets has infinite or NaN values, but should be finite",
+    "targets_text.npy": "task.targets: targets_text.npy holds no numbers",
+    "targets_complex.npy": "task.targets: targets_complex.npy holds no numbers",
     "targets_flat.npy": "task.targets is an array of float64 and shape (4,), but should be",
     "targets_cube.npy": "task.targets is an array of float64 and shape (4, 3, 2), but should be",
     "targets_none.npy": "task.targets is an array of float64 and shape (0, 3), but should be",
-    "targets_cut.npy": "task.targets is targets_cut.npy, unreadable",
-    "targets_empty.npy": "task.targets is targets_empty.npy, unreadable",
-    "targets_noise.npy": "task.targets is targets_noise.npy, unreadable",
-    "noise.csv": "task.targets is noise.csv, unreadable",
-    "words.csv": "task.targets is words.csv, unreadable",
-    "ragged.csv": "task.targets is ragged.csv, unreadable",
-    "empty.csv": "task.targets is ",
+    "targets_cut.npy": "task.targets: targets_cut.npy is unreadable as .npy or .csv",
+    "targets_empty.npy": "task.targets: targets_empty.npy is unreadable as .npy or .csv",
+    "targets_noise.npy": "task.targets: targets_noise.npy is unreadable as .npy or .csv",
+    "noise.csv": "task.targets: noise.csv is unreadable as .npy or .csv",
+    "words.csv": "task.targets: words.csv is unreadable as .npy or .csv",
+    "ragged.csv": "task.targets: ragged.csv is unreadable as .npy or .csv",
+    "empty.csv": "task.targets: empty.csv is unreadable as .npy or .csv",
     "5": "task.targets is 5, but should be",
 }
 
@@ -350,9 +350,9 @@ def test_what_does_not_go_with_quadratics(here, given, line):
     ("file", "line"),
     [
         ("missing.toml", "configuration is 'missing.toml', but should be a file that exists"),
-        ("broken.toml", "configuration is broken.toml, but should be valid TOML (Invalid value"),
-        ("noise.toml", "configuration is noise.toml, but should be valid TOML"),
-        ("nothing", "configuration is nothing, but should be"),
+        ("broken.toml", "configuration: broken.toml is unreadable as TOML (Invalid value"),
+        ("noise.toml", "configuration: noise.toml is unreadable as TOML"),
+        ("nothing", "configuration: nothing is unreadable as TOML"),
         ("typo.toml", "trian is unknown: use one of"),
     ],
 )

@@ -84,12 +84,7 @@ def register_algorithm(algorithm: AlgorithmClass) -> AlgorithmClass:
 
 
 def find_algorithm(name: str) -> type[Algorithm]:
-    """Return the algorithm registered under ``name``.
-
-    Example:
-        >>> find_algorithm("mifa").memory_aided
-        True
-    """
+    """Return the algorithm registered under ``name``."""
     if name not in ALGORITHMS:
         raise InputError("algorithm", name, nearest(name, ALGORITHMS))
     return ALGORITHMS[name]

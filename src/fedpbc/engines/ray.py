@@ -57,16 +57,6 @@ class RayEngine:
         workers: how many segments run at once; 0: one per core of this machine or of the cluster.
         ray_address: of an existing cluster that this machine is part of, or "auto"; empty: Ray is
             started on this machine, and stopped with the engine.
-
-    Example:
-        >>> from fedpbc.tasks import Quadratic
-        >>> task = Quadratic([[8.0], [4.0]])
-        >>> engine = RayEngine(task, workers=2)  # doctest: +SKIP
-        >>> for client in (0, 1):
-        ...     engine.submit(Segment(client, task.init(), 0, 1, 0))  # doctest: +SKIP
-        >>> engine.result(1).end  # doctest: +SKIP
-        tensor([0.9049], dtype=torch.float64)
-        >>> engine.close()  # doctest: +SKIP
     """
 
     name = "ray"

@@ -64,23 +64,13 @@ class Failure:
 
 
 def store_vector(vector: Tensor) -> StoredVector:
-    """Convert a vector for the object store.
-
-    Example:
-        >>> store_vector(torch.ones(3, dtype=torch.bfloat16))[0].nbytes
-        6
-    """
+    """Convert a vector for the object store."""
     plain = vector.detach().cpu().contiguous()
     return plain.view(torch.uint8).numpy(), plain.dtype
 
 
 def fetch_vector(stored: StoredVector) -> Tensor:
-    """Return a copy of a vector in the object store.
-
-    Example:
-        >>> fetch_vector(store_vector(torch.tensor([1.0, 2.0])))
-        tensor([1., 2.])
-    """
+    """Return a copy of a vector in the object store."""
     content, dtype = stored
     return copy_bytes(content).view(dtype)
 
@@ -93,13 +83,7 @@ def copy_bytes(content: NDArray[np.uint8]) -> Tensor:
 
 
 def store_task(task: Task) -> StoredTask:
-    """Convert a task for the object store, with classes of a notebook, script or plugin.
-
-    Example:
-        >>> from fedpbc.tasks import Quadratic
-        >>> fetch_task(store_task(Quadratic([[8.0], [4.0]])))[0].clients
-        2
-    """
+    """Convert a task for the object store, with classes of a notebook, script or plugin."""
     packer = StorePacker()
     pickled = packer.pickled(task, "ray")
     base = rounded_up(len(pickled))
@@ -137,13 +121,7 @@ class StorePacker(Packer):
 
 
 def fetch_task(stored: StoredTask) -> tuple[Task, list[Tensor]]:
-    """Return a task, and those of its tensors that a node's processes share and must not modify.
-
-    Example:
-        >>> stored = store_task({"data": torch.ones(10**6), "small": torch.ones(9)})
-        >>> [len(tensor) for tensor in fetch_task(stored)[1]]
-        [1000000]
-    """
+    """Return a task, and those of its tensors that a node's processes share and must not modify."""
     unpacker = StoreUnpacker(stored)
     return unpacker.load(), unpacker.shared
 
@@ -197,15 +175,7 @@ def run_segment(
     correction: StoredVector | None,
     numbers: SegmentNumbers,
 ) -> StoredVector | Failure:
-    """Train a segment of the task with this ``key``.
-
-    Example:
-        >>> from fedpbc.tasks import Quadratic
-        >>> task = Quadratic([[8.0]])
-        >>> start, numbers = store_vector(task.init()), (0, 0, 1, 0, 1.0)
-        >>> fetch_vector(run_segment("this one", store_task(task), start, None, numbers))
-        tensor([1.8098], dtype=torch.float64)
-    """
+    """Train a segment of the task with this ``key``."""
     try:
         task, shared = cached_task(key, stored)
         torch.set_default_dtype(stored[-1])

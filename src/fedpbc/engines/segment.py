@@ -80,25 +80,13 @@ class Trained:
 
 
 def all_finite(model: Tensor) -> bool:
-    """Return whether a vector has neither infinite nor NaN values, at the cost of one sum.
-
-    Example:
-        >>> import torch
-        >>> all_finite(torch.tensor([1.0, float("nan")]))
-        False
-    """
+    """Return whether a vector has neither infinite nor NaN values, at the cost of one sum."""
     # A finite sum has finite terms. Large finite terms may overflow: then check each.
     return math.isfinite(float(model.sum())) or bool(model.isfinite().all())
 
 
 def after_round(start: Tensor, end: Tensor, scale: float) -> Tensor:
-    """Return start + scale·(end − start), exactly ``end`` for a scale of 1.
-
-    Example:
-        >>> import torch
-        >>> after_round(torch.tensor([1.0]), torch.tensor([2.0]), 0.5)
-        tensor([1.5000])
-    """
+    """Return start + scale·(end − start), exactly ``end`` for a scale of 1."""
     if scale == 1:
         return end
     return (start.double() + scale * (end.double() - start.double())).to(start.dtype)

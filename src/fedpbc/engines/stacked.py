@@ -35,17 +35,7 @@ class StackRow:
 
 
 class StackedEngine:
-    """Runs all submitted segments together in one tensor.
-
-    Example:
-        >>> from fedpbc.tasks import Quadratic
-        >>> task = Quadratic([[8.0], [4.0]])
-        >>> engine = StackedEngine(task)
-        >>> for client in (0, 1):
-        ...     engine.submit(Segment(client, task.init(), 0, rounds=1, first_batch=0))
-        >>> engine.result(1).end
-        tensor([0.9049], dtype=torch.float64)
-    """
+    """Runs all submitted segments together in one tensor."""
 
     name = "stacked"
 

@@ -87,12 +87,7 @@ class WorkerProcess:
 
 
 def signal_name(number: int) -> str:
-    """Return the name of a signal.
-
-    Example:
-        >>> signal_name(9)
-        'SIGKILL'
-    """
+    """Return the name of a signal."""
     try:
         return signal.Signals(number).name
     except ValueError:

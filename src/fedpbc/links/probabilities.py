@@ -41,10 +41,6 @@ def class_rates(
 
     With the default sigma, one or two classes take nearly everything: clients that hold them are
     often up, the others hardly ever. r depends on the seed alone, so uplink and downlink share it.
-
-    Example:
-        >>> class_rates(seed=1, classes=4, sigma=0).tolist()
-        [0.25, 0.25, 0.25, 0.25]
     """
     if classes < 1:
         raise InputError("classes", classes, "at least 1")
@@ -59,12 +55,7 @@ def class_rates(
 def from_data(
     seed: int, class_shares: ArrayLike, sigma: float = 10.0, delta: float = 0.02
 ) -> NDArray[np.float64]:
-    """p_i = max(delta, ⟨r, ν_i⟩), where row i of ``class_shares`` is ν_i, the classes i holds.
-
-    Example:
-        >>> from_data(seed=1, class_shares=[[1, 0], [0.5, 0.5]], sigma=0).tolist()
-        [0.5, 0.5]
-    """
+    """p_i = max(delta, ⟨r, ν_i⟩), where row i of ``class_shares`` is ν_i, the classes i holds."""
     shares = np.ascontiguousarray(class_shares, dtype=np.float64)
     if shares.ndim != 2 or 0 in shares.shape:
         raise InputError(f"class_shares has shape {shares.shape}, but should be clients x classes")
@@ -82,13 +73,6 @@ def from_data(
 def varying(
     p: NDArray[np.float64], t: int, gamma: float = 0.4, period: float = 40.0
 ) -> NDArray[np.float64]:
-    """p_i^t = p_i · [(1 − gamma) + gamma · sin(2πt / period)], clipped to [0, 1].
-
-    Example:
-        >>> varying(np.array([0.5]), t=10, gamma=0.4, period=40).tolist()
-        [0.5]
-        >>> varying(np.array([0.5]), t=0, gamma=0.4, period=40).tolist()
-        [0.3]
-    """
+    """p_i^t = p_i · [(1 − gamma) + gamma · sin(2πt / period)], clipped to [0, 1]."""
     factor = (1 - gamma) + gamma * math.sin(2 * math.pi * t / period)
     return np.clip(p * factor, 0, 1)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpbc.errors import InputError, Verbatim
+from fedpbc.errors import InputError
 
 __all__ = ["read_array"]
 
@@ -28,9 +28,7 @@ def read_array(path: str, option: str) -> NDArray[np.generic]:
             array = np.load(place, allow_pickle=False)
     except Exception as error:  # A damaged file makes numpy raise whatever it likes.
         reason = " ".join(str(error).split())
-        raise InputError(
-            option, Verbatim(f"{path}, unreadable"), f"a .npy or .csv file ({reason})"
-        ) from None
+        raise InputError(f"{option}: {path} is unreadable as .npy or .csv ({reason})") from None
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
-        raise InputError(option, Verbatim(f"{path}, which holds no numbers"), "an array of numbers")
+        raise InputError(f"{option}: {path} holds no numbers")
     return array

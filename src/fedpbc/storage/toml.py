@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from fedpbc.errors import InputError, Verbatim
+from fedpbc.errors import InputError
 
 __all__ = ["parsed_toml"]
 
@@ -25,4 +25,4 @@ def parsed_toml(path: Path) -> dict[str, Any]:
         raise InputError("configuration", str(path), "a file that exists") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         reason = " ".join(str(error).split())
-        raise InputError("configuration", Verbatim(f"{path}"), f"valid TOML ({reason})") from None
+        raise InputError(f"configuration: {path} is unreadable as TOML ({reason})") from None

@@ -31,12 +31,6 @@ class ClientData:
         has_classes: whether labels are whole numbers.
         classes: the number of classes; 0 without classes.
         evaluated: the indices of the training samples that an evaluation uses.
-
-    Example:
-        >>> samples = torch.randn(200, 5), torch.arange(200) % 3
-        >>> data = ClientData(samples, samples, clients=10)
-        >>> data.class_shares.shape, len(data.batch(client=0, k=0)[1])
-        ((10, 3), 16)
     """
 
     def __init__(

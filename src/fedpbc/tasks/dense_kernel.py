@@ -19,12 +19,7 @@ __all__ = ["dense_steps", "has_dense_steps"]
 
 
 def has_dense_steps() -> bool:
-    """Return whether the kernel is available.
-
-    Example:
-        >>> has_dense_steps() in (True, False)
-        True
-    """
+    """Return whether the kernel is available."""
     return load_kernel() is not None
 
 

@@ -13,12 +13,7 @@ __all__ = ["find_device", "refuse_double", "repeatable", "seeded"]
 
 
 def find_device(device: str | torch.device) -> torch.device:
-    """Return the device with its number; raise if PyTorch does not see it.
-
-    Example:
-        >>> find_device("cpu")
-        device(type='cpu')
-    """
+    """Return the device with its number; raise if PyTorch does not see it."""
     name = str(device)
     # Not left to torch.device, which reads cuda:300 as cuda:44.
     kind, colon, digits = name.partition(":")
@@ -64,13 +59,6 @@ def seeded(seed: int | None, device: torch.device) -> Iterator[None]:
 
     Only those of the CPU and of the device. ``torch.manual_seed`` would seed every device, and
     ``torch.random.fork_rng`` restores only the devices it is given.
-
-    Example:
-        >>> with seeded(7, torch.device("cpu")):
-        ...     first = torch.rand(3)
-        >>> with seeded(7, torch.device("cpu")):
-        ...     print(torch.equal(torch.rand(3), first))
-        True
     """
     if seed is None:
         yield

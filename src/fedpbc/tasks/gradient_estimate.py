@@ -22,11 +22,6 @@ def gradients_from_pairs(pairs: Iterable[tuple[Tensor, Tensor]], clients: int) -
     Args:
         pairs: two gradient vectors for each sampled client.
         clients: m, the number of all clients.
-
-    Example:
-        >>> pairs = [(torch.tensor([3.0]), torch.tensor([1.0]))] * 2
-        >>> gradients_from_pairs(pairs, clients=2)
-        Gradients(slope=3.5, noise=2.0, spread=0.0)
     """
     total: Tensor | None = None
     count, within, noise, squares = 0, 0.0, 0.0, 0.0

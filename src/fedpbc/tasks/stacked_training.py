@@ -32,12 +32,7 @@ LARGE = 500_000
 
 @dataclass(frozen=True)
 class StackAdvice:
-    """Whether clients' models can be stacked, whether it pays, and why.
-
-    Example:
-        >>> advise(nn.Linear(3, 2), functional.cross_entropy).worthwhile
-        True
-    """
+    """Whether clients' models can be stacked, whether it pays, and why."""
 
     possible: bool
     worthwhile: bool
@@ -59,18 +54,7 @@ def advise(module: nn.Module, loss: Loss) -> StackAdvice:
 
 
 class DenseStack:
-    """Dense layers with ReLU between them and cross-entropy, as batched matrix products.
-
-    Example:
-        >>> from fedpbc.tasks.layout import layout_of
-        >>> layout = layout_of(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)))
-        >>> stack = DenseStack(layout, LocalTraining())
-        >>> models = torch.zeros(5, layout.dimension)
-        >>> batch = torch.ones(5, 7, 3), torch.ones(5, 7, dtype=torch.long)
-        >>> stack.local_steps(models, [batch], torch.full((5,), 0.1), None)
-        >>> models[0, -2:]
-        tensor([-0.0500,  0.0500])
-    """
+    """Dense layers with ReLU between them and cross-entropy, as batched matrix products."""
 
     def __init__(self, layout: Layout, training: LocalTraining, min_rows: int = 2) -> None:
         """Set up the steps.
@@ -118,12 +102,6 @@ def on_all_cores(work: Callable[[slice], None], count: int, max_rows: int) -> No
     """Call work on slices of ``count`` rows, at most ``max_rows`` (at least two) each, in threads.
 
     PyTorch uses one thread in each of them: a row's bits depend on neither cores nor neighbours.
-
-    Example:
-        >>> done = []
-        >>> on_all_cores(done.append, count=5, max_rows=2)
-        >>> sorted((rows.start, rows.stop) for rows in done)[0][0]
-        0
     """
     cores, pieces = usable_cores(), max(1, -(-count // max(max_rows, 2)))
     # A multiple of the cores, so that no core waits for the last piece.

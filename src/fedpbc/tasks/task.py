@@ -59,10 +59,6 @@ class Gradients:
         slope: ‖∇F‖².
         noise: the mean over clients of E‖∇ℓ_i − ∇F_i‖²: a lower bound of σ².
         spread: (1/m) Σ‖∇F_i − ∇F‖²: with β = 0, a lower bound of ζ².
-
-    Example:
-        >>> Gradients(slope=4.0, noise=0.0, spread=1.0).slope
-        4.0
     """
 
     slope: float

@@ -15,10 +15,6 @@ def one_blas_thread() -> Iterator[None]:
     """Limit NumPy's BLAS to one thread: the same bits on every machine, and no waiting.
 
     OpenBLAS with two threads takes thirty times as long as with one if another process uses a core.
-
-    Example:
-        >>> with one_blas_thread():
-        ...     pass
     """
     with _controller().limit(limits=1, user_api="blas"):
         yield

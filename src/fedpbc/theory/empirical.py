@@ -32,11 +32,6 @@ class EmpiricalLinks:
         mixing_rate: λ₂ of the mean of W over the rounds; None if it was not computed.
         staleness: each client's mean over t = 0 … T of the rounds since it was last up.
         staleness_max: the largest staleness of any client in any round.
-
-    Example:
-        >>> rows = [np.array([True, False]), np.array([True, True])]
-        >>> EmpiricalLinks.from_rows(rows).weights.tolist()
-        [0.75, 0.25]
     """
 
     rounds: int

@@ -34,10 +34,6 @@ class IndependentLinks:
         mixing_rate_bound: the bound of the Ergodicity lemma, with c the smallest p of all.
         staleness: each client's expected staleness, the mean over t = 0 … T.
         staleness_limit: 1/p_i, the limit of the staleness, if p is constant; infinite if p_i = 0.
-
-    Example:
-        >>> IndependentLinks.from_probabilities([np.array([0.5, 0.25])] * 3).weights.round(6)
-        array([0.7, 0.3])
     """
 
     rounds: int

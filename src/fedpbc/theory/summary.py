@@ -27,12 +27,7 @@ __all__ = ["Constants", "Theorem", "TheorySummary"]
 
 @dataclass(frozen=True, kw_only=True)
 class Constants:
-    """The constants of Theorem 1; ``assumed`` names those that are neither given nor known.
-
-    Example:
-        >>> Constants(step_size=0.05, local_steps=5, rounds=500).lipschitz
-        1.0
-    """
+    """The constants of Theorem 1; ``assumed`` names those that are neither given nor known."""
 
     step_size: float  # η
     local_steps: int  # s
@@ -63,10 +58,6 @@ class Theorem:
         within: whether the theorem covers the step size.
         bound: the bound at the step size.
         bound_at_largest: the bound at the largest step size.
-
-    Example:
-        >>> Theorem(1.0, 1e-4, False, 7.0, 9.0).within
-        False
     """
 
     kappa: float
@@ -88,13 +79,6 @@ class TheorySummary:
         constants: for Theorem 1.
         targets: u_i of quadratics, [m, …], if there are any.
         remarks: further notes for the reader.
-
-    Example:
-        >>> p, constants = np.array([0.5, 0.25]), Constants(step_size=0.1, local_steps=1, rounds=9)
-        >>> expected = IndependentLinks.from_probabilities([p] * 9)
-        >>> summary = TheorySummary("p", 2, expected, None, constants, np.array([0.0, 100.0]))
-        >>> round(float(summary.limits["expected"]), 6)
-        30.0
     """
 
     links: str

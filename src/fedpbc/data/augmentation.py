@@ -34,6 +34,11 @@ class Augmentation:
         if self.padding < 0:
             raise InputError("data.crop_padding", self.padding, "at least 0 pixels")
 
+    @property
+    def is_used(self) -> bool:
+        """Whether any image may change."""
+        return self.padding > 0 or self.flip
+
     def draw(self, client: int, k: int) -> tuple[int, int, bool]:
         """Return the crop's top and left corner in the padded image, and whether to flip."""
         # Bits straight from the hash: creating a generator would take as long as the crop itself.
@@ -49,7 +54,7 @@ class Augmentation:
         Apply before normalisation: the padding is black, which is 0. The input is never modified;
         it is returned itself where there is nothing to do.
         """
-        if not self.padding and not self.flip:
+        if not self.is_used:
             return images
         from torch.nn.functional import pad
 

@@ -118,7 +118,7 @@ def class_shares(
 
 
 def check_labels(labels: Integers | Sequence[int], classes: int | None) -> tuple[Integers, int]:
-    """Return the labels as an array, and the number of classes; raise if a label is out of range."""
+    """Return the labels as an array and the number of classes; raise if a label is out of range."""
     labels = np.asarray(labels)
     if labels.size == 0:
         raise InputError("data is empty, but should have at least one sample")

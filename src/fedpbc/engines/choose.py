@@ -42,14 +42,8 @@ def choose_engine(
 
     Measured time decides only between engines that give the same bits, since a run that is resumed
     elsewhere may choose another of them. Whether clients are stacked, which changes the last bits,
-    depends on the task alone.
-
-    Args:
-        name: of an engine, or "auto".
-        task: what is trained.
-        workers: number of processes, for engines that have any; 0: one per core.
-        ray_address: the cluster, for the engine "ray"; empty: this machine.
-        client_rounds: how many client rounds the run will train in total.
+    depends on the task alone. ``workers`` is the number of processes (0: one per core),
+    ``client_rounds`` how many client rounds the run will train in total.
 
     Example:
         >>> from fedpbc.tasks import Quadratic

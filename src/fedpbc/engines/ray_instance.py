@@ -41,7 +41,7 @@ def is_local(address: str) -> bool:
 
 
 def check_address(address: str) -> None:
-    """Raise if nothing answers there; Ray itself would retry for minutes with little explanation."""
+    """Raise if nothing answers there; Ray itself would retry for minutes and explain little."""
     if is_local(address) or address == "auto" or "://" in address:
         return
     host, _, port = address.rpartition(":")
@@ -75,12 +75,7 @@ class Instance:
     """Number of engines that use the instance that one of them started."""
 
     def __init__(self, workers: int, address: str) -> None:
-        """Set up without starting anything.
-
-        Args:
-            workers: CPUs of a new instance; 0: one per core.
-            address: of a cluster; empty: a new instance on this machine.
-        """
+        # Starts nothing yet. 0 workers: one per core; no address: a new instance on this machine.
         self.workers, self.address = workers, address
         self._used = False
 
@@ -142,14 +137,13 @@ def start(workers: int, address: str) -> None:
     settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if is_local(address):
         # "local": a new instance, whatever else runs here or the environment says.
-        settings |= {"address": "local", "num_cpus": workers or usable_cores()}
-        settings |= {"include_dashboard": False}
+        settings |= {"num_cpus": workers or usable_cores(), "include_dashboard": False}
+        address = "local"
     else:
         check_address(address)
-        settings |= {"address": address}
     try:
         with keep_sigterm_handler(), environment(QUIET_ENVIRONMENT):
-            ray.init(**settings)
+            ray.init(address, **settings)
             silence(True)
     except BaseException as error:
         # Processes may have been started before the error, or before Ctrl-C.

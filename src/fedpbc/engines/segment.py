@@ -21,14 +21,8 @@ class Segment:
     elsewhere can change its result. FedAvg's segments are one round long; FedPBC's run from the
     last synchronisation to the next contact.
 
-    Attributes:
-        client: the client whose data is used.
-        start: the model to start from.
-        first_round: the first round to train in.
-        rounds: the number of rounds.
-        first_batch: the number of the client's first batch.
-        scale: η_g, applied to each round's change (1 where the server applies it).
-        correction: added to every gradient.
+    ``first_batch`` is the number of the client's first batch, ``scale`` is η_g, applied to each
+    round's change (1 where the server applies it), and ``correction`` is added to every gradient.
 
     Example:
         >>> import torch

@@ -50,7 +50,7 @@ def anonymous_file(size: int) -> int:
 
 @dataclass(frozen=True)
 class SharedTask:
-    """An object packed for other processes: a file, the length of the pickle in it, and its size."""
+    """A value packed for other processes: a file, the length of the pickle in it, and its size."""
 
     file: int
     pickled: int

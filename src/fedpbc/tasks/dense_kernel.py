@@ -50,13 +50,9 @@ def dense_steps(
 ) -> None:
     """Make SGD steps for each of several models, in place.
 
-    Args:
-        models: float32 [n, d], the weights and biases of each layer in turn.
-        sizes: the widths of the network, from its inputs to its outputs.
-        samples: float32 [N, sizes[0]].
-        labels: int64 [N].
-        index: int64 [n, steps, batch], the samples of each step.
-        rates: float32 [n].
+    ``models`` [n, d] are the weights and biases of each layer in turn, ``sizes`` the widths of the
+    network from its inputs to its outputs, and ``index`` [n, steps, batch] the samples of each
+    step. Numbers are float32, labels and indices int64.
     """
     kernel = load_kernel()
     assert kernel is not None

@@ -43,16 +43,6 @@ def refuse_double(device: torch.device, types: Iterable[torch.dtype]) -> None:
         raise InputError("device", "mps", "'cpu': MPS has no double precision")
 
 
-def generators(device: torch.device) -> list[torch.Generator]:
-    """Return the random generators that work on this device uses."""
-    used = [torch.default_generator]
-    if device.type == "cuda":
-        used.append(torch.cuda.default_generators[device.index])
-    elif device.type == "mps":
-        used.append(torch.mps._get_default_mps_generator())
-    return used
-
-
 @contextmanager
 def seeded(seed: int | None, device: torch.device) -> Iterator[None]:
     """Seed PyTorch's generators, and restore them afterwards; with None, do nothing.
@@ -63,7 +53,11 @@ def seeded(seed: int | None, device: torch.device) -> Iterator[None]:
     if seed is None:
         yield
         return
-    used = generators(device)
+    used = [torch.default_generator]
+    if device.type == "cuda":
+        used.append(torch.cuda.default_generators[device.index])
+    elif device.type == "mps":
+        used.append(torch.mps._get_default_mps_generator())
     states = [generator.get_state() for generator in used]
     try:
         for generator in used:

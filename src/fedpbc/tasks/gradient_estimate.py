@@ -17,11 +17,7 @@ def gradients_from_pairs(pairs: Iterable[tuple[Tensor, Tensor]], clients: int) -
 
     No noisy quantity is squared: ⟨g, g'⟩ of one client's two gradients has the mean ‖∇F_i‖², and
     of two clients' gradients ⟨∇F_i, ∇F_j⟩. So all three estimates are unbiased, except that they
-    are cut off at 0.
-
-    Args:
-        pairs: two gradient vectors for each sampled client.
-        clients: m, the number of all clients.
+    are cut off at 0. ``clients`` is m, the number of all clients.
     """
     total: Tensor | None = None
     count, within, noise, squares = 0, 0.0, 0.0, 0.0

@@ -53,17 +53,11 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Gradients:
-    """The theory's constants at one model, squared: size and spread of the clients' gradients.
+    """The theory's constants at one model, squared: size and spread of the clients' gradients."""
 
-    Attributes:
-        slope: ‖∇F‖².
-        noise: the mean over clients of E‖∇ℓ_i − ∇F_i‖²: a lower bound of σ².
-        spread: (1/m) Σ‖∇F_i − ∇F‖²: with β = 0, a lower bound of ζ².
-    """
-
-    slope: float
-    noise: float
-    spread: float
+    slope: float  # ‖∇F‖²
+    noise: float  # the mean over clients of E‖∇ℓ_i − ∇F_i‖²: a lower bound of σ²
+    spread: float  # (1/m) Σ‖∇F_i − ∇F‖²: with β = 0, a lower bound of ζ²
 
 
 class Task(Protocol):

@@ -351,7 +351,7 @@ def test_an_address_where_nobody_answers():
 
 def test_an_address_where_something_else_answers(monkeypatch):
     pytest.importorskip("ray", reason=EXTRA)
-    monkeypatch.setattr("fedpbc.engines.ray_instance.SECONDS_TO_ANSWER", 0.2)
+    monkeypatch.setattr("fedpbc.engines.ray_instance.CONNECT_TIMEOUT", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
         with pytest.raises(InputError, match=r"a running Ray cluster \(TimeoutError: timed out\)$"):

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from fedpbc.tasks import LocalTraining
 from fedpbc.tasks.layout import layout_of
-from fedpbc.tasks.stacked_training import advise, gradients, pad_batch, stacked_steps
+from fedpbc.tasks.stacked_training import advise, gradients, on_all_cores, pad_batch, stacked_steps
 from tests import small_runs as small
 
 ROWS, BATCH = 5, 8
@@ -135,3 +135,13 @@ def test_advice(module, loss, possible, worthwhile):
     advice = advise(module, loss)
     assert (advice.possible, advice.worthwhile) == (possible, worthwhile)
     assert advice.why
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3])
+@pytest.mark.parametrize("count", [1, 2, 5, 17])
+def test_every_row_is_in_one_slice(monkeypatch, cores, count):
+    monkeypatch.setattr("fedpbc.tasks.stacked_training.usable_cores", lambda: cores)
+    done: list[slice] = []
+    on_all_cores(done.append, count, max_rows=2)
+    rows = [row for piece in done for row in range(piece.start, piece.stop)]
+    assert sorted(rows) == list(range(count))

@@ -211,11 +211,10 @@ def _download(source: Source) -> Path:
     try:
         # Not the whole repository: SVHN's has half a million extra images and another format.
         patterns = [f"{source.config}/{split}-*.parquet" for split in ("train", "test")]
-        return Path(
-            huggingface_hub.snapshot_download(
-                source.repository, repo_type="dataset", allow_patterns=patterns
-            )
+        folder = huggingface_hub.snapshot_download(
+            source.repository, repo_type="dataset", allow_patterns=patterns
         )
+        return Path(folder)
     except Exception as error:  # network errors have many types
         reason = (str(error).splitlines() or [""])[0] or type(error).__name__
         raise FedpbcError(

@@ -6,7 +6,6 @@ Nothing here imports Ray, which only transports the arrays.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
@@ -103,15 +102,11 @@ class StorePacker(Packer):
 
     def persistent_id(self, value: Any) -> Any:
         """Return the location of an array; None for all else."""
+        tensors: list[Tensor] = [value] if isinstance(value, nn.Parameter) else []
         if isinstance(value, nn.Module):
-            self._record(value.parameters(recurse=False))
-            self._record(value.buffers(recurse=False))
-        elif isinstance(value, nn.Parameter):
-            self._record([value])
-        return super().persistent_id(value)
-
-    def _record(self, tensors: Iterable[Tensor]) -> None:
+            tensors = [*value.parameters(recurse=False), *value.buffers(recurse=False)]
         self._addresses.update(tensor.untyped_storage().data_ptr() for tensor in tensors)
+        return super().persistent_id(value)
 
     def module_offsets(self) -> frozenset[int]:
         """Return the offsets of the tensors of modules."""

@@ -56,10 +56,6 @@ class SharedTask:
     pickled: int
     size: int
 
-    def close(self) -> None:
-        """Close the file; objects unpacked from it stay valid."""
-        os.close(self.file)
-
 
 def pack(value: Any) -> SharedTask:
     """Pickle a value, with its tensors and large arrays beside the pickle."""

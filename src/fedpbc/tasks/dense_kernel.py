@@ -34,7 +34,8 @@ def load_kernel() -> Any | None:
     pointer, number = ctypes.c_void_p, ctypes.c_ssize_t
     kernel.argtypes = [
         *(pointer, number, number, pointer, number),
-        *(pointer, pointer, pointer, number, number, pointer, pointer, pointer),
+        *(pointer, pointer, pointer, number, number),
+        *(pointer, pointer, pointer),
     ]
     kernel.restype = None
     return kernel
@@ -66,17 +67,7 @@ def dense_steps(
     buffer = models.new_empty(batch * (sum(sizes[1:]) + 2 * max(sizes[1:])))
     pointers = index.new_empty(batch)
     kernel(
-        models.data_ptr(),
-        clients,
-        models.shape[1],
-        widths.data_ptr(),
-        len(sizes) - 1,
-        samples.data_ptr(),
-        labels.data_ptr(),
-        index.data_ptr(),
-        steps,
-        batch,
-        rates.data_ptr(),
-        buffer.data_ptr(),
-        pointers.data_ptr(),
+        *(models.data_ptr(), clients, models.shape[1], widths.data_ptr(), len(sizes) - 1),
+        *(samples.data_ptr(), labels.data_ptr(), index.data_ptr(), steps, batch),
+        *(rates.data_ptr(), buffer.data_ptr(), pointers.data_ptr()),
     )

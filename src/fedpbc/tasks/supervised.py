@@ -20,7 +20,6 @@ from fedpbc.tasks.client_data import ClientData
 from fedpbc.tasks.dense_kernel import dense_steps, has_dense_steps
 from fedpbc.tasks.device import find_device, refuse_double, repeatable, seeded
 from fedpbc.tasks.evaluation import Loss, class_accuracies, mean_loss_and_hits
-from fedpbc.tasks.gradient_estimate import gradients_from_pairs
 from fedpbc.tasks.layout import layout_of, parameters_of
 from fedpbc.tasks.local_training import LocalTraining
 from fedpbc.tasks.manual_backprop import ManualBackprop, manual_backprop
@@ -255,10 +254,9 @@ class Supervised:
         """Run one round for many clients at once, in place."""
         self.module.train()
         steps, data, on_cpu = self.training.local_steps, self.data, self.device.type == "cpu"
-        rates = torch.tensor(
-            [self.training.rate(t) for t in rounds], dtype=models.dtype, device=models.device
-        )
+        rates = models.new_tensor([self.training.rate(t) for t in rounds])
         use_kernel = self._can_use_kernel(models) and correction is None
+        min_rows = 2 if on_cpu else GPU_ROWS
 
         def advance(rows: slice) -> None:
             if use_kernel:
@@ -268,13 +266,9 @@ class Supervised:
                 dense_steps(models[rows], widths, inputs, data.labels, index, rates[rows])
                 return
             batches = data.stacked_batches(clients[rows], first_batches[rows], steps)
-            stack = (
-                models[rows],
-                batches,
-                rates[rows],
-                None if correction is None else correction[rows],
-            )
-            stacked_steps(self.training, self.layout, *stack, 2 if on_cpu else GPU_ROWS)
+            stack = models[rows], batches, rates[rows]
+            corrections = None if correction is None else correction[rows]
+            stacked_steps(self.training, self.layout, *stack, corrections, min_rows)
 
         if on_cpu:
             # A few rows at a time: their models stay in the cache for all steps of the round.
@@ -335,4 +329,4 @@ class Supervised:
         pairs = ((gradient(client, 0), gradient(client, 1)) for client in clients)
         seed = integer_seed(self.seed, "gradients", draw)
         with seeded(seed, self.device), repeatable(self.device):
-            return gradients_from_pairs(pairs, self.clients)
+            return Gradients.from_pairs(pairs, self.clients)

@@ -22,17 +22,11 @@ __all__ = ["Help", "Option", "checked", "nearest", "options_of", "unknown_option
 
 @dataclass(frozen=True)
 class Help:
-    """Annotates a setting that is an option of the command line.
-
-    Attributes:
-        text: what it is.
-        default: what to show for the default, where that is computed.
-        flag: the option's name, where it is not the setting's.
-    """
+    """Annotates a setting that is an option of the command line."""
 
     text: str
-    default: str = ""
-    flag: str = ""
+    default: str = ""  # what to show for the default, where that is computed
+    flag: str = ""  # the option's name, where it is not the setting's
 
 
 _SHORTER = {

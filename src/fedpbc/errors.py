@@ -44,22 +44,12 @@ class InputError(FedpbcError, ValueError):
         if not expected:
             super().__init__(shorten(option, 500, placeholder=" …"))
             return
-        shown = given if isinstance(given, Verbatim) else repr(given)
-        shown = shorten(shown, 200, placeholder=" …")
+        shown = shorten(repr(given), 200, placeholder=" …")
         super().__init__(f"{option} is {shown}, but should be {expected}")
 
     def __reduce__(self) -> tuple[type[InputError], tuple[str, object, str]]:
         # Errors cross process borders when runs go side by side.
         return type(self), (self.option, self.given, self.expected)
-
-
-class Verbatim(str):
-    """Text that an :class:`InputError` shows as it is, without quotes.
-
-    Example:
-        >>> print(InputError("data", Verbatim("empty"), "at least one sample a client"))
-        data is empty, but should be at least one sample a client
-    """
 
 
 class MissingExtraError(FedpbcError, ImportError):

@@ -22,21 +22,11 @@ __all__ = ["Help", "Option", "checked", "nearest", "options_of", "unknown_option
 
 @dataclass(frozen=True)
 class Help:
-    """Annotates a setting that is an option of the command line.
-
-    Attributes:
-        text: what it is.
-        default: what to show for the default, where that is computed.
-        flag: the option's name, where it is not the setting's.
-
-    Example:
-        >>> Help("T, how many rounds").flag
-        ''
-    """
+    """Annotates a setting that is an option of the command line."""
 
     text: str
-    default: str = ""
-    flag: str = ""
+    default: str = ""  # what to show for the default, where that is computed
+    flag: str = ""  # the option's name, where it is not the setting's
 
 
 _SHORTER = {
@@ -49,12 +39,7 @@ _SHORTER = {
 
 @dataclass(frozen=True)
 class Option:
-    """An option: its name, type (with bounds) and default.
-
-    Example:
-        >>> str(Option("cutoff", int, 50))
-        'cutoff=50'
-    """
+    """An option: its name, type (with bounds) and default."""
 
     name: str
     annotation: Any
@@ -147,12 +132,7 @@ def _expected(error: ValidationError) -> str:
 
 
 def unknown_option(name: str, options: Iterable[str], section: str = "") -> InputError:
-    """The error for an option that does not exist.
-
-    Example:
-        >>> print(unknown_option("cutof", ["cutoff"], "algorithm"))
-        algorithm.cutof is unknown: use one of cutoff; did you mean 'cutoff'?
-    """
+    """The error for an option that does not exist."""
     names = list(options)
     remedy = f"use {nearest(name, names)}" if names else "there are no options here"
     return InputError(f"{section}.{name} is unknown: {remedy}".removeprefix("."))

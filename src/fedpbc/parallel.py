@@ -15,12 +15,7 @@ _core_limit: int | None = None
 
 
 def usable_cores() -> int:
-    """Return how many cores this process should use; with CPU affinity where the system has it.
-
-    Example:
-        >>> usable_cores() >= 1
-        True
-    """
+    """Return how many cores this process should use; with CPU affinity where the system has it."""
     if _core_limit is not None:
         return _core_limit
     if hasattr(os, "sched_getaffinity"):
@@ -38,10 +33,6 @@ def in_parts(work: Callable[[slice], None], count: int) -> None:
     """Call work on slices of ``count`` numbers, in threads if they are many.
 
     For array operations that release the GIL. Slices begin at multiples of 16.
-
-    Example:
-        >>> in_parts(print, 3)
-        slice(0, 3, None)
     """
     cores = usable_cores()
     if count < _MIN_PARALLEL or cores == 1:

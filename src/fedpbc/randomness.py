@@ -33,12 +33,7 @@ def generator(seed: int, purpose: str, first: int = 0, second: int = 0) -> np.ra
 
 
 def uniform(seed: int, purpose: str, first: int, count: int) -> NDArray[np.float64]:
-    """Return the first ``count`` numbers in [0, 1) of a stream, in threads if they are many.
-
-    Example:
-        >>> bool((uniform(1, "uplink", 7, 9) == generator(1, "uplink", 7).random(9)).all())
-        True
-    """
+    """Return the first ``count`` numbers in [0, 1) of a stream, in threads if they are many."""
     drawn = np.empty(count)
 
     def draw(part: slice) -> None:
@@ -52,11 +47,6 @@ def uniform(seed: int, purpose: str, first: int, count: int) -> NDArray[np.float
 
 
 def integer_seed(seed: int, purpose: str, first: int = 0, second: int = 0) -> int:
-    """Return a 63-bit seed for another library's generator (PyTorch's).
-
-    Example:
-        >>> integer_seed(1, "init") == integer_seed(1, "init")
-        True
-    """
+    """Return a 63-bit seed for another library's generator (PyTorch's)."""
     key = f"{seed}/{purpose}/{first}/{second}".encode()
     return int.from_bytes(blake2b(key, digest_size=8).digest(), "little") >> 1

@@ -350,9 +350,9 @@ def test_what_does_not_go_with_quadratics(here, given, line):
     ("file", "line"),
     [
         ("missing.toml", "configuration is 'missing.toml', but should be a file that exists"),
-        ("broken.toml", "configuration: broken.toml is not valid TOML: Invalid value"),
-        ("noise.toml", "configuration: noise.toml is not valid TOML: "),
-        ("nothing", "configuration is nothing, but should be"),
+        ("broken.toml", "configuration: broken.toml is unreadable as TOML (Invalid value"),
+        ("noise.toml", "configuration: noise.toml is unreadable as TOML"),
+        ("nothing", "configuration: nothing is unreadable as TOML"),
         ("typo.toml", "trian is unknown: use one of"),
     ],
 )

@@ -81,3 +81,9 @@ def test_wrong_sizes():
         Batches(1, [3, 0])
     with pytest.raises(InputError, match="batch_size is 0, but should be at least 1"):
         Batches(1, [3], 0)
+
+
+def test_a_span_is_one_batch_after_another_across_epochs():
+    batches = Batches(seed=1, sizes=[32], batch_size=16)
+    expected = [batches.positions(0, k).tolist() for k in range(3, 8)]
+    assert batches.span(0, 3, 5).tolist() == expected

@@ -100,7 +100,7 @@ def test_a_task_without_stacked_steps(cores):
     assert choose_engine("auto", Plain())[0].name == "serial"
     with pytest.raises(InputError, match="no stacked local steps"):
         StackedEngine(Plain())
-    assert choose.why_not_stacked(Plain()) == "the task has no stacked local steps"
+    assert choose.stack_advice(Plain()).why == "the task has no stacked local steps"
 
 
 @pytest.mark.parametrize("name", ["serial", "stacked"])

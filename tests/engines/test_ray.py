@@ -182,14 +182,14 @@ def test_nothing_is_kept_that_nobody_needs(made):
     engine = made(task)
     small.finished(task, "scaffold", small.random_table(), engine=lambda _: engine)
     gc.collect()
-    assert engine._vectors._entries == {}
+    assert len(engine._stored) == 0
     start = task.init()
     [end] = results(engine, [Segment(0, start, 0, 1, 0)])
-    assert len(engine._vectors._entries) == 2
+    assert len(engine._stored) == 2
     del start
-    assert len(engine._vectors._entries) == 1
+    assert len(engine._stored) == 1
     del end
-    assert engine._vectors._entries == {}
+    assert len(engine._stored) == 0
 
 
 def test_results_can_be_written_to_without_harm(made):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ def there_and_back(value):
     try:
         return unpack(shared)
     finally:
-        shared.close()
+        os.close(shared.file)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +71,7 @@ def test_changes_there_are_not_seen_here():
     unpack(shared).zero_()
     assert unpack(shared).sum() == 5
     assert tensor.sum() == 5
-    shared.close()
+    os.close(shared.file)
 
 
 def test_functions_and_classes_of_this_file_and_nameless_ones():

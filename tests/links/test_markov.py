@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from fedpbc.links.markov import step
 from tests.links.drawing import draw, timetable
 
 
@@ -56,3 +57,8 @@ def test_never_and_always() -> None:
 def test_probabilities_are_p() -> None:
     p = [0.02, 0.6]
     assert [row.tolist() for row in timetable("markov", p, 4).probabilities()] == [p] * 4
+
+
+def test_one_step_of_the_chain() -> None:
+    up, p = np.array([False, True, True]), np.array([0.5, 0.5, 0.5])
+    assert step(up, p, draws=np.array([0.04, 0.94, 0.96])).tolist() == [True, True, False]

@@ -15,7 +15,14 @@ from fedpbc.engines.engine import one_thread
 from fedpbc.errors import InputError
 from fedpbc.experiments.build import build_task
 from fedpbc.experiments.configuration import Config
-from fedpbc.tasks import LocalTraining, Quadratic, Supervised, quadratic, supervised
+from fedpbc.tasks import (
+    LocalTraining,
+    Quadratic,
+    Supervised,
+    quadratic,
+    stacked_training,
+    supervised,
+)
 from fedpbc.tasks.device import find_device, refuse_double, repeatable, seeded
 from fedpbc.tasks.networks import build_model
 from tests import small_runs as small
@@ -250,15 +257,16 @@ def test_a_run_elsewhere(make, algorithm, engine):
 def test_a_row_elsewhere_always_has_the_same_company():
     """How a GPU adds up may depend on how many rows there are: always as many."""
     seen = []
-    watched = supervised.DenseStack.local_steps  # type: ignore[attr-defined]
+    watched = stacked_training.stacked_steps
 
-    def local_steps(self, models, *rest):
+    def stacked_steps(training, layout, models, *rest):
         seen.append(len(models))
-        return watched(self, models, *rest)
+        return watched(training, layout, models, *rest)
 
     with elsewhere(), pytest.MonkeyPatch.context() as patch:
         task = dense()
-        patch.setattr(supervised.DenseStack, "local_steps", local_steps)  # type: ignore[attr-defined]
+        for module in (supervised, stacked_training):
+            patch.setattr(module, "stacked_steps", stacked_steps)
         together = stacked(task)
         assert seen == [3, 2, 3]  # two rows become three
         for row, client in enumerate(ROWS):

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from fedpbc.tasks import LocalTraining
 from fedpbc.tasks.layout import layout_of
-from fedpbc.tasks.stacked_training import DenseStack, advise, gradients, pad_batch
+from fedpbc.tasks.stacked_training import advise, gradients, on_all_cores, pad_batch, stacked_steps
 from tests import small_runs as small
 
 ROWS, BATCH = 5, 8
@@ -62,7 +62,7 @@ def test_one_step_is_the_gradient_times_each_clients_rate(rows):
     before, [(inputs, labels)] = models(layout)[:rows], batches(1)
     inputs, labels = inputs[:rows], labels[:rows]
     after, rates = before.clone(), torch.linspace(0.1, 0.5, rows, dtype=torch.float64)
-    DenseStack(layout, LocalTraining()).local_steps(after, [(inputs, labels)], rates, None)
+    stacked_steps(LocalTraining(), layout, after, [(inputs, labels)], rates, None)
     for row in range(rows):
         gradient = autograd(module, layout, before[row], inputs[row], labels[row])
         assert (after[row] - before[row] + rates[row] * gradient).abs().max() < 1e-14
@@ -79,7 +79,7 @@ def test_many_steps_are_those_of_each_client_alone(options, corrected):
     rates = torch.linspace(0.05, 0.1, ROWS, dtype=torch.float64)
     correction = models(layout).flip(0) if corrected else None
     ours = models(layout)
-    DenseStack(layout, training).local_steps(ours, batches(), rates, correction)
+    stacked_steps(training, layout, ours, batches(), rates, correction)
     for row, model in enumerate(models(layout)):
         parts = [part.clone() for part in layout.parts(model)]
         terms = layout.parts(correction[row]) if corrected else []
@@ -99,9 +99,7 @@ def test_company_changes_nothing(rows, options):
     for min_rows in (2, ROWS, ROWS + 4):
         stack, given = models(layout)[:rows], [(x[:rows], y[:rows]) for x, y in batches()]
         term = -models(layout)[:rows] / 9
-        DenseStack(layout, LocalTraining(**options), min_rows).local_steps(
-            stack, given, rates, term
-        )
+        stacked_steps(LocalTraining(**options), layout, stack, given, rates, term, min_rows)
         found.append(stack)
     assert len(stack) == rows
     assert torch.equal(found[0], found[1])
@@ -113,7 +111,7 @@ def test_inputs_and_labels_are_not_changed():
     kept = inputs.clone(), labels.clone()
     stack = models(layout)
     rates = torch.ones(ROWS).double()
-    DenseStack(layout, LocalTraining()).local_steps(stack, [(inputs, labels)], rates, None)
+    stacked_steps(LocalTraining(), layout, stack, [(inputs, labels)], rates, None)
     assert torch.equal(inputs, kept[0])
     assert torch.equal(labels, kept[1])
 
@@ -137,3 +135,13 @@ def test_advice(module, loss, possible, worthwhile):
     advice = advise(module, loss)
     assert (advice.possible, advice.worthwhile) == (possible, worthwhile)
     assert advice.why
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3])
+@pytest.mark.parametrize("count", [1, 2, 5, 17])
+def test_every_row_is_in_one_slice(monkeypatch, cores, count):
+    monkeypatch.setattr("fedpbc.tasks.stacked_training.usable_cores", lambda: cores)
+    done: list[slice] = []
+    on_all_cores(done.append, count, max_rows=2)
+    rows = [row for piece in done for row in range(piece.start, piece.stop)]
+    assert sorted(rows) == list(range(count))

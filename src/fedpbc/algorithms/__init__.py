@@ -72,24 +72,16 @@ def register_algorithm(algorithm: AlgorithmClass) -> AlgorithmClass:
     option, name = f"{algorithm.__name__}.name", getattr(algorithm, "name", None)
     if not isinstance(name, str) or not name.isidentifier():
         raise InputError(option, name, "a word such as 'fedmedian'")
-    registered = ALGORITHMS.get(name, algorithm)
     # A module that is imported again registers another class of the same origin.
-    if (registered.__module__, registered.__qualname__) != (
-        algorithm.__module__,
-        algorithm.__qualname__,
-    ):
+    origins = {(a.__module__, a.__qualname__) for a in (algorithm, ALGORITHMS.get(name, algorithm))}
+    if len(origins) > 1:
         raise InputError(option, name, "a name that is not taken yet")
     ALGORITHMS[name] = algorithm
     return algorithm
 
 
 def find_algorithm(name: str) -> type[Algorithm]:
-    """Return the algorithm registered under ``name``.
-
-    Example:
-        >>> find_algorithm("mifa").memory_aided
-        True
-    """
+    """Return the algorithm registered under ``name``."""
     if name not in ALGORITHMS:
         raise InputError("algorithm", name, nearest(name, ALGORITHMS))
     return ALGORITHMS[name]

@@ -33,10 +33,7 @@ class FedAvgKnown(Algorithm):
             raise InputError(f"{self.name} needs the probabilities p_i^t of the links")
         for client in round.active.tolist():
             if not p[client] > 0:
-                raise InputError(
-                    f"p of client {client} in round {round.number}",
-                    float(p[client]),
-                    "above 0, since its uplink was up",
-                )
+                name = f"p of client {client} in round {round.number}"
+                raise InputError(name, float(p[client]), "above 0, since its uplink was up")
         total = sum(update.delta / float(p[update.client]) for update in updates)
         self.x = self.x + self.global_lr * (total / self.clients)

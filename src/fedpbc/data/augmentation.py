@@ -34,13 +34,13 @@ class Augmentation:
         if self.padding < 0:
             raise InputError("data.crop_padding", self.padding, "at least 0 pixels")
 
-    def draw(self, client: int, k: int) -> tuple[int, int, bool]:
-        """Return the crop's top and left corner in the padded image, and whether to flip.
+    @property
+    def is_used(self) -> bool:
+        """Whether any image may change."""
+        return self.padding > 0 or self.flip
 
-        Example:
-            >>> Augmentation(seed=1, padding=0, flip=False).draw(client=3, k=7)
-            (0, 0, False)
-        """
+    def draw(self, client: int, k: int) -> tuple[int, int, bool]:
+        """Return the crop's top and left corner in the padded image, and whether to flip."""
         # Bits straight from the hash: creating a generator would take as long as the crop itself.
         bits = integer_seed(self.seed, "augmentation", client, k)
         bits, flip_bit = divmod(bits, 2)
@@ -53,16 +53,8 @@ class Augmentation:
 
         Apply before normalisation: the padding is black, which is 0. The input is never modified;
         it is returned itself where there is nothing to do.
-
-        Example:
-            >>> import torch
-            >>> images = torch.arange(4, dtype=torch.uint8).reshape(1, 1, 4, 1)
-            >>> augmentation = Augmentation(seed=1, padding=0, flip=True)
-            >>> k = next(k for k in range(100) if augmentation.draw(0, k) == (0, 0, True))
-            >>> augmentation.apply(images, client=0, k=k).flatten().tolist()
-            [3, 2, 1, 0]
         """
-        if not self.padding and not self.flip:
+        if not self.is_used:
             return images
         from torch.nn.functional import pad
 

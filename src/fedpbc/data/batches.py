@@ -52,33 +52,15 @@ class Batches:
         return type(self), (self.seed, self.sizes, self.batch_size)
 
     def per_epoch(self, client: int) -> int:
-        """Return the number of batches in a client's epoch.
-
-        Example:
-            >>> Batches(seed=1, sizes=[50, 7], batch_size=16).per_epoch(0)
-            3
-        """
+        """Return the number of batches in a client's epoch."""
         return max(1, int(self.sizes[client]) // self.batch_size)
 
     def positions(self, client: int, k: int) -> npt.NDArray[np.int64]:
-        """Return the positions of the k-th batch within the client's own samples.
-
-        Example:
-            >>> batches = Batches(seed=1, sizes=[32], batch_size=16)
-            >>> epoch = [batches.positions(0, k) for k in (0, 1)]
-            >>> sorted(np.concatenate(epoch).tolist()) == list(range(32))
-            True
-        """
+        """Return the positions of the k-th batch within the client's own samples."""
         return self.span(client, k, 1).reshape(-1)
 
     def span(self, client: int, k: int, count: int) -> npt.NDArray[np.int64]:
-        """Return the positions of ``count`` batches from the k-th on, one batch per row.
-
-        Example:
-            >>> batches = Batches(seed=1, sizes=[32], batch_size=16)
-            >>> batches.span(0, 3, 2)[1].tolist() == batches.positions(0, 4).tolist()
-            True
-        """
+        """Return the positions of ``count`` batches from the k-th on, one batch per row."""
         per_epoch, size = self.per_epoch(client), min(int(self.sizes[client]), self.batch_size)
         pieces, remaining = [], count
         while remaining:

@@ -21,11 +21,6 @@ def channel_statistics(
     The last axis holds the channels. Computed from integer histograms, so the result does not
     depend on the order of the images. A constant channel gets deviation 1, so that dividing by it
     is safe.
-
-    Example:
-        >>> mean, deviation = channel_statistics(np.array([[0], [0], [6], [6]], dtype=np.uint8))
-        >>> mean.tolist(), deviation.tolist()
-        ([3.0], [3.0])
     """
     if inputs.dtype != np.uint8 or inputs.ndim < 2 or inputs.size == 0:
         raise InputError(

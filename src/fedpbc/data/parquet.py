@@ -23,12 +23,7 @@ _ROWS_PER_TASK = 500
 
 
 def find_shards(folder: Path, split: str) -> list[Path]:
-    """Return the files of one split in order: train-00000-of-00002.parquet, …
-
-    Example:
-        >>> find_shards(Path("/nowhere"), "train")
-        []
-    """
+    """Return the files of one split in order: train-00000-of-00002.parquet, …"""
     files = sorted(folder.glob(f"{split}-*.parquet"))
     matches = [re.match(rf"{split}-(\d+)-of-(\d+)\b", file.name) for file in files]
     numbers = [(int(match[1]), int(match[2])) for match in matches if match]
@@ -45,13 +40,7 @@ def find_shards(folder: Path, split: str) -> list[Path]:
 def read_images(
     files: Sequence[Path], column: str, shape: tuple[int, int, int], classes: int
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """Read all images, uint8 [N, H, W, C], and labels of these files, in order.
-
-    Example:
-        >>> images, labels = read_images([], "img", (32, 32, 3), classes=10)
-        >>> images.shape, labels.shape
-        ((0, 32, 32, 3), (0,))
-    """
+    """Read all images, uint8 [N, H, W, C], and labels of these files, in order."""
     try:
         for module in ("pyarrow", "pyarrow.parquet", "PIL", "PIL.Image"):
             importlib.import_module(module)

@@ -107,12 +107,7 @@ def class_shares(
     parts: Sequence[Integers] | Integers,
     classes: int,
 ) -> npt.NDArray[np.float64]:
-    """Return each class's share of each client's samples, [clients, classes]: the empirical ν_i.
-
-    Example:
-        >>> class_shares([0, 0, 1, 2], [np.array([0, 1]), np.array([1, 2])], classes=3).tolist()
-        [[1.0, 0.0, 0.0], [0.5, 0.5, 0.0]]
-    """
+    """Return each class's share of each client's samples, [clients, classes]: the empirical ν_i."""
     labels, classes = check_labels(labels, classes)
     shares = np.empty((len(parts), classes))
     for client, part in enumerate(parts):
@@ -123,12 +118,7 @@ def class_shares(
 
 
 def check_labels(labels: Integers | Sequence[int], classes: int | None) -> tuple[Integers, int]:
-    """Return the labels as an array, and the number of classes; raise if a label is out of range.
-
-    Example:
-        >>> check_labels([0, 2], None)
-        (array([0, 2]), 3)
-    """
+    """Return the labels as an array and the number of classes; raise if a label is out of range."""
     labels = np.asarray(labels)
     if labels.size == 0:
         raise InputError("data is empty, but should have at least one sample")

@@ -67,12 +67,7 @@ class DataSet:
             check_labels(split.labels, len(self.classes))
 
     def fingerprint(self) -> str:
-        """Return a hash of all samples and labels, by which a resumed run detects changed data.
-
-        Example:
-            >>> load("digits").fingerprint() == load("digits").fingerprint()
-            True
-        """
+        """Return a hash of all samples and labels, by which a resumed run detects changed data."""
         digest = hashlib.sha256()
         for split in (self.train, self.test):
             for array in (split.inputs, split.labels):
@@ -87,10 +82,6 @@ class Source:
 
     `repository` and `config` name the hub's repository and the folder in it, `column` the image
     column. Without a repository the data is part of the package.
-
-    Example:
-        >>> SOURCES["svhn"].repository, SOURCES["svhn"].config
-        ('ufldl-stanford/svhn', 'cropped_digits')
     """
 
     name: str
@@ -220,11 +211,10 @@ def _download(source: Source) -> Path:
     try:
         # Not the whole repository: SVHN's has half a million extra images and another format.
         patterns = [f"{source.config}/{split}-*.parquet" for split in ("train", "test")]
-        return Path(
-            huggingface_hub.snapshot_download(
-                source.repository, repo_type="dataset", allow_patterns=patterns
-            )
+        folder = huggingface_hub.snapshot_download(
+            source.repository, repo_type="dataset", allow_patterns=patterns
         )
+        return Path(folder)
     except Exception as error:  # network errors have many types
         reason = (str(error).splitlines() or [""])[0] or type(error).__name__
         raise FedpbcError(

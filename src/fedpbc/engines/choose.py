@@ -15,6 +15,7 @@ from fedpbc.engines.stacked import StackedEngine
 from fedpbc.errors import InputError
 from fedpbc.options import nearest, options_of
 from fedpbc.parallel import usable_cores
+from fedpbc.tasks.stacked_training import StackAdvice
 from fedpbc.tasks.task import StackedTask, Task
 
 __all__ = ["ENGINES", "choose_engine"]
@@ -42,14 +43,8 @@ def choose_engine(
 
     Measured time decides only between engines that give the same bits, since a run that is resumed
     elsewhere may choose another of them. Whether clients are stacked, which changes the last bits,
-    depends on the task alone.
-
-    Args:
-        name: of an engine, or "auto".
-        task: what is trained.
-        workers: number of processes, for engines that have any; 0: one per core.
-        ray_address: the cluster, for the engine "ray"; empty: this machine.
-        client_rounds: how many client rounds the run will train in total.
+    depends on the task alone. ``workers`` is the number of processes (0: one per core),
+    ``client_rounds`` how many client rounds the run will train in total.
 
     Example:
         >>> from fedpbc.tasks import Quadratic
@@ -63,7 +58,8 @@ def choose_engine(
         return create(name, task, options), f"{name}: requested"
     if ray_address:
         return create("ray", task, options), "ray: the address of a cluster was given"
-    if isinstance(task, StackedTask) and (advice := task.stack_advice()).worthwhile:
+    advice = stack_advice(task)
+    if advice.worthwhile:
         return create("stacked", task, options), f"stacked: {advice.why}"
     device = getattr(task, "device", None)
     if device is not None and device.type != "cpu":
@@ -78,7 +74,7 @@ def choose_engine(
         pool = PoolEngine(task, workers=workers)
     except InputError as error:
         return SerialEngine(task), f"serial: {error.expected}"
-    return pool, f"pool: {pool.workers} processes, since {why_not_stacked(task)}"
+    return pool, f"pool: {pool.workers} processes, since {advice.why}"
 
 
 def create(name: str, task: Task, options: dict[str, Any]) -> Engine:
@@ -100,8 +96,8 @@ def seconds_a_round(task: Task) -> float:
     return time.perf_counter() - start
 
 
-def why_not_stacked(task: Task) -> str:
-    """Return why the clients are not stacked."""
-    if not isinstance(task, StackedTask):
-        return "the task has no stacked local steps"
-    return task.stack_advice().why
+def stack_advice(task: Task) -> StackAdvice:
+    """Return whether to stack the clients of any task, and why."""
+    if isinstance(task, StackedTask):
+        return task.stack_advice()
+    return StackAdvice(False, False, "the task has no stacked local steps")

@@ -18,9 +18,6 @@ def keep_freed_memory() -> None:
     By default it returns large blocks to the system at once, and local steps spend part of their
     time on getting them back, page by page. Affects the whole process, so only for processes of
     this package. Does nothing without the GNU C library.
-
-    Example:
-        >>> keep_freed_memory()
     """
     if not sys.platform.startswith("linux"):
         return

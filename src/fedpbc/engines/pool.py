@@ -40,18 +40,7 @@ class SharedVector:
 
 
 class PoolEngine:
-    """Runs segments in worker processes, one per core.
-
-    Example:
-        >>> from fedpbc.tasks import Quadratic
-        >>> task = Quadratic([[8.0], [4.0]])
-        >>> engine = PoolEngine(task, workers=1)
-        >>> for client in (0, 1):
-        ...     engine.submit(Segment(client, task.init(), 0, rounds=1, first_batch=0))
-        >>> engine.result(1).end
-        tensor([0.9049], dtype=torch.float64)
-        >>> engine.close()
-    """
+    """Runs segments in worker processes, one per core."""
 
     name = "pool"
 

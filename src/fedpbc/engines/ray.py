@@ -10,7 +10,6 @@ from __future__ import annotations
 import heapq
 import os
 import sys
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,16 +17,11 @@ from uuid import uuid4
 
 from annotated_types import Ge
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from fedpbc.engines.engine import LOOKAHEAD_BYTES
 from fedpbc.engines.ray_instance import Instance, check_address, need_ray
-from fedpbc.engines.ray_store import (
-    Failure,
-    StoredVector,
-    fetch_vector,
-    store_task,
-    store_vector,
-)
+from fedpbc.engines.ray_store import Failure, StoredVector, fetch_vector, store_task, store_vector
 from fedpbc.engines.segment import Segment, Trained
 from fedpbc.errors import FedpbcError, InputError, WorkerError, one_line
 from fedpbc.tasks.task import Task
@@ -51,22 +45,9 @@ class RayEngine:
     """Runs segments as Ray tasks; Ray is started, or joined, with the first segment.
 
     If Ray was already started with ``ray.init(…)``, it is used as it is and left running.
-
-    Args:
-        task: what is trained.
-        workers: how many segments run at once; 0: one per core of this machine or of the cluster.
-        ray_address: of an existing cluster that this machine is part of, or "auto"; empty: Ray is
-            started on this machine, and stopped with the engine.
-
-    Example:
-        >>> from fedpbc.tasks import Quadratic
-        >>> task = Quadratic([[8.0], [4.0]])
-        >>> engine = RayEngine(task, workers=2)  # doctest: +SKIP
-        >>> for client in (0, 1):
-        ...     engine.submit(Segment(client, task.init(), 0, 1, 0))  # doctest: +SKIP
-        >>> engine.result(1).end  # doctest: +SKIP
-        tensor([0.9049], dtype=torch.float64)
-        >>> engine.close()  # doctest: +SKIP
+    ``workers`` is how many segments run at once; 0: one per core of this machine or of the cluster.
+    ``ray_address`` is that of an existing cluster that this machine is part of, or "auto"; if it is
+    empty, Ray is started on this machine, and stopped with the engine.
     """
 
     name = "ray"
@@ -81,12 +62,12 @@ class RayEngine:
         check_address(ray_address)
         self.task = task
         self._instance = Instance(workers, ray_address)
-        self._run: Callable[..., ObjectRef[Any]] | None = None
         self._reset()
 
     def _reset(self) -> None:
-        self._run = None
-        self._vectors = StoredReferences()
+        self._run: Callable[..., ObjectRef[Any]] | None = None
+        # References to vectors in the object store, for as long as the vectors exist here.
+        self._stored = WeakTensorKeyDictionary()
         self._jobs: dict[int, RayJob] = {}
         # (due round, client), a heap; entries of jobs that were already sent are skipped.
         self._queue: list[tuple[int, int]] = []
@@ -120,7 +101,7 @@ class RayEngine:
             raise outcome.error or WorkerError(client, *rounds, outcome.reason)
         end = fetch_vector(outcome)
         assert job.reference is not None
-        self._vectors.add(end, job.reference)
+        self._stored[end] = job.reference
         return Trained(segment, end)
 
     def close(self) -> None:
@@ -178,16 +159,24 @@ class RayEngine:
 
     def _send(self, job: RayJob) -> None:
         assert self._run is not None
-        segment = job.segment
-        correction = segment.correction
+        start, correction = job.segment.start, job.segment.correction
         job.reference = self._run(
-            self._vectors.of(segment.start),
-            None if correction is None else self._vectors.of(correction),
-            segment.numbers,
+            self._store(start),
+            None if correction is None else self._store(correction),
+            job.segment.numbers,
         )
         self._sent += 1
         if self._limit:
             self._running.append(job.reference)
+
+    def _store(self, vector: Tensor) -> ObjectRef[Any]:
+        """Return a vector's reference; the vector is stored if it is not in the store."""
+        import ray
+
+        if vector not in self._stored:
+            self._stored[vector] = ray.put(store_vector(vector))
+        reference: ObjectRef[Any] = self._stored[vector]
+        return reference
 
     def _outcome(self, job: RayJob) -> StoredVector | Failure:
         """Wait for a job's result, which is needed now, regardless of the look-ahead bound."""
@@ -214,9 +203,9 @@ class RayEngine:
         job.reference = None
         self._sent -= 1
         # The stored vectors may have been lost with a machine: store them again.
-        self._vectors.discard(job.segment.start)
-        if job.segment.correction is not None:
-            self._vectors.discard(job.segment.correction)
+        for vector in (job.segment.start, job.segment.correction):
+            if vector is not None and vector in self._stored:
+                del self._stored[vector]
 
 
 def remote_function() -> Any:
@@ -236,37 +225,6 @@ def remote_function() -> Any:
 
     # No retries by Ray: the arguments may have been dropped from the store by then.
     return ray.remote(num_cpus=1, max_retries=0, name="fedpbc segment")(work)
-
-
-class StoredReferences:
-    """References to vectors in the object store, for as long as the vectors exist here."""
-
-    def __init__(self) -> None:
-        self._entries: dict[int, tuple[weakref.ref[Tensor], ObjectRef[Any]]] = {}
-
-    def of(self, vector: Tensor) -> ObjectRef[Any]:
-        """Return a vector's reference; the vector is stored if it is not in the store."""
-        import ray
-
-        entry = self._entries.get(id(vector))
-        # The id may have belonged to another vector before.
-        if entry is None or entry[0]() is not vector:
-            self.add(vector, ray.put(store_vector(vector)))
-        return self._entries[id(vector)][1]
-
-    def add(self, vector: Tensor, reference: ObjectRef[Any]) -> None:
-        """Record that a vector is in the store."""
-        key = id(vector)
-
-        def remove(dead: weakref.ref[Tensor]) -> None:
-            if key in self._entries and self._entries[key][0] is dead:
-                del self._entries[key]
-
-        self._entries[key] = weakref.ref(vector, remove), reference
-
-    def discard(self, vector: Tensor) -> None:
-        """Store the vector again the next time."""
-        self._entries.pop(id(vector), None)
 
 
 def describe(error: Exception) -> str:

@@ -28,14 +28,7 @@ QUIET_ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE
 
 
 def need_ray() -> None:
-    """Raise if Ray is not installed.
-
-    Example:
-        >>> try:
-        ...     need_ray()
-        ... except MissingExtraError as error:
-        ...     assert "pip install 'fedpbc[ray]'" in str(error)
-    """
+    """Raise if Ray is not installed."""
     spec = find_spec("ray")
     # A plain folder of that name has no origin: Ray leaves /tmp/ray behind.
     if spec is None or spec.origin is None:
@@ -43,25 +36,12 @@ def need_ray() -> None:
 
 
 def is_local(address: str) -> bool:
-    """Return whether an address means a new instance on this machine.
-
-    Example:
-        >>> is_local("local"), is_local("10.0.0.1:6379")
-        (True, False)
-    """
+    """Return whether an address means a new instance on this machine."""
     return address in ("", "local")
 
 
 def check_address(address: str) -> None:
-    """Raise if nothing answers there; Ray itself would retry for minutes with little explanation.
-
-    Example:
-        >>> try:
-        ...     check_address("somewhere")
-        ... except InputError as error:
-        ...     print(error)
-        ray_address is 'somewhere', but should be host:port, 'auto', or ray://host:port
-    """
+    """Raise if nothing answers there; Ray itself would retry for minutes and explain little."""
     if is_local(address) or address == "auto" or "://" in address:
         return
     host, _, port = address.rpartition(":")
@@ -89,23 +69,13 @@ def unreachable(address: str, error: BaseException) -> InputError:
 
 
 class Instance:
-    """Ray as one engine uses it; a process has at most one instance, which engines share.
-
-    Example:
-        >>> Instance(workers=2, address="").address
-        ''
-    """
+    """Ray as one engine uses it; a process has at most one instance, which engines share."""
 
     _users = 0
     """Number of engines that use the instance that one of them started."""
 
     def __init__(self, workers: int, address: str) -> None:
-        """Set up without starting anything.
-
-        Args:
-            workers: CPUs of a new instance; 0: one per core.
-            address: of a cluster; empty: a new instance on this machine.
-        """
+        # Starts nothing yet. 0 workers: one per core; no address: a new instance on this machine.
         self.workers, self.address = workers, address
         self._used = False
 
@@ -167,14 +137,13 @@ def start(workers: int, address: str) -> None:
     settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if is_local(address):
         # "local": a new instance, whatever else runs here or the environment says.
-        settings |= {"address": "local", "num_cpus": workers or usable_cores()}
-        settings |= {"include_dashboard": False}
+        settings |= {"num_cpus": workers or usable_cores(), "include_dashboard": False}
+        address = "local"
     else:
         check_address(address)
-        settings |= {"address": address}
     try:
         with keep_sigterm_handler(), environment(QUIET_ENVIRONMENT):
-            ray.init(**settings)
+            ray.init(address, **settings)
             silence(True)
     except BaseException as error:
         # Processes may have been started before the error, or before Ctrl-C.

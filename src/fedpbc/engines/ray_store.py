@@ -6,7 +6,6 @@ Nothing here imports Ray, which only transports the arrays.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
@@ -64,23 +63,13 @@ class Failure:
 
 
 def store_vector(vector: Tensor) -> StoredVector:
-    """Convert a vector for the object store.
-
-    Example:
-        >>> store_vector(torch.ones(3, dtype=torch.bfloat16))[0].nbytes
-        6
-    """
+    """Convert a vector for the object store."""
     plain = vector.detach().cpu().contiguous()
     return plain.view(torch.uint8).numpy(), plain.dtype
 
 
 def fetch_vector(stored: StoredVector) -> Tensor:
-    """Return a copy of a vector in the object store.
-
-    Example:
-        >>> fetch_vector(store_vector(torch.tensor([1.0, 2.0])))
-        tensor([1., 2.])
-    """
+    """Return a copy of a vector in the object store."""
     content, dtype = stored
     return copy_bytes(content).view(dtype)
 
@@ -93,13 +82,7 @@ def copy_bytes(content: NDArray[np.uint8]) -> Tensor:
 
 
 def store_task(task: Task) -> StoredTask:
-    """Convert a task for the object store, with classes of a notebook, script or plugin.
-
-    Example:
-        >>> from fedpbc.tasks import Quadratic
-        >>> fetch_task(store_task(Quadratic([[8.0], [4.0]])))[0].clients
-        2
-    """
+    """Convert a task for the object store, with classes of a notebook, script or plugin."""
     packer = StorePacker()
     pickled = packer.pickled(task, "ray")
     base = rounded_up(len(pickled))
@@ -119,15 +102,11 @@ class StorePacker(Packer):
 
     def persistent_id(self, value: Any) -> Any:
         """Return the location of an array; None for all else."""
+        tensors: list[Tensor] = [value] if isinstance(value, nn.Parameter) else []
         if isinstance(value, nn.Module):
-            self._record(value.parameters(recurse=False))
-            self._record(value.buffers(recurse=False))
-        elif isinstance(value, nn.Parameter):
-            self._record([value])
-        return super().persistent_id(value)
-
-    def _record(self, tensors: Iterable[Tensor]) -> None:
+            tensors = [*value.parameters(recurse=False), *value.buffers(recurse=False)]
         self._addresses.update(tensor.untyped_storage().data_ptr() for tensor in tensors)
+        return super().persistent_id(value)
 
     def module_offsets(self) -> frozenset[int]:
         """Return the offsets of the tensors of modules."""
@@ -137,13 +116,7 @@ class StorePacker(Packer):
 
 
 def fetch_task(stored: StoredTask) -> tuple[Task, list[Tensor]]:
-    """Return a task, and those of its tensors that a node's processes share and must not modify.
-
-    Example:
-        >>> stored = store_task({"data": torch.ones(10**6), "small": torch.ones(9)})
-        >>> [len(tensor) for tensor in fetch_task(stored)[1]]
-        [1000000]
-    """
+    """Return a task, and those of its tensors that a node's processes share and must not modify."""
     unpacker = StoreUnpacker(stored)
     return unpacker.load(), unpacker.shared
 
@@ -197,15 +170,7 @@ def run_segment(
     correction: StoredVector | None,
     numbers: SegmentNumbers,
 ) -> StoredVector | Failure:
-    """Train a segment of the task with this ``key``.
-
-    Example:
-        >>> from fedpbc.tasks import Quadratic
-        >>> task = Quadratic([[8.0]])
-        >>> start, numbers = store_vector(task.init()), (0, 0, 1, 0, 1.0)
-        >>> fetch_vector(run_segment("this one", store_task(task), start, None, numbers))
-        tensor([1.8098], dtype=torch.float64)
-    """
+    """Train a segment of the task with this ``key``."""
     try:
         task, shared = cached_task(key, stored)
         torch.set_default_dtype(stored[-1])

@@ -21,14 +21,8 @@ class Segment:
     elsewhere can change its result. FedAvg's segments are one round long; FedPBC's run from the
     last synchronisation to the next contact.
 
-    Attributes:
-        client: the client whose data is used.
-        start: the model to start from.
-        first_round: the first round to train in.
-        rounds: the number of rounds.
-        first_batch: the number of the client's first batch.
-        scale: η_g, applied to each round's change (1 where the server applies it).
-        correction: added to every gradient.
+    ``first_batch`` is the number of the client's first batch, ``scale`` is η_g, applied to each
+    round's change (1 where the server applies it), and ``correction`` is added to every gradient.
 
     Example:
         >>> import torch
@@ -80,25 +74,13 @@ class Trained:
 
 
 def all_finite(model: Tensor) -> bool:
-    """Return whether a vector has neither infinite nor NaN values, at the cost of one sum.
-
-    Example:
-        >>> import torch
-        >>> all_finite(torch.tensor([1.0, float("nan")]))
-        False
-    """
+    """Return whether a vector has neither infinite nor NaN values, at the cost of one sum."""
     # A finite sum has finite terms. Large finite terms may overflow: then check each.
     return math.isfinite(float(model.sum())) or bool(model.isfinite().all())
 
 
 def after_round(start: Tensor, end: Tensor, scale: float) -> Tensor:
-    """Return start + scale·(end − start), exactly ``end`` for a scale of 1.
-
-    Example:
-        >>> import torch
-        >>> after_round(torch.tensor([1.0]), torch.tensor([2.0]), 0.5)
-        tensor([1.5000])
-    """
+    """Return start + scale·(end − start), exactly ``end`` for a scale of 1."""
     if scale == 1:
         return end
     return (start.double() + scale * (end.double() - start.double())).to(start.dtype)

@@ -13,15 +13,7 @@ __all__ = ["SerialEngine", "train"]
 
 
 def train(task: Task, segment: Segment, out: Tensor | None = None) -> Trained:
-    """Run one segment; the final model is written to ``out``, if given.
-
-    Example:
-        >>> from fedpbc.tasks import LocalTraining, Quadratic
-        >>> task = Quadratic([[8.0]], training=LocalTraining(learning_rate=0.5, decay=False))
-        >>> work = Segment(0, task.init(), first_round=0, rounds=1, first_batch=0)
-        >>> train(task, work).end
-        tensor([7.7500], dtype=torch.float64)
-    """
+    """Run one segment; the final model is written to ``out``, if given."""
     if isinstance(task, ManyRounds) and segment.scale == 1:
         rounds = segment.first_round, segment.rounds, segment.first_batch
         model = task.local_rounds(segment.client, segment.start, *rounds, segment.correction, out)

@@ -33,12 +33,7 @@ CACHE_LINE = 64
 
 
 def rounded_up(size: int) -> int:
-    """Return the next offset at which an array may begin.
-
-    Example:
-        >>> rounded_up(65)
-        128
-    """
+    """Return the next offset at which an array may begin."""
     return -(-size // CACHE_LINE) * CACHE_LINE
 
 
@@ -55,22 +50,11 @@ def anonymous_file(size: int) -> int:
 
 @dataclass(frozen=True)
 class SharedTask:
-    """An object packed for other processes: a file, the length of the pickle in it, and its size.
-
-    Example:
-        >>> shared = pack({"data": torch.ones(100_000)})
-        >>> unpack(shared)["data"].sum()
-        tensor(100000.)
-        >>> shared.close()
-    """
+    """A value packed for other processes: a file, the length of the pickle in it, and its size."""
 
     file: int
     pickled: int
     size: int
-
-    def close(self) -> None:
-        """Close the file; objects unpacked from it stay valid."""
-        os.close(self.file)
 
 
 def pack(value: Any) -> SharedTask:
@@ -188,16 +172,6 @@ class Slots:
 
     A lent tensor can be used like any other: its slot is released when the tensor and all its views
     are gone.
-
-    Example:
-        >>> slots = Slots(dimension=3, dtype=torch.float32, count=2)
-        >>> slot = slots.take()
-        >>> model = slots.lend(slot)
-        >>> slots.find(model) == slot, len(slots)
-        (True, 1)
-        >>> del model
-        >>> len(slots)
-        2
     """
 
     def __init__(

@@ -35,17 +35,7 @@ class StackRow:
 
 
 class StackedEngine:
-    """Runs all submitted segments together in one tensor.
-
-    Example:
-        >>> from fedpbc.tasks import Quadratic
-        >>> task = Quadratic([[8.0], [4.0]])
-        >>> engine = StackedEngine(task)
-        >>> for client in (0, 1):
-        ...     engine.submit(Segment(client, task.init(), 0, rounds=1, first_batch=0))
-        >>> engine.result(1).end
-        tensor([0.9049], dtype=torch.float64)
-    """
+    """Runs all submitted segments together in one tensor."""
 
     name = "stacked"
 
@@ -118,15 +108,13 @@ class StackedEngine:
         self._remove_finished(models)
 
     def _corrections(self) -> Tensor | None:
-        corrections = [row.segment.correction for row in self._rows]
-        if all(correction is None for correction in corrections):
+        segments = [row.segment for row in self._rows]
+        if all(s.correction is None for s in segments):
             return None
-        return torch.stack(
-            [
-                torch.zeros_like(row.segment.start) if c is None else c
-                for row, c in zip(self._rows, corrections, strict=True)
-            ]
-        ).to(self._device)
+        vectors = [
+            torch.zeros_like(s.start) if s.correction is None else s.correction for s in segments
+        ]
+        return torch.stack(vectors).to(self._device)
 
     def _remove_finished(self, models: Tensor) -> None:
         """Take finished rows out; the last rows move to their positions."""

@@ -83,17 +83,8 @@ class WorkerProcess:
     def exit_reason(self) -> str:
         """Wait for the process to exit, and describe how it did."""
         code = self.process.wait()
-        return f"was killed ({signal_name(-code)})" if code < 0 else f"ended with exit code {code}"
-
-
-def signal_name(number: int) -> str:
-    """Return the name of a signal.
-
-    Example:
-        >>> signal_name(9)
-        'SIGKILL'
-    """
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+        if code >= 0:
+            return f"ended with exit code {code}"
+        with suppress(ValueError):
+            return f"was killed ({signal.Signals(-code).name})"
+        return f"was killed (signal {-code})"

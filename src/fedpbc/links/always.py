@@ -13,13 +13,7 @@ __all__ = ["always"]
 
 @link_scheme(independent=True)
 def always(setting: Setting) -> Iterator[tuple[Row, Probabilities]]:
-    """Every link is up in every round: an upper reference.
-
-    Example:
-        >>> up, p = next(always(Setting(seed=1, clients=3, rounds=1)))
-        >>> up.tolist(), p.tolist()
-        ([True, True, True], [1.0, 1.0, 1.0])
-    """
+    """Every link is up in every round: an upper reference."""
     up, p = np.ones(setting.clients, dtype=np.bool_), np.ones(setting.clients)
     for _ in range(setting.rounds):
         yield up, p

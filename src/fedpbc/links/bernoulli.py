@@ -11,13 +11,6 @@ __all__ = ["bernoulli"]
 
 @link_scheme(independent=True)
 def bernoulli(setting: Setting) -> Iterator[tuple[Row, Probabilities]]:
-    """Independent in every round, with probability p_i.
-
-    Example:
-        >>> setting = Setting(seed=1, clients=2, rounds=1, base_probabilities=[0.0, 1.0])
-        >>> up, p = next(bernoulli(setting))
-        >>> up.tolist()
-        [False, True]
-    """
+    """Independent in every round, with probability p_i."""
     for t in range(setting.rounds):
         yield setting.uniform(t) < setting.p, setting.p

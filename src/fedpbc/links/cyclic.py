@@ -41,24 +41,14 @@ def cyclic(
 
 
 def up_rounds(p: Probabilities, cycle: int) -> NDArray[np.int64]:
-    """How many rounds of a cycle each link is up: max(1, round(p_i·cycle)).
-
-    Example:
-        >>> up_rounds(np.array([0.0, 0.004, 0.5, 1.0]), cycle=100).tolist()
-        [1, 1, 50, 100]
-    """
+    """How many rounds of a cycle each link is up: max(1, round(p_i·cycle))."""
     return np.maximum(1, np.rint(p * cycle)).astype(np.int64)
 
 
 def draw_offsets(
     setting: Setting, length: NDArray[np.int64], cycle: int, cycle_number: int
 ) -> NDArray[np.int64]:
-    """The position in the cycle at which each link comes up, uniform where ``length`` fits.
-
-    Example:
-        >>> draw_offsets(Setting(seed=1, clients=1, rounds=9), np.array([3]), 3, cycle_number=0)
-        array([0])
-    """
+    """The position in the cycle at which each link comes up, uniform where ``length`` fits."""
     # Scale one number per client. `integers` rejects draws, which would make a client's offset
     # depend on the lengths of the clients before it.
     draws = setting.generator("offset", cycle_number).random(setting.clients)

@@ -20,12 +20,6 @@ def cyclic_reset(
     """Up for a share p_i of each cycle in a row, at an offset drawn again in every cycle.
 
     ``cycle`` is the length of a cycle in rounds.
-
-    Example:
-        >>> setting = Setting(seed=1, clients=1, rounds=8, base_probabilities=[0.5])
-        >>> links = [bool(up[0]) for up, p in cyclic_reset(setting, cycle=4)]
-        >>> sum(links[:4]), sum(links[4:])
-        (2, 2)
     """
     length = up_rounds(setting.p, cycle)
     share = length / cycle

@@ -20,14 +20,7 @@ _OFF_TO_ON = 0.05
 
 @link_scheme
 def markov(setting: Setting) -> Iterator[tuple[Row, Probabilities]]:
-    """A two-state chain: links stay up or down for many rounds, and are up for p_i of them.
-
-    Example:
-        >>> setting = Setting(seed=1, clients=2, rounds=1, base_probabilities=[0.0, 1.0])
-        >>> up, p = next(markov(setting))
-        >>> up.tolist()
-        [False, True]
-    """
+    """A two-state chain: links stay up or down for many rounds, and are up for p_i of them."""
     up = setting.uniform(0) < setting.p
     yield up, setting.p
     turn_on, stay_on = _transitions(setting.p)
@@ -38,13 +31,7 @@ def markov(setting: Setting) -> Iterator[tuple[Row, Probabilities]]:
 
 
 def step(up: Row, p: Probabilities, draws: Probabilities) -> Row:
-    """The state after one transition of the chain whose stationary probability is ``p``.
-
-    Example:
-        >>> up, p = np.array([False, True, True]), np.array([0.5, 0.5, 0.5])
-        >>> step(up, p, draws=np.array([0.04, 0.94, 0.96])).tolist()
-        [True, True, False]
-    """
+    """The state after one transition of the chain whose stationary probability is ``p``."""
     after = np.empty_like(up)
 
     def move(part: slice) -> None:

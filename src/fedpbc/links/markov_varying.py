@@ -29,12 +29,6 @@ def markov_varying(
 
     The chain lags behind p_i^t: the probabilities that it yields are the paper's p_i^t, not the
     exact probability of being up in round t.
-
-    Example:
-        >>> setting = Setting(seed=1, clients=2, rounds=1, base_probabilities=[0.0, 1.0])
-        >>> up, p = next(markov_varying(setting, gamma=0.0))
-        >>> up.tolist()
-        [False, True]
     """
     p = varying(setting.p, 0, gamma, period)
     up = setting.uniform(0) < p

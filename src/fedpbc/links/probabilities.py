@@ -20,18 +20,13 @@ Probability = Annotated[float, Ge(0), Le(1)]
 
 @dataclass(frozen=True, kw_only=True)
 class ProbabilityOptions:
-    """Where p_i comes from.
+    """Where p_i comes from."""
 
-    Attributes:
-        p: one number, one for each client, or a .npy or .csv file of them; None: p_i is drawn from
-            the classes that each client holds.
-        sigma: σ₀, how unequally the classes contribute.
-        delta: δ, the least probability.
-    """
-
+    # One number, one for each client, or a .npy or .csv file of them; None: p_i is drawn from the
+    # classes that each client holds.
     p: Probability | list[Probability] | str | None = None
-    sigma: Annotated[float, Ge(0), Le(50)] = 10.0
-    delta: Annotated[float, Ge(0), Le(1)] = 0.02
+    sigma: Annotated[float, Ge(0), Le(50)] = 10.0  # σ₀, how unequally the classes contribute
+    delta: Probability = 0.02  # δ, the least probability
 
 
 def class_rates(
@@ -41,10 +36,6 @@ def class_rates(
 
     With the default sigma, one or two classes take nearly everything: clients that hold them are
     often up, the others hardly ever. r depends on the seed alone, so uplink and downlink share it.
-
-    Example:
-        >>> class_rates(seed=1, classes=4, sigma=0).tolist()
-        [0.25, 0.25, 0.25, 0.25]
     """
     if classes < 1:
         raise InputError("classes", classes, "at least 1")
@@ -57,14 +48,12 @@ def class_rates(
 
 
 def from_data(
-    seed: int, class_shares: ArrayLike, sigma: float = 10.0, delta: float = 0.02
+    seed: int,
+    class_shares: ArrayLike,
+    sigma: float = ProbabilityOptions.sigma,
+    delta: float = ProbabilityOptions.delta,
 ) -> NDArray[np.float64]:
-    """p_i = max(delta, ⟨r, ν_i⟩), where row i of ``class_shares`` is ν_i, the classes i holds.
-
-    Example:
-        >>> from_data(seed=1, class_shares=[[1, 0], [0.5, 0.5]], sigma=0).tolist()
-        [0.5, 0.5]
-    """
+    """p_i = max(delta, ⟨r, ν_i⟩), where row i of ``class_shares`` is ν_i, the classes i holds."""
     shares = np.ascontiguousarray(class_shares, dtype=np.float64)
     if shares.ndim != 2 or 0 in shares.shape:
         raise InputError(f"class_shares has shape {shares.shape}, but should be clients x classes")
@@ -79,16 +68,7 @@ def from_data(
     return np.clip(products, delta, 1)
 
 
-def varying(
-    p: NDArray[np.float64], t: int, gamma: float = 0.4, period: float = 40.0
-) -> NDArray[np.float64]:
-    """p_i^t = p_i · [(1 − gamma) + gamma · sin(2πt / period)], clipped to [0, 1].
-
-    Example:
-        >>> varying(np.array([0.5]), t=10, gamma=0.4, period=40).tolist()
-        [0.5]
-        >>> varying(np.array([0.5]), t=0, gamma=0.4, period=40).tolist()
-        [0.3]
-    """
+def varying(p: NDArray[np.float64], t: int, gamma: float, period: float) -> NDArray[np.float64]:
+    """p_i^t = p_i · [(1 − gamma) + gamma · sin(2πt / period)], clipped to [0, 1]."""
     factor = (1 - gamma) + gamma * math.sin(2 * math.pi * t / period)
     return np.clip(p * factor, 0, 1)

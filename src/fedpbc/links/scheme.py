@@ -103,10 +103,6 @@ class LinkScheme:
 
     ``independent`` means that links are up independently of each other and of other rounds, with
     the probabilities that the rows come with. The formulas of the theory then hold exactly.
-
-    Example:
-        >>> print(*find_scheme("cyclic").options.values())
-        cycle=100
     """
 
     name: str
@@ -174,13 +170,7 @@ def _register(function: _Function, independent: bool) -> _Function:
 
 
 def find_scheme(name: str, option: str = "links") -> LinkScheme:
-    """Return the scheme registered under ``name``; ``option`` names the choice in an error.
-
-    Example:
-        >>> find_scheme("bernouli")
-        Traceback (most recent call last):
-        fedpbc.errors.InputError: links is 'bernouli', but should be one of ... mean 'bernoulli'?
-    """
+    """Return the scheme registered under ``name``; ``option`` names the choice in an error."""
     if name not in SCHEMES:
         raise InputError(option, name, nearest(name, SCHEMES))
     return SCHEMES[name]

@@ -21,14 +21,6 @@ def table(setting: Setting, *, file: str) -> Iterator[Row]:
 
     ``file`` is an ``.npy`` array or a CSV without a header. Rows beyond the run's rounds are not
     used. Both formats are read row by row, so a table may be larger than memory.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = Path(folder, "links.csv")
-        ...     _ = path.write_text("1,0\\n0,1\\n")
-        ...     [up.tolist() for up in table(Setting(1, clients=2, rounds=2), file=str(path))]
-        [[True, False], [False, True]]
     """
     option, size = f"{setting.option}.file", f"{setting.rounds} rows of {setting.clients} 0s or 1s"
     rows = _npy_rows(Path(file)) if Path(file).suffix == ".npy" else _csv_rows(Path(file))

@@ -168,12 +168,7 @@ class Timetable:
 
 
 def from_table(table: ArrayLike) -> Timetable:
-    """A timetable from an array of rounds x clients, of bools or of 0 and 1.
-
-    Example:
-        >>> from_table([[1, 0, 0], [0, 1, 1]]).active(1)
-        array([1, 2])
-    """
+    """A timetable from an array of rounds x clients, of bools or of 0 and 1."""
     rows = np.asarray(table)
     if rows.ndim != 2 or 0 in rows.shape:
         raise InputError(

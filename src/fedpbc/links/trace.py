@@ -35,15 +35,6 @@ def trace(
 
     ``file`` is a CSV of client, online_from_s, online_until_s; ``round_seconds`` is the length of a
     round. A device that was never online has an empty interval.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = Path(folder, "phones.csv")
-        ...     _ = path.write_text("client,online_from_s,online_until_s\\na,0,20\\nb,20,30\\n")
-        ...     setting = Setting(seed=1, clients=2, rounds=3)
-        ...     [up.tolist() for up in trace(setting, file=str(path), round_seconds=10.0)]
-        [[True, False], [False, True], [True, False]]
     """
     events = _events(*_read(file, f"{setting.option}.file"))
     device = np.arange(setting.clients, dtype=np.int32) % np.int32(events.devices)
@@ -68,14 +59,6 @@ def fleet_log_settings(file: str) -> tuple[float, int] | None:
     """The length of a round in seconds and the number of clients, from the log of a fleet.
 
     None for any other trace: only a fleet's log starts with a ``round_seconds`` comment.
-
-    Example:
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp(), "links.csv")
-        >>> lines = "# round_seconds = 60.0", "client,online_from_s,online_until_s", "0,30,90"
-        >>> _ = path.write_text("\\n".join(lines))
-        >>> fleet_log_settings(str(path))
-        (60.0, 1)
     """
     try:
         with Path(file).open(encoding="utf-8-sig") as lines:

@@ -18,4 +18,4 @@ def parsed_toml(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise InputError("configuration", str(path), "a file that exists") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InputError(f"configuration: {path} is not valid TOML: {error}") from None
+        raise InputError(f"configuration: {path} is unreadable as TOML ({error})") from None

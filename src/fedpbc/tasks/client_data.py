@@ -12,7 +12,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedpbc import defaults
 from fedpbc.data import Augmentation, Batches, class_shares, dirichlet_partition
 from fedpbc.errors import InputError
 from fedpbc.randomness import generator
@@ -24,19 +23,8 @@ __all__ = ["ClientData"]
 class ClientData:
     """Training and test samples, which client holds which, and what a module sees of them.
 
-    The arguments are those of :class:`~fedpbc.tasks.supervised.Supervised`.
-
-    Attributes:
-        parts: the indices of each client's samples.
-        has_classes: whether labels are whole numbers.
-        classes: the number of classes; 0 without classes.
-        evaluated: the indices of the training samples that an evaluation uses.
-
-    Example:
-        >>> samples = torch.randn(200, 5), torch.arange(200) % 3
-        >>> data = ClientData(samples, samples, clients=10)
-        >>> data.class_shares.shape, len(data.batch(client=0, k=0)[1])
-        ((10, 3), 16)
+    The arguments are those of :class:`~fedpbc.tasks.supervised.Supervised`. ``classes`` is 0 if
+    labels are not integers; ``evaluated`` are the training samples that an evaluation uses.
     """
 
     def __init__(
@@ -44,15 +32,14 @@ class ClientData:
         train: Samples,
         test: Samples,
         *,
-        clients: int = defaults.CLIENTS,
-        alpha: float = defaults.ALPHA,
-        partition: Partition | None = None,
-        seed: int = 0,
-        batch_size: int = 16,
-        crop_padding: int = 0,
-        flip: bool = False,
-        normalise: tuple[Sequence[float], Sequence[float]] | None = None,
-        train_samples: int = defaults.TRAIN_SAMPLES,
+        clients: int,
+        alpha: float,
+        partition: Partition | None,
+        seed: int,
+        batch_size: int,
+        augmentation: Augmentation,
+        normalise: tuple[Sequence[float], Sequence[float]] | None,
+        train_samples: int,
     ) -> None:
         # Prepared on the CPU, whatever the device: the same samples to the bit.
         self.inputs, self.labels = as_tensors(train, "train")
@@ -71,8 +58,7 @@ class ClientData:
         else:
             self.parts = checked_partition(partition, len(self.labels))
         self.batches = Batches(seed, [len(part) for part in self.parts], batch_size)
-        self.augmentation = Augmentation(seed, crop_padding, flip)
-
+        self.augmentation = augmentation
         self._normalise: tuple[Tensor, Tensor] | None = None
         if normalise is not None:
             width = self.inputs.shape[2]
@@ -81,7 +67,7 @@ class ClientData:
             )
             # Repeated for each value of an image row: faster than broadcasting three values.
             self._normalise = means.repeat(width), deviations.repeat(width)
-            if not self._is_augmented and self.inputs.numel() < 2**27:
+            if not augmentation.is_used and self.inputs.numel() < 2**27:
                 # Without augmentation the prepared inputs never change: compute them once.
                 self.inputs = self.prepare(self.inputs)
                 self.test_inputs = self.prepare(self.test_inputs)
@@ -110,13 +96,9 @@ class ClientData:
         return self.inputs, self.labels, self.test_inputs, self.test_labels
 
     @property
-    def _is_augmented(self) -> bool:
-        return bool(self.augmentation.padding or self.augmentation.flip)
-
-    @property
     def is_raw(self) -> bool:
         """Whether the module sees the inputs unchanged."""
-        return not self._is_augmented and self._normalise is None
+        return not self.augmentation.is_used and self._normalise is None
 
     def move_to(self, device: torch.device) -> None:
         """Move all tensors to a device."""
@@ -190,11 +172,7 @@ class ClientData:
             if self.is_raw:
                 inputs = self.flat_inputs.index_select(0, index)
             else:
-                augmented = [
-                    self.augmentation.apply(part, c, k + step)
-                    for part, (c, k) in zip(
-                        self.inputs[index].chunk(len(clients)), pairs, strict=True
-                    )
-                ]
+                parts = zip(self.inputs[index].chunk(len(clients)), pairs, strict=True)
+                augmented = [self.augmentation.apply(x, c, k + step) for x, (c, k) in parts]
                 inputs = self.prepare(torch.cat(augmented)).flatten(1)
             yield inputs.view(*stack, -1), labels.view(*stack, *labels.shape[1:])

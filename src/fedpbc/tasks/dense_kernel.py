@@ -19,12 +19,7 @@ __all__ = ["dense_steps", "has_dense_steps"]
 
 
 def has_dense_steps() -> bool:
-    """Return whether the kernel is available.
-
-    Example:
-        >>> has_dense_steps() in (True, False)
-        True
-    """
+    """Return whether the kernel is available."""
     return load_kernel() is not None
 
 
@@ -39,7 +34,8 @@ def load_kernel() -> Any | None:
     pointer, number = ctypes.c_void_p, ctypes.c_ssize_t
     kernel.argtypes = [
         *(pointer, number, number, pointer, number),
-        *(pointer, pointer, pointer, number, number, pointer, pointer, pointer),
+        *(pointer, pointer, pointer, number, number),
+        *(pointer, pointer, pointer),
     ]
     kernel.restype = None
     return kernel
@@ -55,13 +51,9 @@ def dense_steps(
 ) -> None:
     """Make SGD steps for each of several models, in place.
 
-    Args:
-        models: float32 [n, d], the weights and biases of each layer in turn.
-        sizes: the widths of the network, from its inputs to its outputs.
-        samples: float32 [N, sizes[0]].
-        labels: int64 [N].
-        index: int64 [n, steps, batch], the samples of each step.
-        rates: float32 [n].
+    ``models`` [n, d] are the weights and biases of each layer in turn, ``sizes`` the widths of the
+    network from its inputs to its outputs, and ``index`` [n, steps, batch] the samples of each
+    step. Numbers are float32, labels and indices int64.
     """
     kernel = load_kernel()
     assert kernel is not None
@@ -75,17 +67,7 @@ def dense_steps(
     buffer = models.new_empty(batch * (sum(sizes[1:]) + 2 * max(sizes[1:])))
     pointers = index.new_empty(batch)
     kernel(
-        models.data_ptr(),
-        clients,
-        models.shape[1],
-        widths.data_ptr(),
-        len(sizes) - 1,
-        samples.data_ptr(),
-        labels.data_ptr(),
-        index.data_ptr(),
-        steps,
-        batch,
-        rates.data_ptr(),
-        buffer.data_ptr(),
-        pointers.data_ptr(),
+        *(models.data_ptr(), clients, models.shape[1], widths.data_ptr(), len(sizes) - 1),
+        *(samples.data_ptr(), labels.data_ptr(), index.data_ptr(), steps, batch),
+        *(rates.data_ptr(), buffer.data_ptr(), pointers.data_ptr()),
     )

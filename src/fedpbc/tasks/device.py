@@ -13,12 +13,7 @@ __all__ = ["find_device", "refuse_double", "repeatable", "seeded"]
 
 
 def find_device(device: str | torch.device) -> torch.device:
-    """Return the device with its number; raise if PyTorch does not see it.
-
-    Example:
-        >>> find_device("cpu")
-        device(type='cpu')
-    """
+    """Return the device with its number; raise if PyTorch does not see it."""
     name = str(device)
     # Not left to torch.device, which reads cuda:300 as cuda:44.
     kind, colon, digits = name.partition(":")
@@ -48,34 +43,21 @@ def refuse_double(device: torch.device, types: Iterable[torch.dtype]) -> None:
         raise InputError("device", "mps", "'cpu': MPS has no double precision")
 
 
-def generators(device: torch.device) -> list[torch.Generator]:
-    """Return the random generators that work on this device uses."""
-    used = [torch.default_generator]
-    if device.type == "cuda":
-        used.append(torch.cuda.default_generators[device.index])
-    elif device.type == "mps":
-        used.append(torch.mps._get_default_mps_generator())
-    return used
-
-
 @contextmanager
 def seeded(seed: int | None, device: torch.device) -> Iterator[None]:
     """Seed PyTorch's generators, and restore them afterwards; with None, do nothing.
 
     Only those of the CPU and of the device. ``torch.manual_seed`` would seed every device, and
     ``torch.random.fork_rng`` restores only the devices it is given.
-
-    Example:
-        >>> with seeded(7, torch.device("cpu")):
-        ...     first = torch.rand(3)
-        >>> with seeded(7, torch.device("cpu")):
-        ...     print(torch.equal(torch.rand(3), first))
-        True
     """
     if seed is None:
         yield
         return
-    used = generators(device)
+    used = [torch.default_generator]
+    if device.type == "cuda":
+        used.append(torch.cuda.default_generators[device.index])
+    elif device.type == "mps":
+        used.append(torch.mps._get_default_mps_generator())
     states = [generator.get_state() for generator in used]
     try:
         for generator in used:

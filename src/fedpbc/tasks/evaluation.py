@@ -24,14 +24,7 @@ def mean_loss_and_hits(
     labels: Tensor,
     index: Tensor | None = None,
 ) -> tuple[float, Tensor | None]:
-    """Return the mean loss and, for classes, which samples are classified correctly.
-
-    Example:
-        >>> inputs, labels = torch.eye(2), torch.tensor([0, 0])
-        >>> loss = nn.functional.cross_entropy
-        >>> mean_loss_and_hits(nn.Identity(), loss, lambda batch: batch, inputs, labels)[1]
-        tensor([ True, False])
-    """
+    """Return the mean loss and, for classes, which samples are classified correctly."""
     losses, sizes, hits = [], [], []
     if index is None:
         index = torch.arange(len(labels), device=labels.device)
@@ -50,12 +43,7 @@ def mean_loss_and_hits(
 
 
 def class_accuracies(labels: Tensor, hits: Tensor, classes: int) -> list[float | None]:
-    """Return the accuracy on each class; None for a class that has no samples.
-
-    Example:
-        >>> class_accuracies(torch.tensor([0, 0]), torch.tensor([True, False]), classes=2)
-        [0.5, None]
-    """
+    """Return the accuracy on each class; None for a class that has no samples."""
     labels = labels.cpu()
     totals = torch.bincount(labels, minlength=classes).tolist()
     correct = torch.bincount(labels[hits], minlength=classes).tolist()

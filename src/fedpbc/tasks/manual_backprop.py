@@ -18,37 +18,25 @@ __all__ = ["ManualBackprop", "manual_backprop"]
 aten = torch.ops.aten
 
 
-class GradientSink(Protocol):
-    """Receives the gradients of the parameters."""
+class GradientSink:
+    """Subtracts each gradient from its parameter at once, or collects it for other optimizers."""
+
+    def __init__(self, collect: bool) -> None:
+        self.collect = collect
+        self.gradients: dict[int, Tensor] = {}
+
+    def add(self, parameter: Tensor, gradient: Tensor) -> None:
+        if self.collect:
+            self.gradients[id(parameter)] = gradient
+        else:
+            parameter.sub_(gradient)
 
     def add_product(self, parameter: Tensor, left: Tensor, right: Tensor) -> None:
         """Receive the gradient leftᵀ·right."""
-
-    def add(self, parameter: Tensor, gradient: Tensor) -> None:
-        """Receive a gradient."""
-
-
-class InPlaceUpdate:
-    """Subtracts each gradient from its parameter at once."""
-
-    def add_product(self, parameter: Tensor, left: Tensor, right: Tensor) -> None:
-        parameter.addmm_(left.t(), right, alpha=-1)
-
-    def add(self, parameter: Tensor, gradient: Tensor) -> None:
-        parameter.sub_(gradient)
-
-
-class GradientCollector:
-    """Keeps the gradients, for optimizers other than plain SGD."""
-
-    def __init__(self) -> None:
-        self.gradients: dict[int, Tensor] = {}
-
-    def add_product(self, parameter: Tensor, left: Tensor, right: Tensor) -> None:
-        self.gradients[id(parameter)] = left.t() @ right
-
-    def add(self, parameter: Tensor, gradient: Tensor) -> None:
-        self.gradients[id(parameter)] = gradient
+        if self.collect:
+            self.gradients[id(parameter)] = left.t() @ right
+        else:
+            parameter.addmm_(left.t(), right, alpha=-1)
 
 
 class Layer(Protocol):
@@ -167,13 +155,6 @@ class ManualBackprop:
     """SGD steps and gradients of a sequential network with cross-entropy loss.
 
     Works on the module's own parameters, in place.
-
-    Example:
-        >>> network = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2))
-        >>> backprop = manual_backprop(network)
-        >>> gradients = backprop.gradients(torch.ones(4, 2), torch.tensor([0, 1, 1, 1]))
-        >>> [tuple(gradient.shape) for gradient in gradients]
-        [(3, 2), (3,), (2, 3), (2,)]
     """
 
     def __init__(self, layers: Sequence[Layer]) -> None:
@@ -191,14 +172,14 @@ class ManualBackprop:
     def sgd_step(self, inputs: Tensor, labels: Tensor, rate: float) -> None:
         """Make one step of plain SGD in place."""
         # The backward pass is linear: scaling the output's gradient scales every gradient.
-        self._backward(*self._forward(inputs), labels, rate, InPlaceUpdate())
+        self._backward(*self._forward(inputs), labels, rate, GradientSink(collect=False))
 
     @torch.no_grad()
     def gradients(self, inputs: Tensor, labels: Tensor) -> list[Tensor]:
         """Return the gradient of the batch's mean loss by each parameter."""
-        collector = GradientCollector()
-        self._backward(*self._forward(inputs), labels, 1.0, collector)
-        return [collector.gradients[id(parameter)] for parameter in self._parameters]
+        sink = GradientSink(collect=True)
+        self._backward(*self._forward(inputs), labels, 1.0, sink)
+        return [sink.gradients[id(parameter)] for parameter in self._parameters]
 
     def _forward(self, inputs: Tensor) -> tuple[Tensor, list[Any]]:
         value, saved = inputs, []
@@ -231,12 +212,7 @@ LAYERS: dict[type[nn.Module], Callable[[Any], Layer]] = {
 
 
 def manual_backprop(module: nn.Module) -> ManualBackprop | None:
-    """Return the hand-written pass for a module, or None if it is not a plain sequential network.
-
-    Example:
-        >>> manual_backprop(nn.LSTM(3, 4)) is None
-        True
-    """
+    """Return the hand-written pass for a plain sequential network; None for other modules."""
     # Exact types: a subclass may do anything in its forward().
     children = list(module.children()) if type(module) is nn.Sequential else [module]
     trained = [p for p in module.parameters() if p.requires_grad]

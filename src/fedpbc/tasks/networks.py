@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 
 import torch
@@ -57,14 +58,12 @@ def cnn_cinic10(shape: PictureShape, classes: int) -> nn.Sequential:
 
 def mlp(shape: PictureShape, classes: int) -> nn.Sequential:
     """One hidden layer of 64 units."""
-    height, width, channels = shape
-    return nn.Sequential(nn.Flatten(), *dense([height * width * channels, 64, classes]))
+    return nn.Sequential(nn.Flatten(), *dense([math.prod(shape), 64, classes]))
 
 
 def softmax(shape: PictureShape, classes: int) -> nn.Sequential:
     """Softmax regression."""
-    height, width, channels = shape
-    return nn.Sequential(nn.Flatten(), *dense([height * width * channels, classes]))
+    return nn.Sequential(nn.Flatten(), *dense([math.prod(shape), classes]))
 
 
 MODELS: dict[str, Callable[[PictureShape, int], nn.Sequential]] = {

@@ -92,9 +92,7 @@ class Quadratic:
         correction: Tensor | None,
     ) -> None:
         """Run one round for many clients at once, in place."""
-        rates = torch.tensor(
-            [self.training.rate(t) for t in rounds], dtype=models.dtype, device=models.device
-        )
+        rates = models.new_tensor([self.training.rate(t) for t in rounds])
         targets = self.targets[torch.tensor(clients, device=self.device)]
         step = self.training.begin([models], rates, [] if correction is None else [correction])
         for _ in range(self.training.local_steps):

@@ -22,9 +22,7 @@ from fedpbc.tasks.evaluation import Loss
 from fedpbc.tasks.layout import Layout
 from fedpbc.tasks.local_training import LocalTraining
 
-__all__ = ["DenseStack", "StackAdvice", "advise"]
-
-Batch = tuple[Tensor, Tensor]
+__all__ = ["StackAdvice", "advise", "on_all_cores", "stacked_steps"]
 
 LARGE = 500_000
 """Above this many parameters, a single model's matrix products are efficient by themselves."""
@@ -32,12 +30,7 @@ LARGE = 500_000
 
 @dataclass(frozen=True)
 class StackAdvice:
-    """Whether clients' models can be stacked, whether it pays, and why.
-
-    Example:
-        >>> advise(nn.Linear(3, 2), functional.cross_entropy).worthwhile
-        True
-    """
+    """Whether clients' models can be stacked, whether it pays, and why."""
 
     possible: bool
     worthwhile: bool
@@ -49,64 +42,49 @@ def advise(module: nn.Module, loss: Loss) -> StackAdvice:
     if loss is not functional.cross_entropy:
         return StackAdvice(False, False, "the loss is not cross-entropy")
     if not is_dense_network(module):
-        return StackAdvice(
-            False, False, "the model is not a plain sequence of dense layers and ReLU"
-        )
+        why = "the model is not a plain sequence of dense layers and ReLU"
+        return StackAdvice(False, False, why)
     count = sum(p.numel() for p in module.parameters())
     if count > LARGE:
         return StackAdvice(True, False, f"{count:,} parameters are too many to stack")
     return StackAdvice(True, True, f"a small dense model, {count:,} parameters")
 
 
-class DenseStack:
-    """Dense layers with ReLU between them and cross-entropy, as batched matrix products.
+def stacked_steps(
+    training: LocalTraining,
+    layout: Layout,
+    models: Tensor,
+    batches: Iterable[tuple[Tensor, Tensor]],
+    rates: Tensor,
+    correction: Tensor | None,
+    min_rows: int = 2,
+) -> None:
+    """Make one step per batch [n, B, …] of dense layers with ReLU, in place on ``models`` [n, d].
 
-    Example:
-        >>> from fedpbc.tasks.layout import layout_of
-        >>> layout = layout_of(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)))
-        >>> stack = DenseStack(layout, LocalTraining())
-        >>> models = torch.zeros(5, layout.dimension)
-        >>> batch = torch.ones(5, 7, 3), torch.ones(5, 7, dtype=torch.long)
-        >>> stack.local_steps(models, [batch], torch.full((5,), 0.1), None)
-        >>> models[0, -2:]
-        tensor([-0.0500,  0.0500])
+    Smaller stacks are padded to ``min_rows``. The kernel of a batched product may depend on the
+    number of matrices: on a CPU for 1, on a GPU for any number.
     """
-
-    def __init__(self, layout: Layout, training: LocalTraining, min_rows: int = 2) -> None:
-        """Set up the steps.
-
-        Args:
-            layout: the weights and biases of the dense layers in turn.
-            training: the local steps.
-            min_rows: smaller stacks are padded to this many rows. The kernel of a batched product
-                may depend on the number of matrices: on a CPU for 1, on a GPU for any number.
-        """
-        self.layout, self.training, self.min_rows = layout, training, min_rows
-
-    def local_steps(
-        self, models: Tensor, batches: Iterable[Batch], rates: Tensor, correction: Tensor | None
-    ) -> None:
-        """Make one step per batch [n, B, …], in place on ``models`` [n, d]."""
-        missing = self.min_rows - len(models)
-        if missing > 0:
-            padded = pad_rows(models, missing)
-            padded_batches = ((pad_rows(x, missing), pad_rows(y, missing)) for x, y in batches)
-            padded_correction = None if correction is None else pad_rows(correction, missing)
-            self.local_steps(padded, padded_batches, pad_rows(rates, missing), padded_correction)
-            models.copy_(padded[: len(models)])
-            return
-        targets = self.layout.parts(models)
-        parts = [aligned_zeros(part).copy_(part) for part in targets]
-        if self.training.is_plain and correction is None:
-            for inputs, labels in batches:
-                sgd_step(parts, *pad_batch(inputs, labels), rates)
-        else:
-            corrections = [] if correction is None else self.layout.parts(correction)
-            step = self.training.begin(parts, rates, corrections)
-            for inputs, labels in batches:
-                step(gradients(parts, *pad_batch(inputs, labels)))
-        for target, part in zip(targets, parts, strict=True):
-            target.copy_(part)
+    missing = min_rows - len(models)
+    if missing > 0:
+        padded = pad_rows(models, missing)
+        padded_batches = ((pad_rows(x, missing), pad_rows(y, missing)) for x, y in batches)
+        padded_correction = None if correction is None else pad_rows(correction, missing)
+        padded_rates = pad_rows(rates, missing)
+        stacked_steps(training, layout, padded, padded_batches, padded_rates, padded_correction)
+        models.copy_(padded[: len(models)])
+        return
+    targets = layout.parts(models)
+    parts = [aligned_zeros(part).copy_(part) for part in targets]
+    if training.is_plain and correction is None:
+        for inputs, labels in batches:
+            sgd_step(parts, *pad_batch(inputs, labels), rates)
+    else:
+        corrections = [] if correction is None else layout.parts(correction)
+        step = training.begin(parts, rates, corrections)
+        for inputs, labels in batches:
+            step(gradients(parts, *pad_batch(inputs, labels)))
+    for target, part in zip(targets, parts, strict=True):
+        target.copy_(part)
 
 
 def pad_rows(rows: Tensor, missing: int) -> Tensor:
@@ -118,32 +96,21 @@ def on_all_cores(work: Callable[[slice], None], count: int, max_rows: int) -> No
     """Call work on slices of ``count`` rows, at most ``max_rows`` (at least two) each, in threads.
 
     PyTorch uses one thread in each of them: a row's bits depend on neither cores nor neighbours.
-
-    Example:
-        >>> done = []
-        >>> on_all_cores(done.append, count=5, max_rows=2)
-        >>> sorted((rows.start, rows.stop) for rows in done)[0][0]
-        0
     """
     cores, pieces = usable_cores(), max(1, -(-count // max(max_rows, 2)))
     # A multiple of the cores, so that no core waits for the last piece.
     pieces = min(-(-pieces // cores) * cores, max(1, count // 2))
     size = -(-count // pieces)
     slices = [slice(k, min(k + size, count)) for k in range(0, count, size)]
-    if cores == 1 or len(slices) == 1:
-        for rows in slices:
-            work(rows)
-        return
-    for _ in threads(cores).map(work, slices):
+    in_threads = cores > 1 and len(slices) > 1
+    for _ in threads(cores).map(work, slices) if in_threads else map(work, slices):
         continue
 
 
 @lru_cache(maxsize=1)
 def threads(count: int) -> ThreadPoolExecutor:
     """Return a cached pool of threads in each of which PyTorch uses one thread."""
-    return ThreadPoolExecutor(
-        count, "fedpbc-stack", initializer=torch.set_num_threads, initargs=(1,)
-    )
+    return ThreadPoolExecutor(count, "fedpbc-stack", torch.set_num_threads, (1,))
 
 
 ALIGNMENT = 16

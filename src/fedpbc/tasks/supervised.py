@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -14,17 +13,17 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedpbc import defaults
-from fedpbc.errors import InputError
+from fedpbc.data import Augmentation
+from fedpbc.errors import InputError, one_line
 from fedpbc.randomness import generator, integer_seed
 from fedpbc.tasks.client_data import ClientData
 from fedpbc.tasks.dense_kernel import dense_steps, has_dense_steps
 from fedpbc.tasks.device import find_device, refuse_double, repeatable, seeded
 from fedpbc.tasks.evaluation import Loss, class_accuracies, mean_loss_and_hits
-from fedpbc.tasks.gradient_estimate import gradients_from_pairs
-from fedpbc.tasks.layout import Layout, layout_of, parameters_of
+from fedpbc.tasks.layout import layout_of, parameters_of
 from fedpbc.tasks.local_training import LocalTraining
 from fedpbc.tasks.manual_backprop import ManualBackprop, manual_backprop
-from fedpbc.tasks.stacked_training import DenseStack, StackAdvice, advise, on_all_cores
+from fedpbc.tasks.stacked_training import StackAdvice, advise, on_all_cores, stacked_steps
 from fedpbc.tasks.task import Evaluation, Gradients
 from fedpbc.tasks.user_data import Partition, Samples, refuse_running_statistics
 
@@ -102,9 +101,8 @@ class Supervised:
         self.device = find_device(device)
         refuse_running_statistics(module)
         self.training = training or LocalTraining()
-        self.loss = loss
-        self.seed = seed
-        self.layout: Layout = layout_of(module)
+        self.loss, self.seed = loss, seed
+        self.layout = layout_of(module)
         if not self.layout.names:
             raise InputError("module has no parameters, but should have some to train")
         self.data = ClientData(
@@ -115,8 +113,7 @@ class Supervised:
             partition=partition,
             seed=seed,
             batch_size=self.training.batch_size,
-            crop_padding=crop_padding,
-            flip=flip,
+            augmentation=Augmentation(seed, crop_padding, flip),
             normalise=normalise,
             train_samples=train_samples,
         )
@@ -136,7 +133,7 @@ class Supervised:
 
     def __getstate__(self) -> dict[str, Any]:
         # Recreated in the other process: the hand-written pass refers to the module's parameters.
-        return {k: v for k, v in vars(self).items() if k not in {"_backprop", "_stack"}}
+        return {k: v for k, v in vars(self).items() if k != "_backprop"}
 
     def _try_module(self) -> None:
         """Raise now if the module does not accept the inputs or has too few outputs."""
@@ -145,9 +142,8 @@ class Supervised:
             with torch.no_grad():
                 outputs = self.module(self.data.prepare(self.data.inputs[:2]))
         except Exception as error:
-            reason = shorten(f"{type(error).__name__}: {error}", 150, placeholder=" …")
             shape = tuple(self.data.inputs.shape[1:])
-            expected = f"one that takes inputs of shape {shape} ({reason})"
+            expected = f"one that takes inputs of shape {shape} ({one_line(error)})"
             raise InputError("module", type(self.module).__name__, expected) from error
         classes = self.data.classes if self.loss is functional.cross_entropy else 0
         if classes and (outputs.dim() < 2 or outputs.shape[1] < classes):
@@ -247,11 +243,6 @@ class Supervised:
             return StackAdvice(False, False, f"a client has {smallest} samples, less than a batch")
         return advise(self.module, self.loss)
 
-    @cached_property
-    def _stack(self) -> DenseStack:
-        min_rows = 2 if self.device.type == "cpu" else GPU_ROWS
-        return DenseStack(self.layout, self.training, min_rows)
-
     def stacked_local_steps(
         self,
         clients: Sequence[int],
@@ -262,11 +253,10 @@ class Supervised:
     ) -> None:
         """Run one round for many clients at once, in place."""
         self.module.train()
-        steps, data = self.training.local_steps, self.data
-        rates = torch.tensor(
-            [self.training.rate(t) for t in rounds], dtype=models.dtype, device=models.device
-        )
+        steps, data, on_cpu = self.training.local_steps, self.data, self.device.type == "cpu"
+        rates = models.new_tensor([self.training.rate(t) for t in rounds])
         use_kernel = self._can_use_kernel(models) and correction is None
+        min_rows = 2 if on_cpu else GPU_ROWS
 
         def advance(rows: slice) -> None:
             if use_kernel:
@@ -276,10 +266,11 @@ class Supervised:
                 dense_steps(models[rows], widths, inputs, data.labels, index, rates[rows])
                 return
             batches = data.stacked_batches(clients[rows], first_batches[rows], steps)
-            row_corrections = None if correction is None else correction[rows]
-            self._stack.local_steps(models[rows], batches, rates[rows], row_corrections)
+            stack = models[rows], batches, rates[rows]
+            corrections = None if correction is None else correction[rows]
+            stacked_steps(self.training, self.layout, *stack, corrections, min_rows)
 
-        if self.device.type == "cpu":
+        if on_cpu:
             # A few rows at a time: their models stay in the cache for all steps of the round.
             max_rows = STACK_BYTES // (models.element_size() * models.shape[1])
             on_all_cores(advance, len(clients), max_rows)
@@ -338,4 +329,4 @@ class Supervised:
         pairs = ((gradient(client, 0), gradient(client, 1)) for client in clients)
         seed = integer_seed(self.seed, "gradients", draw)
         with seeded(seed, self.device), repeatable(self.device):
-            return gradients_from_pairs(pairs, self.clients)
+            return Gradients.from_pairs(pairs, self.clients)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -53,21 +54,37 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Gradients:
-    """The theory's constants at one model, squared: size and spread of the clients' gradients.
+    """The theory's constants at one model, squared: size and spread of the clients' gradients."""
 
-    Attributes:
-        slope: ‖∇F‖².
-        noise: the mean over clients of E‖∇ℓ_i − ∇F_i‖²: a lower bound of σ².
-        spread: (1/m) Σ‖∇F_i − ∇F‖²: with β = 0, a lower bound of ζ².
+    slope: float  # ‖∇F‖²
+    noise: float  # the mean over clients of E‖∇ℓ_i − ∇F_i‖²: a lower bound of σ²
+    spread: float  # (1/m) Σ‖∇F_i − ∇F‖²: with β = 0, a lower bound of ζ²
 
-    Example:
-        >>> Gradients(slope=4.0, noise=0.0, spread=1.0).slope
-        4.0
-    """
+    @classmethod
+    def from_pairs(cls, pairs: Iterable[tuple[Tensor, Tensor]], clients: int) -> Gradients:
+        """Estimate from two gradients of each of some clients, on independently drawn batches.
 
-    slope: float
-    noise: float
-    spread: float
+        No noisy quantity is squared: ⟨g, g'⟩ of one client's two gradients has the mean ‖∇F_i‖²,
+        and of two clients' gradients ⟨∇F_i, ∇F_j⟩. So all three estimates are unbiased, except that
+        they are cut off at 0. ``clients`` is m, the number of all clients.
+        """
+        total: Tensor | None = None
+        count, within, noise, squares = 0, 0.0, 0.0, 0.0
+        for first, second in pairs:
+            mean, difference = (first + second).div_(2), first - second
+            within += float(torch.dot(first, second))
+            noise += float(torch.dot(difference, difference)) / 2
+            squares += float(torch.dot(mean, mean))
+            total = mean if total is None else total.add_(mean)
+            count += 1
+        assert total is not None
+        within, noise = within / count, noise / count
+        if count == 1:
+            return cls(slope=max(within, 0.0), noise=noise, spread=0.0)
+        across = (float(torch.dot(total, total)) - squares) / (count * (count - 1))
+        # ∇F is the mean over all m clients: m of the m² products are a client's with itself.
+        slope = within / clients + across * (1 - 1 / clients)
+        return cls(slope=max(slope, 0.0), noise=noise, spread=max(within - slope, 0.0))
 
 
 class Task(Protocol):

@@ -5,13 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedpbc.theory.arguments import (
-    array_of,
-    number,
-    positive_integer,
-    rate_below_one,
-    wrong_shape,
-)
+from fedpbc.theory.arguments import array_of, number, positive_integer, rate_below_one, wrong_shape
 from fedpbc.theory.mixing import one_minus_root
 
 __all__ = ["consensus_bound", "consensus_error"]

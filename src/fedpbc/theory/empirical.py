@@ -21,39 +21,23 @@ BLOCK = 512
 
 @dataclass(frozen=True)
 class EmpiricalLinks:
-    """Statistics of a timetable.
+    """Statistics of a timetable."""
 
-    Attributes:
-        rounds: T.
-        empty_rounds: the number of rounds in which no link was up.
-        shares: each client's share of rounds in which it was up.
-        weights: the mean of 1{i∈A}/|A| over the rounds that were not empty: each client's weight
-            under FedAvg. None if all rounds were empty.
-        mixing_rate: λ₂ of the mean of W over the rounds; None if it was not computed.
-        staleness: each client's mean over t = 0 … T of the rounds since it was last up.
-        staleness_max: the largest staleness of any client in any round.
-
-    Example:
-        >>> rows = [np.array([True, False]), np.array([True, True])]
-        >>> EmpiricalLinks.from_rows(rows).weights.tolist()
-        [0.75, 0.25]
-    """
-
-    rounds: int
-    empty_rounds: int
-    shares: Floats
+    rounds: int  # T
+    empty_rounds: int  # in which no link was up
+    shares: Floats  # each client's share of rounds in which it was up
+    # The mean of 1{i∈A}/|A| over the rounds that were not empty: each client's weight under
+    # FedAvg. None if all rounds were empty.
     weights: Floats | None
-    mixing_rate: float | None
-    staleness: Floats
-    staleness_max: int
+    mixing_rate: float | None  # λ₂ of the mean of W over the rounds, if it was computed
+    staleness: Floats  # each client's mean over t = 0 … T of the rounds since it was last up
+    staleness_max: int  # of any client in any round
 
     @classmethod
     def from_rows(cls, rows: Iterable[NDArray[np.bool_]], *, mixing: bool = True) -> EmpiricalLinks:
-        """Compute the statistics of the rounds of a timetable.
+        """Compute the statistics of at least one round, with a bool per client.
 
-        Args:
-            rows: one per round, at least one; a bool per client.
-            mixing: whether to compute λ₂, which takes a clients × clients matrix.
+        ``mixing`` is whether to compute λ₂, which takes a clients × clients matrix.
         """
         rows = iter(rows)
         first = next(rows)

@@ -19,37 +19,22 @@ DIGITS = 12
 
 @dataclass(frozen=True)
 class IndependentLinks:
-    """Expectations of links that are up independently, with p_i^t in round t.
+    """Expectations of links that are up independently, with p_i^t in round t."""
 
-    Attributes:
-        rounds: T.
-        constant: whether p_i^t is the same in all rounds.
-        p: each client's mean of p_i^t over the rounds.
-        lowest: each client's smallest p_i^t.
-        weights: Σ_t E[1{i∈A}/|A|] / Σ_t P(A≠∅), each client's weight under FedAvg; Proposition 1 if
-            p is constant. None if no link is ever up.
-        mixing_rate: ρ, the largest of any round; None for more than 1,000 clients.
-        mixing_rate_attained: whether some round has this ρ. If not, it is ρ at every client's
-            lowest p, which no round exceeds.
-        mixing_rate_bound: the bound of the Ergodicity lemma, with c the smallest p of all.
-        staleness: each client's expected staleness, the mean over t = 0 … T.
-        staleness_limit: 1/p_i, the limit of the staleness, if p is constant; infinite if p_i = 0.
-
-    Example:
-        >>> IndependentLinks.from_probabilities([np.array([0.5, 0.25])] * 3).weights.round(6)
-        array([0.7, 0.3])
-    """
-
-    rounds: int
-    constant: bool
-    p: Floats
-    lowest: Floats
+    rounds: int  # T
+    constant: bool  # whether p_i^t is the same in all rounds
+    p: Floats  # each client's mean of p_i^t over the rounds
+    lowest: Floats  # each client's smallest p_i^t
+    # Σ_t E[1{i∈A}/|A|] / Σ_t P(A≠∅), each client's weight under FedAvg; Proposition 1 if p is
+    # constant. None if no link is ever up.
     weights: Floats | None
-    mixing_rate: float | None
+    mixing_rate: float | None  # ρ, the largest of any round; None for more than 1,000 clients
+    # Whether some round has this ρ. If not, it is ρ at every client's lowest p, which no round
+    # exceeds.
     mixing_rate_attained: bool
-    mixing_rate_bound: float
-    staleness: Floats
-    staleness_limit: Floats | None
+    mixing_rate_bound: float  # of the Ergodicity lemma, with c the smallest p of all
+    staleness: Floats  # each client's expected staleness, the mean over t = 0 … T
+    staleness_limit: Floats | None  # 1/p_i, if p is constant; infinite if p_i = 0
 
     @classmethod
     def from_probabilities(cls, rows: Iterable[Floats]) -> IndependentLinks:

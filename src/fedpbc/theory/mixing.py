@@ -83,12 +83,7 @@ def mixing_rate(p: ArrayLike) -> float:
 
 
 def second_eigenvalue(exchanged: Floats) -> float:
-    """λ₂ of a mixing matrix whose rows sum to 1, from its off-diagonal entries.
-
-    Example:
-        >>> second_eigenvalue(np.array([[9.0, 0.25], [0.25, 9.0]]))
-        0.5
-    """
+    """λ₂ of a mixing matrix whose rows sum to 1, from its off-diagonal entries."""
     if len(exchanged) == 1:
         return 0.0
     # I - M is a graph Laplacian. Its eigenvalues keep their digits when p is small and ρ near 1.

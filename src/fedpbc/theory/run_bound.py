@@ -29,19 +29,7 @@ DIGITS = 6
 
 
 class RunBound:
-    """Observes the bound of one run, if the lemma covers it; its value is None otherwise.
-
-    Example:
-        >>> import numpy as np
-        >>> from fedpbc.algorithms import ServerInit
-        >>> from fedpbc.links import Setting
-        >>> from fedpbc.tasks import Quadratic
-        >>> task = Quadratic([[0.0], [2.0]])
-        >>> setting = Setting(0, clients=2, rounds=9, base_probabilities=np.array([0.5, 0.5]))
-        >>> links = Timetable.draw("bernoulli", setting)
-        >>> RunBound(task, FedPBC(ServerInit(task.init(), 2)), links, None).covers
-        True
-    """
+    """Observes the bound of one run, if the lemma covers it; its value is None otherwise."""
 
     name = "consensus_bound"
 

@@ -9,13 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedpbc.theory.arguments import (
-    Floats,
-    largest_lipschitz,
-    number,
-    positive_integer,
-    targets_of,
-)
+from fedpbc.theory.arguments import Floats, largest_lipschitz, number, positive_integer, targets_of
 from fedpbc.theory.convergence import gradient_bound, kappa, largest_step_size
 from fedpbc.theory.empirical import EmpiricalLinks
 from fedpbc.theory.independent_links import IndependentLinks
@@ -27,12 +21,7 @@ __all__ = ["Constants", "Theorem", "TheorySummary"]
 
 @dataclass(frozen=True, kw_only=True)
 class Constants:
-    """The constants of Theorem 1; ``assumed`` names those that are neither given nor known.
-
-    Example:
-        >>> Constants(step_size=0.05, local_steps=5, rounds=500).lipschitz
-        1.0
-    """
+    """The constants of Theorem 1; ``assumed`` names those that are neither given nor known."""
 
     step_size: float  # η
     local_steps: int  # s
@@ -55,55 +44,26 @@ class Constants:
 
 @dataclass(frozen=True)
 class Theorem:
-    """Theorem 1, evaluated.
+    """Theorem 1, evaluated; without a ρ below 1 it has neither a largest step size nor a bound."""
 
-    Attributes:
-        kappa: κ at the step size.
-        largest_step_size: the largest that the theorem covers; None without a ρ below 1.
-        within: whether the theorem covers the step size.
-        bound: the bound at the step size.
-        bound_at_largest: the bound at the largest step size.
-
-    Example:
-        >>> Theorem(1.0, 1e-4, False, 7.0, 9.0).within
-        False
-    """
-
-    kappa: float
-    largest_step_size: float | None
-    within: bool
-    bound: float | None
-    bound_at_largest: float | None
+    kappa: float  # κ at the step size
+    largest_step_size: float | None  # that the theorem covers
+    within: bool  # whether the theorem covers the step size
+    bound: float | None  # at the step size
+    bound_at_largest: float | None  # at the largest step size
 
 
 @dataclass(frozen=True)
 class TheorySummary:
-    """Everything that the theory says about some links.
+    """Everything that the theory says about some links."""
 
-    Attributes:
-        links: a description of the links.
-        clients: m.
-        expected: exact expectations, if links are independent.
-        measured: statistics of a timetable, if there is one.
-        constants: for Theorem 1.
-        targets: u_i of quadratics, [m, …], if there are any.
-        remarks: further notes for the reader.
-
-    Example:
-        >>> p, constants = np.array([0.5, 0.25]), Constants(step_size=0.1, local_steps=1, rounds=9)
-        >>> expected = IndependentLinks.from_probabilities([p] * 9)
-        >>> summary = TheorySummary("p", 2, expected, None, constants, np.array([0.0, 100.0]))
-        >>> round(float(summary.limits["expected"]), 6)
-        30.0
-    """
-
-    links: str
-    clients: int
-    expected: IndependentLinks | None
-    measured: EmpiricalLinks | None
-    constants: Constants
-    targets: Floats | None = None
-    remarks: tuple[str, ...] = ()
+    links: str  # a description
+    clients: int  # m
+    expected: IndependentLinks | None  # exact expectations, if links are independent
+    measured: EmpiricalLinks | None  # statistics of a timetable, if there is one
+    constants: Constants  # for Theorem 1
+    targets: Floats | None = None  # u_i of quadratics, [m, …], if there are any
+    remarks: tuple[str, ...] = ()  # further notes for the reader
 
     def __post_init__(self) -> None:
         if self.targets is not None:
@@ -249,12 +209,9 @@ class TheorySummary:
             "clients": self.clients,
             "independent": expected is not None,
             "constant": None if expected is None else expected.constant,
-            "weights": {
-                "uniform": 1 / self.clients,
-                **{k: plain(w) for k, w in self.weights.items()},
-            },
+            "weights": {"uniform": 1 / self.clients} | plain(self.weights),
             "total_variation": self.total_variation,
-            "limit": {k: plain(x) for k, x in self.limits.items()} or None,
+            "limit": plain(self.limits) or None,
             "rho": {
                 "value": rho,
                 "kind": kind,
@@ -270,9 +227,7 @@ class TheorySummary:
             "theorem": {
                 **vars(self.constants),
                 "assumed": list(self.constants.assumed),
-                **{
-                    k: v if isinstance(v, bool) else plain(v) for k, v in vars(self.theorem).items()
-                },
+                **plain(vars(self.theorem)),
             },
             "per_client": self.rows(),
             "notes": self.notes(),
@@ -281,8 +236,10 @@ class TheorySummary:
 
 def plain(value: Any) -> Any:
     """A value for JSON, which has neither arrays nor infinities."""
-    if value is None:
-        return None
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
     if isinstance(value, np.ndarray) and value.ndim:
         return [plain(item) for item in value]
     return float(value) if math.isfinite(value) else None

@@ -5,14 +5,13 @@ import pytest
 import torch
 
 from fedpbc.tasks import Gradients, LocalTraining, Quadratic, Supervised, WithGradients
-from fedpbc.tasks.gradient_estimate import gradients_from_pairs
 from tests import small_runs as small
 
 
 def test_noiseless_gradients_of_all_clients_are_exact() -> None:
     own = np.random.default_rng(0).normal(size=(5, 3))
     exact = [torch.from_numpy(g) for g in own]
-    found = gradients_from_pairs([(g, g) for g in exact], clients=5)
+    found = Gradients.from_pairs([(g, g) for g in exact], clients=5)
     centre = own.mean(axis=0)
     assert found.slope == pytest.approx(np.square(centre).sum())
     assert found.spread == pytest.approx(np.square(own - centre).sum(axis=1).mean())
@@ -32,7 +31,7 @@ def test_noisy_gradients_of_some_clients_are_right_in_the_mean() -> None:
         middles = np.array([((a + b) / 2).numpy() for a, b in pairs])
         across = (np.square(middles.sum(axis=0)).sum() - np.square(middles).sum()) / 6
         slope = inner / 8 + across * 7 / 8
-        found = gradients_from_pairs(pairs, clients=8)
+        found = Gradients.from_pairs(pairs, clients=8)
         assert found.slope == pytest.approx(max(slope, 0), abs=1e-12)
         assert found.spread == pytest.approx(max(inner - slope, 0), abs=1e-12)
         sums[k] = slope, found.noise, inner - slope
@@ -44,7 +43,7 @@ def test_noisy_gradients_of_some_clients_are_right_in_the_mean() -> None:
 
 def test_one_client_has_no_spread() -> None:
     pair = torch.tensor([3.0]), torch.tensor([1.0])
-    assert gradients_from_pairs([pair], clients=1) == Gradients(slope=3, noise=2, spread=0)
+    assert Gradients.from_pairs([pair], clients=1) == Gradients(slope=3, noise=2, spread=0)
 
 
 def test_quadratics_are_exact() -> None:

@@ -120,7 +120,7 @@ def test_the_server_knows_each_device_by_its_key(fleet):
 
 @pytest.mark.parametrize(("days", "authority"), [(400, 3650), (5000, 5000)])
 def test_the_authority_outlasts_the_servers_certificate(tmp_path, days, authority):
-    from fedpbc.deployment.security.certificate_authority import read_certificate
+    from fedpbc.deployment.security.certificates import read_certificate
 
     ran("fleet", "init", tmp_path / "fleet", *LEAST, "--days", days)
     readme = (tmp_path / "fleet/README.md").read_text()
@@ -283,7 +283,7 @@ def test_the_options_are_saved(fleet):
         ((*LEAST, "--data", "digit"), "data is 'digit', but should be one of"),
         ((*LEAST, "--app", "nowhere.py"), "app is 'nowhere.py', but should be a Python file that"),
         ((*LEAST, "--app", "bad.py"), "app is 'bad.py', but should be a file with a function data"),
-        ((*LEAST, "--app", "ill.py"), "model() is failing, but should be without errors"),
+        ((*LEAST, "--app", "ill.py"), "model() fails: NameError: name 'nn' is not defined"),
         ((*LEAST, "--app", "ill.py", "--data", "digits"), "data is 'digits', but should be left"),
     ],
 )

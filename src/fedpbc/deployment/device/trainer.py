@@ -113,13 +113,7 @@ def equal(a: Tensor | None, b: Tensor | None) -> bool:
 
 
 def steady_clock() -> Callable[[], float]:
-    """A clock that starts at the time of day, and does not jump when that is set.
-
-    Example:
-        >>> now = steady_clock()
-        >>> abs(now() - time.time()) < 1
-        True
-    """
+    """A clock that starts at the time of day, and does not jump when that is set."""
     # Where available, one that also counts while the device sleeps.
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     offset = time.time() - time.clock_gettime(clock)
@@ -127,16 +121,7 @@ def steady_clock() -> Callable[[], float]:
 
 
 class Trainer:
-    """One client's trainer, with its state in a folder.
-
-    Example:
-        >>> import tempfile
-        >>> from fedpbc.tasks import Quadratic
-        >>> task = Quadratic([[8.0], [4.0]])
-        >>> trainer = Trainer(1, Path(tempfile.mkdtemp()), lambda settings: task)
-        >>> trainer.handle(Payload({"kind": "hello", "job": "j"})).integer("client")
-        1
-    """
+    """One client's trainer, with its state in a folder."""
 
     def __init__(
         self,

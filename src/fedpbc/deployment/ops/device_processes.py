@@ -10,7 +10,7 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
-from fedpbc.deployment.address import free_port
+from fedpbc.deployment.address import free_port, parse_address
 from fedpbc.deployment.device.settings import read_device
 from fedpbc.deployment.device.trainer_socket import LONGEST_PATH
 from fedpbc.deployment.ops.flower_commands import FlowerCommands, require_flower
@@ -35,10 +35,10 @@ class DeviceProcesses:
         name_suffix: str = "",
         command_prefix: Sequence[str] = (),
     ) -> None:
-        """Check the configuration; nothing is started yet.
+        """Check ``device.toml``, ``ca.crt`` and ``node.key``; nothing is started yet.
 
         Args:
-            folder: with ``device.toml``, ``ca.crt`` and ``node.key``.
+            folder: the device's.
             supervisor: runs the processes.
             insecure: no encryption and no node key.
             name_suffix: appended to the processes' names, where one supervisor runs many devices.
@@ -55,11 +55,9 @@ class DeviceProcesses:
                 expected = "a folder with ca.crt and node.key; or use --insecure"
                 raise InputError("folder", str(folder), expected)
         self.state = self.folder / "state"
-        server = self.settings.address
+        server = parse_address(self.settings.server, "server")
         certificates = None if insecure else self.folder
-        self._commands = FlowerCommands(
-            self.state / "flower", server.host, server.port, certificates, insecure
-        )
+        self._commands = FlowerCommands(self.state / "flower", server, certificates, insecure)
         self.socket = socket_for(self.state)
         self._port = free_port()
 
@@ -81,9 +79,9 @@ class DeviceProcesses:
         options += ["--socket", str(self.socket), "--catch-up", settings.catch_up]
         options += ["--device", settings.device]
         if settings.app is not None:
-            options += ["--app", str(settings.app)]
+            options += ["--app", settings.app]
         if settings.data_dir is not None:
-            options += ["--data-dir", str(settings.data_dir)]
+            options += ["--data-dir", settings.data_dir]
         return [sys.executable, "-m", "fedpbc.cli.app", "trainer", *options]
 
 

@@ -9,12 +9,13 @@ device-I/       for the device of client I: run by ``fedpbc fleet device``
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import uuid4
 
 import tomli_w
@@ -23,9 +24,8 @@ from annotated_types import Ge, Le, MinLen
 import fedpbc
 from fedpbc.algorithms import find_algorithm
 from fedpbc.data import SOURCES
-from fedpbc.deployment.address import Address, check_host, is_everywhere
-from fedpbc.deployment.ops.templating import render
-from fedpbc.deployment.security.certificate_authority import CertificateAuthority, read_certificate
+from fedpbc.deployment.address import Address, check_host, is_unspecified
+from fedpbc.deployment.security.certificates import CertificateAuthority, read_certificate
 from fedpbc.deployment.security.keys import generate_node_key, make_server_certificate
 from fedpbc.deployment.settings import FleetSettings, read_fleet
 from fedpbc.deployment.user_app import load_user_app
@@ -59,10 +59,6 @@ class FleetPlan:
         data: the name of a built-in data set.
         insecure: no encryption and no keys.
         days: validity of the server's certificate.
-
-    Example:
-        >>> FleetPlan(clients=3, hosts=("10.0.0.1",)).server
-        Address(host='10.0.0.1', port=8443)
     """
 
     clients: int
@@ -129,7 +125,7 @@ def check_hosts(names: Sequence[str]) -> tuple[str, ...]:
         raise InputError("host is missing: give the server's name or address")
     hosts = tuple(dict.fromkeys(check_host(host, "host") for host in names))
     for host in hosts:
-        if is_everywhere(host):
+        if is_unspecified(host):
             raise InputError("host", host, "the server's name or address, as devices reach it")
     return hosts
 
@@ -222,14 +218,9 @@ def write_server(folder: Path, plan: FleetPlan, app: bytes) -> None:
 def write_device(
     folder: Path, plan: FleetPlan, client: int, app: bytes, ca: bytes | None
 ) -> bytes | None:
-    """Write a device's folder, and return its public key for the server.
+    """Write a device's folder, and return its public key; without ``ca`` there is none.
 
-    Args:
-        folder: the device's.
-        plan: the fleet's.
-        client: the device's number.
-        app: content of the file with the model and data.
-        ca: the authority's certificate; None without encryption.
+    ``app`` is the content of the file with the model and data, ``ca`` the authority's certificate.
     """
     values = {"client": client, "server": str(plan.server)}
     _write_machine(folder, "device", f"device of client {client}", plan, app, values)
@@ -304,3 +295,19 @@ def render_readme(folder: Path, plan: FleetPlan) -> str:
         authority_expiry=expiry["ca"],
         version=fedpbc.__version__,
     )
+
+
+def render(template: str, **values: Any) -> str:
+    """Fill in a template of the folder ``templates``; a missing value is an error."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("fedpbc.deployment.ops", "templates"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    # A JSON string is a TOML string, too.
+    environment.filters["quoted"] = lambda text: json.dumps(text, ensure_ascii=False)
+    return environment.get_template(f"{template}.j2").render(**values)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import tomli_w
 
-from fedpbc.deployment.address import HERE, Address, free_port
+from fedpbc.deployment.address import LOOPBACK, Address, free_port
 from fedpbc.deployment.ops.device_processes import DeviceProcesses
 from fedpbc.deployment.ops.fault_proxy import FaultProxy
 from fedpbc.deployment.ops.server_processes import ServerProcesses
@@ -42,7 +41,7 @@ class LocalFleet:
         *,
         app: Path | None = None,
         insecure: bool = False,
-        host: str = HERE,
+        host: str = LOOPBACK,
         device_options: Mapping[str, Any] | None = None,
         command_prefix: Callable[[int], Sequence[str]] = lambda client: (),
     ) -> None:
@@ -63,7 +62,7 @@ class LocalFleet:
         listen = Address(host, free_port())
         self.server.mkdir(parents=True)
         fleet = {**configuration.get("fleet", {}), "listen": str(listen)}
-        self.proxies = [FaultProxy(listen) for _ in range(self.clients)] if host == HERE else []
+        self.proxies = [FaultProxy(listen) for _ in range(self.clients)] if host == LOOPBACK else []
         if not insecure:
             make_certificates(self.server / "certificates", [host])
         if app is not None:
@@ -121,12 +120,6 @@ class LocalFleet:
     def lines(self) -> list[dict[str, Any]]:
         """Return the server's log of rounds."""
         return list(read_lines(self.server / "rounds.jsonl"))
-
-    def answers(self, client: int) -> list[dict[str, Any]]:
-        """Return a trainer's log of answers."""
-        path = self.device_folder(client) / "state" / "answers.jsonl"
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
-        return [json.loads(line) for line in text.splitlines(keepends=True) if "\n" in line]
 
     def close(self) -> None:
         """End all processes; the folder stays."""

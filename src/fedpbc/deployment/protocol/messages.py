@@ -11,7 +11,8 @@ import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from io import BufferedIOBase
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,35 +38,13 @@ LARGEST_VECTORS = 2**32
 """Bytes of all vectors of a payload together."""
 
 
-class Source(Protocol):
-    """What a payload is read from."""
-
-    def read(self, size: int, /) -> bytes | None:
-        """Return at most this many bytes; none at the end."""
-
-
-class Sink(Protocol):
-    """What a payload is written to."""
-
-    def write(self, data: bytes, /) -> int | None:
-        """Write all of it."""
-
-    def flush(self) -> None:
-        """Send what is buffered."""
-
-
 class MessageError(FedpbcError):
     """A malformed or unexpected message."""
 
 
 @dataclass(frozen=True, eq=False)
 class Vector:
-    """A serialized flat vector.
-
-    Example:
-        >>> Vector.of(np.array([1.0, 2.0], dtype=np.float32)).array().tolist()
-        [1.0, 2.0]
-    """
+    """A serialized flat vector."""
 
     dtype: str
     data: bytes
@@ -91,12 +70,7 @@ class Vector:
 
 @dataclass(frozen=True, eq=False)
 class Payload:
-    """A header of plain values, and vectors by name.
-
-    Example:
-        >>> Payload({"kind": "hello"}).kind
-        'hello'
-    """
+    """A header of plain values, and vectors by name."""
 
     header: Mapping[str, Value]
     vectors: Mapping[str, Vector] = field(default_factory=dict)
@@ -152,12 +126,6 @@ class TrainRequest:
         job_rounds: T; the trainer stops after the job's last round.
         start: the model to start from.
         correction: added to every gradient.
-
-    Example:
-        >>> start = Vector.of(np.ones(1))
-        >>> request = TrainRequest("j", 4, 0, 2, 3, 10, 1.0, True, "{}", 60.0, 0.5, 9, start)
-        >>> TrainRequest.unpack(request.pack()).rounds
-        3
     """
 
     job: str
@@ -213,13 +181,7 @@ class TrainRequest:
 
 @dataclass(frozen=True, eq=False)
 class TrainReply:
-    """A client's model after the segment of a round.
-
-    Example:
-        >>> reply = TrainReply("j", 4, 0, Vector.of(np.ones(1)))
-        >>> TrainReply.unpack(reply.pack()).round
-        4
-    """
+    """A client's model after the segment of a round."""
 
     job: str
     round: int
@@ -259,25 +221,12 @@ def sanitized(text: str) -> str:
 
 
 def refusal(reason: str) -> Payload:
-    """The reply of a trainer that cannot handle a request.
-
-    Example:
-        >>> refusal("no such data").header["reason"]
-        'no such data'
-    """
+    """The reply of a trainer that cannot handle a request."""
     return Payload({"kind": "refusal", "reason": reason})
 
 
-def write_payload(stream: Sink, payload: Payload) -> None:
-    """Write to a local socket or a file.
-
-    Example:
-        >>> import io
-        >>> stream = io.BytesIO()
-        >>> write_payload(stream, Payload({"kind": "hello"}))
-        >>> read_payload(io.BytesIO(stream.getvalue())).kind
-        'hello'
-    """
+def write_payload(stream: BufferedIOBase, payload: Payload) -> None:
+    """Write to a local socket or a file."""
     vectors = [[name, v.dtype, len(v.data)] for name, v in payload.vectors.items()]
     head = json.dumps({"header": dict(payload.header), "vectors": vectors}).encode()
     stream.write(MARK + struct.pack("<I", len(head)) + head)
@@ -286,7 +235,7 @@ def write_payload(stream: Sink, payload: Payload) -> None:
     stream.flush()
 
 
-def read_payload(stream: Source, largest: int = LARGEST_VECTORS) -> Payload:
+def read_payload(stream: BufferedIOBase, largest: int = LARGEST_VECTORS) -> Payload:
     """Read from a local socket or a file; a MessageError if it ends early or is malformed."""
     if _read_exactly(stream, len(MARK)) != MARK:
         raise MessageError("not a fedpbc message")
@@ -306,7 +255,7 @@ def read_payload(stream: Source, largest: int = LARGEST_VECTORS) -> Payload:
     return Payload(header, vectors)
 
 
-def _read_exactly(stream: Source, size: int) -> bytes:
+def _read_exactly(stream: BufferedIOBase, size: int) -> bytes:
     """Read so many bytes; memory grows with what arrives, not with what was announced."""
     pieces = bytearray()
     while len(pieces) < size:

@@ -49,14 +49,7 @@ STATE_KEY = "ledger"
 
 
 class ServerDirectory:
-    """One job on disk. Locked while it is open, since two servers would corrupt it.
-
-    Example:
-        >>> import tempfile
-        >>> with ServerDirectory(Path(tempfile.mkdtemp())) as folder:
-        ...     folder.load(None) is None
-        True
-    """
+    """One job on disk. Locked while it is open, since two servers would corrupt it."""
 
     def __init__(self, path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)

@@ -39,11 +39,9 @@ class ViewCheck:
     """One view's model: the fleet's compared with the simulator's.
 
     Attributes:
-        view: its name.
         rounds: after how many rounds the server wrote the model.
         difference: the largest absolute difference of a parameter.
         fleet_accuracy: on the test samples; None if there are none.
-        simulated_accuracy: the simulator's.
     """
 
     view: str

@@ -26,7 +26,6 @@ from fedpbc.simulation.build import draw_timetable
 __all__ = [
     "Demo",
     "DemoPlan",
-    "default_round_seconds",
     "describe_cuts",
     "describe_links",
     "plan_demo",
@@ -59,14 +58,11 @@ class DemoPlan:
     up: NDArray[np.bool_]
 
 
-def default_round_seconds(nodes: int) -> float:
-    """Return how long a round must be for this many nodes on this machine, at least 10 s."""
-    return max(10.0, round(SECONDS_PER_NODE * nodes / usable_cores()))
-
-
-def plan_demo(overrides: Mapping[str, Any], nodes: int, round_seconds: float) -> DemoPlan:
+def plan_demo(overrides: Mapping[str, Any], nodes: int, round_seconds: float | None) -> DemoPlan:
     """Check the options and draw the timetable of the links; nothing is written yet."""
     require_flower()
+    if round_seconds is None:
+        round_seconds = max(10.0, round(SECONDS_PER_NODE * nodes / usable_cores()))
     links = with_default_probability(overrides.get("links", "bernoulli"))
     configuration = {**overrides, "clients": nodes, "links": links}
     if "downlink" in configuration:

@@ -40,7 +40,6 @@ __all__ = ["FleetPlan", "read_fleet_plan", "render_readme", "write_device", "wri
 
 AUTHORITY_DAYS = 3650
 """Longer than a server's certificate, which is renewed without any change on devices."""
-EXAMPLE_APP = "app.py"
 EMBEDDED_DATA = ("digits", "fashion")
 
 
@@ -49,12 +48,7 @@ class FleetPlan:
     """The options of a new fleet.
 
     Attributes:
-        clients: the number of devices.
         hosts: the server's names and addresses; devices use the first.
-        port: the server's port.
-        rounds: T.
-        algorithm: its name.
-        round_seconds: when a round ends if not all clients have answered.
         app: a Python file with a model and data; an example if neither it nor data is given.
         data: the name of a built-in data set.
         insecure: no encryption and no keys.
@@ -82,7 +76,7 @@ class FleetPlan:
         """The name of the file with the model and data, on all machines."""
         if self.data is not None:
             return None
-        return EXAMPLE_APP if self.app is None else self.app.name
+        return "app.py" if self.app is None else self.app.name
 
     @property
     def needs_files(self) -> bool:
@@ -176,7 +170,9 @@ def write_fleet(folder: Path, plan: FleetPlan) -> FleetPlan:
             (server / "keys").mkdir()
             ca = authority.certificate_pem()
         app = plan.app.read_bytes() if plan.app else render("app.py").encode()
-        write_server(server, plan, app)
+        unspecified = "::" if ":" in plan.hosts[0] else "0.0.0.0"
+        values = {**asdict(plan), "listen": str(Address(unspecified, plan.port))}
+        _write_machine(server, "server", f"server of {plan.clients} clients", plan, app, values)
         for client in range(plan.clients):
             public = write_device(building / f"device-{client}", plan, client, app, ca)
             if public is not None:
@@ -206,13 +202,6 @@ def built_aside(folder: Path) -> Iterator[Path]:
         sync_folder(folder.parent)
     finally:
         shutil.rmtree(building, ignore_errors=True)
-
-
-def write_server(folder: Path, plan: FleetPlan, app: bytes) -> None:
-    """Write the server's folder, except for keys and certificates."""
-    unspecified = "::" if ":" in plan.hosts[0] else "0.0.0.0"
-    values = {**asdict(plan), "listen": str(Address(unspecified, plan.port))}
-    _write_machine(folder, "server", f"server of {plan.clients} clients", plan, app, values)
 
 
 def write_device(
@@ -277,24 +266,21 @@ def render_readme(folder: Path, plan: FleetPlan) -> str:
             certificate = read_certificate(folder / "server" / "certificates" / f"{name}.crt")
             expiry[name] = f"{certificate.not_valid_after_utc:%Y-%m-%d}"
     has_reports = "reported" in views_of(find_algorithm(plan.algorithm), None)
-    return render(
-        "README.md",
-        clients=plan.clients,
-        last=plan.clients - 1,
-        host=host,
-        host_in_url=f"[{host}]" if ":" in host else host,
-        port=plan.port,
-        server=str(plan.server),
-        app=plan.app_name,
-        is_example=plan.app is None,
-        data=plan.data,
-        needs_files=plan.needs_files,
-        insecure=plan.insecure,
-        view="reported" if has_reports else "averaged",
-        server_expiry=expiry["server"],
-        authority_expiry=expiry["ca"],
-        version=fedpbc.__version__,
-    )
+    values = {
+        **asdict(plan),
+        "last": plan.clients - 1,
+        "host": host,
+        "host_in_url": f"[{host}]" if ":" in host else host,
+        "server": str(plan.server),
+        "app": plan.app_name,
+        "is_example": plan.app is None,
+        "needs_files": plan.needs_files,
+        "view": "reported" if has_reports else "averaged",
+        "server_expiry": expiry["server"],
+        "authority_expiry": expiry["ca"],
+        "version": fedpbc.__version__,
+    }
+    return render("README.md", **values)
 
 
 def render(template: str, **values: Any) -> str:

@@ -25,13 +25,6 @@ class LocalFleet:
 
     Its folder contains ``server``, ``device-0`` and so on, and ``logs``. The processes are
     superlink, gateway, superexec, trainer-0, supernode-0 and so on.
-
-    Attributes:
-        server: the server's folder.
-        proxies: the devices' links.
-        supervisor: runs all processes.
-        server_processes: the server's.
-        device_processes: the devices', by client.
     """
 
     def __init__(
@@ -51,9 +44,8 @@ class LocalFleet:
             folder: is created.
             configuration: the content of ``fleet.toml``, with ``clients``.
             app: a Python file with a user's model and data.
-            insecure: no encryption and no keys.
-            host: the address of this machine to which devices connect. With another address than
-                loopback there are no proxies.
+            host: the address of this machine to which devices connect; there are proxies on
+                loopback only.
             device_options: content of ``device.toml`` in addition to client, server and app.
             command_prefix: put before a client's SuperNode command, as ``ip netns exec NAME``.
         """

@@ -19,6 +19,7 @@ from fedpbc.deployment.ops.superlink import SuperLinkControl, clients_by_key
 from fedpbc.deployment.ops.supervisor import Supervisor
 from fedpbc.deployment.security.certificates import check_server_certificate
 from fedpbc.deployment.security.key_directory import KeyDirectory
+from fedpbc.deployment.server.directory import read_lines
 from fedpbc.deployment.settings import FleetSettings, read_fleet
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.storage.atomic import write_atomically
@@ -189,7 +190,7 @@ class ServerProcesses:
             self._registration_error = ""
 
     def _count_failure(self) -> None:
-        current = rounds_done(self.folder)
+        current = len(list(read_lines(self.folder / "rounds.jsonl")))
         self._failed_rounds = [t for t in self._failed_rounds if t == current] + [current]
         if len(self._failed_rounds) >= MAX_FAILURES:
             lines = [*self._log.last, *map(bytes.decode, self._log.new_lines())]
@@ -229,11 +230,3 @@ def is_locked(folder: Path) -> bool:
     except OSError:
         return True
     return False
-
-
-def rounds_done(folder: Path) -> int:
-    """Count the rounds in the log of a server's folder."""
-    try:
-        return (folder / "rounds.jsonl").read_bytes().count(b"\n")
-    except OSError:
-        return 0

@@ -41,7 +41,6 @@ class ClientStatus:
     """One client, as the server sees it.
 
     Attributes:
-        client: its number.
         node: Flower's number of its node; None before it first connected.
         answered: whether its answer counted in the last round.
         is_refused: whether its answer to the last round was refused.
@@ -80,8 +79,6 @@ class FleetStatus:
     """A fleet between two rounds.
 
     Attributes:
-        job: its settings.
-        rounds_done: how many rounds are over.
         clients: one each, by number.
         seconds_left: estimated from recent rounds; None before the first.
         idle_seconds: since the last round ended, or since the first client connected.

@@ -60,12 +60,6 @@ class Service:
         """Return the sessions in which it may have processes."""
         return [session for session in (self.pid, self.old_session) if session is not None]
 
-    def reap(self) -> None:
-        """Collect its exit status; without waiting long for a process that cannot be ended."""
-        if self.process is not None:
-            with suppress(subprocess.TimeoutExpired):
-                self.process.wait(timeout=1.0)
-
     def back_off(self) -> None:
         """Double the delay before the next start."""
         self.delay = min(2 * self.delay, LONGEST_DELAY)
@@ -219,8 +213,7 @@ class Supervisor:
             return False
         finally:
             self._end_session(name, process.pid)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=1.0)
+            _reap(process)
         return True
 
     def stop(self, name: str) -> None:
@@ -230,7 +223,7 @@ class Supervisor:
         if service is not None:
             for session in service.sessions():
                 self._end_session(name, session, timeout=10.0)
-            service.reap()
+            _reap(service.process)
 
     def service(self, name: str) -> Service:
         """Return a process's state; that of one that was never started if the name is unknown."""
@@ -247,7 +240,7 @@ class Supervisor:
         try:
             end_sessions([session for service in services for session in service.sessions()])
             for service in services:
-                service.reap()
+                _reap(service.process)
         finally:
             assert self._guard.stdin is not None
             with suppress(OSError):
@@ -272,6 +265,13 @@ def _popen(
         env=None if environment is None else dict(environment),
         start_new_session=True,
     )
+
+
+def _reap(process: subprocess.Popen[bytes] | None) -> None:
+    """Collect its exit status; without waiting long for a process that cannot be ended."""
+    if process is not None:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=1.0)
 
 
 def log_to_stdout(name: str, line: bytes) -> None:

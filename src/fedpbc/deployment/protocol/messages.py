@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from io import BufferedIOBase
 from typing import Any
 
@@ -114,9 +114,7 @@ class TrainRequest:
     Attributes:
         job: identifies the server's training; a job may take several of Flower's runs.
         round: the current round; the reply counts in no other.
-        client: the client that is to train.
-        first_round: the first round to train.
-        rounds: how many rounds; the last is ``round``.
+        rounds: how many rounds to train; the last is ``round``.
         first_batch: the index of the client's first batch.
         scale: η_g, where the client applies it.
         everyone: whether clients also train in rounds in which they do not get through.
@@ -124,7 +122,6 @@ class TrainRequest:
         round_seconds: the deadline of a round.
         age: seconds since this round began.
         job_rounds: T; the trainer stops after the job's last round.
-        start: the model to start from.
         correction: added to every gradient.
     """
 
@@ -155,22 +152,8 @@ class TrainRequest:
         """Convert from a payload; a MessageError if anything is missing or inconsistent."""
         if payload.kind != "work" or "start" not in payload.vectors:
             raise MessageError(f"message of kind {payload.kind!r}, not 'work'")
-        request = cls(
-            job=payload.text("job"),
-            round=payload.integer("round"),
-            client=payload.integer("client"),
-            first_round=payload.integer("first_round"),
-            rounds=payload.integer("rounds"),
-            first_batch=payload.integer("first_batch"),
-            scale=payload.number("scale"),
-            everyone=payload.header.get("everyone") is True,
-            settings=payload.text("settings"),
-            round_seconds=payload.number("round_seconds"),
-            age=payload.number("age"),
-            job_rounds=payload.integer("job_rounds"),
-            start=payload.vectors["start"],
-            correction=payload.vectors.get("correction"),
-        )
+        start, correction = payload.vectors["start"], payload.vectors.get("correction")
+        request = cls(**_checked_header(cls, payload), start=start, correction=correction)
         first, rounds, current = request.first_round, request.rounds, request.round
         if min(first, request.first_batch) < 0 or rounds < 1 or first + rounds - 1 != current:
             raise MessageError(f"inconsistent rounds: {rounds} from {first} for round {current}")
@@ -201,12 +184,19 @@ class TrainReply:
             raise MessageError(sanitized(payload.text("reason")))
         if payload.kind != "answer" or "end" not in payload.vectors:
             raise MessageError(f"message of kind {payload.kind!r}, not 'answer'")
-        return cls(
-            job=payload.text("job"),
-            round=payload.integer("round"),
-            client=payload.integer("client"),
-            end=payload.vectors["end"],
-        )
+        return cls(**_checked_header(cls, payload), end=payload.vectors["end"])
+
+
+def _checked_header(kind: type[TrainRequest | TrainReply], payload: Payload) -> dict[str, Any]:
+    """Return the values of a message's plain fields; a MessageError if one has another type."""
+    # Keys as in the fields' annotations, which are not evaluated.
+    readers: dict[Any, Callable[[str], Value]] = {
+        "str": payload.text,
+        "int": payload.integer,
+        "float": payload.number,
+        "bool": lambda name: payload.header.get(name) is True,
+    }
+    return {f.name: readers[f.type](f.name) for f in fields(kind) if f.type in readers}
 
 
 def sanitized(text: str) -> str:

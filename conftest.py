@@ -11,7 +11,7 @@ collect_ignore = (
     if find_spec("flwr")
     else [
         "src/fedpbc/deployment/device/client_app.py",
-        "src/fedpbc/deployment/server/transport.py",
+        "src/fedpbc/deployment/server/flower_transport.py",
         "src/fedpbc/deployment/protocol/records.py",
         "src/fedpbc/deployment/server/server_app.py",
     ]

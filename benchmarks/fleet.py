@@ -85,7 +85,7 @@ def node_memory(supervisor: Any, client: int) -> float:
     """What all processes of a node have in memory, what they share counted once, in MiB."""
     total = 0
     for name in (f"supernode-{client}", f"trainer-{client}"):
-        process = supervisor.pid(name)
+        process = supervisor.service(name).pid
         total += 0 if process is None else usage(process).pss
     return total / MIB
 

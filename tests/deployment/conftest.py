@@ -16,4 +16,4 @@ class Past(datetime):
 @pytest.fixture
 def long_ago(monkeypatch):
     """Certificates are issued nine days ago."""
-    monkeypatch.setattr("fedpbc.deployment.security.certificate_authority.datetime", Past)
+    monkeypatch.setattr("fedpbc.deployment.security.certificates.datetime", Past)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -83,6 +84,13 @@ def log_of(fleet: LocalFleet, name: str) -> str:
     return path.read_text(errors="replace") if path.exists() else ""
 
 
+def logged_answers(fleet: LocalFleet, client: int) -> list[dict[str, Any]]:
+    """A trainer's log, without an incomplete last line."""
+    path = fleet.device_folder(client) / "state" / "answers.jsonl"
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    return [json.loads(line) for line in text.splitlines(keepends=True) if "\n" in line]
+
+
 def check_exact(fleet: LocalFleet) -> np.ndarray:
     """The final models are the simulator's on the timetable that the server logged."""
     table = np.loadtxt(fleet.server / "timetable.csv", delimiter=",", ndmin=2).astype(bool)
@@ -118,7 +126,7 @@ def audit(fleet: LocalFleet) -> None:
             if client in line["active"]
         ]
         assert len({round for round, _ in counted}) == len(counted)
-        replies = {(a["round"], a["checksum"]): a for a in fleet.answers(client)}
+        replies = {(a["round"], a["checksum"]): a for a in logged_answers(fleet, client)}
         first_round = 0
         for round, checksum in counted:
             assert replies[round, checksum]["first_round"] == first_round

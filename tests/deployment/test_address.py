@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedpbc.deployment.address import Address, check_host, is_host, parse_address
+from fedpbc.deployment.address import Address, check_host, is_host, is_unspecified, parse_address
 from fedpbc.errors import InputError
 
 
@@ -71,10 +71,10 @@ def test_only_an_ipv6_host_may_have_brackets():
 
 
 def test_unspecified_addresses():
-    assert parse_address("0.0.0.0:1", "x").is_everywhere
-    assert parse_address("[::]:1", "x").is_everywhere
-    assert not parse_address("10.0.0.1:1", "x").is_everywhere
-    assert not parse_address("fleet:1", "x").is_everywhere
+    assert is_unspecified(parse_address("0.0.0.0:1", "x").host)
+    assert is_unspecified(parse_address("[::]:1", "x").host)
+    assert not is_unspecified(parse_address("10.0.0.1:1", "x").host)
+    assert not is_unspecified(parse_address("fleet:1", "x").host)
 
 
 @given(

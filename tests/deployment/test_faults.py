@@ -16,7 +16,15 @@ from fedpbc.deployment.ops.sessions import processes_in
 
 pytest.importorskip("flwr", reason="needs the extra: pip install 'fedpbc[flower]'")
 
-from tests.deployment.real_fleet import APP, after_round, log_of, make_fleet, to_the_end, until
+from tests.deployment.real_fleet import (
+    APP,
+    after_round,
+    log_of,
+    logged_answers,
+    make_fleet,
+    to_the_end,
+    until,
+)
 
 pytestmark = pytest.mark.fleet
 
@@ -52,8 +60,8 @@ def two_clients(tmp_path, seconds: float = SECONDS, **options):
 
 
 def pid(fleet, name: str) -> int:
-    until(fleet, lambda: fleet.supervisor.pid(name), 60)
-    process = fleet.supervisor.pid(name)
+    until(fleet, lambda: fleet.supervisor.service(name).pid, 60)
+    process = fleet.supervisor.service(name).pid
     assert process is not None
     return process
 
@@ -81,7 +89,7 @@ def test_a_trainer_killed_around_persisting(tmp_path, when, catch_up):
         fleet.start()
         table = to_the_end(fleet)
         assert not mark.exists()
-        assert fleet.supervisor.exits("trainer-1") == 1
+        assert fleet.supervisor.service("trainer-1").exits == 1
     # The client app retries while the round lasts, so not even that round is lost.
     assert table.all()
 
@@ -92,7 +100,7 @@ def test_a_supernode_killed(tmp_path):
         after_round(fleet, 2)
         os.kill(pid(fleet, "supernode-1"), signal.SIGKILL)
         table = to_the_end(fleet, 300)
-        assert fleet.supervisor.exits("supernode-1") >= 1
+        assert fleet.supervisor.service("supernode-1").exits >= 1
     # Flower accepts it again after a minute.
     assert table[:, 0].all()
     assert table[:2, 1].all()
@@ -122,7 +130,7 @@ def test_the_superlink_killed(tmp_path):
         after_round(fleet, 2)
         os.kill(pid(fleet, "superlink"), signal.SIGKILL)
         table = to_the_end(fleet, 300)
-        assert fleet.supervisor.exits("superlink") == 1
+        assert fleet.supervisor.service("superlink").exits == 1
     assert table[-1].all()
 
 
@@ -145,7 +153,7 @@ def test_superexec_or_gateway_killed(tmp_path, name):
         after_round(fleet, 2)
         os.kill(pid(fleet, name), signal.SIGKILL)
         table = to_the_end(fleet, 300)
-        assert fleet.supervisor.exits(name) == 1
+        assert fleet.supervisor.service(name).exits == 1
     assert table[-1].all()
 
 
@@ -260,7 +268,7 @@ def test_a_network_cut_between_reply_and_next_message(tmp_path, namespaces, seco
         assert 1 in counted["active"]
         cut_for(namespaces, 1, seconds)
         # It did not receive the next round's message before the cut.
-        assert max(answer["round"] for answer in fleet.answers(1)) == counted["round"]
+        assert max(answer["round"] for answer in logged_answers(fleet, 1)) == counted["round"]
         table = to_the_end(fleet, 300)
     assert table[:, 0].all()
     assert table[-1, 1]

@@ -22,7 +22,7 @@ def test_a_fleet_with_an_outage_equals_the_simulator(tmp_path):
         after_round(fleet, 2)
         fleet.proxies[1].restore()
         table = to_the_end(fleet)
-        sessions = [fleet.supervisor.pid(name) for name in ("superlink", "supernode-0")]
+        sessions = [fleet.supervisor.service(name).pid for name in ("superlink", "supernode-0")]
     assert not table[1, 1]
     assert table[:, 0].any()
     assert table[:, 1].any()

@@ -416,6 +416,6 @@ def test_a_disk_that_is_full_later_stops_the_round_with_one_line(monkeypatch):
 def test_an_index_of_no_reports_needs_no_file(tmp_path):
     with closing(LastReportsOnDisk(tmp_path / "reports.bin")) as on_disk:
         state = on_disk.state()
-    memory = LastReportsInMemory()
+    memory = LastReports()
     memory.restore(state)
     assert len(memory) == 0

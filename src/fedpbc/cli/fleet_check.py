@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,7 +50,7 @@ def print_checks(checks: Sequence[ViewCheck]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from fedpbc.deployment.ops.check import TOLERANCE, largest_difference
+    from fedpbc.deployment.ops.check import TOLERANCE
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("view", no_wrap=True)
@@ -65,7 +66,8 @@ def print_checks(checks: Sequence[ViewCheck]) -> None:
     if all(check.is_equal for check in checks):
         print(f"the fleet's models equal the simulator's: no difference above {TOLERANCE:g}")
         return
-    worst = largest_difference(checks)
+    # NaN counts as infinite.
+    worst = max(checks, key=lambda c: math.inf if math.isnan(c.difference) else c.difference)
     print(
         f"fedpbc: the fleet's models do not equal the simulator's: the view {worst.view} differs "
         f"by {worst.difference:.1e}, more than {TOLERANCE:g}",

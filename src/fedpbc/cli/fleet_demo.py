@@ -38,15 +38,13 @@ def demo(
     from fedpbc.cli.fleet_display import watch
     from fedpbc.deployment.ops.demo import (
         Demo,
-        default_round_seconds,
         describe_cuts,
         describe_links,
         plan_demo,
         prepare_folder,
     )
 
-    seconds = default_round_seconds(nodes) if round_seconds is None else round_seconds
-    plan = plan_demo(overrides, nodes, seconds)
+    plan = plan_demo(overrides, nodes, round_seconds)
     prepare_folder(out, overwrite=overwrite)
     begin_work(out, f"'fedpbc fleet status {out / 'server'}' shows its progress")
     security = "without encryption and keys" if insecure else "with TLS and node keys"

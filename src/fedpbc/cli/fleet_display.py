@@ -38,11 +38,7 @@ def fleet_table(
 ) -> Group:
     """Return a table of the clients between a summary and totals.
 
-    Args:
-        status: the fleet's.
-        width: of the terminal.
-        max_clients: how many clients the table shows.
-        links: where they are known: in a demo, which cuts them.
+    ``links`` are known only in a demo, which cuts them.
     """
     clients = status.longest_absent(max_clients)
     rows = [[_link(client, links), *_numbers(client)] for client in clients]
@@ -88,13 +84,7 @@ def _numbers(client: ClientStatus) -> list[Text]:
 
 
 def summary(status: FleetStatus) -> str:
-    """Return one line about the whole fleet.
-
-    Example:
-        >>> from fedpbc.deployment.ops.status import JobSettings
-        >>> summary(FleetStatus(JobSettings(10, 0, "fedpbc", 60.0, 3), 0, [], None, None))
-        'waiting for clients: 0 of 3 connected'
-    """
+    """Return one line about the whole fleet."""
     job = status.job
     if not status.rounds_done:
         if status.connected < job.wait_for:
@@ -136,12 +126,7 @@ def idle_warning(status: FleetStatus) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Format a duration.
-
-    Example:
-        >>> format_duration(8.2), format_duration(200), format_duration(9000)
-        ('8 s', '3 min', '2.5 h')
-    """
+    """Format a duration."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     if seconds < 6000:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from fedpbc.errors import InputError
 
-__all__ = ["HERE", "Address", "check_host", "free_port", "parse_address"]
+__all__ = ["LOOPBACK", "Address", "check_host", "free_port", "is_unspecified", "parse_address"]
 
-HERE = "127.0.0.1"
+LOOPBACK = "127.0.0.1"
 """The loopback address."""
 LABEL = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)")
 HOST = "a host name or an address, as fleet.example.org or 10.0.0.1"
@@ -23,12 +23,7 @@ ADDRESS = "host:port, as fleet.example.org:8443 or [2001:db8::1]:8443"
 
 @dataclass(frozen=True)
 class Address:
-    """A host, without brackets, and a port.
-
-    Example:
-        >>> print(Address("2001:db8::1", 8443))
-        [2001:db8::1]:8443
-    """
+    """A host, without brackets, and a port."""
 
     host: str
     port: int
@@ -36,14 +31,9 @@ class Address:
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
-    @property
-    def is_everywhere(self) -> bool:
-        """Whether it means all addresses of a machine: to listen at, not to connect to."""
-        return is_everywhere(self.host)
 
-
-def is_everywhere(host: str) -> bool:
-    """Whether a host is 0.0.0.0 or ::."""
+def is_unspecified(host: str) -> bool:
+    """Whether a host is 0.0.0.0 or ::, where a server can listen but no device can connect."""
     try:
         return ipaddress.ip_address(host).is_unspecified
     except ValueError:
@@ -51,16 +41,7 @@ def is_everywhere(host: str) -> bool:
 
 
 def check_host(text: str, option: str) -> str:
-    """Check a host name or IP address; an IPv6 address loses its brackets.
-
-    Example:
-        >>> check_host("[2001:db8::1]", "host")
-        '2001:db8::1'
-        >>> check_host("10.0.0.256", "host")
-        Traceback (most recent call last):
-        fedpbc.errors.InputError: host is '10.0.0.256', but should be a host name or an address, \
-as fleet.example.org or 10.0.0.1
-    """
+    """Check a host name or IP address; an IPv6 address loses its brackets."""
     host = text[1:-1] if text.startswith("[") and text.endswith("]") else text
     if not is_host(host) or (host != text and ":" not in host):
         raise InputError(option, text, HOST)
@@ -81,16 +62,7 @@ def is_host(text: str) -> bool:
 
 
 def parse_address(text: str, option: str) -> Address:
-    """Parse ``host:port``; errors name ``option``.
-
-    Example:
-        >>> parse_address("[2001:db8::1]:8443", "server")
-        Address(host='2001:db8::1', port=8443)
-        >>> parse_address("fleet.example.org", "server")
-        Traceback (most recent call last):
-        fedpbc.errors.InputError: server is 'fleet.example.org', but should be host:port, as \
-fleet.example.org:8443 or [2001:db8::1]:8443
-    """
+    """Parse ``host:port``; errors name ``option``."""
     host, colon, port = text.rpartition(":")
     if not colon or not re.fullmatch(r"[0-9]{1,5}", port) or not 1 <= int(port) <= 65535:
         raise InputError(option, text, ADDRESS)
@@ -102,12 +74,7 @@ fleet.example.org:8443 or [2001:db8::1]:8443
 
 
 def free_port() -> int:
-    """Find an unused port of this machine.
-
-    Example:
-        >>> 1024 <= free_port() <= 65535
-        True
-    """
+    """Find an unused port of this machine."""
     with socket.socket() as probe:
-        probe.bind((HERE, 0))
+        probe.bind((LOOPBACK, 0))
         return int(probe.getsockname()[1])

@@ -16,7 +16,7 @@ from annotated_types import Ge, Gt
 from torch import Tensor
 
 from fedpbc.algorithms import Algorithm, ServerInit, find_algorithm
-from fedpbc.deployment.address import Address, parse_address
+from fedpbc.deployment.address import parse_address
 from fedpbc.deployment.protocol.messages import MessageError
 from fedpbc.deployment.user_app import UserApp, load_user_app
 from fedpbc.errors import InputError
@@ -48,21 +48,10 @@ class FleetSection:
     views_every: Annotated[int, Ge(1)] = 10
     listen: str = "0.0.0.0:8443"
 
-    @property
-    def address(self) -> Address:
-        """Where the server listens."""
-        return parse_address(self.listen, "fleet.listen")
-
 
 @dataclass(frozen=True)
 class FleetSettings:
-    """A fleet's complete, checked configuration.
-
-    Example:
-        >>> settings = FleetSettings.from_dict({"clients": 3, "fleet": {"round_seconds": 5.0}})
-        >>> settings.fleet.round_seconds, settings.config.algorithm["name"]
-        (5.0, 'fedpbc')
-    """
+    """A fleet's complete, checked configuration."""
 
     config: Config
     fleet: FleetSection

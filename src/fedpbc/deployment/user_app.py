@@ -106,9 +106,8 @@ class UserApp:
 def load_user_app(path: Path) -> UserApp:
     """Import a user's file."""
     module = load_plugin(str(path), "app")
-    for name in ("model", "data"):
+    for name, signature in (("model", "model()"), ("data", "data(client)")):
         if not callable(getattr(module, name, None)):
-            signature = "data(client)" if name == "data" else "model()"
             raise InputError("app", str(path), f"a file with a function {signature}")
     loss = getattr(module, "loss", functional.cross_entropy)
     return UserApp(module.model, module.data, loss)

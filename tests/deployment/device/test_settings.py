@@ -37,8 +37,8 @@ def test_paths_are_relative_to_the_file(tmp_path, monkeypatch):
     assert read_device(Path("there/device.toml")) == DeviceSettings(
         client=3,
         server="fleet.example.org:8443",
-        app=tmp_path / "there/mine.py",
-        data_dir=tmp_path / "pictures",
+        app=str(tmp_path / "there/mine.py"),
+        data_dir=str(tmp_path / "pictures"),
         catch_up="lazy",
         device="cuda",
     )

@@ -315,3 +315,8 @@ def test_every_reply_is_logged(tmp_path):
     lines = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
     assert [(line["round"], line["trained_now"]) for line in lines] == [(2, 3), (2, 0)]
     assert lines[0]["checksum"] == lines[1]["checksum"]
+
+
+def test_the_clock_starts_at_the_time_of_day():
+    now = trainer_module.steady_clock()
+    assert abs(now() - time.time()) < 1

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from fedpbc.deployment.device.settings import read_device
-from fedpbc.deployment.security.certificate_authority import (
+from fedpbc.deployment.security.certificates import (
     CertificateAuthority,
     read_certificate,
 )

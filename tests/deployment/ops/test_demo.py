@@ -8,6 +8,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -115,11 +116,9 @@ class FaultProxy:
 class Supervisor:
     failing = "nothing"
 
-    def exits(self, name):
-        return 3 if name == self.failing else 0
-
-    def last_output(self, name):
-        return ["Traceback", "", "no such file"]
+    def service(self, name):
+        exits = 3 if name == self.failing else 0
+        return SimpleNamespace(exits=exits, last_output=["Traceback", "", "no such file"])
 
 
 class FakeFleet:
@@ -204,9 +203,9 @@ def test_a_client_that_never_connects_is_named(running, monkeypatch):
 
 
 def test_log_messages_go_to_a_file(running, capfd):
-    demo_module.LOG.warning("submitting the job again")
-    assert capfd.readouterr().err == ""
-    running.close()
+    with running:
+        demo_module.LOG.warning("submitting the job again")
+        assert capfd.readouterr().err == ""
     assert demo_module.LOG.propagate
     demo_module.LOG.warning("later")
     assert (running.folder / "logs/demo.log").read_text().endswith("submitting the job again\n")

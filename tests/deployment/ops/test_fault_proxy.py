@@ -5,14 +5,14 @@ import threading
 
 import pytest
 
-from fedpbc.deployment.address import HERE, Address
+from fedpbc.deployment.address import LOOPBACK, Address
 from fedpbc.deployment.ops.fault_proxy import FaultProxy
 
 
 @pytest.fixture
 def echo():
     """A server that echoes what it receives."""
-    server = socket.create_server((HERE, 0))
+    server = socket.create_server((LOOPBACK, 0))
 
     def serve(connection):
         with connection:
@@ -44,7 +44,7 @@ def connect(proxy):
 
 
 def test_connections_pass_until_the_link_is_cut(echo):
-    proxy = FaultProxy(Address(HERE, echo))
+    proxy = FaultProxy(Address(LOOPBACK, echo))
     try:
         with connect(proxy) as connection:
             assert exchange(connection, b"one") == b"one"
@@ -66,9 +66,9 @@ def test_connections_pass_until_the_link_is_cut(echo):
 
 def test_a_connection_ends_if_the_server_is_down(echo):
     with socket.socket() as probe:
-        probe.bind((HERE, 0))
+        probe.bind((LOOPBACK, 0))
         unused = probe.getsockname()[1]
-    proxy = FaultProxy(Address(HERE, unused))
+    proxy = FaultProxy(Address(LOOPBACK, unused))
     with connect(proxy) as connection:
         connection.settimeout(10)
         assert connection.recv(100) == b""

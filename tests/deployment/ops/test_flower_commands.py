@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from fedpbc.deployment.address import Address
 from fedpbc.deployment.ops import flower_commands
 from fedpbc.deployment.ops.flower_commands import FlowerCommands
-from fedpbc.errors import InputError
+from fedpbc.errors import InputError, MissingExtraError
 
 
 @pytest.fixture(autouse=True)
@@ -22,16 +23,22 @@ def programs(monkeypatch):
 def secure(tmp_path):
     (tmp_path / "certificates").mkdir()
     (tmp_path / "certificates/ca.crt").touch()
-    return FlowerCommands(tmp_path / "home", "10.0.0.1", 8443, tmp_path / "certificates")
+    return FlowerCommands(tmp_path / "home", Address("10.0.0.1", 8443), tmp_path / "certificates")
+
+
+def test_a_fleet_needs_flower(monkeypatch):
+    monkeypatch.setattr(flower_commands, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'fedpbc\[flower\]'"):
+        flower_commands.require_flower()
 
 
 def test_running_without_tls_needs_insecure(tmp_path):
     with pytest.raises(InputError, match="or --insecure, and not both"):
-        FlowerCommands(tmp_path, "10.0.0.1", 8443)
+        FlowerCommands(tmp_path, Address("10.0.0.1", 8443))
     with pytest.raises(InputError, match="and not both"):
-        FlowerCommands(tmp_path, "10.0.0.1", 8443, tmp_path, insecure=True)
+        FlowerCommands(tmp_path, Address("10.0.0.1", 8443), tmp_path, insecure=True)
     with pytest.raises(InputError, match=r"a folder with ca\.crt"):
-        FlowerCommands(tmp_path, "10.0.0.1", 8443, tmp_path)
+        FlowerCommands(tmp_path, Address("10.0.0.1", 8443), tmp_path)
 
 
 def test_a_secure_fleet_has_tls_and_node_keys(secure, tmp_path):
@@ -46,13 +53,13 @@ def test_a_secure_fleet_has_tls_and_node_keys(secure, tmp_path):
 
 
 def test_an_ipv6_address_has_brackets(tmp_path):
-    commands = FlowerCommands(tmp_path / "home", "2001:db8::1", 8443, insecure=True)
+    commands = FlowerCommands(tmp_path / "home", Address("2001:db8::1", 8443), insecure=True)
     node = commands.supernode(tmp_path / "trainer", 9100)
     assert node[node.index("--superlink") + 1] == "[2001:db8::1]:8443"
 
 
 def test_every_command_of_an_insecure_fleet_says_so(tmp_path):
-    commands = FlowerCommands(tmp_path / "home", "10.0.0.1", 8443, insecure=True)
+    commands = FlowerCommands(tmp_path / "home", Address("10.0.0.1", 8443), insecure=True)
     node = commands.supernode(tmp_path / "trainer", 9100)
     for command in (commands.superlink(tmp_path / "s.db"), node, commands.superexec()):
         assert "--insecure" in command

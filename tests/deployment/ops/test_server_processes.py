@@ -8,6 +8,7 @@ import shutil
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -45,7 +46,7 @@ def test_a_valid_folder_is_accepted(folder):
     processes = ServerProcesses(folder, UnusedSupervisor())
     assert str(processes.listen) == "127.0.0.1:18443"
     # The SuperLink is on loopback, wherever the gateway listens.
-    assert processes.commands.host == "127.0.0.1"
+    assert processes.commands.server.host == "127.0.0.1"
     assert not (folder / "nodes.json").exists()
 
 
@@ -67,8 +68,9 @@ def test_it_refuses_to_start_without_keys(folder):
         ServerProcesses(folder, UnusedSupervisor())
 
 
-def test_it_refuses_an_expired_certificate(folder, long_ago):
+def test_it_refuses_an_expired_certificate(folder, long_ago, monkeypatch):
     make_certificates(folder / "certificates", ["127.0.0.1"], days=3)
+    monkeypatch.undo()
     with pytest.raises(InputError, match=r"certificate expired on .*fedpbc fleet renew"):
         ServerProcesses(folder, UnusedSupervisor())
 
@@ -201,15 +203,10 @@ class FailingGateway:
     def __init__(self, quick_exits: int, output: str = "") -> None:
         self._quick_exits, self._output = quick_exits, output
 
-    def quick_exits(self, name):
+    def service(self, name):
         assert name == "gateway"
-        return self._quick_exits
-
-    def exits(self, name):
-        return 99
-
-    def last_output(self, name):
-        return ["Traceback", "in this line", self._output]
+        output = ["Traceback", "in this line", self._output]
+        return SimpleNamespace(quick_exits=self._quick_exits, exits=99, last_output=output)
 
     def log(self, name, line):
         raise AssertionError(line)

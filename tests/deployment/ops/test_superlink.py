@@ -12,6 +12,7 @@ pytest.importorskip("flwr", reason="needs the extra: pip install 'fedpbc[flower]
 
 import httpx
 
+from fedpbc.deployment.address import Address
 from fedpbc.deployment.ops.flower_commands import FlowerCommands
 from fedpbc.deployment.ops.superlink import SuperLinkControl
 from fedpbc.errors import FedpbcError
@@ -51,7 +52,7 @@ class SuperLink:
 
 @pytest.fixture
 def control(tmp_path):
-    return SuperLinkControl(FlowerCommands(tmp_path, "127.0.0.1", 1, insecure=True))
+    return SuperLinkControl(FlowerCommands(tmp_path, Address("127.0.0.1", 1), insecure=True))
 
 
 def use(monkeypatch, control, link):

@@ -44,7 +44,7 @@ def supervisor(lines, quick):
 def test_a_process_that_ends_is_restarted(supervisor, lines):
     supervisor.start("once", [PYTHON, "-c", "print('here'); raise SystemExit(3)"])
     wait_until(lambda: lines.count(("once", b"here\n")) >= 2)
-    assert supervisor.exits("once") >= 1
+    assert supervisor.service("once").exits >= 1
     assert any(b"once exited with code 3; restart in" in line for _, line in lines)
 
 
@@ -52,7 +52,7 @@ def test_the_delay_grows_for_a_process_that_keeps_ending(supervisor, monkeypatch
     monkeypatch.setattr(supervisor_module, "LONGEST_DELAY", 0.4)
     supervisor.start("never", ["false"])
     began = time.monotonic()
-    wait_until(lambda: supervisor.exits("never") >= 4)
+    wait_until(lambda: supervisor.service("never").exits >= 4)
     # Delays of 0.1, 0.2 and 0.4 s between the four.
     assert time.monotonic() - began > 0.7
 
@@ -60,21 +60,21 @@ def test_the_delay_grows_for_a_process_that_keeps_ending(supervisor, monkeypatch
 def test_the_children_of_a_killed_process_are_ended(supervisor, lines):
     supervisor.start("parent", [PYTHON, "-c", PARENT + "time.sleep(600)"])
     wait_until(lambda: ("parent", b"up\n") in lines)
-    first = supervisor.pid("parent")
+    first = supervisor.service("parent").pid
     assert len(processes_in([first])) == 2
     os.kill(first, signal.SIGKILL)
     wait_until(lambda: lines.count(("parent", b"up\n")) == 2)
     assert not processes_in([first])
-    assert supervisor.pid("parent") != first
+    assert supervisor.service("parent").pid != first
 
 
 def test_a_stopped_process_is_not_restarted(supervisor, lines):
     supervisor.start("parent", [PYTHON, "-c", PARENT + "time.sleep(600)"])
     wait_until(lambda: lines)
-    session = supervisor.pid("parent")
+    session = supervisor.service("parent").pid
     supervisor.stop("parent")
     assert not processes_in([session])
-    assert supervisor.pid("parent") is None
+    assert supervisor.service("parent").pid is None
     time.sleep(0.3)
     assert lines == [("parent", b"up\n")]
 
@@ -85,11 +85,11 @@ def test_closing_a_supervisor_ends_all_processes(lines):
         deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
         supervisor.start("still", [PYTHON, "-c", PARENT + "time.sleep(600)"])
         wait_until(lambda: len(lines) == 1)
-        still = supervisor.pid("still")
+        still = supervisor.service("still").pid
         os.kill(still, signal.SIGSTOP)
         supervisor.start("deaf", [PYTHON, "-c", deaf + PARENT + "time.sleep(600)"])
         wait_until(lambda: len(lines) == 2)
-        sessions = [still, supervisor.pid("deaf")]
+        sessions = [still, supervisor.service("deaf").pid]
         assert len(processes_in(sessions)) == 4
     assert not processes_in(sessions)
 
@@ -104,7 +104,7 @@ supervisor = Supervisor(lambda name, line: lines.append(line))
 supervisor.start("parent", [{PYTHON!r}, "-c", {PARENT + "time.sleep(600)"!r}])
 while not lines:
     time.sleep(0.01)
-print(supervisor.pid("parent"), flush=True)
+print(supervisor.service("parent").pid, flush=True)
 time.sleep(600)
 """
     with child([PYTHON, "-c", script]) as running:
@@ -124,7 +124,7 @@ def test_output_goes_log_to_files(tmp_path):
         supervisor.start(
             "a", [PYTHON, "-c", "import time; print('1\\n2', flush=True); time.sleep(9)"]
         )
-        wait_until(lambda: supervisor.last_output("a") == ["1", "2"])
+        wait_until(lambda: supervisor.service("a").last_output == ["1", "2"])
     assert (tmp_path / "logs/a.log").read_text() == "1\n2\n"
 
 
@@ -145,8 +145,8 @@ def test_a_process_that_cannot_be_started_is_retried(supervisor, lines, monkeypa
     assert left == [0]
     line = f"first: {PYTHON} cannot be started: Resource temporarily unavailable; retrying"
     assert ("first", line.encode() + b"\n") in lines
-    before = supervisor.exits("other")
-    wait_until(lambda: supervisor.exits("other") > before)
+    before = supervisor.service("other").exits
+    wait_until(lambda: supervisor.service("other").exits > before)
 
 
 def test_a_command_that_never_started_is_not_retried(supervisor, lines):
@@ -165,17 +165,17 @@ def test_an_error_with_one_process_does_not_affect_the_others(supervisor, lines,
         return end_sessions(sessions, timeout)
 
     supervisor.start("bad", [PYTHON, "-c", "import time; time.sleep(600)"])
-    bad = supervisor.pid("bad")
+    bad = supervisor.service("bad").pid
     monkeypatch.setattr(supervisor_module, "end_sessions", failing)
     supervisor.start("other", ["false"])
     os.kill(bad, signal.SIGKILL)
     wait_until(lambda: sum(name == "bad" and b"not permitted" in line for name, line in lines) >= 2)
-    before = supervisor.exits("other")
-    wait_until(lambda: supervisor.exits("other") > before)
-    assert supervisor.pid("bad") is None
+    before = supervisor.service("other").exits
+    wait_until(lambda: supervisor.service("other").exits > before)
+    assert supervisor.service("bad").pid is None
     lines.append("fixed")
-    wait_until(lambda: supervisor.pid("bad") is not None)
-    assert supervisor.exits("bad") == 1
+    wait_until(lambda: supervisor.service("bad").pid is not None)
+    assert supervisor.service("bad").exits == 1
 
 
 def test_output_that_cannot_be_written_is_dropped(quick):
@@ -189,9 +189,9 @@ def test_output_that_cannot_be_written_is_dropped(quick):
     script = "import sys\nfor k in range(3): print(k, flush=True)\nsys.exit(7)"
     with Supervisor(full) as supervisor:
         supervisor.start("a", [PYTHON, "-c", script])
-        wait_until(lambda: supervisor.exits("a") >= 2)
+        wait_until(lambda: supervisor.service("a").exits >= 2)
         supervisor.log("a", b"from outside\n")
-        assert supervisor.last_output("a")[:3] == ["0", "1", "2"]
+        assert supervisor.service("a").last_output[:3] == ["0", "1", "2"]
     assert any(b"a exited with code 7" in line for line in written)
 
 
@@ -200,17 +200,17 @@ def test_a_process_that_cannot_be_ended_blocks_nothing(supervisor, lines, monkey
     monkeypatch.setattr(sessions, "KILL_SECONDS", 0.3)
     supervisor.start("hung", [PYTHON, "-c", PARENT + "time.sleep(600)"])
     wait_until(lambda: lines)
-    first = supervisor.pid("hung")
+    first = supervisor.service("hung").pid
     with monkeypatch.context() as deaf:
         real = os.kill
         deaf.setattr(os, "kill", lambda process, number: None)
         real(first, signal.SIGKILL)
-        wait_until(lambda: supervisor.exits("hung") == 1)
+        wait_until(lambda: supervisor.service("hung").exits == 1)
         line = f"hung: a process of session {first} cannot be ended\n".encode()
-        assert supervisor.pid("hung") is None
+        assert supervisor.service("hung").pid is None
         assert ("hung", line) not in lines
         wait_until(lambda: ("hung", line) in lines)
-        wait_until(lambda: supervisor.pid("hung") is not None)
+        wait_until(lambda: supervisor.service("hung").pid is not None)
     assert len(processes_in([first])) == 1
     # The guard still tracks it; see the next test.
     assert end_sessions([first], 1.0)
@@ -221,7 +221,7 @@ def test_the_guard_ends_what_could_not_be_ended_before(lines, quick, monkeypatch
     with Supervisor(lambda name, line: lines.append(line)) as supervisor:
         supervisor.start("hung", [PYTHON, "-c", PARENT + "time.sleep(600)"])
         wait_until(lambda: lines)
-        first = supervisor.pid("hung")
+        first = supervisor.service("hung").pid
         with monkeypatch.context() as deaf:
             real = os.kill
             deaf.setattr(os, "kill", lambda process, number: None)
@@ -266,9 +266,9 @@ def test_a_command_that_hangs_is_ended_with_its_children(supervisor):
 
 def test_quick_exits_in_a_row_are_counted(supervisor, monkeypatch):
     supervisor.start("a", ["false"])
-    wait_until(lambda: supervisor.quick_exits("a") >= 3)
+    wait_until(lambda: supervisor.service("a").quick_exits >= 3)
     # From now on every run counts as long.
     monkeypatch.setattr(supervisor_module, "STEADY_SECONDS", -1.0)
-    before = supervisor.exits("a")
-    wait_until(lambda: supervisor.exits("a") >= before + 2)
-    assert supervisor.quick_exits("a") == 0
+    before = supervisor.service("a").exits
+    wait_until(lambda: supervisor.service("a").exits >= before + 2)
+    assert supervisor.service("a").quick_exits == 0

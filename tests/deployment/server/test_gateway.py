@@ -17,12 +17,10 @@ import pytest
 
 pytest.importorskip("cryptography", reason="needs the extra: pip install 'fedpbc[flower]'")
 
-from fedpbc.deployment.address import Address
+from fedpbc.deployment.address import LOOPBACK, Address
 from fedpbc.deployment.security.key_directory import KeyDirectory
 from fedpbc.deployment.security.keys import make_certificates, make_node_key
-from fedpbc.deployment.server.gateway import Gateway, Limits
-
-HERE = "127.0.0.1"
+from fedpbc.deployment.server.gateway import Gateway, Limits, handshake_failure
 
 
 class EchoHandler(BaseHTTPRequestHandler):
@@ -54,7 +52,7 @@ class EchoHandler(BaseHTTPRequestHandler):
 
 @contextmanager
 def superlink(certificates):
-    server = ThreadingHTTPServer((HERE, 0), EchoHandler)
+    server = ThreadingHTTPServer((LOOPBACK, 0), EchoHandler)
     server.daemon_threads = True
     server.requests, server.heads = [], []  # type: ignore[attr-defined]
     if certificates is not None:
@@ -86,9 +84,9 @@ class GatewayThread:
 
     async def _main(self) -> None:
         with socket.socket() as probe:
-            probe.bind((HERE, 0))
+            probe.bind((LOOPBACK, 0))
             self.port = probe.getsockname()[1]
-        server = await self._gateway.open(Address(HERE, self.port))
+        server = await self._gateway.open(Address(LOOPBACK, self.port))
         self._ready.set()
         await self._ended.wait()
         server.close()
@@ -119,12 +117,12 @@ class Site:
         certificates = folder / "certificates" if secure else None
         self.keys = folder / "keys"
         if secure:
-            make_certificates(certificates, [HERE], days=3)
+            make_certificates(certificates, [LOOPBACK], days=3)
         self.certificates = certificates
         make_node_key(self.keys, "client-7")
         self.superlink = stack.enter_context(superlink(certificates if superlink_has_tls else None))
         self.gateway = Gateway(
-            Address(HERE, self.superlink.server_address[1]),
+            Address(LOOPBACK, self.superlink.server_address[1]),
             Limits(reply=1000, request=600, **limits),
             certificates=certificates,
             keys=self.keys if secure else None,
@@ -136,9 +134,9 @@ class Site:
 
     def connection(self) -> http.client.HTTPConnection:
         if self.certificates is None:
-            return http.client.HTTPConnection(HERE, self.port, timeout=20)
+            return http.client.HTTPConnection(LOOPBACK, self.port, timeout=20)
         trust = ssl.create_default_context(cafile=self.certificates / "ca.crt")
-        return http.client.HTTPSConnection(HERE, self.port, context=trust, timeout=20)
+        return http.client.HTTPSConnection(LOOPBACK, self.port, context=trust, timeout=20)
 
     def ask(self, path="/v1/fleet/pull-messages", body=b"hello", method="POST", **headers):
         connection = self.connection()
@@ -203,7 +201,7 @@ def test_no_other_request_passes_even_with_a_key(site, caplog, method, path):
     assert site.ask(path, method=method)[0] == 404
     assert not site.superlink.requests
     [line] = lines(caplog)
-    assert line.startswith(f"rejected client-7 ({HERE}): {method} '/")
+    assert line.startswith(f"rejected client-7 ({LOOPBACK}): {method} '/")
     assert line.endswith(" is not open to devices")
 
 
@@ -215,8 +213,8 @@ def test_an_unknown_key_is_rejected(site, caplog, tmp_path):
     assert site.ask(**{"flwr-public-key": b64encode(b"nonsense").decode()})[0] == 401
     assert not site.superlink.requests
     assert lines(caplog) == [
-        f"rejected {HERE}: unknown key",
-        f"rejected {HERE}: no key",
+        f"rejected {LOOPBACK}: unknown key",
+        f"rejected {LOOPBACK}: no key",
     ]
 
 
@@ -244,29 +242,35 @@ def test_a_deleted_key_is_rejected_also_on_an_open_connection(site, caplog):
 def test_a_key_that_the_superlink_rejects_is_logged(site, caplog):
     assert site.ask("/v1/fleet/refused")[0] == 401
     assert lines(caplog) == [
-        f"rejected client-7 ({HERE}): key or clock not accepted by the SuperLink (status 401)"
+        f"rejected client-7 ({LOOPBACK}): key or clock not accepted by the SuperLink (status 401)"
     ]
 
 
 def test_plain_http_is_rejected(site, caplog):
-    plain = http.client.HTTPConnection(HERE, site.port, timeout=20)
+    plain = http.client.HTTPConnection(LOOPBACK, site.port, timeout=20)
     plain.request("POST", "/v1/fleet/pull-messages", b"hello")
     with pytest.raises((http.client.HTTPException, OSError)):
         plain.getresponse()
     plain.close()
     line = wait_for_line(caplog)
-    assert line == f"rejected {HERE}: plain HTTP without TLS"
+    assert line == f"rejected {LOOPBACK}: plain HTTP without TLS"
 
 
 def test_a_device_that_trusts_another_authority_is_logged(site, caplog, tmp_path):
-    make_certificates(tmp_path / "others", [HERE])
+    make_certificates(tmp_path / "others", [LOOPBACK])
     trust = ssl.create_default_context(cafile=tmp_path / "others/ca.crt")
-    other = http.client.HTTPSConnection(HERE, site.port, context=trust, timeout=20)
+    other = http.client.HTTPSConnection(LOOPBACK, site.port, context=trust, timeout=20)
     with pytest.raises(ssl.SSLCertVerificationError):
         other.request("POST", "/v1/fleet/pull-messages", b"hello")
     other.close()
     line = wait_for_line(caplog)
-    assert line.startswith(f"rejected {HERE}: the device does not trust the server's certificate")
+    assert line.startswith(
+        f"rejected {LOOPBACK}: the device does not trust the server's certificate"
+    )
+
+
+def test_a_slow_handshake_has_its_own_reason():
+    assert handshake_failure(TimeoutError()) == "no TLS handshake within 20 seconds"
 
 
 def test_an_expired_certificate_is_logged(tmp_path, caplog, long_ago):
@@ -276,7 +280,7 @@ def test_an_expired_certificate_is_logged(tmp_path, caplog, long_ago):
             site.ask()
         line = wait_for_line(caplog)
     assert line == (
-        f"rejected {HERE}: the device reports that the server's certificate has expired"
+        f"rejected {LOOPBACK}: the device reports that the server's certificate has expired"
     )
 
 
@@ -284,7 +288,7 @@ def test_a_large_request_is_rejected(site, caplog):
     assert site.ask("/v1/fleet/pull-messages", bytes(601))[0] == 413
     assert not site.superlink.requests
     [line] = lines(caplog)
-    assert line == (f"rejected client-7 ({HERE}): request of 601 bytes, but at most 600 pass")
+    assert line == (f"rejected client-7 ({LOOPBACK}): request of 601 bytes, but at most 600 pass")
 
 
 def test_a_large_reply_in_small_pieces_is_rejected(site, caplog):
@@ -340,7 +344,7 @@ def test_a_large_reply_in_small_pieces_is_rejected(site, caplog):
 def test_malformed_and_ambiguous_requests_are_rejected(tmp_path, caplog, head, status):
     with ExitStack() as stack:
         site = Site(stack, tmp_path, secure=False)
-        with socket.create_connection((HERE, site.port), timeout=20) as raw:
+        with socket.create_connection((LOOPBACK, site.port), timeout=20) as raw:
             raw.sendall(head)
             raw.shutdown(socket.SHUT_WR)
             status_line = raw.makefile("rb").readline()
@@ -352,7 +356,7 @@ def test_pipelined_requests_and_the_end_of_a_connection(tmp_path):
     request = b"POST /v1/fleet/a HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n%s\r\n%s"
     with ExitStack() as stack:
         site = Site(stack, tmp_path, secure=False)
-        with socket.create_connection((HERE, site.port), timeout=20) as raw:
+        with socket.create_connection((LOOPBACK, site.port), timeout=20) as raw:
             raw.sendall(request % (b"", b"ab") + request % (b"Connection: close\r\n", b"cd"))
             received = raw.makefile("rb").read()
         assert site.superlink.requests == [("/v1/fleet/a", b"ab"), ("/v1/fleet/a", b"cd")]
@@ -385,7 +389,7 @@ def test_a_failed_upload_does_not_count_towards_the_limit(site):
 def test_connections_are_limited(tmp_path, caplog):
     with ExitStack() as stack:
         site = Site(stack, tmp_path, connections=2)
-        idle = [socket.create_connection((HERE, site.port), timeout=20) for _ in range(2)]
+        idle = [socket.create_connection((LOOPBACK, site.port), timeout=20) for _ in range(2)]
         for connection in idle:
             stack.callback(connection.close)
         until = time.monotonic() + 10

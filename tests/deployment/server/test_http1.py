@@ -8,7 +8,13 @@ pytest.importorskip("h11", reason="needs the extra: pip install 'fedpbc[flower]'
 
 import h11
 
-from fedpbc.deployment.server.http1 import LARGEST_HEAD, HttpConnection, RejectedRequest
+from fedpbc.deployment.server.http1 import (
+    LARGEST_HEAD,
+    HttpConnection,
+    RejectedRequest,
+    forwarded_request,
+    rejection_response,
+)
 
 REQUEST = b"POST /v1/fleet/a HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc"
 
@@ -185,3 +191,19 @@ def test_headers_that_may_repeat_in_a_response():
     assert head.headers == [(b"vary", b"a"), (b"vary", b"b")]
     with pytest.raises(RejectedRequest, match="'server' appears twice"):
         asked(b"HTTP/1.1 200 OK\r\nServer: a\r\nserver: b\r\n\r\n").next_event()
+
+
+def test_a_forwarded_request_has_only_the_headers_that_devices_need():
+    request = forwarded_request(b"/a", {b"cookie": b"b", b"accept": b"c"})
+    assert (request.method, request.target) == (b"POST", b"/a")
+    assert list(request.headers) == [
+        (b"host", b"superlink"),
+        (b"content-length", b"0"),
+        (b"accept", b"c"),
+    ]
+
+
+def test_a_rejection_names_its_status_and_reason():
+    response = rejection_response(RejectedRequest(404, "no"))
+    assert response.startswith(b"HTTP/1.1 404 Refused\r\n")
+    assert response.endswith(b"\r\n\r\nno")

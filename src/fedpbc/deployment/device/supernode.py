@@ -23,13 +23,7 @@ LONGEST_DELAY = 3
 
 
 def retrying(should_give_up: Callable[[Exception], bool]) -> Callable[[Exception], bool]:
-    """Wrap Flower's rule for giving up, so that broken connections are retried.
-
-    Example:
-        >>> import httpx
-        >>> retrying(lambda error: True)(httpx.ConnectError("[SSL: UNEXPECTED_EOF_WHILE_READING]"))
-        False
-    """
+    """Wrap Flower's rule for giving up, so that broken connections are retried."""
     import httpx
 
     def rule(error: Exception) -> bool:
@@ -77,14 +71,7 @@ def main() -> None:
 
 
 def exit_code(run: Callable[[], object]) -> int:
-    """Run a function, and return the status that Python would exit with; prints the reason.
-
-    Example:
-        >>> def run():
-        ...     raise SystemExit(305)
-        >>> exit_code(run)
-        305
-    """
+    """Run a function, and return the status that Python would exit with; prints the reason."""
     try:
         run()
     except SystemExit as error:

@@ -11,11 +11,10 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,8 +38,6 @@ class TrainerState:
     """How far a segment has been trained. The field names are the keys on disk.
 
     Attributes:
-        job: the job of the segment.
-        settings: how to train.
         everyone: whether to train on when no request comes.
         segment: the synchronized model, and the rounds since that were last requested.
         done: how many rounds since are trained; more than requested while offline.
@@ -66,15 +63,6 @@ class TrainerState:
     began: float
     round_seconds: float
     job_rounds: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Convert for the disk."""
-        return {**vars(self), "segment": vars(self.segment)}
-
-    @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> TrainerState:
-        """Convert from the disk."""
-        return cls(**{**state, "segment": Segment(**state["segment"])})
 
     def progress_on(self, request: TrainRequest, segment: Segment) -> tuple[int, Tensor]:
         """How many rounds of the requested segment are done, and the model after them."""
@@ -109,17 +97,11 @@ def equal(a: Tensor | None, b: Tensor | None) -> bool:
     """Whether two models have the same values."""
     if a is None or b is None:
         return a is b
-    return a.dtype == b.dtype and a.shape == b.shape and bool((a == b).all())
+    return a.dtype == b.dtype and torch.equal(a, b)
 
 
 def steady_clock() -> Callable[[], float]:
-    """A clock that starts at the time of day, and does not jump when that is set.
-
-    Example:
-        >>> now = steady_clock()
-        >>> abs(now() - time.time()) < 1
-        True
-    """
+    """A clock that starts at the time of day, and does not jump when that is set."""
     # Where available, one that also counts while the device sleeps.
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     offset = time.time() - time.clock_gettime(clock)
@@ -127,16 +109,7 @@ def steady_clock() -> Callable[[], float]:
 
 
 class Trainer:
-    """One client's trainer, with its state in a folder.
-
-    Example:
-        >>> import tempfile
-        >>> from fedpbc.tasks import Quadratic
-        >>> task = Quadratic([[8.0], [4.0]])
-        >>> trainer = Trainer(1, Path(tempfile.mkdtemp()), lambda settings: task)
-        >>> trainer.handle(Payload({"kind": "hello", "job": "j"})).integer("client")
-        1
-    """
+    """One client's trainer, with its state in a folder."""
 
     def __init__(
         self,
@@ -149,12 +122,8 @@ class Trainer:
     ) -> None:
         """Set up a trainer, with the state of an earlier process if there is one.
 
-        Args:
-            client: which client this device is.
-            folder: where its state is kept.
-            make_task: builds the task from the server's settings.
-            lazy: train only on request, all missed rounds at once.
-            now: the device's clock, in seconds; None: a :func:`steady_clock`.
+        ``make_task`` builds the task from the server's settings. A ``lazy`` trainer trains only on
+        request, all missed rounds at once. The default of ``now`` is a :func:`steady_clock`.
         """
         self.client, self.folder, self.lazy = client, folder, lazy
         self._make_task, self._now = make_task, now or steady_clock()
@@ -168,7 +137,8 @@ class Trainer:
         if not self._path.exists():
             return None
         try:
-            return TrainerState.from_dict(load_state(self._path))
+            state = load_state(self._path)
+            return TrainerState(**{**state, "segment": Segment(**state["segment"])})
         except (DamagedCheckpointError, KeyError, TypeError, AttributeError) as error:
             # Only time is lost: the server sends the synchronized model again.
             LOG.warning("starts from scratch: %s", error)
@@ -236,7 +206,7 @@ class Trainer:
         return task
 
     def _save(self, state: TrainerState) -> None:
-        save_state(self._path, state.to_dict())
+        save_state(self._path, {**vars(state), "segment": vars(state.segment)})
         self.state = state
 
     def _log_reply(self, state: TrainerState, trained_before: int) -> None:

@@ -32,14 +32,6 @@ class TrainerSocket:
     """Handles payloads that arrive over a Unix socket, one at a time.
 
     Only processes of the same user can connect. A socket that an earlier process left is replaced.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = Path(folder, "s")
-        ...     with TrainerSocket(path, lambda payload: refusal("closed")):
-        ...         request(path, Payload({"kind": "hello"})).header["reason"]
-        'closed'
     """
 
     def __init__(self, path: Path, handle: Callable[[Payload], Payload]) -> None:
@@ -92,8 +84,10 @@ class TrainerSocket:
             LOG.exception("failed to handle a message")
             return refusal(one_line(error))
 
-    def close(self) -> None:
-        """Accept no more messages."""
+    def __enter__(self) -> TrainerSocket:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         # Wakes the accepting thread.
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -101,19 +95,9 @@ class TrainerSocket:
         self._path.unlink(missing_ok=True)
         self._thread.join(timeout=5)
 
-    def __enter__(self) -> TrainerSocket:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
 
 def check_socket(path: Path) -> None:
-    """Raise an InputError if the path is too long for a socket.
-
-    Example:
-        >>> check_socket(Path("trainer"))
-    """
+    """Raise an InputError if the path is too long for a socket."""
     if len(os.fsencode(path)) > LONGEST_PATH:
         raise InputError("socket", str(path), f"at most {LONGEST_PATH} bytes long")
 
@@ -142,14 +126,7 @@ def request(path: Path, payload: Payload, timeout: float = 0.0) -> Payload:
 
 
 def peer_user(connection: socket.socket) -> int | None:
-    """The user id of the peer; None if the system does not tell.
-
-    Example:
-        >>> client, server = socket.socketpair()
-        >>> with client, server:
-        ...     peer_user(client) in (None, os.getuid())
-        True
-    """
+    """The user id of the peer; None if the system does not tell."""
     if not hasattr(socket, "SO_PEERCRED"):
         return None
     # struct ucred: process, user, group; user ids may exceed 2^31.

@@ -43,7 +43,7 @@ def add_device(folder: Path) -> int:
     )
     if not changes:
         raise FedpbcError(f"{path} has no line 'clients = {client}' to change")
-    if (device := device_folder(folder, client)).exists():
+    if (device := folder / f"device-{client}").exists():
         raise FedpbcError(f"{device} exists already, left from an interrupted attempt: remove it")
     make_device(folder, plan, client)
     write_atomically(path, text)
@@ -56,7 +56,7 @@ def replace_device(folder: Path, client: int) -> None:
     plan = read_fleet_plan(folder)
     if not 0 <= client < plan.clients:
         raise InputError("replace", client, f"from 0 to {plan.clients - 1}")
-    device = device_folder(folder, client)
+    device = folder / f"device-{client}"
     if not device.exists():
         make_device(folder, plan, client)
     elif plan.insecure:
@@ -72,7 +72,7 @@ def make_device(folder: Path, plan: FleetPlan, client: int) -> None:
     server = folder / "server"
     app = _read(server / plan.app_name) if plan.app_name is not None else b""
     ca = None if plan.insecure else _read(server / "certificates" / "ca.crt")
-    with built_aside(device_folder(folder, client)) as building:
+    with built_aside(folder / f"device-{client}") as building:
         public = write_device(building, plan, client, app, ca)
     if public is not None:
         write_atomically(public_key_path(folder, client), public)
@@ -83,11 +83,6 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except FileNotFoundError:
         raise FedpbcError(f"{path} is missing") from None
-
-
-def device_folder(folder: Path, client: int) -> Path:
-    """Return a device's folder."""
-    return folder / f"device-{client}"
 
 
 def public_key_path(folder: Path, client: int) -> Path:

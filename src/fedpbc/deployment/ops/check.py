@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,7 @@ from fedpbc.simulation.views import DEPLOYABLE
 from fedpbc.tasks import Task
 from fedpbc.tasks.layout import Layout
 
-__all__ = ["TOLERANCE", "ViewCheck", "check_job", "largest_difference", "read_timetable"]
+__all__ = ["TOLERANCE", "ViewCheck", "check_job", "read_timetable"]
 
 TOLERANCE = 1e-6
 """The largest difference of a parameter that counts as equal."""
@@ -39,15 +39,9 @@ class ViewCheck:
     """One view's model: the fleet's compared with the simulator's.
 
     Attributes:
-        view: its name.
         rounds: after how many rounds the server wrote the model.
         difference: the largest absolute difference of a parameter.
         fleet_accuracy: on the test samples; None if there are none.
-        simulated_accuracy: the simulator's.
-
-    Example:
-        >>> ViewCheck("server", 10, 3e-8, 0.71, 0.71).is_equal
-        True
     """
 
     view: str
@@ -65,11 +59,8 @@ class ViewCheck:
 def check_job(folder: Path, on_round: Callable[[int, int], None] | None = None) -> list[ViewCheck]:
     """Simulate a fleet's job again and compare the models that its server wrote.
 
-    A stopped job is compared at the round in which its models were written.
-
-    Args:
-        folder: the server's.
-        on_round: called with the number of simulated rounds and the total.
+    A stopped job is compared at the round in which its models were written. ``on_round`` is called
+    with the number of simulated rounds and the total.
     """
     # Reports a wrong folder before anything else is read.
     read_job_settings(folder)
@@ -173,8 +164,3 @@ def _exact_engine(task: Task, client_rounds: int) -> Engine:
         except InputError:
             pass
     return SerialEngine(task)
-
-
-def largest_difference(checks: Sequence[ViewCheck]) -> ViewCheck:
-    """Return the view that differs most; NaN counts as infinite."""
-    return max(checks, key=lambda c: np.inf if np.isnan(c.difference) else c.difference)

@@ -26,7 +26,6 @@ from fedpbc.simulation.build import draw_timetable
 __all__ = [
     "Demo",
     "DemoPlan",
-    "default_round_seconds",
     "describe_cuts",
     "describe_links",
     "plan_demo",
@@ -59,20 +58,11 @@ class DemoPlan:
     up: NDArray[np.bool_]
 
 
-def default_round_seconds(nodes: int) -> float:
-    """Return how long a round must be for this many nodes on this machine, at least 10 s."""
-    return max(10.0, round(SECONDS_PER_NODE * nodes / usable_cores()))
-
-
-def plan_demo(overrides: Mapping[str, Any], nodes: int, round_seconds: float) -> DemoPlan:
-    """Check the options and draw the timetable of the links; nothing is written yet.
-
-    Args:
-        overrides: a run's configuration, where it differs from the defaults.
-        nodes: the number of devices.
-        round_seconds: when a round ends if not all clients have answered.
-    """
+def plan_demo(overrides: Mapping[str, Any], nodes: int, round_seconds: float | None) -> DemoPlan:
+    """Check the options and draw the timetable of the links; nothing is written yet."""
     require_flower()
+    if round_seconds is None:
+        round_seconds = max(10.0, round(SECONDS_PER_NODE * nodes / usable_cores()))
     links = with_default_probability(overrides.get("links", "bernoulli"))
     configuration = {**overrides, "clients": nodes, "links": links}
     if "downlink" in configuration:
@@ -189,7 +179,7 @@ class Demo:
         for client in range(self.fleet.clients):
             names += [f"trainer-{client}", f"supernode-{client}"]
         for name in names:
-            if self.fleet.supervisor.exits(name) >= MAX_EXITS:
+            if self.fleet.supervisor.service(name).exits >= MAX_EXITS:
                 raise self._start_error(name, f"{name} keeps exiting")
         if self._applied_round < 0 and time.monotonic() > self._start_deadline:
             missing = [c.client for c in self._log.status().clients if c.node is None]
@@ -197,25 +187,21 @@ class Demo:
             raise self._start_error(f"supernode-{client}", f"client {client} has not connected")
 
     def _start_error(self, name: str, problem: str) -> FedpbcError:
-        lines = [line.strip() for line in self.fleet.supervisor.last_output(name)[-3:]]
+        lines = [line.strip() for line in self.fleet.supervisor.service(name).last_output[-3:]]
         reason = " / ".join(line for line in lines if line)
         return FedpbcError(
             f"the fleet does not start: {problem}{f': {reason}' if reason else ''}; "
             f"see {self.folder / 'logs' / name}.log"
         )
 
-    def close(self) -> None:
-        """End all processes."""
-        self.fleet.close()
-        LOG.removeHandler(self._handler)
-        LOG.propagate = True
-        self._handler.close()
-
     def __enter__(self) -> Demo:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self.fleet.close()
+        LOG.removeHandler(self._handler)
+        LOG.propagate = True
+        self._handler.close()
 
 
 def describe_cuts(server: Path, up: NDArray[np.bool_]) -> str:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
-from fedpbc.deployment.address import free_port
+from fedpbc.deployment.address import free_port, parse_address
 from fedpbc.deployment.device.settings import read_device
 from fedpbc.deployment.device.trainer_socket import LONGEST_PATH
 from fedpbc.deployment.ops.flower_commands import FlowerCommands, require_flower
@@ -35,31 +35,23 @@ class DeviceProcesses:
         name_suffix: str = "",
         command_prefix: Sequence[str] = (),
     ) -> None:
-        """Check the configuration; nothing is started yet.
+        """Check ``device.toml``, ``ca.crt`` and ``node.key``; nothing is started yet.
 
-        Args:
-            folder: with ``device.toml``, ``ca.crt`` and ``node.key``.
-            supervisor: runs the processes.
-            insecure: no encryption and no node key.
-            name_suffix: appended to the processes' names, where one supervisor runs many devices.
-            command_prefix: put before the SuperNode's command, such as ``ip netns exec NAME``.
+        Where one supervisor runs many devices, ``name_suffix`` tells their processes apart, and
+        ``command_prefix``, such as ``ip netns exec NAME``, runs a SuperNode elsewhere.
         """
         require_flower()
         self.folder, self.supervisor = folder.resolve(), supervisor
         self._name_suffix, self._command_prefix = name_suffix, command_prefix
         self.settings = read_device(folder / "device.toml")
-        self._key = None
-        if not insecure:
-            self._key = self.folder / "node.key"
-            if not self._key.is_file():
-                expected = "a folder with ca.crt and node.key; or use --insecure"
-                raise InputError("folder", str(folder), expected)
+        self._key = None if insecure else self.folder / "node.key"
+        if self._key is not None and not self._key.is_file():
+            expected = "a folder with ca.crt and node.key; or use --insecure"
+            raise InputError("folder", str(folder), expected)
         self.state = self.folder / "state"
-        server = self.settings.address
+        server = parse_address(self.settings.server, "server")
         certificates = None if insecure else self.folder
-        self._commands = FlowerCommands(
-            self.state / "flower", server.host, server.port, certificates, insecure
-        )
+        self._commands = FlowerCommands(self.state / "flower", server, certificates, insecure)
         self.socket = socket_for(self.state)
         self._port = free_port()
 
@@ -68,12 +60,10 @@ class DeviceProcesses:
         self.state.mkdir(parents=True, exist_ok=True)
         self._commands.prepare_device()
         supernode = self._commands.supernode(self.socket, self._port, self._key)
-        for name, command in (
-            ("trainer", self._trainer_command()),
-            ("supernode", [*self._command_prefix, *supernode]),
-        ):
-            name += self._name_suffix
-            self.supervisor.start(name, command, self._commands.environment())
+        environment, suffix = self._commands.environment(), self._name_suffix
+        self.supervisor.start(f"trainer{suffix}", self._trainer_command(), environment)
+        command = [*self._command_prefix, *supernode]
+        self.supervisor.start(f"supernode{suffix}", command, environment)
 
     def _trainer_command(self) -> list[str]:
         settings = self.settings
@@ -81,9 +71,9 @@ class DeviceProcesses:
         options += ["--socket", str(self.socket), "--catch-up", settings.catch_up]
         options += ["--device", settings.device]
         if settings.app is not None:
-            options += ["--app", str(settings.app)]
+            options += ["--app", settings.app]
         if settings.data_dir is not None:
-            options += ["--data-dir", str(settings.data_dir)]
+            options += ["--data-dir", settings.data_dir]
         return [sys.executable, "-m", "fedpbc.cli.app", "trainer", *options]
 
 

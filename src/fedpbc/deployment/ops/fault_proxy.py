@@ -6,29 +6,20 @@ import socket
 import threading
 from contextlib import suppress
 
-from fedpbc.deployment.address import HERE, Address
+from fedpbc.deployment.address import LOOPBACK, Address
 
 __all__ = ["FaultProxy"]
 
 
 class FaultProxy:
-    """Forwards connections to an address while its link is up, and drops them when it is cut.
-
-    Example:
-        >>> with socket.create_server((HERE, 0)) as server:
-        ...     proxy = FaultProxy(Address(HERE, server.getsockname()[1]))
-        ...     proxy.cut()
-        ...     proxy.is_up
-        False
-        >>> proxy.close()
-    """
+    """Forwards connections to an address while its link is up, and drops them when it is cut."""
 
     def __init__(self, target: Address) -> None:
         self._target = target
         self._sockets: set[socket.socket] = set()
         self._lock = threading.Lock()
-        self._listener = socket.create_server((HERE, 0))
-        self.address = Address(HERE, int(self._listener.getsockname()[1]))
+        self._listener = socket.create_server((LOOPBACK, 0))
+        self.address = Address(LOOPBACK, int(self._listener.getsockname()[1]))
         self.is_up = True
         threading.Thread(target=self._accept, daemon=True).start()
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import tomli_w
 
-from fedpbc.deployment.address import HERE, Address
+from fedpbc.deployment.address import LOOPBACK, Address
 from fedpbc.errors import FedpbcError, InputError, MissingExtraError
 
 __all__ = ["FlowerCommands", "require_flower"]
@@ -32,14 +32,7 @@ CONNECTION = "fleet"
 
 
 def require_flower() -> None:
-    """Raise a MissingExtraError if Flower is not installed.
-
-    Example:
-        >>> try:
-        ...     require_flower()
-        ... except MissingExtraError as error:
-        ...     assert "pip install 'fedpbc[flower]'" in str(error)
-    """
+    """Raise a MissingExtraError if Flower is not installed."""
     if find_spec("flwr") is None:
         raise MissingExtraError("a real fleet", "flower")
 
@@ -50,16 +43,14 @@ class FlowerCommands:
 
     Attributes:
         home: Flower's home folder, for this fleet alone.
-        host: the server's name or address.
-        port: its port.
+        server: the server's address.
         certificates: the folder with ``ca.crt``; on the server also ``server.crt`` and
             ``server.key``.
         insecure: no encryption and no node keys.
     """
 
     home: Path
-    host: str
-    port: int
+    server: Address
     certificates: Path | None = None
     insecure: bool = False
 
@@ -68,11 +59,6 @@ class FlowerCommands:
             raise InputError("give either a folder of certificates or --insecure, and not both")
         if self.certificates is not None and not (self.certificates / "ca.crt").is_file():
             raise InputError("certificates", str(self.certificates), "a folder with ca.crt")
-
-    @property
-    def address(self) -> str:
-        """The server's ``host:port``."""
-        return str(Address(self.host, self.port))
 
     def environment(self, base: Mapping[str, str] = os.environ) -> dict[str, str]:
         """Return the environment of every process."""
@@ -88,8 +74,8 @@ class FlowerCommands:
 
     def superlink(self, database: Path) -> list[str]:
         """The SuperLink, which stores messages; its database survives a restart."""
-        options = ["--host", self.host, "--port", str(self.port), "--database", str(database)]
-        options += ["--isolation", "process"]
+        options = ["--host", self.server.host, "--port", str(self.server.port)]
+        options += ["--database", str(database), "--isolation", "process"]
         if self.certificates is None:
             options += ["--insecure"]
         else:
@@ -101,12 +87,12 @@ class FlowerCommands:
 
     def superexec(self) -> list[str]:
         """The SuperExec, which starts the server app; the app survives the SuperLink's end."""
-        options = ["--runtime-api-address", self.address, *self._trust()]
+        options = ["--runtime-api-address", str(self.server), *self._trust()]
         return [flower_program("flower-superexec"), *options]
 
     def supernode(self, trainer: Path, port: int, key: Path | None = None) -> list[str]:
         """A device's SuperNode, which passes messages to the trainer at that socket."""
-        options = ["--superlink", self.address, "--host", HERE, "--port", str(port)]
+        options = ["--superlink", str(self.server), "--host", LOOPBACK, "--port", str(port)]
         if self.certificates is not None:
             if key is None:
                 raise InputError("the node's key is missing: give it, or use --insecure")
@@ -133,7 +119,7 @@ class FlowerCommands:
     def prepare_server(self) -> None:
         """Write the connection and the app that Flower's commands expect."""
         (self.home / "app").mkdir(parents=True, exist_ok=True)
-        connection: dict[str, object] = {"address": self.address}
+        connection: dict[str, object] = {"address": str(self.server)}
         if self.certificates is None:
             connection["insecure"] = True
         else:

@@ -9,12 +9,13 @@ device-I/       for the device of client I: run by ``fedpbc fleet device``
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import uuid4
 
 import tomli_w
@@ -23,9 +24,8 @@ from annotated_types import Ge, Le, MinLen
 import fedpbc
 from fedpbc.algorithms import find_algorithm
 from fedpbc.data import SOURCES
-from fedpbc.deployment.address import Address, check_host, is_everywhere
-from fedpbc.deployment.ops.templating import render
-from fedpbc.deployment.security.certificate_authority import CertificateAuthority, read_certificate
+from fedpbc.deployment.address import Address, check_host, is_unspecified
+from fedpbc.deployment.security.certificates import CertificateAuthority, read_certificate
 from fedpbc.deployment.security.keys import generate_node_key, make_server_certificate
 from fedpbc.deployment.settings import FleetSettings, read_fleet
 from fedpbc.deployment.user_app import load_user_app
@@ -39,7 +39,6 @@ __all__ = ["FleetPlan", "read_fleet_plan", "render_readme", "write_device", "wri
 
 AUTHORITY_DAYS = 3650
 """Longer than a server's certificate, which is renewed without any change on devices."""
-EXAMPLE_APP = "app.py"
 EMBEDDED_DATA = ("digits", "fashion")
 
 
@@ -48,20 +47,11 @@ class FleetPlan:
     """The options of a new fleet.
 
     Attributes:
-        clients: the number of devices.
         hosts: the server's names and addresses; devices use the first.
-        port: the server's port.
-        rounds: T.
-        algorithm: its name.
-        round_seconds: when a round ends if not all clients have answered.
         app: a Python file with a model and data; an example if neither it nor data is given.
         data: the name of a built-in data set.
         insecure: no encryption and no keys.
         days: validity of the server's certificate.
-
-    Example:
-        >>> FleetPlan(clients=3, hosts=("10.0.0.1",)).server
-        Address(host='10.0.0.1', port=8443)
     """
 
     clients: int
@@ -85,7 +75,7 @@ class FleetPlan:
         """The name of the file with the model and data, on all machines."""
         if self.data is not None:
             return None
-        return EXAMPLE_APP if self.app is None else self.app.name
+        return "app.py" if self.app is None else self.app.name
 
     @property
     def needs_files(self) -> bool:
@@ -128,7 +118,7 @@ def check_hosts(names: Sequence[str]) -> tuple[str, ...]:
         raise InputError("host is missing: give the server's name or address")
     hosts = tuple(dict.fromkeys(check_host(host, "host") for host in names))
     for host in hosts:
-        if is_everywhere(host):
+        if is_unspecified(host):
             raise InputError("host", host, "the server's name or address, as devices reach it")
     return hosts
 
@@ -179,7 +169,9 @@ def write_fleet(folder: Path, plan: FleetPlan) -> FleetPlan:
             (server / "keys").mkdir()
             ca = authority.certificate_pem()
         app = plan.app.read_bytes() if plan.app else render("app.py").encode()
-        write_server(server, plan, app)
+        unspecified = "::" if ":" in plan.hosts[0] else "0.0.0.0"
+        values = {**asdict(plan), "listen": str(Address(unspecified, plan.port))}
+        _write_machine(server, "server", f"server of {plan.clients} clients", plan, app, values)
         for client in range(plan.clients):
             public = write_device(building / f"device-{client}", plan, client, app, ca)
             if public is not None:
@@ -211,24 +203,12 @@ def built_aside(folder: Path) -> Iterator[Path]:
         shutil.rmtree(building, ignore_errors=True)
 
 
-def write_server(folder: Path, plan: FleetPlan, app: bytes) -> None:
-    """Write the server's folder, except for keys and certificates."""
-    unspecified = "::" if ":" in plan.hosts[0] else "0.0.0.0"
-    values = {**asdict(plan), "listen": str(Address(unspecified, plan.port))}
-    _write_machine(folder, "server", f"server of {plan.clients} clients", plan, app, values)
-
-
 def write_device(
     folder: Path, plan: FleetPlan, client: int, app: bytes, ca: bytes | None
 ) -> bytes | None:
-    """Write a device's folder, and return its public key for the server.
+    """Write a device's folder, and return its public key; without ``ca`` there is none.
 
-    Args:
-        folder: the device's.
-        plan: the fleet's.
-        client: the device's number.
-        app: content of the file with the model and data.
-        ca: the authority's certificate; None without encryption.
+    ``app`` is the content of the file with the model and data, ``ca`` the authority's certificate.
     """
     values = {"client": client, "server": str(plan.server)}
     _write_machine(folder, "device", f"device of client {client}", plan, app, values)
@@ -285,21 +265,34 @@ def render_readme(folder: Path, plan: FleetPlan) -> str:
             certificate = read_certificate(folder / "server" / "certificates" / f"{name}.crt")
             expiry[name] = f"{certificate.not_valid_after_utc:%Y-%m-%d}"
     has_reports = "reported" in views_of(find_algorithm(plan.algorithm), None)
-    return render(
-        "README.md",
-        clients=plan.clients,
-        last=plan.clients - 1,
-        host=host,
-        host_in_url=f"[{host}]" if ":" in host else host,
-        port=plan.port,
-        server=str(plan.server),
-        app=plan.app_name,
-        is_example=plan.app is None,
-        data=plan.data,
-        needs_files=plan.needs_files,
-        insecure=plan.insecure,
-        view="reported" if has_reports else "averaged",
-        server_expiry=expiry["server"],
-        authority_expiry=expiry["ca"],
-        version=fedpbc.__version__,
+    values = {
+        **asdict(plan),
+        "last": plan.clients - 1,
+        "host": host,
+        "host_in_url": f"[{host}]" if ":" in host else host,
+        "server": str(plan.server),
+        "app": plan.app_name,
+        "is_example": plan.app is None,
+        "needs_files": plan.needs_files,
+        "view": "reported" if has_reports else "averaged",
+        "server_expiry": expiry["server"],
+        "authority_expiry": expiry["ca"],
+        "version": fedpbc.__version__,
+    }
+    return render("README.md", **values)
+
+
+def render(template: str, **values: Any) -> str:
+    """Fill in a template of the folder ``templates``; a missing value is an error."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("fedpbc.deployment.ops", "templates"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
+    # A JSON string is a TOML string, too.
+    environment.filters["quoted"] = lambda text: json.dumps(text, ensure_ascii=False)
+    return environment.get_template(f"{template}.j2").render(**values)

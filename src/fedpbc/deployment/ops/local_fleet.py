@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import tomli_w
 
-from fedpbc.deployment.address import HERE, Address, free_port
+from fedpbc.deployment.address import LOOPBACK, Address, free_port
 from fedpbc.deployment.ops.device_processes import DeviceProcesses
 from fedpbc.deployment.ops.fault_proxy import FaultProxy
 from fedpbc.deployment.ops.server_processes import ServerProcesses
@@ -26,13 +25,6 @@ class LocalFleet:
 
     Its folder contains ``server``, ``device-0`` and so on, and ``logs``. The processes are
     superlink, gateway, superexec, trainer-0, supernode-0 and so on.
-
-    Attributes:
-        server: the server's folder.
-        proxies: the devices' links.
-        supervisor: runs all processes.
-        server_processes: the server's.
-        device_processes: the devices', by client.
     """
 
     def __init__(
@@ -42,7 +34,7 @@ class LocalFleet:
         *,
         app: Path | None = None,
         insecure: bool = False,
-        host: str = HERE,
+        host: str = LOOPBACK,
         device_options: Mapping[str, Any] | None = None,
         command_prefix: Callable[[int], Sequence[str]] = lambda client: (),
     ) -> None:
@@ -52,9 +44,8 @@ class LocalFleet:
             folder: is created.
             configuration: the content of ``fleet.toml``, with ``clients``.
             app: a Python file with a user's model and data.
-            insecure: no encryption and no keys.
-            host: the address of this machine to which devices connect. With another address than
-                loopback there are no proxies.
+            host: the address of this machine to which devices connect; there are proxies on
+                loopback only.
             device_options: content of ``device.toml`` in addition to client, server and app.
             command_prefix: put before a client's SuperNode command, as ``ip netns exec NAME``.
         """
@@ -63,7 +54,7 @@ class LocalFleet:
         listen = Address(host, free_port())
         self.server.mkdir(parents=True)
         fleet = {**configuration.get("fleet", {}), "listen": str(listen)}
-        self.proxies = [FaultProxy(listen) for _ in range(self.clients)] if host == HERE else []
+        self.proxies = [FaultProxy(listen) for _ in range(self.clients)] if host == LOOPBACK else []
         if not insecure:
             make_certificates(self.server / "certificates", [host])
         if app is not None:
@@ -121,12 +112,6 @@ class LocalFleet:
     def lines(self) -> list[dict[str, Any]]:
         """Return the server's log of rounds."""
         return list(read_lines(self.server / "rounds.jsonl"))
-
-    def answers(self, client: int) -> list[dict[str, Any]]:
-        """Return a trainer's log of answers."""
-        path = self.device_folder(client) / "state" / "answers.jsonl"
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
-        return [json.loads(line) for line in text.splitlines(keepends=True) if "\n" in line]
 
     def close(self) -> None:
         """End all processes; the folder stays."""

@@ -9,16 +9,7 @@ __all__ = ["LogTail"]
 
 
 class LogTail:
-    """Reads the lines appended to a log after construction, across a rotation to ``.1``.
-
-    Example:
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp(), "a.log")
-        >>> tail = LogTail(path)
-        >>> _ = path.write_bytes(b"one\\ntwo")
-        >>> tail.new_lines()
-        [b'one\\n']
-    """
+    """Reads the lines appended to a log after construction, across a rotation to ``.1``."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

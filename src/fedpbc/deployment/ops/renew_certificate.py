@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from fedpbc.deployment.ops.init import check_hosts, read_fleet_plan, render_readme
-from fedpbc.deployment.security.certificate_authority import (
+from fedpbc.deployment.security.certificates import (
     CertificateAuthority,
     read_certificate,
     read_server_certificate,
@@ -22,12 +22,8 @@ __all__ = ["renew_certificate"]
 def renew_certificate(folder: Path, hosts: Sequence[str] = (), days: int | None = None) -> datetime:
     """Issue a new certificate for the server's key, and return when it expires.
 
-    The key stays, so that only one file changes, and none on devices.
-
-    Args:
-        folder: the fleet's, as ``fedpbc fleet init`` created it.
-        hosts: the server's names and addresses; by default those of the old certificate.
-        days: the validity; by default that of the first certificate.
+    The key stays, so that only one file changes, and none on devices. By default, the hosts are
+    those of the old certificate, and the validity that of the first.
     """
     plan = read_fleet_plan(folder)
     if plan.insecure:

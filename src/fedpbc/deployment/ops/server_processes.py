@@ -12,13 +12,14 @@ from base64 import b64decode
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from fedpbc.deployment.address import HERE, free_port
+from fedpbc.deployment.address import LOOPBACK, Address, free_port, parse_address
 from fedpbc.deployment.ops.flower_commands import FlowerCommands, require_flower
 from fedpbc.deployment.ops.log_tail import LogTail
 from fedpbc.deployment.ops.superlink import SuperLinkControl, clients_by_key
 from fedpbc.deployment.ops.supervisor import Supervisor
+from fedpbc.deployment.security.certificates import check_server_certificate
 from fedpbc.deployment.security.key_directory import KeyDirectory
-from fedpbc.deployment.security.server_certificate import check_certificate
+from fedpbc.deployment.server.directory import read_lines
 from fedpbc.deployment.settings import FleetSettings, read_fleet
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.storage.atomic import write_atomically
@@ -42,17 +43,11 @@ class ServerProcesses:
     """Runs the job of a server's folder to its end, whichever process fails meanwhile."""
 
     def __init__(self, folder: Path, supervisor: Supervisor, *, insecure: bool = False) -> None:
-        """Check the configuration; nothing is started yet.
-
-        Args:
-            folder: with ``fleet.toml``, ``certificates`` and ``keys``.
-            supervisor: runs the processes.
-            insecure: no encryption and no node keys.
-        """
+        """Check ``fleet.toml``, ``certificates`` and ``keys``; nothing is started yet."""
         require_flower()
         self.folder, self.supervisor = folder.resolve(), supervisor
         self.settings = read_fleet(folder / "fleet.toml")
-        self.listen = self.settings.fleet.address
+        self.listen = parse_address(self.settings.fleet.listen, "fleet.listen")
         certificates = None if insecure else self.folder / "certificates"
         self._key_directory = KeyDirectory(self.folder / "keys")
         self._last_key = f"client-{self.settings.clients - 1}.pub"
@@ -60,7 +55,7 @@ class ServerProcesses:
         self._certificate_end: datetime | None = None
         self._warned_at = datetime.min.replace(tzinfo=UTC)
         if certificates is not None:
-            self._certificate_end = check_certificate(certificates)
+            self._certificate_end = check_server_certificate(certificates)
             self._warn_of_expiry()
             if not self._read_keys():
                 raise InputError(
@@ -69,9 +64,8 @@ class ServerProcesses:
                 )
         x0, _ = self.settings.first_model()
         self._largest_answer = x0.numel() * x0.element_size() + ANSWER_OVERHEAD
-        self.commands = FlowerCommands(
-            self.folder / "flower", HERE, free_port(), certificates, insecure
-        )
+        superlink = Address(LOOPBACK, free_port())
+        self.commands = FlowerCommands(self.folder / "flower", superlink, certificates, insecure)
         self._control = SuperLinkControl(self.commands)
         # None: nothing has been registered yet.
         self._registered: dict[bytes, int] | None = None
@@ -93,7 +87,7 @@ class ServerProcesses:
         self._submit()
 
     def _gateway_command(self) -> list[str]:
-        options = ["--listen", str(self.listen), "--superlink", self.commands.address]
+        options = ["--listen", str(self.listen), "--superlink", str(self.commands.server)]
         options += ["--largest-answer", str(self._largest_answer)]
         if not self.commands.insecure:
             options += ["--certificates", str(self.commands.certificates)]
@@ -160,8 +154,9 @@ class ServerProcesses:
         self._warn_of_expiry()
         if is_finished(self.folder, self.settings):
             return True
-        if self.supervisor.quick_exits("gateway") >= MAX_FAILURES:
-            raise self._gateway_error(" ".join(self.supervisor.last_output("gateway")[-3:]))
+        gateway = self.supervisor.service("gateway")
+        if gateway.quick_exits >= MAX_FAILURES:
+            raise self._gateway_error(" ".join(gateway.last_output[-3:]))
         self._update_registration()
         if is_locked(self.folder):
             self._app_was_running = True
@@ -195,7 +190,7 @@ class ServerProcesses:
             self._registration_error = ""
 
     def _count_failure(self) -> None:
-        current = rounds_done(self.folder)
+        current = len(list(read_lines(self.folder / "rounds.jsonl")))
         self._failed_rounds = [t for t in self._failed_rounds if t == current] + [current]
         if len(self._failed_rounds) >= MAX_FAILURES:
             lines = [*self._log.last, *map(bytes.decode, self._log.new_lines())]
@@ -235,11 +230,3 @@ def is_locked(folder: Path) -> bool:
     except OSError:
         return True
     return False
-
-
-def rounds_done(folder: Path) -> int:
-    """Count the rounds in the log of a server's folder."""
-    try:
-        return (folder / "rounds.jsonl").read_bytes().count(b"\n")
-    except OSError:
-        return 0

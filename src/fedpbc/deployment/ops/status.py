@@ -41,7 +41,6 @@ class ClientStatus:
     """One client, as the server sees it.
 
     Attributes:
-        client: its number.
         node: Flower's number of its node; None before it first connected.
         answered: whether its answer counted in the last round.
         is_refused: whether its answer to the last round was refused.
@@ -80,8 +79,6 @@ class FleetStatus:
     """A fleet between two rounds.
 
     Attributes:
-        job: its settings.
-        rounds_done: how many rounds are over.
         clients: one each, by number.
         seconds_left: estimated from recent rounds; None before the first.
         idle_seconds: since the last round ended, or since the first client connected.
@@ -116,19 +113,7 @@ class FleetStatus:
 
 
 class FleetLog:
-    """A server's log of rounds, read incrementally.
-
-    Example:
-        >>> import tempfile
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> _ = (folder / "fleet.toml").write_text("clients = 2")
-        >>> line = {"round": 0, "began_s": 0.0, "ended_s": 9.0, "at": 109.0, "active": [1],
-        ...         "selected": [1], "refused": [], "known": [0, 1], "everyone": True}
-        >>> _ = (folder / "rounds.jsonl").write_text(json.dumps(line) + "\\n")
-        >>> zero, one = FleetLog(folder).status(now=110.0).clients
-        >>> (zero.staleness, zero.owed), (one.staleness, one.owed, one.seconds_ago)
-        ((2, 1), (1, 0, 1.0))
-    """
+    """A server's log of rounds, read incrementally."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -240,15 +225,7 @@ def read_nodes(path: Path) -> dict[int, tuple[int, float]]:
 
 
 def read_job_settings(folder: Path) -> JobSettings:
-    """Read the part of ``fleet.toml`` that a status needs.
-
-    Example:
-        >>> import tempfile
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> _ = (folder / "fleet.toml").write_text("clients = 3")
-        >>> read_job_settings(folder).rounds
-        500
-    """
+    """Read the part of ``fleet.toml`` that a status needs."""
     try:
         content = tomllib.loads((folder / "fleet.toml").read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):

@@ -62,7 +62,7 @@ class SuperLinkControl:
 
     def wait_until_up(self, timeout: float) -> None:
         """Wait until the SuperLink accepts connections."""
-        address = self._commands.host, self._commands.port
+        address = self._commands.server.host, self._commands.server.port
         _retry(lambda: socket.create_connection(address, timeout=1.0).close(), timeout)
 
     def _register(self, client_of: dict[bytes, int]) -> dict[int, int]:
@@ -114,7 +114,7 @@ class SuperLinkControl:
             root = (commands.certificates / "ca.crt").read_bytes()
         interceptors = [RuntimeVersionHttpInterceptor(component_name="SuperLink")]
         return ControlHttpClient.from_server_address(
-            commands.address, commands.insecure, root, interceptors
+            str(commands.server), commands.insecure, root, interceptors
         )
 
 

@@ -18,7 +18,7 @@ from fedpbc.deployment.ops import sessions
 from fedpbc.deployment.ops.sessions import end_sessions
 from fedpbc.errors import FedpbcError, one_line
 
-__all__ = ["Supervisor", "log_to_files", "log_to_stdout"]
+__all__ = ["Service", "Supervisor", "log_to_files", "log_to_stdout"]
 
 OnLine = Callable[[str, bytes], None]
 """Receives a process's name and a line of its output."""
@@ -29,8 +29,15 @@ STEADY_SECONDS = 30.0
 
 
 @dataclass
-class _Service:
-    """A command that is kept running."""
+class Service:
+    """A command that is kept running.
+
+    Attributes:
+        exits: how often it has ended by itself.
+        quick_exits: how often in a row it has ended soon after its start.
+        last_output: its last lines.
+        old_session: that of a process that has ended, while others may be left in it.
+    """
 
     command: Sequence[str]
     environment: Mapping[str, str] | None
@@ -42,18 +49,16 @@ class _Service:
     quick_exits: int = 0
     last_output: list[str] = field(default_factory=list)
     old_session: int | None = None
-    """The session of a process that has ended, while others may be left in it."""
+
+    @property
+    def pid(self) -> int | None:
+        """The process's id; None while it is waiting to be restarted."""
+        process = self.process
+        return None if process is None else process.pid
 
     def sessions(self) -> list[int]:
         """Return the sessions in which it may have processes."""
-        current = None if self.process is None else self.process.pid
-        return [session for session in (current, self.old_session) if session is not None]
-
-    def reap(self) -> None:
-        """Collect its exit status; without waiting long for a process that cannot be ended."""
-        if self.process is not None:
-            with suppress(subprocess.TimeoutExpired):
-                self.process.wait(timeout=1.0)
+        return [session for session in (self.pid, self.old_session) if session is not None]
 
     def back_off(self) -> None:
         """Double the delay before the next start."""
@@ -64,21 +69,12 @@ class Supervisor:
     """Starts processes, each in its own session, and restarts those that end.
 
     However this process ends, even if it is killed, a guard process ends everything it started.
-
-    Example:
-        >>> lines = []
-        >>> with Supervisor(lambda name, line: lines.append(line)) as supervisor:
-        ...     supervisor.start("echo", ["echo", "hello"])
-        ...     while not lines:
-        ...         time.sleep(0.01)
-        >>> lines[0]
-        b'hello\\n'
     """
 
     def __init__(self, on_line: OnLine) -> None:
         """Create a supervisor without processes; ``on_line`` receives their output."""
         self._on_line = on_line
-        self._services: dict[str, _Service] = {}
+        self._services: dict[str, Service] = {}
         self._lock = threading.RLock()
         self._closed = threading.Event()
         # By its path and isolated, so that it imports nothing and nothing can shadow it.
@@ -103,11 +99,11 @@ class Supervisor:
         with self._lock:
             if self._closed.is_set():
                 return
-            service = _Service(command, environment)
+            service = Service(command, environment)
             self._spawn(name, service)
             self._services[name] = service
 
-    def _spawn(self, name: str, service: _Service) -> None:
+    def _spawn(self, name: str, service: Service) -> None:
         program = service.command[0]
         try:
             process = _popen(service.command, service.environment, subprocess.PIPE)
@@ -127,7 +123,7 @@ class Supervisor:
             raise FedpbcError(f"{program} cannot be started: too many threads") from None
         service.process, service.started_at = process, time.monotonic()
 
-    def _read_output(self, name: str, service: _Service, stream: IO[bytes]) -> None:
+    def _read_output(self, name: str, service: Service, stream: IO[bytes]) -> None:
         with stream:
             for line in stream:
                 self.log(name, line)
@@ -155,7 +151,7 @@ class Supervisor:
                     service.back_off()
                     self.log(name, f"{name}: {reason}; retrying\n".encode())
 
-    def _check(self, name: str, service: _Service) -> None:
+    def _check(self, name: str, service: Service) -> None:
         if time.monotonic() < service.due:
             return
         with self._lock:
@@ -170,7 +166,7 @@ class Supervisor:
             if is_active and service.process is None and time.monotonic() >= service.due:
                 self._spawn(name, service)
 
-    def _record_exit(self, name: str, service: _Service, process: subprocess.Popen[bytes]) -> None:
+    def _record_exit(self, name: str, service: Service, process: subprocess.Popen[bytes]) -> None:
         now = time.monotonic()
         service.exits += 1
         if now - service.started_at > STEADY_SECONDS:
@@ -217,8 +213,7 @@ class Supervisor:
             return False
         finally:
             self._end_session(name, process.pid)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=1.0)
+            _reap(process)
         return True
 
     def stop(self, name: str) -> None:
@@ -228,28 +223,12 @@ class Supervisor:
         if service is not None:
             for session in service.sessions():
                 self._end_session(name, session, timeout=10.0)
-            service.reap()
+            _reap(service.process)
 
-    def pid(self, name: str) -> int | None:
-        """Return a process's id; None while it is waiting to be restarted."""
-        process = self._service(name).process
-        return None if process is None else process.pid
-
-    def exits(self, name: str) -> int:
-        """Return how often a process has ended by itself."""
-        return self._service(name).exits
-
-    def quick_exits(self, name: str) -> int:
-        """Return how often in a row a process has ended soon after its start."""
-        return self._service(name).quick_exits
-
-    def last_output(self, name: str) -> list[str]:
-        """Return the last lines of a process's output."""
-        return list(self._service(name).last_output)
-
-    def _service(self, name: str) -> _Service:
+    def service(self, name: str) -> Service:
+        """Return a process's state; that of one that was never started if the name is unknown."""
         with self._lock:
-            return self._services.get(name) or _Service([], None)
+            return self._services.get(name) or Service([], None)
 
     def close(self) -> None:
         """End all processes and wait until they are gone."""
@@ -261,7 +240,7 @@ class Supervisor:
         try:
             end_sessions([session for service in services for session in service.sessions()])
             for service in services:
-                service.reap()
+                _reap(service.process)
         finally:
             assert self._guard.stdin is not None
             with suppress(OSError):
@@ -286,6 +265,13 @@ def _popen(
         env=None if environment is None else dict(environment),
         start_new_session=True,
     )
+
+
+def _reap(process: subprocess.Popen[bytes] | None) -> None:
+    """Collect its exit status; without waiting long for a process that cannot be ended."""
+    if process is not None:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=1.0)
 
 
 def log_to_stdout(name: str, line: bytes) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from io import BufferedIOBase
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,35 +38,13 @@ LARGEST_VECTORS = 2**32
 """Bytes of all vectors of a payload together."""
 
 
-class Source(Protocol):
-    """What a payload is read from."""
-
-    def read(self, size: int, /) -> bytes | None:
-        """Return at most this many bytes; none at the end."""
-
-
-class Sink(Protocol):
-    """What a payload is written to."""
-
-    def write(self, data: bytes, /) -> int | None:
-        """Write all of it."""
-
-    def flush(self) -> None:
-        """Send what is buffered."""
-
-
 class MessageError(FedpbcError):
     """A malformed or unexpected message."""
 
 
 @dataclass(frozen=True, eq=False)
 class Vector:
-    """A serialized flat vector.
-
-    Example:
-        >>> Vector.of(np.array([1.0, 2.0], dtype=np.float32)).array().tolist()
-        [1.0, 2.0]
-    """
+    """A serialized flat vector."""
 
     dtype: str
     data: bytes
@@ -91,12 +70,7 @@ class Vector:
 
 @dataclass(frozen=True, eq=False)
 class Payload:
-    """A header of plain values, and vectors by name.
-
-    Example:
-        >>> Payload({"kind": "hello"}).kind
-        'hello'
-    """
+    """A header of plain values, and vectors by name."""
 
     header: Mapping[str, Value]
     vectors: Mapping[str, Vector] = field(default_factory=dict)
@@ -140,9 +114,7 @@ class TrainRequest:
     Attributes:
         job: identifies the server's training; a job may take several of Flower's runs.
         round: the current round; the reply counts in no other.
-        client: the client that is to train.
-        first_round: the first round to train.
-        rounds: how many rounds; the last is ``round``.
+        rounds: how many rounds to train; the last is ``round``.
         first_batch: the index of the client's first batch.
         scale: η_g, where the client applies it.
         everyone: whether clients also train in rounds in which they do not get through.
@@ -150,14 +122,7 @@ class TrainRequest:
         round_seconds: the deadline of a round.
         age: seconds since this round began.
         job_rounds: T; the trainer stops after the job's last round.
-        start: the model to start from.
         correction: added to every gradient.
-
-    Example:
-        >>> start = Vector.of(np.ones(1))
-        >>> request = TrainRequest("j", 4, 0, 2, 3, 10, 1.0, True, "{}", 60.0, 0.5, 9, start)
-        >>> TrainRequest.unpack(request.pack()).rounds
-        3
     """
 
     job: str
@@ -187,22 +152,8 @@ class TrainRequest:
         """Convert from a payload; a MessageError if anything is missing or inconsistent."""
         if payload.kind != "work" or "start" not in payload.vectors:
             raise MessageError(f"message of kind {payload.kind!r}, not 'work'")
-        request = cls(
-            job=payload.text("job"),
-            round=payload.integer("round"),
-            client=payload.integer("client"),
-            first_round=payload.integer("first_round"),
-            rounds=payload.integer("rounds"),
-            first_batch=payload.integer("first_batch"),
-            scale=payload.number("scale"),
-            everyone=payload.header.get("everyone") is True,
-            settings=payload.text("settings"),
-            round_seconds=payload.number("round_seconds"),
-            age=payload.number("age"),
-            job_rounds=payload.integer("job_rounds"),
-            start=payload.vectors["start"],
-            correction=payload.vectors.get("correction"),
-        )
+        start, correction = payload.vectors["start"], payload.vectors.get("correction")
+        request = cls(**_checked_header(cls, payload), start=start, correction=correction)
         first, rounds, current = request.first_round, request.rounds, request.round
         if min(first, request.first_batch) < 0 or rounds < 1 or first + rounds - 1 != current:
             raise MessageError(f"inconsistent rounds: {rounds} from {first} for round {current}")
@@ -213,13 +164,7 @@ class TrainRequest:
 
 @dataclass(frozen=True, eq=False)
 class TrainReply:
-    """A client's model after the segment of a round.
-
-    Example:
-        >>> reply = TrainReply("j", 4, 0, Vector.of(np.ones(1)))
-        >>> TrainReply.unpack(reply.pack()).round
-        4
-    """
+    """A client's model after the segment of a round."""
 
     job: str
     round: int
@@ -239,12 +184,19 @@ class TrainReply:
             raise MessageError(sanitized(payload.text("reason")))
         if payload.kind != "answer" or "end" not in payload.vectors:
             raise MessageError(f"message of kind {payload.kind!r}, not 'answer'")
-        return cls(
-            job=payload.text("job"),
-            round=payload.integer("round"),
-            client=payload.integer("client"),
-            end=payload.vectors["end"],
-        )
+        return cls(**_checked_header(cls, payload), end=payload.vectors["end"])
+
+
+def _checked_header(kind: type[TrainRequest | TrainReply], payload: Payload) -> dict[str, Any]:
+    """Return the values of a message's plain fields; a MessageError if one has another type."""
+    # Keys as in the fields' annotations, which are not evaluated.
+    readers: dict[Any, Callable[[str], Value]] = {
+        "str": payload.text,
+        "int": payload.integer,
+        "float": payload.number,
+        "bool": lambda name: payload.header.get(name) is True,
+    }
+    return {f.name: readers[f.type](f.name) for f in fields(kind) if f.type in readers}
 
 
 def sanitized(text: str) -> str:
@@ -259,25 +211,12 @@ def sanitized(text: str) -> str:
 
 
 def refusal(reason: str) -> Payload:
-    """The reply of a trainer that cannot handle a request.
-
-    Example:
-        >>> refusal("no such data").header["reason"]
-        'no such data'
-    """
+    """The reply of a trainer that cannot handle a request."""
     return Payload({"kind": "refusal", "reason": reason})
 
 
-def write_payload(stream: Sink, payload: Payload) -> None:
-    """Write to a local socket or a file.
-
-    Example:
-        >>> import io
-        >>> stream = io.BytesIO()
-        >>> write_payload(stream, Payload({"kind": "hello"}))
-        >>> read_payload(io.BytesIO(stream.getvalue())).kind
-        'hello'
-    """
+def write_payload(stream: BufferedIOBase, payload: Payload) -> None:
+    """Write to a local socket or a file."""
     vectors = [[name, v.dtype, len(v.data)] for name, v in payload.vectors.items()]
     head = json.dumps({"header": dict(payload.header), "vectors": vectors}).encode()
     stream.write(MARK + struct.pack("<I", len(head)) + head)
@@ -286,7 +225,7 @@ def write_payload(stream: Sink, payload: Payload) -> None:
     stream.flush()
 
 
-def read_payload(stream: Source, largest: int = LARGEST_VECTORS) -> Payload:
+def read_payload(stream: BufferedIOBase, largest: int = LARGEST_VECTORS) -> Payload:
     """Read from a local socket or a file; a MessageError if it ends early or is malformed."""
     if _read_exactly(stream, len(MARK)) != MARK:
         raise MessageError("not a fedpbc message")
@@ -306,7 +245,7 @@ def read_payload(stream: Source, largest: int = LARGEST_VECTORS) -> Payload:
     return Payload(header, vectors)
 
 
-def _read_exactly(stream: Source, size: int) -> bytes:
+def _read_exactly(stream: BufferedIOBase, size: int) -> bytes:
     """Read so many bytes; memory grows with what arrives, not with what was announced."""
     pieces = bytearray()
     while len(pieces) < size:

@@ -13,12 +13,7 @@ RAW = "fedpbc.raw"
 
 
 def to_records(payload: Payload) -> RecordDict:
-    """Convert a payload to the content of a Flower message.
-
-    Example:
-        >>> from_records(to_records(Payload({"kind": "hello"}))).kind
-        'hello'
-    """
+    """Convert a payload to the content of a Flower message."""
     arrays = {
         name: Array(vector.dtype, (len(vector.data),), RAW, vector.data)
         for name, vector in payload.vectors.items()

@@ -12,33 +12,15 @@ __all__ = ["checksum", "dtype_name", "to_vector"]
 
 
 def to_vector(model: Tensor) -> Vector:
-    """Serialize a model.
-
-    Example:
-        >>> import torch
-        >>> to_vector(torch.zeros(2)).dtype
-        'float32'
-    """
+    """Serialize a model."""
     return Vector.of(model.detach().cpu().numpy())
 
 
 def dtype_name(model: Tensor) -> str:
-    """The type of a model's values, as a :class:`Vector` names it.
-
-    Example:
-        >>> import torch
-        >>> dtype_name(torch.zeros(2))
-        'float32'
-    """
+    """The type of a model's values, as a :class:`Vector` names it."""
     return str(model.dtype).removeprefix("torch.")
 
 
 def checksum(model: Tensor) -> str:
-    """Identify a model in logs.
-
-    Example:
-        >>> import torch
-        >>> checksum(torch.zeros(2))
-        '6522df69'
-    """
+    """Identify a model in logs."""
     return f"{crc32(to_vector(model).data):08x}"

@@ -21,11 +21,6 @@ class KeyDirectory:
 
     A file that cannot be read or parsed revokes nothing: the key last read from it stays valid,
     and one warning is logged.
-
-    Example:
-        >>> import tempfile
-        >>> KeyDirectory(Path(tempfile.mkdtemp())).names_by_key()
-        {}
     """
 
     def __init__(self, folder: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedpbc.deployment.security.certificate_authority import (
+from fedpbc.deployment.security.certificates import (
     CertificateAuthority,
     generate_private_key,
     private_key_pem,
@@ -19,11 +19,6 @@ def make_certificates(folder: Path, hosts: Sequence[str], days: int = 825) -> No
     """Write ``ca.crt``, ``server.crt`` and ``server.key``, signed by a new authority.
 
     Devices need ``ca.crt`` only. The authority's key is used once and never written.
-
-    Args:
-        folder: where the files go.
-        hosts: the names and addresses under which devices reach the server.
-        days: validity of the certificates.
     """
     make_server_certificate(CertificateAuthority.generate(days), folder, hosts, days)
 

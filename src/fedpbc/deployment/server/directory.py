@@ -20,7 +20,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -49,14 +49,7 @@ STATE_KEY = "ledger"
 
 
 class ServerDirectory:
-    """One job on disk. Locked while it is open, since two servers would corrupt it.
-
-    Example:
-        >>> import tempfile
-        >>> with ServerDirectory(Path(tempfile.mkdtemp())) as folder:
-        ...     folder.load(None) is None
-        True
-    """
+    """One job on disk. Locked while it is open, since two servers would corrupt it."""
 
     def __init__(self, path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
@@ -100,7 +93,7 @@ class ServerDirectory:
         self._referenced[slot] = state[STATE_KEY]["reported"]
         self.reports.protect(self._referenced.values())
 
-    def load(self, server: ServerState | None) -> dict[str, Any] | None:
+    def load(self, server: ServerState) -> dict[str, Any] | None:
         """Restore a server's state from the newest valid checkpoint; returns the rest of its state.
 
         None if there is no checkpoint; a FedpbcError if all are damaged, or if only the checkpoints
@@ -122,8 +115,7 @@ class ServerDirectory:
             try:
                 state: dict[str, Any] = load_state(path)
                 server_state = state.pop(STATE_KEY)
-                if server is not None:
-                    server.restore(server_state)
+                server.restore(server_state)
                 self._truncate_log(server_state["round"])
                 self._nodes = read_nodes(self.path / "heard.json")
                 return state
@@ -194,12 +186,10 @@ class ServerDirectory:
 
     def save_links(self, clients: int, round_seconds: float) -> None:
         """Write who got through when: by round, and in seconds."""
-        rows = []
-        for line in self.lines:
-            active = set(line["active"])
-            rows.append(",".join("1" if i in active else "0" for i in range(clients)) + "\n")
-        write_atomically(self.path / "timetable.csv", "".join(rows))
-        intervals = link_intervals([line["active"] for line in self.lines], clients, round_seconds)
+        rounds = [set(line["active"]) for line in self.lines]
+        rows = [",".join(str(int(i in active)) for i in range(clients)) for active in rounds]
+        write_atomically(self.path / "timetable.csv", "".join(f"{row}\n" for row in rows))
+        intervals = link_intervals(rounds, clients, round_seconds)
         head = f"# round_seconds = {round_seconds!r}\nclient,online_from_s,online_until_s\n"
         # 12 digits hide rounding errors.
         text = "".join(f"{i},{a:.12g},{b:.12g}\n" for i, a, b in intervals)
@@ -247,7 +237,7 @@ def read_nodes(path: Path) -> dict[int, dict[str, Any]]:
 
 
 def link_intervals(
-    rounds: Sequence[Sequence[int]], clients: int, round_seconds: float
+    rounds: Sequence[Collection[int]], clients: int, round_seconds: float
 ) -> list[tuple[int, float, float]]:
     """When each client was reachable: (client, from, until), in seconds since the job began.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from threading import Thread
 from typing import Any
 
@@ -86,11 +86,8 @@ class FlowerTransport:
         if pending:
             self._start_fetching(pending)
         replies = []
-        while True:
-            try:
-                replies.append(self._ready.get_nowait())
-            except Empty:
-                break
+        while not self._ready.empty():
+            replies.append(self._ready.get())
             self._fetching.discard(replies[-1].message)
         earliest = time.monotonic() - 2 * LIST_SECONDS
         expired = [name for name, (_, expiry) in self._sent.items() if expiry < earliest]

@@ -68,14 +68,10 @@ class Gateway:
         certificates: Path | None,
         keys: Path | None,
     ) -> None:
-        """Set up a gateway.
+        """Set up a gateway in front of a SuperLink.
 
-        Args:
-            superlink: where the SuperLink listens.
-            limits: how much devices may send.
-            certificates: the folder with ``ca.crt``, ``server.crt`` and ``server.key``; None: no
-                TLS on either side.
-            keys: the folder with the devices' public keys; None: any device may connect.
+        Without ``certificates``, a folder, there is no TLS on either side. Without ``keys``, the
+        folder of the devices' public keys, any device may connect.
         """
         self.superlink, self.limits = superlink, limits
         self._keys = None if keys is None else KeyDirectory(keys)
@@ -275,12 +271,7 @@ class _Accepted(asyncio.Protocol):
 
 
 def handshake_failure(error: Exception) -> str:
-    """Why a TLS handshake failed, for the log.
-
-    Example:
-        >>> handshake_failure(TimeoutError())
-        'no TLS handshake within 20 seconds'
-    """
+    """Why a TLS handshake failed, for the log."""
     reason = getattr(error, "reason", None) or ""
     if reason == "HTTP_REQUEST":
         return "plain HTTP without TLS"

@@ -49,14 +49,7 @@ class RejectedRequest(Exception):
 
 
 class HttpConnection:
-    """One side of the gateway: towards a device (h11.SERVER) or the SuperLink (h11.CLIENT).
-
-    Example:
-        >>> device = HttpConnection(h11.SERVER)
-        >>> device.receive_data(b"POST /a HTTP/1.1\\r\\nHost: b\\r\\n\\r\\n")
-        >>> device.next_event().target
-        b'/a'
-    """
+    """One side of the gateway: towards a device (h11.SERVER) or the SuperLink (h11.CLIENT)."""
 
     def __init__(self, role: type[h11.CLIENT | h11.SERVER]) -> None:
         self._h11 = h11.Connection(role, max_incomplete_event_size=LARGEST_HEAD)
@@ -127,12 +120,7 @@ def check_head(head: bytes, *, is_request: bool) -> None:
 
 
 def forwarded_request(path: bytes, headers: Mapping[bytes, bytes]) -> h11.Request:
-    """The request that the SuperLink receives: rebuilt from the headers that devices need.
-
-    Example:
-        >>> forwarded_request(b"/a", {b"cookie": b"b", b"accept": b"c"}).headers
-        <Headers([(b'host', b'superlink'), (b'content-length', b'0'), (b'accept', b'c')])>
-    """
+    """The request that the SuperLink receives: rebuilt from the headers that devices need."""
     length = headers.get(b"content-length", b"0")
     rebuilt = [(b"host", b"superlink"), (b"content-length", length)]
     rebuilt += [(name, value) for name, value in headers.items() if name in FORWARDED]
@@ -140,12 +128,7 @@ def forwarded_request(path: bytes, headers: Mapping[bytes, bytes]) -> h11.Reques
 
 
 def rejection_response(rejection: RejectedRequest) -> bytes:
-    """The whole response to a rejected request; the connection is closed after it.
-
-    Example:
-        >>> rejection_response(RejectedRequest(404, "no")).split(b"\\r\\n")[0]
-        b'HTTP/1.1 404 Refused'
-    """
+    """The whole response to a rejected request; the connection is closed after it."""
     body = rejection.reason.encode("ascii", "replace")
     head = f"HTTP/1.1 {rejection.status} Refused\r\nContent-Type: text/plain\r\n"
     return head.encode() + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body

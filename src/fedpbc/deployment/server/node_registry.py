@@ -8,22 +8,10 @@ __all__ = ["NodeRegistry"]
 
 
 class NodeRegistry:
-    """The client of each node. A node is bound when it first connects, and stays bound.
-
-    Example:
-        >>> nodes = NodeRegistry(clients=2)
-        >>> nodes.bind(901, 0)
-        >>> nodes.bind(902, 0)
-        'claims to be client 0, which is node 901'
-    """
+    """The client of each node. A node is bound when it first connects, and stays bound."""
 
     def __init__(self, clients: int, *, rebind: bool = False) -> None:
-        """Set up an empty registry.
-
-        Args:
-            clients: m.
-            rebind: whether a client may return as another node.
-        """
+        """Set up an empty registry; with ``rebind``, a client may return as another node."""
         self.clients, self.rebind = clients, rebind
         self.client_of: dict[int, int] = {}
 
@@ -33,8 +21,8 @@ class NodeRegistry:
             return f"claims to be client {client}; there are 0 to {self.clients - 1}"
         if self.client_of.get(node, client) != client:
             return f"claims to be client {client}, but was client {self.client_of[node]}"
-        other = self.node_of(client)
-        if other not in (None, node):
+        other = next((n for n, c in self.client_of.items() if c == client), node)
+        if other != node:
             if not self.rebind:
                 return f"claims to be client {client}, which is node {other}"
             del self.client_of[other]
@@ -50,7 +38,3 @@ class NodeRegistry:
         new = [n for n in online if n in pinned and n not in self.client_of]
         self.client_of |= {node: pinned[node] for node in new}
         return new
-
-    def node_of(self, client: int) -> int | None:
-        """The node that is bound to a client, if any."""
-        return next((n for n, c in self.client_of.items() if c == client), None)

@@ -14,26 +14,10 @@ __all__ = ["RoundState"]
 
 
 class RoundState:
-    """The requests and replies of one round. Each client's reply counts once, or not at all.
-
-    Example:
-        >>> from fedpbc.deployment.protocol.messages import Vector
-        >>> round = RoundState("job", 3, dtype="float32", dimension=2)
-        >>> round.add_request("m1", node=901, client=0)
-        >>> reply = TrainReply("job", 2, 0, Vector("float32", bytes(8)))
-        >>> round.add_reply("m1", 901, reply.pack())
-        'reply for round 2; this is round 3'
-    """
+    """The requests and replies of one round. Each client's reply counts once, or not at all."""
 
     def __init__(self, job: str, number: int, *, dtype: str, dimension: int) -> None:
-        """Begin a round.
-
-        Args:
-            job: the job that replies must name.
-            number: the round, t.
-            dtype: the type of a model's values.
-            dimension: how many values a model has.
-        """
+        """Begin round ``number``; replies must name this job and have such a model."""
         self.job, self.number = job, number
         self._dtype, self._dimension = dtype, dimension
         self._requests: dict[str, tuple[int, int]] = {}

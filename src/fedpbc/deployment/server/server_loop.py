@@ -78,19 +78,10 @@ class Server:
         now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Set up a job, or resume one that was interrupted.
+        """Set up a job, or resume the one in this folder.
 
-        Args:
-            algorithm: fresh from its constructor.
-            training: the clients' local steps.
-            folder: open; holds everything that outlasts this process.
-            transport: sends and collects messages.
-            rounds: T.
-            layout: the names and shapes of the model's parameters.
-            client_settings: how clients train; sent with every request.
-            fleet: the section ``[fleet]``.
-            now: a clock, in seconds.
-            sleep: waits so many seconds.
+        The algorithm is fresh from its constructor; ``client_settings`` is sent with every request;
+        ``now`` and ``sleep`` are in seconds.
         """
         self.folder, self.transport = folder, transport
         self.state = ServerState(algorithm, training, views=DEPLOYABLE, last_reports=folder.reports)

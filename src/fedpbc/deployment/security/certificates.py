@@ -1,23 +1,27 @@
-"""A fleet's own certificate authority, which signs the server's certificate."""
+"""A fleet's own certificate authority, and the server's certificate, which it signs."""
 
 from __future__ import annotations
 
 import ipaddress
+import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from fedpbc.deployment.address import HERE
-from fedpbc.errors import FedpbcError, MissingExtraError, one_line
+from fedpbc.deployment.address import LOOPBACK
+from fedpbc.errors import FedpbcError, InputError, MissingExtraError, one_line
 from fedpbc.storage.atomic import write_atomically
 
-__all__ = ["CertificateAuthority", "read_certificate", "read_server_certificate"]
+__all__ = [
+    "CertificateAuthority",
+    "check_server_certificate",
+    "read_certificate",
+    "read_server_certificate",
+]
 
 COMMON_NAME = "fedpbc fleet authority"
-LOOPBACK_HOSTS = (HERE, "localhost")
-"""Always certified, because the server's own processes connect over loopback."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,11 +35,7 @@ class CertificateAuthority:
     def generate(cls, days: int) -> CertificateAuthority:
         """Create an authority with a new key."""
         key = generate_private_key()
-        start, end = _validity(days)
-        builder = _builder(
-            COMMON_NAME, key.public_key(), key.public_key(), start, end, is_authority=True
-        )
-        return cls(builder.sign(key, _hash()), key)
+        return cls(_signed(COMMON_NAME, key.public_key(), key, days), key)
 
     @classmethod
     def read(cls, folder: Path) -> CertificateAuthority:
@@ -75,19 +75,8 @@ class CertificateAuthority:
 
         It expires no later than the authority's own certificate.
         """
-        x509 = _x509()
-        from cryptography.x509.oid import ExtendedKeyUsageOID
-
-        start, end = _validity(days)
-        end = min(end, self.certificate.not_valid_after_utc)
-        names = [_alternative_name(host) for host in dict.fromkeys([*hosts, *LOOPBACK_HOSTS])]
-        server_only = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
-        return _pem(
-            _builder(hosts[0], public_key, self.key.public_key(), start, end)
-            .add_extension(x509.SubjectAlternativeName(names), critical=False)
-            .add_extension(server_only, critical=False)
-            .sign(self.key, _hash())
-        )
+        latest = self.certificate.not_valid_after_utc
+        return _pem(_signed(hosts[0], public_key, self.key, days, hosts, latest))
 
 
 def read_server_certificate(path: Path) -> tuple[Any, list[str]]:
@@ -99,6 +88,35 @@ def read_server_certificate(path: Path) -> tuple[Any, list[str]]:
     except x509.ExtensionNotFound:
         raise FedpbcError(f"{path} is not a server certificate: it names no host") from None
     return certificate.public_key(), [str(name.value) for name in names]
+
+
+def check_server_certificate(folder: Path) -> datetime:
+    """Return when the server's certificate expires; an InputError if it cannot be used."""
+    for name in ("ca.crt", "server.crt", "server.key"):
+        if not (folder / name).is_file():
+            expected = "a folder with ca.crt, server.crt and server.key; or use --insecure"
+            raise InputError("certificates", str(folder), expected)
+    try:
+        for name in ("ca.crt", "server.key"):
+            (folder / name).read_bytes()
+        certificate = _x509().load_pem_x509_certificate((folder / "server.crt").read_bytes())
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read the certificates in {folder}: {one_line(error)}") from None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        # A dummy password, so that OpenSSL does not prompt for one.
+        context.load_cert_chain(folder / "server.crt", folder / "server.key", password="none")
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{folder / 'server.key'} should be the key of server.crt, without a password "
+            f"({one_line(error)})"
+        ) from None
+    end: datetime = certificate.not_valid_after_utc
+    if end < datetime.now(UTC):
+        raise InputError(
+            f"the server's certificate expired on {end:%Y-%m-%d}: run 'fedpbc fleet renew'"
+        )
+    return end
 
 
 def read_certificate(path: Path) -> Any:
@@ -142,18 +160,6 @@ def _x509() -> Any:
     return x509
 
 
-def _hash() -> Any:
-    from cryptography.hazmat.primitives import hashes
-
-    return hashes.SHA384()
-
-
-def _validity(days: int) -> tuple[datetime, datetime]:
-    # Clocks of devices may be slightly behind.
-    start = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=1)
-    return start, start + timedelta(days=days)
-
-
 def _alternative_name(host: str) -> Any:
     x509 = _x509()
     try:
@@ -162,22 +168,27 @@ def _alternative_name(host: str) -> Any:
         return x509.DNSName(host)
 
 
-def _builder(
+def _signed(
     common_name: str,
     key: Any,
     issuer_key: Any,
-    start: datetime,
-    end: datetime,
-    *,
-    is_authority: bool = False,
+    days: int,
+    hosts: Sequence[str] = (),
+    latest: datetime | None = None,
 ) -> Any:
+    """Sign a server's certificate for these hosts; without hosts, an authority's own."""
     x509 = _x509()
-    from cryptography.x509.oid import NameOID
+    from cryptography.hazmat.primitives.hashes import SHA384
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
     def x509_name(text: str) -> Any:
         # A common name has at most 64 characters; clients check the alternative names instead.
         return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:64])])
 
+    # Clocks of devices may be slightly behind.
+    start = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=1)
+    end = start + timedelta(days=days)
+    is_authority = not hosts
     usage = x509.KeyUsage(
         digital_signature=True,
         key_cert_sign=is_authority,
@@ -189,17 +200,24 @@ def _builder(
         encipher_only=False,
         decipher_only=False,
     )
-    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key)
-    return (
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
+    builder = (
         x509.CertificateBuilder()
         .subject_name(x509_name(common_name))
         .issuer_name(x509_name(COMMON_NAME))
         .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(start)
-        .not_valid_after(end)
+        .not_valid_after(end if latest is None else min(end, latest))
         .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
         .add_extension(usage, critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
         .add_extension(issuer, critical=False)
     )
+    if hosts:
+        # The server's own processes connect over loopback.
+        names = map(_alternative_name, dict.fromkeys([*hosts, LOOPBACK, "localhost"]))
+        server_only = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
+        builder = builder.add_extension(x509.SubjectAlternativeName(list(names)), critical=False)
+        builder = builder.add_extension(server_only, critical=False)
+    return builder.sign(issuer_key, SHA384())

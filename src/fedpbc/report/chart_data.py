@@ -25,12 +25,7 @@ MAX_TOTAL_POINTS = 2400
 
 
 def thin(count: int, limit: int = MAX_POINTS) -> list[int]:
-    """Return at most ``limit`` evenly spaced indices below ``count``, with the first and last.
-
-    Example:
-        >>> thin(3), thin(10, limit=4)
-        ([0, 1, 2], [0, 3, 6, 9])
-    """
+    """Return at most ``limit`` evenly spaced indices below ``count``, with the first and last."""
     if count <= limit:
         return list(range(count))
     return [round(k * (count - 1) / (limit - 1)) for k in range(limit)]

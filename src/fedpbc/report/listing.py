@@ -47,12 +47,7 @@ Choice = dict[str, Any]
 
 
 def list_choices() -> dict[str, list[Choice]]:
-    """Return everything that can be chosen, by kind.
-
-    Example:
-        >>> [choice["name"] for choice in list_choices()["algorithms"]][:2]
-        ['fedpbc', 'fedavg']
-    """
+    """Return everything that can be chosen, by kind."""
     return {
         "algorithms": [
             {

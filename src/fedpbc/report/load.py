@@ -32,12 +32,6 @@ class LoadedRun:
         metrics: all evaluations; empty for a damaged run.
         summary: summary.json; empty unless the run is finished.
         done: number of completed rounds.
-
-    Example:
-        >>> config = {"algorithm": {"name": "fedavg"}, "seed": 3}
-        >>> run = LoadedRun(Path("runs/a"), config, "finished")
-        >>> run.algorithm, run.seed
-        ('fedavg', 3)
     """
 
     path: Path

@@ -67,7 +67,7 @@ def write_page(
     loaded = load_runs(runs)
     groups = group_runs(loaded)
     sections = [group_section(k, group, len(groups)) for k, group in enumerate(groups)]
-    charts = [section.charts for section in sections]
+    charts = [section["charts"] for section in sections]
     views = {v for chart in charts for curve in chart["curves"].values() for v in curve["views"]}
     algorithms = {run.algorithm for group in groups for run in group.runs}
     text = (

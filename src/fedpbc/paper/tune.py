@@ -88,8 +88,7 @@ def run(request: ExperimentRequest) -> ExperimentResult:
         "A pair that diverged counts as worst.",
         AIDED_NOTE,
     ]
-    pictures: list[Path] = []
-    tables = []
+    tables, pictures = [], []
     for base in bases:
         of_base = {name: points[base.data, name] for name in algorithms}
         tables.append(choice_table(base, of_base))

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ LEARNING_RATES = ("train.learning_rate", "train.global_learning_rate")
 NOT_SHARED = {"algorithm", "seed", "views", *EXECUTION, *COMPUTE, "data.dir", *LEARNING_RATES}
 """What runs of a group may differ in."""
 FILE_OPTIONS = {f"{section}.{option}" for section, option in FILES}
+BY_ALGORITHM = attrgetter("algorithm")
 STATES = ("finished", "failed", "unfinished", "damaged", "not begun")
 """Of copies of a run, the one in the earliest of these states is shown."""
 
@@ -122,10 +124,6 @@ def _group_by(
     return list(groups.values())
 
 
-def _by_algorithm(runs: Iterable[LoadedRun]) -> list[list[LoadedRun]]:
-    return _group_by(runs, lambda run: run.algorithm)
-
-
 def _learning_rates(run: LoadedRun) -> tuple[str, ...]:
     options = flatten({"train": section(run.config, "train")})
     return tuple(_label(options[key]) for key in LEARNING_RATES if key in options)
@@ -138,7 +136,7 @@ def _variant(run: LoadedRun) -> str:
 
 def _has_several(runs: Sequence[LoadedRun], key: Callable[[LoadedRun], Hashable]) -> bool:
     """Return whether the runs of one algorithm differ in something."""
-    return any(len(set(map(key, part))) > 1 for part in _by_algorithm(runs))
+    return any(len(set(map(key, part))) > 1 for part in _group_by(runs, BY_ALGORITHM))
 
 
 def _split(runs: list[LoadedRun]) -> list[list[LoadedRun]]:
@@ -159,7 +157,7 @@ def _split_variants(runs: list[LoadedRun]) -> list[list[LoadedRun]]:
     """Keep each algorithm's most frequent variant together; every other one is a part."""
     usual = {
         part[0].algorithm: Counter(map(_variant, part)).most_common(1)[0][0]
-        for part in _by_algorithm(runs)
+        for part in _group_by(runs, BY_ALGORITHM)
     }
 
     def unusual_variant(run: LoadedRun) -> tuple[str, str] | None:

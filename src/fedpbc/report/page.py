@@ -43,13 +43,11 @@ def write_page(
     """Write a page about runs, finished or not, and return the runs.
 
     Args:
-        path: file to write.
         runs: run directories; the page groups those that can be compared.
-        title: of the page.
         commands: how to reproduce all of it.
         notes: what a reader must know first.
         tables: shown before the groups.
-        pictures: PNG files to embed.
+        pictures: PNG files to embed, shown after the tables.
         live: the page reloads itself after this many seconds; 0: never.
 
     Example:

@@ -111,17 +111,17 @@ def commands_for(runs: Sequence[LoadedRun]) -> list[str]:
     for directory, members in comparisons.items():
         if any(run.state in {"unfinished", "not begun"} for run in members):
             lines.append(f"fedpbc resume {shlex.quote(str(directory))}")
-        plan = shlex.quote(str(directory / "compare.toml"))
-        lines.append(f"fedpbc compare {plan} --out NEW-FOLDER")
+        lines.append(_repeat("compare", directory / "compare.toml"))
     if single and is_python_task(single[0].config):
-        path = str(single[0].path)
-        return [*lines, f"# made from Python: simulate(…, out={path!r})"]
+        return [*lines, f"# made from Python: simulate(…, out={str(single[0].path)!r})"]
     for run in single[:SHOWN_COMMANDS]:
         if run.state == "unfinished":
             lines.append(f"fedpbc resume {shlex.quote(str(run.path))}")
-        config = shlex.quote(str(run.path / "config.toml"))
-        lines.append(f"fedpbc run {config} --out NEW-FOLDER")
-    if len(single) > SHOWN_COMMANDS:
-        more = len(single) - SHOWN_COMMANDS
+        lines.append(_repeat("run", run.path / "config.toml"))
+    if (more := len(single) - SHOWN_COMMANDS) > 0:
         lines.append(f"# {more:,} more runs: each folder has its config.toml")
     return lines
+
+
+def _repeat(command: str, file: Path) -> str:
+    return f"fedpbc {command} {shlex.quote(str(file))} --out NEW-FOLDER"

@@ -81,12 +81,7 @@ def in_registry_order(algorithms: Iterable[str]) -> list[str]:
 
 
 def page_styles(algorithms: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Return the styles of algorithms as page.js needs them.
-
-    Example:
-        >>> page_styles(["fedavg"])["fedavg"]["marker"]
-        'rect'
-    """
+    """Return the styles of algorithms as page.js needs them."""
     ordered = in_registry_order(algorithms)
     names = [*ALGORITHMS, *(name for name in ordered if name not in ALGORITHMS)]
     styles = {}

@@ -10,9 +10,8 @@ from fedpbc.errors import InputError
 from fedpbc.links import find_scheme
 from fedpbc.paper.bars import BarCluster, BarPanel, draw_bars
 from fedpbc.paper.experiment import ExperimentRequest, ExperimentResult
-from fedpbc.paper.grid import WINDOW, ConditionResult, run_planned
-from fedpbc.paper.plan import Condition, plan_conditions, plan_runs
-from fedpbc.paper.request import requested_seeds
+from fedpbc.paper.grid import WINDOW, ConditionResult
+from fedpbc.paper.plan import Condition, plan_conditions
 from fedpbc.paper.result_table import (
     RANK_NOTE,
     VIEWS_NOTE,
@@ -21,8 +20,8 @@ from fedpbc.paper.result_table import (
     deployable_cells,
     rank_rows,
 )
-from fedpbc.paper.results import scale_note, window_note, write_tables
-from fedpbc.paper.step_sizes import find_step_sizes
+from fedpbc.paper.results import window_note, write_tables
+from fedpbc.paper.step_sizes import run_conditions
 from fedpbc.report.table import marked_name
 
 __all__ = ["PARAMETERS", "run"]
@@ -79,13 +78,10 @@ def run(request: ExperimentRequest) -> ExperimentResult:
                 "the ablation varies it"
             )
     conditions = [condition for base in bases for condition in vary(base, quick)]
-    seeds = requested_seeds(request, quick=(0, 1))
-    sizes = find_step_sizes(request)
-    runs = plan_runs(request, conditions, seeds, evaluate_every=EVALUATE_EVERY, train=sizes.chosen)
-    sweep = run_planned("ablation", request, runs, last=WINDOW)
-    notes = [
-        scale_note(request, runs),
-        sizes.note(runs),
+    sweep, notes = run_conditions(
+        "ablation", request, conditions, evaluate_every=EVALUATE_EVERY, last=WINDOW
+    )
+    notes += [
         "One parameter is changed at a time; the others are as in table 1: "
         + ", ".join(f"{parameter.symbol} = {parameter.base:g}" for parameter in PARAMETERS)
         + " (the same runs in every panel).",

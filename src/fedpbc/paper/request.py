@@ -126,12 +126,7 @@ def data_folders(request: ExperimentRequest, names: Iterable[str]) -> dict[str, 
 
 
 def merge(*tables: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge nested tables; later ones take precedence.
-
-    Example:
-        >>> merge({"links": {"name": "always"}}, {"links": {"p": 0.5}, "seed": 1})
-        {'links': {'name': 'always', 'p': 0.5}, 'seed': 1}
-    """
+    """Merge nested tables; later ones take precedence."""
     result: dict[str, Any] = {}
     for table in tables:
         for key, value in table.items():

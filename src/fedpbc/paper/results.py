@@ -62,9 +62,9 @@ def _listed(numbers: Sequence[int]) -> str:
     return ", ".join(f"{number:,}" for number in numbers)
 
 
-def seeds_note(runs: Sequence[PlannedRun]) -> str:
+def seeds_note(sweep: SweepResult) -> str:
     """What ± means."""
-    seeds = len({run.seed for run in runs})
+    seeds = len({run.seed for run, _ in sweep.cells})
     return f"± one standard deviation over {seeds} seeds." if seeds > 1 else "One seed."
 
 
@@ -72,8 +72,8 @@ def window_note(sweep: SweepResult) -> str:
     """Over which rounds accuracies are averaged, and what ± means."""
     windows = sorted({c.window for _, c in sweep.comparisons if c.finished})
     rounds = " or ".join(map(str, windows))
-    note = seeds_note([run for run, _ in sweep.cells])
-    return f"Accuracies are means over the evaluations in the last {rounds} rounds. {note}"
+    means = f"Accuracies are means over the evaluations in the last {rounds} rounds."
+    return f"{means} {seeds_note(sweep)}"
 
 
 def figure_title(title: str, quick: bool) -> str:

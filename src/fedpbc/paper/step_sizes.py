@@ -10,9 +10,12 @@ from typing import Any
 
 from fedpbc.errors import InputError
 from fedpbc.paper.experiment import ExperimentRequest, default_folder
-from fedpbc.paper.plan import PlannedRun
+from fedpbc.paper.grid import SweepResult, run_planned
+from fedpbc.paper.plan import Condition, PlannedRun, plan_runs
+from fedpbc.paper.request import requested_seeds
+from fedpbc.paper.results import scale_note
 
-__all__ = ["CHOSEN", "STEP_SIZES", "StepSizes", "find_step_sizes", "read_chosen"]
+__all__ = ["CHOSEN", "STEP_SIZES", "find_step_sizes", "read_chosen", "run_conditions"]
 
 CHOSEN = "chosen.toml"
 STEP_SIZES = ("learning_rate", "global_learning_rate")
@@ -33,6 +36,25 @@ class StepSizes:
         missing = [f"{name} on {data}" for data, name in used if (data, name) not in self.chosen]
         default = f"; the default ones for {', '.join(missing)}" if self.chosen and missing else ""
         return f"Trained with {self.origin}{default}."
+
+
+def run_conditions(
+    experiment: str,
+    request: ExperimentRequest,
+    conditions: Sequence[Condition],
+    *,
+    evaluate_every: int,
+    last: int | None = None,
+) -> tuple[SweepResult, list[str]]:
+    """Run conditions with these step sizes; returns also the notes about scale and step sizes.
+
+    ``last``: keep only the evaluations of this many last rounds.
+    """
+    seeds = requested_seeds(request, quick=(0, 1))
+    sizes = find_step_sizes(request)
+    runs = plan_runs(request, conditions, seeds, evaluate_every=evaluate_every, train=sizes.chosen)
+    sweep = run_planned(experiment, request, runs, last=last)
+    return sweep, [scale_note(request, runs), sizes.note(runs)]
 
 
 def find_step_sizes(request: ExperimentRequest) -> StepSizes:

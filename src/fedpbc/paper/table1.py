@@ -10,10 +10,9 @@ from typing import Any
 from fedpbc.experiments.comparison import Comparison, Spread
 from fedpbc.paper.bars import BarCluster, BarPanel, draw_bars
 from fedpbc.paper.experiment import ExperimentRequest, ExperimentResult
-from fedpbc.paper.grid import WINDOW, ConditionResult, run_planned
-from fedpbc.paper.plan import PAPER_DATA, Condition, plan_conditions, plan_runs
+from fedpbc.paper.grid import WINDOW, ConditionResult
+from fedpbc.paper.plan import PAPER_DATA, Condition, plan_conditions
 from fedpbc.paper.published import Accuracy, published_accuracies
-from fedpbc.paper.request import requested_seeds
 from fedpbc.paper.result_table import (
     RANK_NOTE,
     VIEWS_NOTE,
@@ -22,8 +21,8 @@ from fedpbc.paper.result_table import (
     deployable_cells,
     rank_rows,
 )
-from fedpbc.paper.results import scale_note, window_note, write_tables
-from fedpbc.paper.step_sizes import find_step_sizes
+from fedpbc.paper.results import window_note, write_tables
+from fedpbc.paper.step_sizes import run_conditions
 from fedpbc.report.table import TRAIN_NOTE, marked_name
 
 __all__ = ["LINKS", "run"]
@@ -39,18 +38,10 @@ def run(request: ExperimentRequest) -> ExperimentResult:
     """Run the grid and write the tables."""
     quick = request.quick
     conditions = plan_conditions(request, PAPER_DATA, LINKS, QUICK_ROUNDS if quick else None)
-    seeds = requested_seeds(request, quick=(0, 1))
-    sizes = find_step_sizes(request)
-    runs = plan_runs(request, conditions, seeds, evaluate_every=EVALUATE_EVERY, train=sizes.chosen)
-    sweep = run_planned("table1", request, runs, last=WINDOW)
-    notes = [
-        scale_note(request, runs),
-        sizes.note(runs),
-        window_note(sweep),
-        VIEWS_NOTE,
-        RANK_NOTE,
-        TRAIN_NOTE,
-    ]
+    sweep, notes = run_conditions(
+        "table1", request, conditions, evaluate_every=EVALUATE_EVERY, last=WINDOW
+    )
+    notes += [window_note(sweep), VIEWS_NOTE, RANK_NOTE, TRAIN_NOTE]
     tables, pictures = [], []
     for name in dict.fromkeys(condition.data for condition in conditions):
         results = [result for result in sweep.comparisons if result[0].data == name]

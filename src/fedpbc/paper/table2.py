@@ -9,13 +9,11 @@ from typing import Any
 from fedpbc.errors import InputError
 from fedpbc.experiments.comparison import Comparison
 from fedpbc.paper.experiment import ExperimentRequest, ExperimentResult
-from fedpbc.paper.grid import run_planned
-from fedpbc.paper.plan import PAPER_DATA, Condition, plan_conditions, plan_runs
+from fedpbc.paper.plan import PAPER_DATA, Condition, plan_conditions
 from fedpbc.paper.published import published_rounds, published_thresholds
-from fedpbc.paper.request import requested_seeds
 from fedpbc.paper.result_table import VIEWS_NOTE, ResultTable
-from fedpbc.paper.results import figure_title, scale_note, seeds_note, write_tables
-from fedpbc.paper.step_sizes import find_step_sizes
+from fedpbc.paper.results import figure_title, seeds_note, write_tables
+from fedpbc.paper.step_sizes import run_conditions
 from fedpbc.report.plot import comparison_figure, save_figure
 from fedpbc.report.table import AIDED_NOTE, marked_name, marked_view
 
@@ -37,23 +35,18 @@ def run(request: ExperimentRequest) -> ExperimentResult:
     quick = request.quick
     rounds = QUICK_ROUNDS if quick else None
     conditions = plan_conditions(request, PAPER_DATA, [PAPER_LINKS], rounds)
-    seeds = requested_seeds(request, quick=(0, 1))
     every = QUICK_SAMPLE_EVERY if quick else SAMPLE_EVERY
     default = every if quick else EVALUATE_EVERY
-    sizes = find_step_sizes(request)
-    runs = plan_runs(request, conditions, seeds, evaluate_every=default, train=sizes.chosen)
-    evaluate_every = runs[0].config["evaluate_every"]
+    evaluate_every = request.settings.get("evaluate_every", default)
     if not isinstance(evaluate_every, int) or evaluate_every < 1 or every % evaluate_every:
         expected = f"a divisor of {every}: only every {every}th round is sampled"
         raise InputError("evaluate_every", evaluate_every, expected)
-    sweep = run_planned("table2", request, runs)
-    notes = [
-        scale_note(request, runs),
-        sizes.note(runs),
+    sweep, notes = run_conditions("table2", request, conditions, evaluate_every=evaluate_every)
+    notes += [
         f"The mean of test accuracy over seeds is sampled every {every} rounds"
         + ("" if every == SAMPLE_EVERY else f" (the paper: every {SAMPLE_EVERY})")
         + "; never: not in the rounds that were run.",
-        seeds_note(runs),
+        seeds_note(sweep),
         VIEWS_NOTE,
         AIDED_NOTE,
     ]

@@ -84,7 +84,7 @@ def run(request: ExperimentRequest) -> ExperimentResult:
         LINKS_NOTE if bases[0].links == LINKS else f"Tuned on {bases[0].links}.",
         "Compared by test accuracy in the paper's view ('mean' where clients have models of their "
         f"own, else 'server') after {bases[0].rounds} rounds: the mean of the evaluations in the "
-        f"last {max(c.window for _, c in sweep.comparisons)}. {seeds_note(runs)}",
+        f"last {max(c.window for _, c in sweep.comparisons)}. {seeds_note(sweep)}",
         "A pair that diverged counts as worst.",
         AIDED_NOTE,
     ]

@@ -64,7 +64,7 @@ def test_the_notes_are_in_every_output(whole):
         assert "default step sizes" in text
         assert "± one standard deviation over 2 seeds." in text
         assert "best and ² second best among the algorithms without memory" in text
-        assert "no server can have" in text
+        assert "which no server has" in text
     assert "fedpbc paper table1 --data digits" in (out / "table1.md").read_text()
 
 

@@ -10,12 +10,12 @@ from fedpbc.experiments.comparison import RunResult, Spread
 from fedpbc.experiments.sweep import DivergedReason
 from fedpbc.paper import ExperimentRequest
 from fedpbc.paper.grid import SweepResult
+from fedpbc.paper.heatmap import GridPoint
 from fedpbc.paper.plan import Condition, PlannedRun
 from fedpbc.paper.step_sizes import find_step_sizes, read_chosen
 from fedpbc.paper.tune import (
     GLOBAL_LEARNING_RATES,
     LEARNING_RATES,
-    GridPoint,
     best_point,
     grid_points,
     with_step_sizes,

@@ -223,6 +223,17 @@ class Comparison:
         best = [r.view for r in self.rows() if r.algorithm == algorithm and r.best_deployable]
         return best[0] if best else None
 
+    def row(self, algorithm: str, *, deployable: bool = False) -> ComparisonRow | None:
+        """The algorithm in the paper's view, or in its best deployable one.
+
+        None if it failed or has no test accuracy.
+        """
+        rows = [row for row in self.rows() if row.algorithm == algorithm and row.test is not None]
+        for row in rows:
+            if row.best_deployable if deployable else row.view == self.paper_view(algorithm):
+                return row
+        return None
+
     def as_dict(self) -> dict[str, Any]:
         """The content of ``comparison.json``."""
         return {

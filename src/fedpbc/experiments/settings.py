@@ -17,6 +17,7 @@ from fedpbc.options import Help, options_of
 from fedpbc.tasks.local_training import LocalTraining
 
 __all__ = [
+    "COMPUTE",
     "EXECUTION",
     "FILES",
     "SECTIONS",
@@ -148,6 +149,8 @@ FILES = (
 anywhere."""
 EXECUTION = ("checkpoint_every", "plugins", "workers", "ray_address", "reported", "track")
 """General settings of how a run is executed: they may change when it is resumed."""
+COMPUTE = ("engine", "device")
+"""General settings that may change bits, but not what is computed."""
 
 
 @dataclass(frozen=True)

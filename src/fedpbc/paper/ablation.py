@@ -10,30 +10,25 @@ from fedpbc.errors import InputError
 from fedpbc.links import find_scheme
 from fedpbc.paper.bars import BarCluster, BarPanel, draw_bars
 from fedpbc.paper.experiment import ExperimentRequest, ExperimentResult
-from fedpbc.paper.grid import WINDOW, ConditionResult, run_planned
-from fedpbc.paper.plan import Condition, plan_conditions, plan_runs
-from fedpbc.paper.request import requested_seeds
+from fedpbc.paper.grid import WINDOW, ConditionResult
+from fedpbc.paper.plan import Condition, plan_conditions
 from fedpbc.paper.result_table import (
-    AIDED_NOTE,
     RANK_NOTE,
     VIEWS_NOTE,
     Entry,
     ResultTable,
     deployable_cells,
-    find_row,
-    marked_name,
     rank_rows,
 )
-from fedpbc.paper.results import scale_note, window_note, write_tables
-from fedpbc.paper.step_sizes import find_step_sizes
-from fedpbc.paper.table1 import bars_title
-from fedpbc.report.plot import save_figure
+from fedpbc.paper.results import window_note, write_tables
+from fedpbc.paper.step_sizes import run_conditions
+from fedpbc.report.table import marked_name
 
 __all__ = ["PARAMETERS", "run"]
 
 OPTIONS = ("data", "data_dir", "algorithms", "links", "seeds", "rounds", "jobs", "tuned")
 EVALUATE_EVERY = 10
-QUICK_ROUNDS, QUICK_SEEDS = 300, (0, 1)
+QUICK_ROUNDS = 300
 BASE = "base"
 
 
@@ -74,12 +69,8 @@ PARAMETERS = (
 def run(request: ExperimentRequest) -> ExperimentResult:
     """Run the grid and write the tables."""
     quick = request.quick
-    bases = plan_conditions(
-        request,
-        ["fashion"] if quick else ["cifar10"],
-        ["bernoulli_varying"],
-        QUICK_ROUNDS if quick else None,
-    )
+    rounds = QUICK_ROUNDS if quick else None
+    bases = plan_conditions(request, ["cifar10"], ["bernoulli_varying"], rounds)
     for parameter in PARAMETERS:
         if parameter.option in request.settings.get(parameter.section, {}):
             raise InputError(
@@ -87,13 +78,10 @@ def run(request: ExperimentRequest) -> ExperimentResult:
                 "the ablation varies it"
             )
     conditions = [condition for base in bases for condition in vary(base, quick)]
-    seeds = requested_seeds(request, QUICK_SEEDS if quick else (0, 1, 2))
-    sizes = find_step_sizes(request)
-    runs = plan_runs(request, conditions, seeds, evaluate_every=EVALUATE_EVERY, train=sizes.chosen)
-    sweep = run_planned("ablation", request, runs, last=WINDOW)
-    notes = [
-        scale_note(request, runs),
-        sizes.note(runs),
+    sweep, notes = run_conditions(
+        "ablation", request, conditions, evaluate_every=EVALUATE_EVERY, last=WINDOW
+    )
+    notes += [
         "One parameter is changed at a time; the others are as in table 1: "
         + ", ".join(f"{parameter.symbol} = {parameter.base:g}" for parameter in PARAMETERS)
         + " (the same runs in every panel).",
@@ -101,7 +89,7 @@ def run(request: ExperimentRequest) -> ExperimentResult:
         "The paper shows its values in a figure only; its text names α = 1, δ = 0.001, and σ₀ = 1 "
         "and 20, the other values are chosen here.",
         VIEWS_NOTE,
-        f"{RANK_NOTE} {AIDED_NOTE}",
+        RANK_NOTE,
     ]
     tables, pictures = [], []
     for base in bases:
@@ -151,8 +139,8 @@ def accuracy_table(
     for parameter in parameters_of(base):
         for value in parameter.values(quick):
             _, comparison = results[parameter.key(value)]
-            rows = {name: find_row(comparison, name) for name in comparison.algorithms}
-            ranks = rank_rows(rows, lambda row: row.test)
+            rows = {name: comparison.row(name) for name in comparison.algorithms}
+            ranks = rank_rows(rows, "test")
             for name, row in rows.items():
                 first = [parameter.label(value), marked_name(name)]
                 if row is None:
@@ -175,5 +163,4 @@ def draw(
         )
         for p in parameters_of(base)
     ]
-    title = bars_title(base.title, list(results.values()), quick)
-    return save_figure(draw_bars(panels, title), path)
+    return draw_bars(panels, f"{base.title} · {base.rounds:,} rounds", path, quick=quick)

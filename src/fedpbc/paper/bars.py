@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedpbc.algorithms import find_algorithm
 from fedpbc.experiments.comparison import Comparison
-from fedpbc.paper.result_table import find_row, marked_name
-from fedpbc.paper.style import algorithm_style
+from fedpbc.paper.results import figure_title
+from fedpbc.report.plot import save_figure
+from fedpbc.report.style import style_of
+from fedpbc.report.table import marked_name
 
 __all__ = ["BarCluster", "BarPanel", "draw_bars"]
 
 
 @dataclass(frozen=True)
 class BarCluster:
-    """The bars of one condition.
-
-    Attributes:
-        label: below the bars.
-        comparison: the results.
-        published: returns the paper's accuracy of an algorithm in per cent, if there is one.
-    """
+    """The bars of one condition; ``published`` are the paper's accuracies in per cent."""
 
     label: str
     comparison: Comparison
-    published: Callable[[str], float | None] = lambda algorithm: None
+    published: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -40,11 +37,12 @@ class BarPanel:
     deployable: bool = False
 
 
-def draw_bars(panels: Sequence[BarPanel], title: str) -> Figure:
-    """Draw panels below each other; hatched: aided by memory; ◇: the paper's accuracy."""
+def draw_bars(panels: Sequence[BarPanel], title: str, path: Path, *, quick: bool) -> list[Path]:
+    """Write panels below each other; hatched: aided by memory; ◇: the paper's accuracy."""
     figure = Figure(figsize=(12, 1.0 + 2.9 * len(panels)), layout="constrained")
-    names = [name for p in panels for c in p.clusters for name in c.comparison.algorithms]
-    algorithms = list(dict.fromkeys(names))
+    cells = [cell for p in panels for c in p.clusters for cell in c.comparison.runs]
+    algorithms = list(dict.fromkeys(cell.algorithm for cell in cells))
+    seeds = len({cell.seed for cell in cells})
     rows = figure.subplots(len(panels), 1, sharey=True, squeeze=False)[:, 0]
     for axes, panel in zip(rows, panels, strict=True):
         draw_panel(axes, panel, algorithms)
@@ -58,8 +56,10 @@ def draw_bars(panels: Sequence[BarPanel], title: str) -> Figure:
         frameon=False,
         fontsize=9,
     )
+    over = f"± one deviation over {seeds} seeds" if seeds > 1 else "one seed"
+    title = figure_title(f"{title} · {over}", quick)
     figure.suptitle(f"{title} · hatched: aided by memory", fontsize=12)
-    return figure
+    return save_figure(figure, path)
 
 
 def draw_panel(axes: Axes, panel: BarPanel, algorithms: Sequence[str]) -> None:
@@ -73,7 +73,7 @@ def draw_panel(axes: Axes, panel: BarPanel, algorithms: Sequence[str]) -> None:
         tests = {
             cluster.label: row.test
             for cluster in panel.clusters
-            if (row := find_row(cluster.comparison, name, deployable=panel.deployable)) and row.test
+            if (row := cluster.comparison.row(name, deployable=panel.deployable)) and row.test
         }
         deviations = [100 * test.deviation for test in tests.values()]
         axes.bar(
@@ -82,7 +82,7 @@ def draw_panel(axes: Axes, panel: BarPanel, algorithms: Sequence[str]) -> None:
             width,
             # One seed has no deviation; an error bar of length 0 would look like a small one.
             yerr=deviations if any(deviations) else None,
-            color=algorithm_style(name)["color"],
+            color=style_of(name).colour,
             edgecolor="white" if name == "fedpbc" else "black",
             linewidth=0.6,
             hatch="\\\\\\" if find_algorithm(name).memory_aided else None,
@@ -90,9 +90,9 @@ def draw_panel(axes: Axes, panel: BarPanel, algorithms: Sequence[str]) -> None:
             label=marked_name(name),
         )
         published = {
-            cluster.label: value
+            cluster.label: cluster.published[name]
             for cluster in panel.clusters
-            if not panel.deployable and (value := cluster.published(name)) is not None
+            if name in cluster.published and not panel.deployable
         }
         if published:
             axes.plot(

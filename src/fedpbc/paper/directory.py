@@ -38,12 +38,7 @@ __all__ = ["PaperDirectory", "read_plan"]
 
 
 class PaperDirectory:
-    """An experiment on disk.
-
-    Example:
-        >>> PaperDirectory("nowhere", "table1").recorded_runs
-        {}
-    """
+    """An experiment on disk."""
 
     def __init__(self, path: Path | str, experiment: str) -> None:
         self.path = Path(path)

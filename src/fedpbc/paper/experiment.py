@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -24,7 +24,6 @@ __all__ = [
     "ProgressDisplay",
     "ProgressRow",
     "default_folder",
-    "flatten",
     "make",
 ]
 
@@ -45,19 +44,12 @@ NARROWING = ("data", "data_dir", "algorithms", "links", "seeds", "rounds", "jobs
 
 
 class ProgressRow(NamedTuple):
-    """One run as a progress display shows it.
-
-    Attributes:
-        label: names the run.
-        rounds: T.
-        weight: cost of a round relative to other runs.
-        done: rounds that an earlier process completed.
-    """
+    """One run as a progress display shows it."""
 
     label: str
     rounds: int
-    weight: int = 1
-    done: int = 0
+    weight: int = 1  # Cost of a round relative to other runs.
+    done: int = 0  # Rounds that an earlier process completed.
 
 
 OnProgress = Callable[["GridProgress"], None]
@@ -104,12 +96,9 @@ class ExperimentRequest:
     display: ProgressDisplay | None = None
 
     def command(self, name: str) -> str:
-        """The command line that repeats the experiment.
+        """The command line that repeats the experiment."""
+        from fedpbc.report.groups import flatten
 
-        Example:
-            >>> ExperimentRequest(out=Path("a b"), quick=True, seeds=[0, 1]).command("table1")
-            "fedpbc paper table1 --quick --seeds 0,1 --out 'a b'"
-        """
         words = ["fedpbc", "paper", name, *(["--quick"] if self.quick else [])]
         for option in ("data", "data_dir", "algorithms", "links", "seeds", "rounds", "tuned"):
             value = getattr(self, option)
@@ -119,7 +108,7 @@ class ExperimentRequest:
         settings = dict(self.settings)
         for plugin in settings.pop("plugins", None) or ():
             words += ["--plugin", str(plugin)]
-        for key, value in flatten(settings):
+        for key, value in flatten(settings).items():
             # --set takes TOML values, and strings without quotes.
             words += ["--set", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
         if self.out != default_folder(name, self.quick):
@@ -128,22 +117,8 @@ class ExperimentRequest:
 
 
 def default_folder(name: str, quick: bool) -> Path:
-    """The output folder of an experiment unless another is given.
-
-    Example:
-        >>> default_folder("table1", quick=True).as_posix()
-        'paper/table1-quick'
-    """
+    """The output folder of an experiment unless another is given."""
     return Path("paper") / (f"{name}-quick" if quick else name)
-
-
-def flatten(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested settings as pairs of dotted key and value."""
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from flatten(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 @dataclass(frozen=True)

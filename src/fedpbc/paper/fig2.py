@@ -36,7 +36,7 @@ from fedpbc.paper.request import (
 )
 from fedpbc.paper.result_table import ResultTable
 from fedpbc.paper.results import write_figure
-from fedpbc.paper.style import algorithm_style
+from fedpbc.report.style import style_of
 from fedpbc.simulation.views import paper_view
 from fedpbc.tasks import LocalTraining, Quadratic
 from fedpbc.theory import fedavg_limit
@@ -51,18 +51,12 @@ TRAINING = LocalTraining(local_steps=5, learning_rate=0.9, decay=False)
 BURN_IN = 100
 """Rounds at the start that are left out: after them x⁰ = 0 is forgotten, to 2^−100."""
 BATCH = 50
-ROUNDS, SEEDS = 1000, (0, 1, 2)
-QUICK_ROUNDS, QUICK_SEEDS = 500, (0,)
+ROUNDS, QUICK_ROUNDS = 1000, 500
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """The mean of x over the rounds, and its standard error from batches of rounds.
-
-    Example:
-        >>> Estimate.of([np.repeat([40.0, 60.0], BATCH)])
-        Estimate(mean=50.0, standard_error=10.0)
-    """
+    """The mean of x over the rounds, and its standard error from batches of rounds."""
 
     mean: float
     standard_error: float
@@ -84,13 +78,7 @@ Estimates = Mapping[tuple[str, float], Mapping[str, Estimate]]
 def simulate_trajectory(
     algorithm: dict[str, Any], p2: float, seed: int, rounds: int, engine: str = "auto"
 ) -> dict[str, NDArray[np.float64]]:
-    """x in every round after the first :data:`BURN_IN`, in each view of the algorithm.
-
-    Example:
-        >>> trajectory = simulate_trajectory({"name": "fedavg"}, p2=0.0, seed=0, rounds=200)
-        >>> float(trajectory["server"].mean())
-        0.0
-    """
+    """x in every round after the first :data:`BURN_IN`, in each view of the algorithm."""
     task = Quadratic([[target] for target in TARGETS], training=TRAINING, seed=seed)
     client_models = find_algorithm(algorithm["name"]).client_models
     config = Config.from_dict(
@@ -117,19 +105,10 @@ def simulate_trajectory(
 
 
 def run(request: ExperimentRequest) -> ExperimentResult:
-    """Simulate every algorithm at eleven p₂, and draw it over Proposition 1.
-
-    Example:
-        >>> import tempfile
-        >>> from pathlib import Path
-        >>> request = ExperimentRequest(out=Path(tempfile.mkdtemp()), algorithms=["fedavg"],
-        ...                 seeds=[0], rounds=200)
-        >>> run(request).numbers["points"][5]["formula"]
-        50.0
-    """
+    """Simulate every algorithm at eleven p₂, and draw it over Proposition 1."""
     check_settings("fig2", request, ("engine", "plugins", "algorithms"))
     algorithms = requested_algorithms(request, ("fedavg", "fedpbc"))
-    seeds = requested_seeds(request, QUICK_SEEDS if request.quick else SEEDS)
+    seeds = requested_seeds(request, quick=(0,))
     rounds = requested_rounds(
         request,
         QUICK_ROUNDS if request.quick else ROUNDS,
@@ -244,12 +223,14 @@ def draw(figure: Figure, algorithms: Sequence[str], estimates: Estimates) -> Non
         view = paper_view(tuple(estimates[name, P2[0]]))
         points = [estimates[name, p2][view] for p2 in P2]
         model = "mean of all clients" if view == "mean" else "server's model"
-        style = {**algorithm_style(name), "linestyle": "none"}
+        colour, _, marker = style_of(name)
         axes.errorbar(
             P2,
             [point.mean for point in points],
             yerr=[3 * point.standard_error for point in points],
-            **style,
+            color=colour,
+            linestyle="none",
+            marker=marker,
             markersize=4.5,
             markeredgecolor="black",
             markeredgewidth=0.5,

@@ -32,7 +32,7 @@ from fedpbc.paper.request import (
 )
 from fedpbc.paper.result_table import ResultTable
 from fedpbc.paper.results import write_figure
-from fedpbc.paper.style import algorithm_style
+from fedpbc.report.style import style_of
 from fedpbc.theory import fedavg_limit
 
 __all__ = ["OPTIONS", "TRIAL", "run"]
@@ -42,8 +42,7 @@ SETTINGS = (
     *("train", "engine", "workers", "ray_address", "device", "evaluate_every", "reported"),
     *("checkpoint_every", "plugins", "algorithms"),
 )
-ROUNDS, SEEDS = 2500, (0, 1, 2)
-QUICK_ROUNDS, QUICK_SEEDS = 1000, (0,)
+ROUNDS, QUICK_ROUNDS = 2500, 1000
 FIRST_DRAWN = 50
 """The first round that is drawn, as in the paper."""
 TRIAL = {
@@ -55,18 +54,10 @@ TRIAL = {
 
 
 def run(request: ExperimentRequest) -> ExperimentResult:
-    """Run the grid, or what is left of it, and draw the figure.
-
-    Example:
-        >>> import tempfile
-        >>> request = ExperimentRequest(out=Path(tempfile.mkdtemp()), algorithms=["fedavg"],
-        ...                 seeds=[0], rounds=5, jobs=1, settings={"train": {"local_steps": 1}})
-        >>> [path.name for path in run(request).written]
-        ['report.html', 'fig3.png', 'fig3.pdf', 'fig3.json']
-    """
+    """Run the grid, or what is left of it, and draw the figure."""
     check_settings("fig3", request, SETTINGS)
     algorithms = requested_algorithms(request, ("fedavg", "fedpbc"))
-    seeds = requested_seeds(request, QUICK_SEEDS if request.quick else SEEDS)
+    seeds = requested_seeds(request, quick=(0,))
     rounds = requested_rounds(request, QUICK_ROUNDS if request.quick else ROUNDS)
     with TemporaryDirectory() as targets:
         runs = plan_quadratics(request, algorithms, seeds, rounds, Path(targets))
@@ -217,13 +208,13 @@ def draw_panel(axes: Axes, condition: Condition, comparison: Comparison) -> None
         views = views_of(comparison, name)
         if not views:
             continue
-        style = algorithm_style(name)
+        colour, _, marker = style_of(name)
         rounds, mean, deviation = _drawn_curve(comparison, name, "server", first)
         axes.fill_between(
             rounds,
             np.maximum(mean - deviation, lowest / 10),
             mean + deviation,
-            color=style["color"],
+            color=colour,
             alpha=0.25,
             linewidth=0,
         )
@@ -231,8 +222,8 @@ def draw_panel(axes: Axes, condition: Condition, comparison: Comparison) -> None
         axes.plot(
             rounds,
             mean,
-            color=style["color"],
-            marker=style["marker"],
+            color=colour,
+            marker=marker,
             markevery=(every // 2, every),
             markersize=4.5,
             linewidth=1.1,
@@ -243,7 +234,7 @@ def draw_panel(axes: Axes, condition: Condition, comparison: Comparison) -> None
             axes.plot(
                 rounds,
                 mean,
-                color=style["color"],
+                color=colour,
                 linestyle=(0, (1, 1.5)),
                 linewidth=1.3,
                 label=f"{name}, mean of all clients",

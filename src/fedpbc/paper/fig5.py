@@ -33,7 +33,6 @@ __all__ = ["OPTIONS", "ClientProbabilities", "draw_probabilities", "run"]
 
 OPTIONS = ("data", "data_dir", "seeds")
 SETTINGS = ("clients", "data.alpha", "links.sigma", "links.delta", "plugins")
-SEEDS = (0, 1, 2)
 BINS = [k / 20 for k in range(21)]
 COLOURS = (
     *("#8dd3c7", "#ffffb3", "#bebada", "#fb8072", "#80b1d3"),
@@ -44,21 +43,13 @@ COLOURS = (
 
 @dataclass(frozen=True)
 class ClientProbabilities:
-    """The probabilities of one data set's clients with one seed.
-
-    Attributes:
-        data: the data set's name.
-        seed: of r and of the partition.
-        rates: r.
-        p: ⟨r, ν_i⟩ of every client.
-        delta: δ, the lower limit of p_i.
-    """
+    """The probabilities of one data set's clients with one seed."""
 
     data: str
     seed: int
-    rates: NDArray[np.float64]
-    p: NDArray[np.float64]
-    delta: float
+    rates: NDArray[np.float64]  # r
+    p: NDArray[np.float64]  # ⟨r, ν_i⟩ of every client
+    delta: float  # δ, the lower limit of p_i
 
     @property
     def title(self) -> str:
@@ -72,14 +63,7 @@ class ClientProbabilities:
 
 
 def draw_probabilities(config: Config) -> ClientProbabilities:
-    """Draw r and p_i as a run with this configuration does, but without δ.
-
-    Example:
-        >>> config = Config.from_dict({"data": "digits", "clients": 10})
-        >>> probabilities = draw_probabilities(config)
-        >>> probabilities.rates.shape, probabilities.p.shape
-        ((10,), (10,))
-    """
+    """Draw r and p_i as a run with this configuration does, but without δ."""
     shares = build_task(config).class_shares
     assert shares is not None  # Every data set has classes.
     seed, sigma = config.general.seed, config.links["sigma"]
@@ -93,21 +77,13 @@ def draw_probabilities(config: Config) -> ClientProbabilities:
 
 
 def run(request: ExperimentRequest) -> ExperimentResult:
-    """Draw r and the histogram of p_i, a column for each data set and seed.
-
-    Example:
-        >>> import tempfile
-        >>> from pathlib import Path
-        >>> request = ExperimentRequest(out=Path(tempfile.mkdtemp()), data=["digits"], seeds=[3])
-        >>> run(request).numbers["drawn"][0]["seed"]
-        3
-    """
+    """Draw r and the histogram of p_i, a column for each data set and seed."""
     check_settings("fig5", request, SETTINGS)
     names = requested_data(request, ["fashion"])
     folders = data_folders(request, names)
     columns = []
     for name in names:
-        for seed in requested_seeds(request, SEEDS):
+        for seed in requested_seeds(request):
             defaults = {"data": {"name": name} | folders[name], "seed": seed, "links": {}}
             config = Config.from_dict(merge(defaults, request.settings))
             columns.append(draw_probabilities(config))

@@ -37,19 +37,12 @@ COLOURS = ("#CC79A7", "#D55E00", "#0072B2", "#000000")
 
 @dataclass(frozen=True)
 class LinkActivity:
-    """The links of one scheme.
-
-    Attributes:
-        scheme: its name.
-        up: [rounds, seeds, probabilities].
-        p: the probabilities in each round.
-        cycle: in rounds; 0 for a scheme without cycles.
-    """
+    """The links of one scheme."""
 
     scheme: str
-    up: NDArray[np.bool_]
-    p: NDArray[np.float64]
-    cycle: int = 0
+    up: NDArray[np.bool_]  # [rounds, seeds, probabilities]
+    p: NDArray[np.float64]  # The probabilities in each round.
+    cycle: int = 0  # In rounds; 0 for a scheme without cycles.
 
     @property
     def varies(self) -> bool:
@@ -75,11 +68,6 @@ def draw_links(
     """Draw a scheme's links for one client of each probability and seed.
 
     ``settings`` may have options of other schemes; ``rounds`` of None: the figure's default.
-
-    Example:
-        >>> activity = draw_links("cyclic", [0], None, {"cycle": 20})
-        >>> activity.up.shape, activity.up[:20, 0, 2].sum()
-        ((80, 1, 4), np.int64(10))
     """
     kind = find_scheme(scheme)
     options = {key: value for key, value in settings.items() if key in kind.options}
@@ -97,15 +85,7 @@ def draw_links(
 
 
 def run(request: ExperimentRequest) -> ExperimentResult:
-    """Draw every scheme's links.
-
-    Example:
-        >>> import tempfile
-        >>> from pathlib import Path
-        >>> result = run(ExperimentRequest(out=Path(tempfile.mkdtemp()), links=["always"]))
-        >>> result.numbers["schemes"][0]["shares"]
-        [1.0, 1.0, 1.0, 1.0]
-    """
+    """Draw every scheme's links."""
     check_settings("fig6", request, ("links", "plugins"))
     seeds = requested_seeds(request, (0,))
     rounds = None if request.rounds is None else requested_rounds(request, ROUNDS)
@@ -131,12 +111,7 @@ def run(request: ExperimentRequest) -> ExperimentResult:
 
 
 def longest_stretch(up: NDArray[np.bool_], state: bool) -> int:
-    """The length of the longest stretch of rounds in one state.
-
-    Example:
-        >>> longest_stretch(np.array([True, False, False, True]), False)
-        2
-    """
+    """The length of the longest stretch of rounds in one state."""
     stretches = [len(list(group)) for value, group in groupby(up.tolist()) if value == state]
     return max(stretches, default=0)
 

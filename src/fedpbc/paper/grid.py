@@ -27,12 +27,7 @@ ConditionResult = tuple[Condition, Comparison]
 
 @dataclass(frozen=True)
 class SweepResult:
-    """The results of all runs of an experiment.
-
-    Attributes:
-        path: the experiment's folder.
-        cells: each planned run with its result.
-    """
+    """The results of all runs of an experiment; ``path`` is its folder."""
 
     path: Path
     cells: Sequence[tuple[PlannedRun, RunResult]]

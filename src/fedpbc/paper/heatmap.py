@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedpbc.paper.result_table import marked_name
+from fedpbc.experiments.comparison import Spread
 from fedpbc.report.plot import save_figure
+from fedpbc.report.table import marked_name
 
-if TYPE_CHECKING:
-    from fedpbc.paper.step_sizes import GridPoint
-
-__all__ = ["draw_heatmaps"]
+__all__ = ["GridPoint", "draw_heatmaps"]
 
 COLUMNS = 4
+
+
+@dataclass(frozen=True)
+class GridPoint:
+    """One pair of step sizes, η_0 and η_g; ``test`` is None if it diverged or failed."""
+
+    learning_rate: float
+    global_learning_rate: float
+    test: Spread | None
+    diverged: bool = False
+
+    @property
+    def pair(self) -> tuple[float, float]:
+        """η_0 and η_g."""
+        return self.learning_rate, self.global_learning_rate
 
 
 def draw_heatmaps(points: Mapping[str, Sequence[GridPoint]], title: str, path: Path) -> list[Path]:

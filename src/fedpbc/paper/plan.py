@@ -19,8 +19,9 @@ from fedpbc.paper.request import (
     requested_rounds,
 )
 
-__all__ = ["Condition", "PlannedRun", "plan_conditions", "plan_runs"]
+__all__ = ["PAPER_DATA", "Condition", "PlannedRun", "plan_conditions", "plan_runs"]
 
+PAPER_DATA = ("svhn", "cifar10", "cinic10")
 PAPER_ROUNDS = {"svhn": 4000}
 OTHER_ROUNDS = 10_000
 """T of the paper's tables."""
@@ -38,10 +39,6 @@ class Condition:
         links: name of the link scheme.
         rounds: T.
         changes: options that distinguish the condition from others.
-
-    Example:
-        >>> Condition(("digits", "always"), "digits", "always", 10).title
-        'digits · always'
     """
 
     key: tuple[str, ...]
@@ -58,14 +55,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run of an experiment.
-
-    Attributes:
-        condition: shared with the runs that it is compared with.
-        algorithm: its name.
-        seed: of everything random.
-        config: the run's configuration.
-    """
+    """One run of an experiment; ``condition`` is shared with the runs that it is compared with."""
 
     condition: Condition
     algorithm: str
@@ -98,7 +88,8 @@ def plan_conditions(
 ) -> list[Condition]:
     """One condition for each data set and link scheme.
 
-    ``data``, ``links`` and ``rounds`` are the defaults; ``rounds`` of None: as in the paper.
+    ``data``, ``links`` and ``rounds`` are the defaults; ``rounds`` of None: as in the paper. With
+    ``--quick`` the default data is in the package.
     """
     return [
         Condition(
@@ -107,7 +98,7 @@ def plan_conditions(
             scheme,
             requested_rounds(request, rounds or PAPER_ROUNDS.get(name, OTHER_ROUNDS)),
         )
-        for name in requested_data(request, data)
+        for name in requested_data(request, ["fashion"] if request.quick else data)
         for scheme in requested_links(request, links)
     ]
 

@@ -23,12 +23,7 @@ class Accuracy:
 
 @cache
 def published_accuracies() -> dict[tuple[str, str, str, str], Accuracy]:
-    """Table 1, by links, algorithm, data and split.
-
-    Example:
-        >>> print(published_accuracies()["bernoulli", "fedpbc", "cifar10", "test"])
-        66.3 ± 1.3
-    """
+    """Table 1, by links, algorithm, data and split."""
     return {
         (row["links"], row["algorithm"], row["data"], row["split"]): Accuracy(
             float(row["accuracy_percent"]), float(row["deviation_points"])
@@ -39,12 +34,7 @@ def published_accuracies() -> dict[tuple[str, str, str, str], Accuracy]:
 
 @cache
 def published_rounds() -> dict[tuple[str, str, float], int | None]:
-    """Table 2, by data, algorithm and test accuracy in per cent; None: never reached.
-
-    Example:
-        >>> published_rounds()["cifar10", "fedpbc", 45]
-        450
-    """
+    """Table 2, by data, algorithm and test accuracy in per cent; None: never reached."""
     return {
         (row["data"], row["algorithm"], float(row["test_accuracy_percent"])): (
             int(row["first_round"]) if row["first_round"] else None
@@ -54,12 +44,7 @@ def published_rounds() -> dict[tuple[str, str, float], int | None]:
 
 
 def published_thresholds(data: str) -> tuple[float, ...]:
-    """The accuracies of table 2, in per cent; none for other data sets.
-
-    Example:
-        >>> published_thresholds("cifar10")
-        (15.0, 30.0, 45.0, 60.0)
-    """
+    """The accuracies of table 2, in per cent; none for other data sets."""
     return tuple(sorted({percent for name, _, percent in published_rounds() if name == data}))
 
 

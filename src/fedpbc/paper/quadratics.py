@@ -22,24 +22,14 @@ PAIRS: tuple[Pair, ...] = ((0.1, 0.1), (0.5, 0.5), (0.1, 0.5), (0.3, 0.9))
 
 
 def draw_targets(seed: int) -> NDArray[np.float64]:
-    """u_i ~ N((i/1000)·1, 0.01·I) for i = 1 … 100.
-
-    Example:
-        >>> draw_targets(0).shape
-        (100, 100)
-    """
+    """u_i ~ N((i/1000)·1, 0.01·I) for i = 1 … 100."""
     noise = generator(seed, "fig3 targets").standard_normal((CLIENTS, DIMENSIONS))
     means = np.arange(1, CLIENTS + 1) / 1000
     return np.asarray(means[:, None] + 0.1 * noise, dtype=np.float64)
 
 
 def condition_of(pair: Pair, rounds: int) -> Condition:
-    """The first half of the clients has links with p₀, the second half with p₁.
-
-    Example:
-        >>> condition_of((0.1, 0.5), 10).changes["links"]["p"][49:51]
-        [0.1, 0.5]
-    """
+    """The first half of the clients has links with p₀, the second half with p₁."""
     half = CLIENTS // 2
     p = [pair[0]] * half + [pair[1]] * (CLIENTS - half)
     key = (f"{pair[0]:g}-{pair[1]:g}",)

@@ -10,7 +10,8 @@ from fedpbc.algorithms import find_algorithm
 from fedpbc.data.sources import SOURCES
 from fedpbc.errors import InputError
 from fedpbc.options import nearest
-from fedpbc.paper.experiment import ExperimentRequest, flatten
+from fedpbc.paper.experiment import ExperimentRequest
+from fedpbc.report.groups import flatten
 
 __all__ = [
     "algorithm_options",
@@ -25,13 +26,14 @@ __all__ = [
 ]
 
 
-def requested_seeds(request: ExperimentRequest, default: Sequence[int]) -> list[int]:
-    """The seeds, or the default ones.
-
-    Example:
-        >>> requested_seeds(ExperimentRequest(out=Path("x")), (0, 1, 2))
-        [0, 1, 2]
-    """
+def requested_seeds(
+    request: ExperimentRequest,
+    default: Sequence[int] = (0, 1, 2),
+    quick: Sequence[int] | None = None,
+) -> list[int]:
+    """The seeds, or the default ones; ``quick``: other defaults with ``--quick``."""
+    if request.quick and quick is not None:
+        default = quick
     seeds = list(default if request.seeds is None else request.seeds)
     if not seeds or len(set(seeds)) < len(seeds) or any(seed < 0 for seed in seeds):
         raise InputError("seeds", seeds, "different whole numbers from 0, such as 0,1,2")
@@ -41,12 +43,7 @@ def requested_seeds(request: ExperimentRequest, default: Sequence[int]) -> list[
 def requested_rounds(
     request: ExperimentRequest, default: int, minimum: int = 1, reason: str = ""
 ) -> int:
-    """T, or the default; ``reason`` explains the minimum in the error message.
-
-    Example:
-        >>> requested_rounds(ExperimentRequest(out=Path("x"), rounds=7), 2500)
-        7
-    """
+    """T, or the default; ``reason`` explains the minimum in the error message."""
     rounds = default if request.rounds is None else request.rounds
     if rounds < minimum:
         raise InputError("rounds", rounds, f"at least {minimum}{reason}")
@@ -54,12 +51,7 @@ def requested_rounds(
 
 
 def requested_algorithms(request: ExperimentRequest, default: Sequence[str]) -> list[str]:
-    """The names of the algorithms, or the default ones.
-
-    Example:
-        >>> requested_algorithms(ExperimentRequest(out=Path("x"), algorithms=["mifa"]), ["fedavg"])
-        ['mifa']
-    """
+    """The names of the algorithms, or the default ones."""
     names = _distinct_names("algorithms", request.algorithms, default)
     options = request.settings.get("algorithms", {})
     if not isinstance(options, Mapping):
@@ -94,13 +86,7 @@ def _distinct_names(option: str, names: Sequence[str] | None, default: Sequence[
 
 
 def algorithm_options(request: ExperimentRequest, name: str) -> dict[str, Any]:
-    """An algorithm with its options, from ``--set algorithms.NAME.OPTION=VALUE``.
-
-    Example:
-        >>> settings = {"algorithms": {"fedau": {"cutoff": 20}}}
-        >>> algorithm_options(ExperimentRequest(out=Path("x"), settings=settings), "fedau")
-        {'name': 'fedau', 'cutoff': 20}
-    """
+    """An algorithm with its options, from ``--set algorithms.NAME.OPTION=VALUE``."""
     return {"name": name, **request.settings.get("algorithms", {}).get(name, {})}
 
 
@@ -108,14 +94,8 @@ def check_settings(name: str, request: ExperimentRequest, allowed: Sequence[str]
     """Refuse settings that the experiment fixes itself.
 
     ``allowed`` lists sections (``train``) and single options (``links.sigma``).
-
-    Example:
-        >>> request = ExperimentRequest(out=Path("x"), settings={"seed": 3})
-        >>> check_settings("fig2", request, ["engine"])
-        Traceback (most recent call last):
-        fedpbc.errors.InputError: seed cannot be set for fig2, which takes only engine
     """
-    for key, _ in flatten(request.settings):
+    for key in flatten(request.settings):
         if not any(key == option or key.startswith(f"{option}.") for option in allowed):
             raise InputError(
                 f"{key} cannot be set for {name}, which takes only {', '.join(allowed)}"
@@ -146,12 +126,7 @@ def data_folders(request: ExperimentRequest, names: Iterable[str]) -> dict[str, 
 
 
 def merge(*tables: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge nested tables; later ones take precedence.
-
-    Example:
-        >>> merge({"links": {"name": "always"}}, {"links": {"p": 0.5}, "seed": 1})
-        {'links': {'name': 'always', 'p': 0.5}, 'seed': 1}
-    """
+    """Merge nested tables; later ones take precedence."""
     result: dict[str, Any] = {}
     for table in tables:
         for key, value in table.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rich import box
@@ -11,56 +11,37 @@ from rich.console import Console
 from rich.table import Table
 
 from fedpbc.algorithms import find_algorithm
-from fedpbc.experiments.comparison import Comparison, ComparisonRow, Spread
+from fedpbc.experiments.comparison import Comparison, ComparisonRow
 from fedpbc.report.page import PageTable
 from fedpbc.report.page_tables import TableCell
+from fedpbc.report.table import AIDED_NOTE, MEAN_NOTE, markdown
 
-__all__ = [
-    "AIDED_NOTE",
-    "RANK_NOTE",
-    "VIEWS_NOTE",
-    "Entry",
-    "ResultTable",
-    "deployable_cells",
-    "find_row",
-    "marked_name",
-    "marked_view",
-    "rank_algorithms",
-    "rank_rows",
-]
+__all__ = ["RANK_NOTE", "VIEWS_NOTE", "Entry", "ResultTable", "deployable_cells", "rank_rows"]
 
-RANK_NOTE = "¹ best and ² second best among the algorithms without memory."
-AIDED_NOTE = "† aided by memory or known statistics."
+RANK_NOTE = f"¹ best and ² second best among the algorithms without memory. {AIDED_NOTE}"
 VIEWS_NOTE = (
     "The view is the model that was evaluated. The paper's is 'mean' where clients have models of "
-    "their own, else 'server'; no server can have 'mean', which needs every client's model. "
+    f"their own, else 'server'; {MEAN_NOTE} "
     "* the algorithm's best view that a server could deploy, by its last rounds."
 )
-MARKS = {1: "¹", 2: "²"}
+# By rank: none, the best, the second best.
+PLAIN = ("{}", "{} ¹", "{} ²")
+MARKDOWN = ("{}", "**{}** ¹", "<u>{}</u> ²")
+PAGE_KINDS = ("", "first", "second")
 WIDTH = 1000
 """Wider than any table: numbers are never cut off; a narrow terminal wraps the lines."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of a table; ``rank`` is 1 for the best and 2 for the second best.
-
-    Example:
-        >>> Entry("66.3", rank=1).markdown()
-        '**66.3** ¹'
-    """
+    """One entry of a table; ``rank`` is 1 for the best and 2 for the second best."""
 
     text: str
     rank: int = 0
 
-    def plain(self) -> str:
-        """With a mark."""
-        return f"{self.text} {MARKS[self.rank]}" if self.rank else self.text
-
-    def markdown(self) -> str:
-        """The best in bold, the second best underlined."""
-        styled = {1: f"**{self.text}**", 2: f"<u>{self.text}</u>"}.get(self.rank, self.text)
-        return f"{styled} {MARKS[self.rank]}" if self.rank else styled
+    def styled(self, styles: Sequence[str]) -> str:
+        """The text in the style of its rank."""
+        return styles[self.rank].format(self.text)
 
 
 @dataclass(frozen=True)
@@ -68,19 +49,9 @@ class ResultTable:
     """A table with its title and notes.
 
     Attributes:
-        title: what it shows.
-        head: the column heads.
         rows: entries, or their text; as many as columns.
         notes: lines below the table.
         sections: rows that differ in this many first columns are separated by a line.
-
-    Example:
-        >>> print(ResultTable("t", ["a", "b"], [["x", Entry("1", 2)]]).markdown())
-        ### t
-        <BLANKLINE>
-        | a | b |
-        | --- | --- |
-        | x | <u>1</u> ² |
     """
 
     title: str
@@ -97,12 +68,10 @@ class ResultTable:
         return column == 0 or last_word in {"algorithm", "view", "links", "data", "changed"}
 
     def markdown(self) -> str:
-        """Render as Markdown."""
-        entries = [[entry.markdown() for entry in row] for row in self._entries()]
-        lines = [list(self.head), ["---"] * len(self.head), *entries]
-        table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        """Render as Markdown: the best in bold, the second best underlined."""
+        rows = [[entry.styled(MARKDOWN) for entry in row] for row in self._entries()]
         notes = "".join(f"\n- {note}" for note in self.notes)
-        return f"### {self.title}\n\n{table}" + (f"\n{notes}" if notes else "")
+        return f"### {self.title}\n\n{markdown(self.head, rows)}" + (f"\n{notes}" if notes else "")
 
     def terminal(self) -> str:
         """Render as plain text."""
@@ -113,7 +82,7 @@ class ResultTable:
             table.add_column(lines, justify="left" if self._is_text(k) else "right", no_wrap=True)
         previous = None
         for row in self._entries():
-            texts = [entry.plain() for entry in row]
+            texts = [entry.styled(PLAIN) for entry in row]
             if previous not in (None, texts[: self.sections]):
                 table.add_section()
             previous = texts[: self.sections]
@@ -125,10 +94,9 @@ class ResultTable:
 
     def page(self) -> PageTable:
         """Convert for the HTML page: the best in bold, the second best underlined."""
-        kinds = {1: "first", 2: "second"}
         rows = [
             [
-                TableCell(e.plain(), kind="text" if self._is_text(k) else kinds.get(e.rank, ""))
+                TableCell(e.styled(PLAIN), kind="text" if self._is_text(k) else PAGE_KINDS[e.rank])
                 for k, e in enumerate(row)
             ]
             for row in self._entries()
@@ -136,33 +104,17 @@ class ResultTable:
         return PageTable(self.title, list(self.head), rows, list(self.notes))
 
 
-def find_row(
-    comparison: Comparison, algorithm: str, *, deployable: bool = False
-) -> ComparisonRow | None:
-    """The algorithm in the paper's view, or in its best deployable one; None if it failed."""
-    if not comparison.of(algorithm):
-        return None
-    view = comparison.paper_view(algorithm)
-    for row in comparison.rows():
-        chosen = row.best_deployable if deployable else row.view == view
-        if row.algorithm == algorithm and chosen and row.test is not None:
-            return row
-    return None
-
-
 def deployable_cells(comparison: Comparison, algorithm: str) -> list[str]:
     """The algorithm's best deployable view, and its test accuracy."""
-    row = find_row(comparison, algorithm, deployable=True)
+    row = comparison.row(algorithm, deployable=True)
     return ["–", "–"] if row is None else [row.view, str(row.test)]
 
 
-def rank_rows(
-    rows: Mapping[str, ComparisonRow | None], accuracy: Callable[[ComparisonRow], Spread | None]
-) -> dict[str, int]:
-    """Rank algorithms by an accuracy, rounded as shown: equal numbers share a rank."""
-    spreads = {name: accuracy(row) for name, row in rows.items() if row is not None}
+def rank_rows(rows: Mapping[str, ComparisonRow | None], split: str) -> dict[str, int]:
+    """Rank algorithms by "test" or "train" accuracy, rounded as shown: equal ones share a rank."""
+    spreads = {name: getattr(row, split) for name, row in rows.items() if row is not None}
     return rank_algorithms(
-        {name: round(100 * s.mean, 1) for name, s in spreads.items() if s is not None}
+        {name: round(100 * spread.mean, 1) for name, spread in spreads.items() if spread}
     )
 
 
@@ -170,31 +122,7 @@ def rank_algorithms(values: Mapping[str, float]) -> dict[str, int]:
     """The best (1) and second best (2) among the algorithms without memory, as in the paper.
 
     Equal values share a rank; after two that are best none is second.
-
-    Example:
-        >>> rank_algorithms({"fedpbc": 0.66, "fedavg": 0.59, "fedau": 0.66, "mifa": 0.70})
-        {'fedpbc': 1, 'fedau': 1}
     """
     unaided = {name: v for name, v in values.items() if not find_algorithm(name).memory_aided}
     ranks = {name: 1 + sum(w > v for w in unaided.values()) for name, v in unaided.items()}
     return {name: rank for name, rank in ranks.items() if rank <= 2}
-
-
-def marked_name(algorithm: str) -> str:
-    """An algorithm's name, marked if it is aided by memory.
-
-    Example:
-        >>> marked_name("mifa")
-        'mifa†'
-    """
-    return algorithm + ("†" if find_algorithm(algorithm).memory_aided else "")
-
-
-def marked_view(view: str, best_deployable: bool) -> str:
-    """A view's name, marked if it is the algorithm's best deployable one.
-
-    Example:
-        >>> marked_view("reported", True)
-        'reported*'
-    """
-    return view + ("*" if best_deployable else "")

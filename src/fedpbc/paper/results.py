@@ -14,7 +14,6 @@ from fedpbc.paper.experiment import EXPERIMENTS, ExperimentRequest, ExperimentRe
 from fedpbc.paper.grid import SweepResult
 from fedpbc.paper.plan import PlannedRun
 from fedpbc.paper.result_table import ResultTable
-from fedpbc.paper.style import STYLE
 from fedpbc.report.page import write_page
 from fedpbc.report.plot import save_figure
 from fedpbc.storage.atomic import write_atomically
@@ -28,6 +27,22 @@ __all__ = [
     "write_figure",
     "write_tables",
 ]
+
+STYLE: Any = {
+    "font.size": 9,
+    "axes.titlesize": 9.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.7,
+    "grid.alpha": 0.25,
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "lines.linewidth": 1.5,
+    # Embed fonts as text, which can be searched and edited in the PDF.
+    "pdf.fonttype": 42,
+}
+"""Matplotlib settings of the paper's figures."""
 
 
 def scale_note(request: ExperimentRequest, runs: Sequence[PlannedRun]) -> str:
@@ -47,9 +62,9 @@ def _listed(numbers: Sequence[int]) -> str:
     return ", ".join(f"{number:,}" for number in numbers)
 
 
-def seeds_note(runs: Sequence[PlannedRun]) -> str:
+def seeds_note(sweep: SweepResult) -> str:
     """What ± means."""
-    seeds = len({run.seed for run in runs})
+    seeds = len({run.seed for run, _ in sweep.cells})
     return f"± one standard deviation over {seeds} seeds." if seeds > 1 else "One seed."
 
 
@@ -57,8 +72,8 @@ def window_note(sweep: SweepResult) -> str:
     """Over which rounds accuracies are averaged, and what ± means."""
     windows = sorted({c.window for _, c in sweep.comparisons if c.finished})
     rounds = " or ".join(map(str, windows))
-    note = seeds_note([run for run, _ in sweep.cells])
-    return f"Accuracies are means over the evaluations in the last {rounds} rounds. {note}"
+    means = f"Accuracies are means over the evaluations in the last {rounds} rounds."
+    return f"{means} {seeds_note(sweep)}"
 
 
 def figure_title(title: str, quick: bool) -> str:
@@ -83,6 +98,7 @@ def write_figure(
     says what ``--quick`` reduced. ``sweep`` are the runs behind the figure, if any.
     """
     make_directory(request.out)
+    sweep = sweep or SweepResult(request.out, [])
     notes = [f"quick: {quick}"] if request.quick else []
     with rc_context(STYLE):
         figure = Figure(figsize=size, layout="constrained")
@@ -90,16 +106,14 @@ def write_figure(
         if notes:
             figure.suptitle(notes[0], fontsize=9, style="italic", color="#444444")
         pictures = save_figure(figure, request.out / name)
-    failed = sweep.failed if sweep else []
     return _write(
         name,
         request,
+        sweep,
         tables=[table],
-        notes=[*notes, *_failure_notes(failed)],
+        notes=[*notes, *_failure_notes(sweep)],
         numbers={"quick": quick if request.quick else None, **numbers},
         files=pictures,
-        folders=sweep.folders if sweep else [],
-        failed=failed,
         next=f"open {request.out / 'report.html'} in a browser",
     )
 
@@ -121,7 +135,7 @@ def write_tables(
     ``notes`` apply to all tables; ``pictures`` are written already, as PNG and PDF; ``folders`` are
     the runs whose curves the page shows, None: all that finished.
     """
-    notes = [*notes, *_failure_notes(sweep.failed)]
+    notes = [*notes, *_failure_notes(sweep)]
     markdown = request.out / f"{name}.md"
     parts = [
         f"# {_title(name, request)}",
@@ -133,12 +147,12 @@ def write_tables(
     return _write(
         name,
         request,
+        sweep,
         tables=tables,
         notes=notes,
         numbers={"notes": notes, **numbers, "failed": sweep.failed},
         files=[markdown, *pictures],
-        folders=sweep.folders if folders is None else folders,
-        failed=sweep.failed,
+        folders=folders,
         next=next,
     )
 
@@ -147,22 +161,22 @@ def _title(name: str, request: ExperimentRequest) -> str:
     return f"{name}: {EXPERIMENTS[name]}" + (" (quick)" if request.quick else "")
 
 
-def _failure_notes(failed: Sequence[str]) -> list[str]:
+def _failure_notes(sweep: SweepResult) -> list[str]:
     explanation = "An algorithm with failed runs shows the seeds that finished, if any."
-    return [*(f"FAILED: {line}" for line in failed), *([explanation] if failed else [])]
+    return [*(f"FAILED: {line}" for line in sweep.failed), *([explanation] if sweep.failed else [])]
 
 
 def _write(
     name: str,
     request: ExperimentRequest,
+    sweep: SweepResult,
     *,
     tables: Sequence[ResultTable],
     notes: Sequence[str],
     numbers: Mapping[str, Any],
     files: Sequence[Path],
-    folders: Sequence[Path],
-    failed: Sequence[str],
     next: str,
+    folders: Sequence[Path] | None = None,
 ) -> ExperimentResult:
     """Write the JSON file and the page; ``files`` are written already."""
     command = request.command(name)
@@ -171,7 +185,7 @@ def _write(
     write_atomically(json_path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
     write_page(
         page,
-        folders,
+        sweep.folders if folders is None else folders,
         title=_title(name, request),
         commands=[command],
         notes=notes,
@@ -179,4 +193,5 @@ def _write(
         pictures=[file for file in files if file.suffix == ".png"],
     )
     parts = [*(table.terminal() for table in tables), *(["\n".join(notes)] if notes else [])]
-    return ExperimentResult("\n\n".join(parts), content, [page, *files, json_path], failed, next)
+    written = [page, *files, json_path]
+    return ExperimentResult("\n\n".join(parts), content, written, sweep.failed, next)

@@ -9,30 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from fedpbc.errors import InputError
-from fedpbc.experiments.comparison import Spread
 from fedpbc.paper.experiment import ExperimentRequest, default_folder
-from fedpbc.paper.plan import PlannedRun
+from fedpbc.paper.grid import SweepResult, run_planned
+from fedpbc.paper.plan import Condition, PlannedRun, plan_runs
+from fedpbc.paper.request import requested_seeds
+from fedpbc.paper.results import scale_note
 
-__all__ = ["CHOSEN", "STEP_SIZES", "StepSizes", "find_step_sizes", "read_chosen"]
-
-
-@dataclass(frozen=True)
-class GridPoint:
-    """One pair of step sizes; ``test`` is None if it diverged or failed."""
-
-    learning_rate: float
-    global_learning_rate: float
-    test: Spread | None
-    diverged: bool = False
-
-    @property
-    def pair(self) -> tuple[float, float]:
-        """η_0 and η_g."""
-        return self.learning_rate, self.global_learning_rate
-
-
-GridPoints = Mapping[tuple[str, str], Sequence[GridPoint]]
-"""All points of the grid, by data set and algorithm."""
+__all__ = ["CHOSEN", "STEP_SIZES", "find_step_sizes", "read_chosen", "run_conditions"]
 
 CHOSEN = "chosen.toml"
 STEP_SIZES = ("learning_rate", "global_learning_rate")
@@ -42,12 +25,7 @@ DEFAULT = "the default step sizes, η_0 = 0.05 and η_g = 1"
 
 @dataclass(frozen=True)
 class StepSizes:
-    """η_0 and η_g for data sets and algorithms.
-
-    Attributes:
-        origin: where they come from.
-        chosen: options of the section ``train``, by data set and algorithm.
-    """
+    """Options of the section ``train`` by data set and algorithm, and where they come from."""
 
     origin: str
     chosen: Mapping[tuple[str, str], Mapping[str, float]] = field(default_factory=dict)
@@ -60,13 +38,27 @@ class StepSizes:
         return f"Trained with {self.origin}{default}."
 
 
-def find_step_sizes(request: ExperimentRequest) -> StepSizes:
-    """Load the requested file of step sizes, or the one of ``tune`` beside the experiment's folder.
+def run_conditions(
+    experiment: str,
+    request: ExperimentRequest,
+    conditions: Sequence[Condition],
+    *,
+    evaluate_every: int,
+    last: int | None = None,
+) -> tuple[SweepResult, list[str]]:
+    """Run conditions with these step sizes; returns also the notes about scale and step sizes.
 
-    Example:
-        >>> find_step_sizes(ExperimentRequest(out=Path("nowhere/table1"))).origin
-        'the default step sizes, η_0 = 0.05 and η_g = 1 (there is no nowhere/tune/chosen.toml)'
+    ``last``: keep only the evaluations of this many last rounds.
     """
+    seeds = requested_seeds(request, quick=(0, 1))
+    sizes = find_step_sizes(request)
+    runs = plan_runs(request, conditions, seeds, evaluate_every=evaluate_every, train=sizes.chosen)
+    sweep = run_planned(experiment, request, runs, last=last)
+    return sweep, [scale_note(request, runs), sizes.note(runs)]
+
+
+def find_step_sizes(request: ExperimentRequest) -> StepSizes:
+    """Load the requested file, or the one that ``tune`` wrote beside the experiment's folder."""
     train = request.settings.get("train", {})
     manual = "".join(
         f", but train.{key} = {train[key]} as set by hand" for key in STEP_SIZES if key in train

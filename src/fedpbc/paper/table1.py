@@ -2,58 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from fedpbc.experiments.comparison import Comparison, ComparisonRow, Spread
+from fedpbc.experiments.comparison import Comparison, Spread
 from fedpbc.paper.bars import BarCluster, BarPanel, draw_bars
 from fedpbc.paper.experiment import ExperimentRequest, ExperimentResult
-from fedpbc.paper.grid import WINDOW, ConditionResult, run_planned
-from fedpbc.paper.plan import Condition, plan_conditions, plan_runs
+from fedpbc.paper.grid import WINDOW, ConditionResult
+from fedpbc.paper.plan import PAPER_DATA, Condition, plan_conditions
 from fedpbc.paper.published import Accuracy, published_accuracies
-from fedpbc.paper.request import requested_seeds
 from fedpbc.paper.result_table import (
-    AIDED_NOTE,
     RANK_NOTE,
     VIEWS_NOTE,
     Entry,
     ResultTable,
     deployable_cells,
-    find_row,
-    marked_name,
     rank_rows,
 )
-from fedpbc.paper.results import figure_title, scale_note, window_note, write_tables
-from fedpbc.paper.step_sizes import find_step_sizes
-from fedpbc.report.plot import save_figure
+from fedpbc.paper.results import window_note, write_tables
+from fedpbc.paper.step_sizes import run_conditions
+from fedpbc.report.table import TRAIN_NOTE, marked_name
 
 __all__ = ["LINKS", "run"]
 
 OPTIONS = ("data", "data_dir", "algorithms", "links", "seeds", "rounds", "jobs", "tuned")
 LINKS = ("bernoulli", "bernoulli_varying", "markov", "markov_varying", "cyclic", "cyclic_reset")
+SPLITS = ("test", "train")
 EVALUATE_EVERY = 10
-QUICK_ROUNDS, QUICK_SEEDS = 400, (0, 1)
+QUICK_ROUNDS = 400
 
 
 def run(request: ExperimentRequest) -> ExperimentResult:
     """Run the grid and write the tables."""
     quick = request.quick
-    data = ["fashion"] if quick else ["svhn", "cifar10", "cinic10"]
-    conditions = plan_conditions(request, data, LINKS, QUICK_ROUNDS if quick else None)
-    seeds = requested_seeds(request, QUICK_SEEDS if quick else (0, 1, 2))
-    sizes = find_step_sizes(request)
-    runs = plan_runs(request, conditions, seeds, evaluate_every=EVALUATE_EVERY, train=sizes.chosen)
-    sweep = run_planned("table1", request, runs, last=WINDOW)
-    notes = [
-        scale_note(request, runs),
-        sizes.note(runs),
-        window_note(sweep),
-        VIEWS_NOTE,
-        f"{RANK_NOTE} {AIDED_NOTE}",
-        "train % is evaluated on a part of the training samples (data.train_samples).",
-    ]
+    conditions = plan_conditions(request, PAPER_DATA, LINKS, QUICK_ROUNDS if quick else None)
+    sweep, notes = run_conditions(
+        "table1", request, conditions, evaluate_every=EVALUATE_EVERY, last=WINDOW
+    )
+    notes += [window_note(sweep), VIEWS_NOTE, RANK_NOTE, TRAIN_NOTE]
     tables, pictures = [], []
     for name in dict.fromkeys(condition.data for condition in conditions):
         results = [result for result in sweep.comparisons if result[0].data == name]
@@ -96,12 +84,6 @@ def as_dicts(condition: Condition, comparison: Comparison) -> list[dict[str, Any
     return rows
 
 
-SPLITS: dict[str, Callable[[ComparisonRow], Spread | None]] = {
-    "test": lambda row: row.test,
-    "train": lambda row: row.train,
-}
-
-
 def accuracy_table(data: str, results: Sequence[ConditionResult]) -> ResultTable:
     """The table of one data set: a row for each link scheme and algorithm."""
     has_paper = any(
@@ -114,18 +96,19 @@ def accuracy_table(data: str, results: Sequence[ConditionResult]) -> ResultTable
     head += ["deployable view", "its test %"]
     lines: list[list[Entry | str]] = []
     for condition, comparison in results:
-        rows = {name: find_row(comparison, name) for name in comparison.algorithms}
-        ranks = {split: rank_rows(rows, accuracy) for split, accuracy in SPLITS.items()}
+        rows = {name: comparison.row(name) for name in comparison.algorithms}
+        ranks = {split: rank_rows(rows, split) for split in SPLITS}
         for name, row in rows.items():
             if row is None:
                 empty = [""] * (len(head) - 4)
                 lines.append([condition.links, marked_name(name), "", "failed", *empty])
                 continue
             line: list[Entry | str] = [condition.links, marked_name(name), row.view]
-            for split, accuracy in SPLITS.items():
-                line.append(Entry(str(accuracy(row) or "–"), ranks[split].get(name, 0)))
+            for split in SPLITS:
+                accuracy: Spread | None = getattr(row, split)
+                line.append(Entry(str(accuracy or "–"), ranks[split].get(name, 0)))
                 if has_paper:
-                    line += _paper_cells(accuracy(row), published(condition, name, split))
+                    line += _paper_cells(accuracy, published(condition, name, split))
             lines.append([*line, *deployable_cells(comparison, name)])
     notes = [] if has_paper else [f"The paper has no figures for {data}."]
     return ResultTable(f"{data}: accuracy, %", head, lines, notes)
@@ -139,23 +122,13 @@ def _paper_cells(measured: Spread | None, paper: Accuracy | None) -> list[str]:
 
 def draw(data: str, results: Sequence[ConditionResult], path: Path, quick: bool) -> list[Path]:
     """Draw bars: in the paper's view, and in each algorithm's best deployable one."""
-
-    def published_test(condition: Condition) -> Callable[[str], float | None]:
-        return lambda name: paper.mean if (paper := published(condition, name, "test")) else None
-
-    clusters = [
-        BarCluster(condition.links, comparison, published_test(condition))
-        for condition, comparison in results
-    ]
+    clusters = []
+    for condition, comparison in results:
+        papers = {name: published(condition, name, "test") for name in comparison.algorithms}
+        means = {name: paper.mean for name, paper in papers.items() if paper}
+        clusters.append(BarCluster(condition.links, comparison, means))
     panels = [
         BarPanel("the view that the paper shows (mean for fedpbc and fedawe)", clusters),
         BarPanel("each algorithm's best view that a server could deploy", clusters, True),
     ]
-    return save_figure(draw_bars(panels, bars_title(data, results, quick)), path)
-
-
-def bars_title(subject: str, results: Sequence[ConditionResult], quick: bool) -> str:
-    """A bar chart's title: subject, rounds and seeds."""
-    seeds = len({cell.seed for _, comparison in results for cell in comparison.runs})
-    over = f"± one deviation over {seeds} seeds" if seeds > 1 else "one seed"
-    return figure_title(f"{subject} · {results[0][0].rounds:,} rounds · {over}", quick)
+    return draw_bars(panels, f"{data} · {results[0][0].rounds:,} rounds", path, quick=quick)

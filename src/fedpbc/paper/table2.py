@@ -9,14 +9,13 @@ from typing import Any
 from fedpbc.errors import InputError
 from fedpbc.experiments.comparison import Comparison
 from fedpbc.paper.experiment import ExperimentRequest, ExperimentResult
-from fedpbc.paper.grid import run_planned
-from fedpbc.paper.plan import Condition, plan_conditions, plan_runs
+from fedpbc.paper.plan import PAPER_DATA, Condition, plan_conditions
 from fedpbc.paper.published import published_rounds, published_thresholds
-from fedpbc.paper.request import requested_seeds
-from fedpbc.paper.result_table import AIDED_NOTE, VIEWS_NOTE, ResultTable, marked_name, marked_view
-from fedpbc.paper.results import figure_title, scale_note, seeds_note, write_tables
-from fedpbc.paper.step_sizes import find_step_sizes
+from fedpbc.paper.result_table import VIEWS_NOTE, ResultTable
+from fedpbc.paper.results import figure_title, seeds_note, write_tables
+from fedpbc.paper.step_sizes import run_conditions
 from fedpbc.report.plot import comparison_figure, save_figure
+from fedpbc.report.table import AIDED_NOTE, marked_name, marked_view
 
 __all__ = ["first_round", "run", "thresholds_of"]
 
@@ -25,7 +24,7 @@ OPTIONS = ("data", "data_dir", "algorithms", "links", "seeds", "rounds", "jobs",
 SAMPLE_EVERY = 150
 EVALUATE_EVERY = 50
 """More often than sampled, for the curves; an evaluation costs as much as a few rounds."""
-QUICK_ROUNDS, QUICK_SAMPLE_EVERY, QUICK_SEEDS = 300, 15, (0, 1)
+QUICK_ROUNDS, QUICK_SAMPLE_EVERY = 300, 15
 PAPER_LINKS = "bernoulli_varying"
 COLUMNS = 8
 """The largest number of rounds in the table of accuracies."""
@@ -34,30 +33,20 @@ COLUMNS = 8
 def run(request: ExperimentRequest) -> ExperimentResult:
     """Run the grid and write the tables."""
     quick = request.quick
-    data = ["fashion"] if quick else ["svhn", "cifar10", "cinic10"]
-    conditions = plan_conditions(request, data, [PAPER_LINKS], QUICK_ROUNDS if quick else None)
-    seeds = requested_seeds(request, QUICK_SEEDS if quick else (0, 1, 2))
+    rounds = QUICK_ROUNDS if quick else None
+    conditions = plan_conditions(request, PAPER_DATA, [PAPER_LINKS], rounds)
     every = QUICK_SAMPLE_EVERY if quick else SAMPLE_EVERY
-    sizes = find_step_sizes(request)
-    runs = plan_runs(
-        request,
-        conditions,
-        seeds,
-        evaluate_every=every if quick else EVALUATE_EVERY,
-        train=sizes.chosen,
-    )
-    evaluate_every = runs[0].config["evaluate_every"]
+    default = every if quick else EVALUATE_EVERY
+    evaluate_every = request.settings.get("evaluate_every", default)
     if not isinstance(evaluate_every, int) or evaluate_every < 1 or every % evaluate_every:
         expected = f"a divisor of {every}: only every {every}th round is sampled"
         raise InputError("evaluate_every", evaluate_every, expected)
-    sweep = run_planned("table2", request, runs)
-    notes = [
-        scale_note(request, runs),
-        sizes.note(runs),
+    sweep, notes = run_conditions("table2", request, conditions, evaluate_every=evaluate_every)
+    notes += [
         f"The mean of test accuracy over seeds is sampled every {every} rounds"
         + ("" if every == SAMPLE_EVERY else f" (the paper: every {SAMPLE_EVERY})")
         + "; never: not in the rounds that were run.",
-        seeds_note(runs),
+        seeds_note(sweep),
         VIEWS_NOTE,
         AIDED_NOTE,
     ]
@@ -87,12 +76,7 @@ def run(request: ExperimentRequest) -> ExperimentResult:
 def first_round(
     rounds: Sequence[int], means: Sequence[float], percent: float, every: int
 ) -> int | None:
-    """The first sampled round with at least this accuracy; None: never.
-
-    Example:
-        >>> first_round([50, 100, 150, 200, 300], [0.2, 0.5, 0.3, 0.6, 0.5], 45, every=150)
-        300
-    """
+    """The first sampled round with at least this accuracy; None: never."""
     for round, mean in zip(rounds, means, strict=True):
         # Accuracies are ratios of integers: 45 % must not be missed by a rounding error.
         if round % every == 0 and 100 * mean >= percent - 1e-9:
@@ -105,12 +89,8 @@ def thresholds_of(condition: Condition, comparison: Comparison) -> tuple[tuple[f
     published = published_thresholds(condition.data)
     if published:
         return published, "the paper's accuracies"
-    tests = [
-        row.test.mean
-        for row in comparison.rows()
-        if row.test is not None and row.view == comparison.paper_view(row.algorithm)
-    ]
-    best = 100 * max(tests)
+    rows = map(comparison.row, comparison.algorithms)
+    best = 100 * max(row.test.mean for row in rows if row and row.test)
     # The paper rounds down to ten per cent.
     rounded = 10 * math.floor(best / 10) if best >= 10 else best
     quarters = tuple(round(rounded * k / 4, 2) for k in (1, 2, 3, 4))

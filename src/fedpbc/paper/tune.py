@@ -15,15 +15,16 @@ from fedpbc.experiments.comparison import Comparison, RunResult
 from fedpbc.experiments.sweep import DivergedReason
 from fedpbc.paper.experiment import ExperimentRequest, ExperimentResult
 from fedpbc.paper.grid import WINDOW, SweepResult, run_planned
-from fedpbc.paper.heatmap import draw_heatmaps
-from fedpbc.paper.plan import Condition, plan_conditions, plan_runs
+from fedpbc.paper.heatmap import GridPoint, draw_heatmaps
+from fedpbc.paper.plan import PAPER_DATA, Condition, plan_conditions, plan_runs
 from fedpbc.paper.request import requested_algorithms, requested_seeds
-from fedpbc.paper.result_table import AIDED_NOTE, ResultTable, find_row, marked_name
+from fedpbc.paper.result_table import ResultTable
 from fedpbc.paper.results import figure_title, scale_note, seeds_note, write_tables
-from fedpbc.paper.step_sizes import CHOSEN, STEP_SIZES, GridPoint, GridPoints, read_chosen
+from fedpbc.paper.step_sizes import CHOSEN, STEP_SIZES, read_chosen
+from fedpbc.report.table import AIDED_NOTE, marked_name
 from fedpbc.storage.atomic import write_atomically
 
-__all__ = ["GridPoint", "best_point", "run"]
+__all__ = ["best_point", "run"]
 
 OPTIONS = ("data", "data_dir", "algorithms", "links", "seeds", "rounds", "jobs")
 LEARNING_RATES = (0.1, 0.05, 0.01, 0.005, 0.001, 0.0005)
@@ -40,17 +41,12 @@ LINKS_NOTE = (
     "paper does not say on which, and one choice for all keeps them comparable."
 )
 
+GridPoints = Mapping[tuple[str, str], Sequence[GridPoint]]
+"""All points of the grid, by data set and algorithm."""
+
 
 def best_point(points: Sequence[GridPoint]) -> GridPoint | None:
-    """The pair with the best accuracy, the first of equal ones; None if no run finished.
-
-    Example:
-        >>> low, high = Spread.of([0.3]), Spread.of([0.4])
-        >>> diverged = GridPoint(0.1, 50, None, True)
-        >>> best_point([diverged, GridPoint(0.1, 1, low), GridPoint(0.05, 1, high)])
-        GridPoint(learning_rate=0.05, global_learning_rate=1, test=Spread(mean=0.4, deviation=0.0, \
-seeds=1), diverged=False)
-    """
+    """The pair with the best accuracy, the first of equal ones; None if no run finished."""
     finished = [point for point in points if point.test is not None]
     return max(finished, key=lambda point: point.test.mean if point.test else 0.0, default=None)
 
@@ -61,8 +57,7 @@ def run(request: ExperimentRequest) -> ExperimentResult:
     for key in STEP_SIZES:
         if key in request.settings.get("train", {}):
             raise InputError(f"'--set train.{key}' is not allowed here: it is what is tuned")
-    data = ["fashion"] if quick else ["svhn", "cifar10", "cinic10"]
-    bases = plan_conditions(request, data, [LINKS], QUICK_ROUNDS if quick else ROUNDS)
+    bases = plan_conditions(request, PAPER_DATA, [LINKS], QUICK_ROUNDS if quick else ROUNDS)
     if len(links := sorted({base.links for base in bases})) > 1:
         raise InputError("links", links, "one scheme: there is one choice for each data set")
     pairs = [
@@ -89,12 +84,11 @@ def run(request: ExperimentRequest) -> ExperimentResult:
         LINKS_NOTE if bases[0].links == LINKS else f"Tuned on {bases[0].links}.",
         "Compared by test accuracy in the paper's view ('mean' where clients have models of their "
         f"own, else 'server') after {bases[0].rounds} rounds: the mean of the evaluations in the "
-        f"last {max(c.window for _, c in sweep.comparisons)}. {seeds_note(runs)}",
+        f"last {max(c.window for _, c in sweep.comparisons)}. {seeds_note(sweep)}",
         "A pair that diverged counts as worst.",
         AIDED_NOTE,
     ]
-    pictures: list[Path] = []
-    tables = []
+    tables, pictures = [], []
     for base in bases:
         of_base = {name: points[base.data, name] for name in algorithms}
         tables.append(choice_table(base, of_base))
@@ -107,7 +101,14 @@ def run(request: ExperimentRequest) -> ExperimentResult:
         replace(sweep, cells=[(run, without_divergence(cell)) for run, cell in sweep.cells]),
         tables=tables,
         notes=notes,
-        numbers={"chosen": chosen, "tried": as_dicts(points)},
+        numbers={
+            "chosen": chosen,
+            "tried": [
+                {"data": data, "algorithm": name, **asdict(point)}
+                for (data, name), of_one in points.items()
+                for point in of_one
+            ],
+        },
         pictures=pictures,
         folders=chosen_folders(sweep, points),
         next=f"'fedpbc paper table1{' --quick' if quick else ''}' uses {sweep.path / CHOSEN}",
@@ -131,7 +132,7 @@ def grid_points(sweep: SweepResult, base: Condition, algorithm: str) -> list[Gri
         cells = [cell for cell in comparison.runs if cell.algorithm == algorithm]
         # A pair with which one seed fails cannot be chosen.
         finished = all(cell.failure is None for cell in cells)
-        row = find_row(Comparison(cells), algorithm) if finished else None
+        row = Comparison(cells).row(algorithm) if finished else None
         diverged = any(isinstance(cell.failure, DivergedReason) for cell in cells)
         eta, eta_g = (condition.changes["train"][key] for key in STEP_SIZES)
         points.append(GridPoint(eta, eta_g, row.test if row else None, diverged))
@@ -205,12 +206,3 @@ def choice_table(base: Condition, points: Mapping[str, Sequence[GridPoint]]) -> 
     return ResultTable(
         f"{base.data}: the step sizes chosen on {base.links}", head, lines, notes, sections=0
     )
-
-
-def as_dicts(points: GridPoints) -> list[dict[str, Any]]:
-    """All points as JSON values."""
-    return [
-        {"data": data, "algorithm": name, **asdict(point)}
-        for (data, name), of_one in points.items()
-        for point in of_one
-    ]

@@ -25,12 +25,7 @@ MAX_TOTAL_POINTS = 2400
 
 
 def thin(count: int, limit: int = MAX_POINTS) -> list[int]:
-    """Return at most ``limit`` evenly spaced indices below ``count``, with the first and last.
-
-    Example:
-        >>> thin(3), thin(10, limit=4)
-        ([0, 1, 2], [0, 3, 6, 9])
-    """
+    """Return at most ``limit`` evenly spaced indices below ``count``, with the first and last."""
     if count <= limit:
         return list(range(count))
     return [round(k * (count - 1) / (limit - 1)) for k in range(limit)]
@@ -83,11 +78,11 @@ def chart_data(
 
 def _curve_runs(group: RunGroup) -> dict[str, list[LoadedRun]]:
     """Return each algorithm's finished runs; if it has none, those with an evaluation."""
-    runs: dict[str, list[LoadedRun]] = {}
-    for name in in_registry_order(run.algorithm for run in group.runs):
-        evaluated = [run for run in group.runs if run.algorithm == name and run.metrics]
-        if evaluated:
-            runs[name] = [run for run in evaluated if run.state == "finished"] or evaluated
+    evaluated = [run for run in group.runs if run.metrics]
+    runs = {}
+    for name in in_registry_order(run.algorithm for run in evaluated):
+        members = [run for run in evaluated if run.algorithm == name]
+        runs[name] = [run for run in members if run.state == "finished"] or members
     return runs
 
 

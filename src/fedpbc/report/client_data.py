@@ -25,8 +25,7 @@ def fleet_data(runs: Sequence[LoadedRun]) -> dict[str, Any] | None:
 
     All runs of a group with the same seed have the same fleet.
     """
-    ordered = sorted(runs, key=lambda run: -1 if run.seed is None else run.seed)
-    for run in ordered:
+    for run in sorted(runs, key=lambda run: -1 if run.seed is None else run.seed):
         fleet = run.fleet
         if fleet.up is None:
             continue

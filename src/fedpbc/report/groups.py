@@ -11,29 +11,22 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from fedpbc.experiments.configuration import is_python_task
+from fedpbc.experiments.settings import COMPUTE, EXECUTION, FILES
 from fedpbc.report.load import LoadedRun, section
 from fedpbc.report.style import in_registry_order
 
-__all__ = ["RunGroup", "flatten", "group_runs", "is_python_task"]
+__all__ = ["LEARNING_RATES", "RunGroup", "flatten", "group_runs"]
 
-PER_RUN = ("algorithm", "seed", "views")
-EXECUTION = (
-    "engine",
-    "workers",
-    "ray_address",
-    "device",
-    "reported",
-    "checkpoint_every",
-    "plugins",
-    "track",
-    "data.dir",
-)
-"""Where and how a run is computed: not part of what is compared."""
 LEARNING_RATES = ("train.learning_rate", "train.global_learning_rate")
-FILES = ("task.targets", "links.file", "downlink.file", "links.p", "downlink.p")
+NOT_SHARED = {"algorithm", "seed", "views", *EXECUTION, *COMPUTE, "data.dir", *LEARNING_RATES}
+"""What runs of a group may differ in."""
+FILE_OPTIONS = {f"{section}.{option}" for section, option in FILES}
+BY_ALGORITHM = attrgetter("algorithm")
 STATES = ("finished", "failed", "unfinished", "damaged", "not begun")
 """Of copies of a run, the one in the earliest of these states is shown."""
 
@@ -56,17 +49,7 @@ class RunGroup:
 
 
 def group_runs(runs: Sequence[LoadedRun]) -> list[RunGroup]:
-    """Group runs; groups are in the order of their first runs.
-
-    Example:
-        >>> def run(algorithm, alpha, rate=0.05):
-        ...     config = {"algorithm": {"name": algorithm}, "data": {"name": "d", "alpha": alpha},
-        ...               "links": {"name": "l"}, "train": {"learning_rate": rate}, "seed": 0}
-        ...     return LoadedRun(Path(f"{algorithm}-{alpha}-{rate}"), config, "finished")
-        >>> runs = [run("fedavg", 0.1), run("fedpbc", 0.1, 0.1), run("fedavg", 1)]
-        >>> [(group.title, len(group.runs)) for group in group_runs(runs)]
-        [('d · l · data.alpha=0.1', 2), ('d · l · data.alpha=1', 1)]
-    """
+    """Group runs; groups are in the order of their first runs."""
     readable = [run for run in runs if run.config.get("links")]
     parts: list[tuple[dict[str, str], list[LoadedRun]]] = []
     for candidates in _group_by(readable, lambda run: tuple(shared_options(run).items())):
@@ -88,13 +71,13 @@ def group_runs(runs: Sequence[LoadedRun]) -> list[RunGroup]:
 
 def shared_options(run: LoadedRun) -> dict[str, str]:
     """Return what must be equal in a comparison, as text by key; files by their content."""
-    options = flatten({k: v for k, v in run.config.items() if k not in PER_RUN})
+    options = flatten({k: v for k, v in run.config.items() if k not in NOT_SHARED})
     return {
         key: _file_label(run.path / value)
-        if key in FILES and isinstance(value, str)
+        if key in FILE_OPTIONS and isinstance(value, str)
         else _label(value)
         for key, value in sorted(options.items())
-        if key not in EXECUTION and key not in LEARNING_RATES
+        if key not in NOT_SHARED
     }
 
 
@@ -112,11 +95,6 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             options[f"{prefix}{key}"] = value
     return options
-
-
-def is_python_task(run: LoadedRun) -> bool:
-    """Return whether the task was made in Python, so that no command can make it again."""
-    return section(run.config, "task").get("name") == "python"
 
 
 def _label(value: Any) -> str:
@@ -146,10 +124,6 @@ def _group_by(
     return list(groups.values())
 
 
-def _by_algorithm(runs: Iterable[LoadedRun]) -> list[list[LoadedRun]]:
-    return _group_by(runs, lambda run: run.algorithm)
-
-
 def _learning_rates(run: LoadedRun) -> tuple[str, ...]:
     options = flatten({"train": section(run.config, "train")})
     return tuple(_label(options[key]) for key in LEARNING_RATES if key in options)
@@ -162,7 +136,7 @@ def _variant(run: LoadedRun) -> str:
 
 def _has_several(runs: Sequence[LoadedRun], key: Callable[[LoadedRun], Hashable]) -> bool:
     """Return whether the runs of one algorithm differ in something."""
-    return any(len(set(map(key, part))) > 1 for part in _by_algorithm(runs))
+    return any(len(set(map(key, part))) > 1 for part in _group_by(runs, BY_ALGORITHM))
 
 
 def _split(runs: list[LoadedRun]) -> list[list[LoadedRun]]:
@@ -183,7 +157,7 @@ def _split_variants(runs: list[LoadedRun]) -> list[list[LoadedRun]]:
     """Keep each algorithm's most frequent variant together; every other one is a part."""
     usual = {
         part[0].algorithm: Counter(map(_variant, part)).most_common(1)[0][0]
-        for part in _by_algorithm(runs)
+        for part in _group_by(runs, BY_ALGORITHM)
     }
 
     def unusual_variant(run: LoadedRun) -> tuple[str, str] | None:
@@ -195,7 +169,7 @@ def _split_variants(runs: list[LoadedRun]) -> list[list[LoadedRun]]:
 
 def _has_several_tasks(runs: Sequence[LoadedRun]) -> bool:
     """Return whether runs of Python tasks with the same seed have different tasks or links."""
-    if not is_python_task(runs[0]):
+    if not is_python_task(runs[0].config):
         return False
 
     def identity(run: LoadedRun) -> tuple[str, bytes]:
@@ -223,7 +197,7 @@ def _distinct_options(part: Sequence[LoadedRun], candidates: Sequence[LoadedRun]
         variant.pop(f"{first.algorithm}.name", None)
         options |= {key: _label(value) for key, value in variant.items()}
         options["views"] = ",".join(first.config.get("views") or ())
-    if is_python_task(first):
+    if is_python_task(first.config):
         options["folder"] = str(_root(first) if len(part) > 1 else first.path)
     return options
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal, get_args, get_origin
 
@@ -47,24 +47,13 @@ Choice = dict[str, Any]
 
 
 def list_choices() -> dict[str, list[Choice]]:
-    """Return everything that can be chosen, by kind.
-
-    Example:
-        >>> [choice["name"] for choice in list_choices()["algorithms"]][:2]
-        ['fedpbc', 'fedavg']
-    """
+    """Return everything that can be chosen, by kind."""
     return {
         "algorithms": [
-            {
-                **_choice(name, kind.summary(), options_of(kind.__init__).values()),
-                "paper": kind.paper,
-            }
+            _choice(name, kind.summary(), options_of(kind.__init__)) | {"paper": kind.paper}
             for name, kind in ALGORITHMS.items()
         ],
-        "links": [
-            _choice(name, scheme.summary, scheme.options.values())
-            for name, scheme in SCHEMES.items()
-        ],
+        "links": [_choice(name, kind.summary, kind.options) for name, kind in SCHEMES.items()],
         "data": _choices({name: source.summary for name, source in SOURCES.items()}),
         "models": _choices(MODELS),
         "tasks": _choices(TASKS),
@@ -84,22 +73,22 @@ def list_choices() -> dict[str, list[Choice]]:
     }
 
 
-def _choice(name: str, summary: str, options: Iterable[object] = ()) -> Choice:
-    return {"name": name, "summary": summary, "options": [str(option) for option in options]}
+def _choice(name: str, summary: str, options: Mapping[str, object] | None = None) -> Choice:
+    texts = [str(option) for option in (options or {}).values()]
+    return {"name": name, "summary": summary, "options": texts}
 
 
 def _settings(name: str, summary: str, section: type) -> Choice:
     """A section with the defaults of its settings, and the other values where there are few."""
-    entries = []
+    entries = {}
     for option in options_of(section).values():
         default = defaults.CLIENTS if option.name == "clients" else option.default
         plain = get_args(option.annotation)[0] if get_args(option.annotation) else None
         choices = get_args(plain if get_origin(plain) is Literal else option.annotation)
         others = [c for c in choices if isinstance(c, str) and c != default]
-        entry = (
-            f"{option.name}=…" if default in (None, "") else str(replace(option, default=default))
-        )
-        entries.append(entry + (f" ({', '.join(others)})" if others else ""))
+        unset = default in (None, "")
+        entry = f"{option.name}=…" if unset else str(replace(option, default=default))
+        entries[option.name] = entry + (f" ({', '.join(others)})" if others else "")
     return _choice(name, summary, entries)
 
 

@@ -32,12 +32,6 @@ class LoadedRun:
         metrics: all evaluations; empty for a damaged run.
         summary: summary.json; empty unless the run is finished.
         done: number of completed rounds.
-
-    Example:
-        >>> config = {"algorithm": {"name": "fedavg"}, "seed": 3}
-        >>> run = LoadedRun(Path("runs/a"), config, "finished")
-        >>> run.algorithm, run.seed
-        ('fedavg', 3)
     """
 
     path: Path
@@ -95,13 +89,7 @@ def section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def find_runs(folders: Sequence[Path]) -> list[Path]:
-    """Return all run directories below some folders, including a comparison's planned runs.
-
-    Example:
-        >>> find_runs([Path("nowhere")])
-        Traceback (most recent call last):
-        fedpbc.errors.InputError: folder is 'nowhere', but should be a folder that exists
-    """
+    """Return all run directories below some folders, including a comparison's planned runs."""
     unique: dict[Path, Path] = {}
     for folder in folders:
         if not folder.is_dir():
@@ -143,10 +131,8 @@ def load_run(path: Path) -> LoadedRun:
     directory = RunDirectory(path)
     config: dict[str, Any] = {}
     if not directory.config_path.is_file():
-        config["algorithm"] = {"name": path.parent.name}
         seed = path.name.removeprefix("seed-")
-        if seed.isdigit():
-            config["seed"] = int(seed)
+        config = {"seed": int(seed)} if seed.isdigit() else {}
         return LoadedRun(path, config, "not begun", "not begun")
     try:
         config = tomllib.loads(directory.config_path.read_text(encoding="utf-8"))

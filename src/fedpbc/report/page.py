@@ -43,13 +43,11 @@ def write_page(
     """Write a page about runs, finished or not, and return the runs.
 
     Args:
-        path: file to write.
         runs: run directories; the page groups those that can be compared.
-        title: of the page.
         commands: how to reproduce all of it.
         notes: what a reader must know first.
         tables: shown before the groups.
-        pictures: PNG files to embed.
+        pictures: PNG files to embed, shown after the tables.
         live: the page reloads itself after this many seconds; 0: never.
 
     Example:
@@ -67,7 +65,7 @@ def write_page(
     loaded = load_runs(runs)
     groups = group_runs(loaded)
     sections = [group_section(k, group, len(groups)) for k, group in enumerate(groups)]
-    charts = [section.charts for section in sections]
+    charts = [section["charts"] for section in sections]
     views = {v for chart in charts for curve in chart["curves"].values() for v in curve["views"]}
     algorithms = {run.algorithm for group in groups for run in group.runs}
     text = (

@@ -4,62 +4,25 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedpbc.experiments.comparison_directory import ComparisonDirectory
+from fedpbc.experiments.configuration import is_python_task
 from fedpbc.report.chart_data import chart_data, comparison_of
-from fedpbc.report.groups import LEARNING_RATES, RunGroup, flatten, is_python_task
+from fedpbc.report.groups import LEARNING_RATES, RunGroup, flatten
 from fedpbc.report.load import LoadedRun
-from fedpbc.report.page_tables import (
-    PageTable,
-    comparison_table,
-    count_states,
-    page_footnotes,
-    runs_table,
-)
+from fedpbc.report.page_tables import comparison_table, count_states, page_footnotes, runs_table
 
-__all__ = ["GroupSection", "group_section"]
+__all__ = ["group_section"]
 
 OPEN_RUNS = 6
 """The table of runs starts unfolded if it has at most this many rows."""
 SHOWN_COMMANDS = 4
 
 
-@dataclass(frozen=True)
-class GroupSection:
-    """The values of a group's section.
-
-    Attributes:
-        facts: options that all runs share: name and value.
-        notes: what a reader must know first.
-        table: the comparison; None before the first evaluation.
-        charts: the numbers of the charts; also embedded in the page as JSON.
-        seeds: the largest number of seeds behind a curve.
-        window: over how many last rounds the comparison averages.
-        config: a whole config.toml, and ``config_name`` of which run; may be empty.
-    """
-
-    number: int
-    title: str
-    facts: Sequence[tuple[str, str]]
-    notes: Sequence[str]
-    table: PageTable | None
-    footnotes: Sequence[str]
-    charts: Mapping[str, Any]
-    seeds: int
-    window: int
-    runs: PageTable
-    runs_open: bool
-    run_states: str
-    commands: Sequence[str]
-    config: str
-    config_name: str
-
-
-def group_section(number: int, group: RunGroup, group_count: int) -> GroupSection:
-    """Prepare the section of one of ``group_count`` groups."""
+def group_section(number: int, group: RunGroup, group_count: int) -> dict[str, Any]:
+    """Return the template's values for one of ``group_count`` groups."""
     comparison, shown_rounds = comparison_of(group)
     rows = comparison.rows()
     charts = chart_data(group, comparison, rows, group_count)
@@ -69,23 +32,23 @@ def group_section(number: int, group: RunGroup, group_count: int) -> GroupSectio
     if not rows:
         notes.insert(0, "Nothing has been evaluated yet.")
     config_name, config = _first_config(group.runs)
-    return GroupSection(
-        number,
-        group.title,
-        facts=_facts(group),
-        notes=notes,
-        table=comparison_table(comparison, rows, charts["memory"]) if rows else None,
-        footnotes=page_footnotes(group, comparison) if rows else (),
-        charts=charts,
-        seeds=max((curve["seeds"] for curve in charts["curves"].values()), default=0),
-        window=comparison.window,
-        runs=runs_table(group.runs),
-        runs_open=len(group.runs) <= OPEN_RUNS,
-        run_states=count_states(group.runs),
-        commands=commands_for(group.runs),
-        config=config,
-        config_name=config_name,
-    )
+    return {
+        "number": number,
+        "title": group.title,
+        "facts": _facts(group),
+        "notes": notes,
+        "table": comparison_table(comparison, rows, charts["memory"]) if rows else None,
+        "footnotes": page_footnotes(group, comparison) if rows else (),
+        "charts": charts,  # Also embedded in the page, as JSON.
+        "seeds": max((curve["seeds"] for curve in charts["curves"].values()), default=0),
+        "window": comparison.window,
+        "runs": runs_table(group.runs),
+        "runs_open": len(group.runs) <= OPEN_RUNS,
+        "run_states": count_states(group.runs),
+        "commands": commands_for(group.runs),
+        "config": config,
+        "config_name": config_name,
+    }
 
 
 def _facts(group: RunGroup) -> list[tuple[str, str]]:
@@ -148,17 +111,17 @@ def commands_for(runs: Sequence[LoadedRun]) -> list[str]:
     for directory, members in comparisons.items():
         if any(run.state in {"unfinished", "not begun"} for run in members):
             lines.append(f"fedpbc resume {shlex.quote(str(directory))}")
-        plan = shlex.quote(str(directory / "compare.toml"))
-        lines.append(f"fedpbc compare {plan} --out NEW-FOLDER")
-    if single and is_python_task(single[0]):
-        path = str(single[0].path)
-        return [*lines, f"# made from Python: simulate(…, out={path!r})"]
+        lines.append(_repeat("compare", directory / "compare.toml"))
+    if single and is_python_task(single[0].config):
+        return [*lines, f"# made from Python: simulate(…, out={str(single[0].path)!r})"]
     for run in single[:SHOWN_COMMANDS]:
         if run.state == "unfinished":
             lines.append(f"fedpbc resume {shlex.quote(str(run.path))}")
-        config = shlex.quote(str(run.path / "config.toml"))
-        lines.append(f"fedpbc run {config} --out NEW-FOLDER")
-    if len(single) > SHOWN_COMMANDS:
-        more = len(single) - SHOWN_COMMANDS
+        lines.append(_repeat("run", run.path / "config.toml"))
+    if (more := len(single) - SHOWN_COMMANDS) > 0:
         lines.append(f"# {more:,} more runs: each folder has its config.toml")
     return lines
+
+
+def _repeat(command: str, file: Path) -> str:
+    return f"fedpbc {command} {shlex.quote(str(file))} --out NEW-FOLDER"

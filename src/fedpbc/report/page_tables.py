@@ -32,10 +32,6 @@ class TableCell:
         sort_value: number to sort by; None: the text, as a number if it begins with one.
         tags: badges after the text: a CSS class and a text each.
         kind: CSS classes; "text" aligns to the left, "first" and "second" mark a rank.
-
-    Example:
-        >>> TableCell("1,200", sort_value=1200.0).kind
-        ''
     """
 
     text: str

@@ -7,9 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedpbc.algorithms import ALGORITHMS, find_algorithm
+from fedpbc.algorithms import ALGORITHMS
 from fedpbc.experiments.comparison import Comparison
 from fedpbc.report.style import style_of
+from fedpbc.report.table import marked_name
 from fedpbc.storage.atomic import write_atomically
 
 if TYPE_CHECKING:
@@ -89,7 +90,6 @@ def draw(
     low = [scale * (m - d) for m, d in zip(means, deviations, strict=True)]
     high = [scale * (m + d) for m, d in zip(means, deviations, strict=True)]
     axes.fill_between(rounds, low, high, color=colour, alpha=0.13, linewidth=0)
-    aided = "†" if find_algorithm(algorithm).memory_aided else ""
     axes.plot(
         rounds,
         [scale * m for m in means],
@@ -100,5 +100,5 @@ def draw(
         markevery=(index * max(1, len(rounds) // 50), max(1, len(rounds) // 6)),
         markersize=5,
         linewidth=2.4 if algorithm == "fedpbc" else 1.5,
-        label=f"{algorithm}{aided} ({view})",
+        label=f"{marked_name(algorithm)} ({view})",
     )

@@ -14,28 +14,12 @@ Dash = str | tuple[int, tuple[int, ...]]
 # Okabe and Ito's colours and two of Tol's, for colour-blind readers; dashes and markers tell curves
 # apart in grey. One of each per algorithm in the package.
 COLOURS = (
-    "#000000",
-    "#E69F00",
-    "#56B4E9",
-    "#009E73",
-    "#0072B2",
-    "#D55E00",
-    "#CC79A7",
-    "#999999",
-    "#882255",
-    "#117733",
+    *("#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2"),
+    *("#D55E00", "#CC79A7", "#999999", "#882255", "#117733"),
 )
 DASHES: Sequence[Dash] = (
-    "-",
-    "--",
-    "-.",
-    ":",
-    (0, (5, 1)),
-    (0, (3, 1, 1, 1)),
-    (0, (1, 1)),
-    (0, (8, 2, 2, 2)),
-    (0, (10, 3)),
-    (0, (6, 2, 1, 2, 1, 2)),
+    *("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1))),
+    *((0, (1, 1)), (0, (8, 2, 2, 2)), (0, (10, 3)), (0, (6, 2, 1, 2, 1, 2))),
 )
 MARKERS = "osD^vPX*<>"
 
@@ -48,12 +32,7 @@ DARK_COLOURS = {
 }
 """Replacements on a dark page for colours that would be hard to see."""
 
-DASH_LENGTHS = {
-    "-": None,
-    "--": (3.7, 1.6),
-    "-.": (6.4, 1.6, 1, 1.6),
-    ":": (1, 1.65),
-}
+DASH_LENGTHS = {"-": None, "--": (3.7, 1.6), "-.": (6.4, 1.6, 1, 1.6), ":": (1, 1.65)}
 """Matplotlib's named dashes, in line widths."""
 
 SYMBOLS = {
@@ -80,12 +59,7 @@ class LineStyle(NamedTuple):
 
 
 def line_style(index: int) -> LineStyle:
-    """Return the style of the algorithm at an index of the registry; the first 100 all differ.
-
-    Example:
-        >>> line_style(0) == line_style(10)
-        False
-    """
+    """Return the style of the algorithm at an index of the registry; the first 100 all differ."""
     # Beyond the ten, each part advances by its own step, so that combinations do not repeat.
     rest, turn = index % len(COLOURS), index // len(COLOURS)
     return LineStyle(
@@ -96,12 +70,7 @@ def line_style(index: int) -> LineStyle:
 
 
 def style_of(algorithm: str) -> LineStyle:
-    """Return the style of a registered algorithm.
-
-    Example:
-        >>> style_of("fedavg").colour
-        '#E69F00'
-    """
+    """Return the style of a registered algorithm."""
     return line_style(list(ALGORITHMS).index(algorithm))
 
 
@@ -112,12 +81,7 @@ def in_registry_order(algorithms: Iterable[str]) -> list[str]:
 
 
 def page_styles(algorithms: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Return the styles of algorithms as page.js needs them.
-
-    Example:
-        >>> page_styles(["fedavg"])["fedavg"]["marker"]
-        'rect'
-    """
+    """Return the styles of algorithms as page.js needs them."""
     ordered = in_registry_order(algorithms)
     names = [*ALGORITHMS, *(name for name in ordered if name not in ALGORITHMS)]
     styles = {}

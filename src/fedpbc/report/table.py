@@ -7,34 +7,53 @@ from collections.abc import Sequence
 from fedpbc.algorithms import find_algorithm
 from fedpbc.experiments.comparison import Comparison, ComparisonRow
 
-__all__ = ["cells_of", "footnotes", "headings", "markdown_table"]
+__all__ = [
+    "AIDED_NOTE",
+    "MEAN_NOTE",
+    "TRAIN_NOTE",
+    "cells_of",
+    "footnotes",
+    "headings",
+    "markdown",
+    "markdown_table",
+    "marked_name",
+    "marked_view",
+]
 
 ACCURACIES = ("test %", "train %", "worst class %")
 COSTS = ("local steps", "uploads", "models on server", "on client")
+AIDED_NOTE = "† aided by memory or known statistics."
+MEAN_NOTE = "mean needs every client's model, which no server has."
+TRAIN_NOTE = "train % is evaluated on a part of the training samples (data.train_samples)."
 
 
 def headings(rows: Sequence[ComparisonRow]) -> list[str]:
-    """Return the column headings; a task without classes has a loss instead of accuracies.
-
-    Example:
-        >>> headings([])[:3]
-        ['algorithm', 'view', 'test loss']
-    """
+    """Return the column headings; a task without classes has a loss instead of accuracies."""
     has_classes = any(row.test is not None for row in rows)
     return ["algorithm", "view", *(ACCURACIES if has_classes else ["test loss"]), *COSTS]
 
 
+def marked_name(algorithm: str, memory_aided: bool | None = None) -> str:
+    """Return the name, marked if aided by memory; an algorithm not registered needs the flag."""
+    if memory_aided is None:
+        memory_aided = find_algorithm(algorithm).memory_aided
+    return algorithm + ("†" if memory_aided else "")
+
+
+def marked_view(view: str, best_deployable: bool) -> str:
+    """Return the name of a view, marked if it is the algorithm's best deployable one."""
+    return view + ("*" if best_deployable else "")
+
+
 def cells_of(row: ComparisonRow, memory_aided: bool | None = None) -> list[str]:
     """Return a row as text; ``memory_aided`` is needed for an algorithm that is not registered."""
-    if memory_aided is None:
-        memory_aided = find_algorithm(row.algorithm).memory_aided
     metrics = [str(spread or "–") for spread in (row.test, row.train, row.worst_class)]
     if row.test is None:
         deviation = f" ± {row.loss.deviation:.3g}" if row.loss.seeds > 1 else ""
         metrics = [f"{row.loss.mean:.5g}{deviation}"]
     return [
-        row.algorithm + ("†" if memory_aided else ""),
-        row.view + ("*" if row.best_deployable else ""),
+        marked_name(row.algorithm, memory_aided),
+        marked_view(row.view, row.best_deployable),
         *metrics,
         f"{row.local_steps:,}",
         f"{row.uploads:,}",
@@ -51,10 +70,10 @@ def footnotes(comparison: Comparison) -> list[str]:
         f"{comparison.rounds} rounds; {over}; each the mean of the evaluations in the last "
         f"{comparison.window} rounds.",
         "* the algorithm's best view that a server could deploy, chosen by the values shown here; "
-        "mean needs every client's model, which no server has.",
+        + MEAN_NOTE,
     ]
     if any(row.train is not None for row in comparison.rows()):
-        notes.append("train % is evaluated on a part of the training samples (data.train_samples).")
+        notes.append(TRAIN_NOTE)
     costs = {name: comparison.cost_of(name) for name in comparison.algorithms}
     notes += [
         f"{name} sends {cost['vectors_per_upload']} vectors of the model's size per upload."
@@ -62,7 +81,7 @@ def footnotes(comparison: Comparison) -> list[str]:
         if cost["vectors_per_upload"] > 1
     ]
     if any(cost["memory_aided"] for cost in costs.values()):
-        notes.append("† aided by memory or known statistics.")
+        notes.append(AIDED_NOTE)
     if comparison.failed:
         notes.append("an algorithm with failed runs shows the seeds that finished:")
     notes += [
@@ -71,14 +90,14 @@ def footnotes(comparison: Comparison) -> list[str]:
     return notes
 
 
-def markdown_table(comparison: Comparison) -> str:
-    """Return the table in Markdown, with its footnotes.
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
-    Example:
-        >>> print(markdown_table(Comparison([])).splitlines()[0])
-        | algorithm | view | test loss | local steps | uploads | models on server | on client |
-    """
+
+def markdown_table(comparison: Comparison) -> str:
+    """Return the table in Markdown, with its footnotes."""
     rows = comparison.rows()
-    lines = [headings(rows), ["---"] * len(headings(rows)), *map(cells_of, rows)]
-    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    table = markdown(headings(rows), [cells_of(row) for row in rows])
     return f"{table}\n\n" + "".join(f"- {note}\n" for note in footnotes(comparison))

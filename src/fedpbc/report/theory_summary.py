@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +39,7 @@ SOURCES = {"expected": "exact", "measured": "measured"}
 
 
 def check_out(path: Path | None) -> None:
-    """Raise before the work begins if the CSV file cannot be written.
-
-    Example:
-        >>> check_out(Path("clients.txt"))
-        Traceback (most recent call last):
-            ...
-        fedpbc.errors.InputError: --out is 'clients.txt', but should be a file that ends in .csv
-    """
+    """Raise before the work begins if the CSV file cannot be written."""
     if path is None:
         return
     if path.suffix != ".csv" or path.is_dir():
@@ -57,16 +49,7 @@ def check_out(path: Path | None) -> None:
 
 
 def write_clients(summary: TheorySummary, path: Path) -> None:
-    """Write every client's numbers as CSV; unknown values are empty.
-
-    Example:
-        >>> import tempfile
-        >>> from fedpbc.experiments.theory_query import TheoryQuery, analyze
-        >>> path = Path(tempfile.mkdtemp()) / "clients.csv"
-        >>> write_clients(analyze(TheoryQuery(p="0.5,0.5")), path)
-        >>> path.read_text().splitlines()[0][:8]
-        'client,p'
-    """
+    """Write every client's numbers as CSV; unknown values are empty."""
     rows, text = summary.rows(), io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
@@ -100,9 +83,10 @@ def clients_table(summary: TheorySummary) -> Table:
         table.add_row(*(format_number(rows[client][name]) for name in columns))
     if not all_shown:
         table.add_section()
+        values: list[list[Any]] = [[row[name] for row in rows] for name in columns[1:]]
         for label, statistic in (("least", np.min), ("mean", np.mean), ("most", np.max)):
-            values = ([row[name] for row in rows] for name in columns[1:])
-            table.add_row(label, *(_aggregate(column, statistic) for column in values))
+            numbers = (None if None in column else float(statistic(column)) for column in values)
+            table.add_row(label, *map(format_number, numbers))
     return table
 
 
@@ -112,10 +96,6 @@ def _shown_clients(summary: TheorySummary) -> list[int]:
     weights = next(iter(summary.weights.values()), np.zeros(summary.clients))
     order = np.argsort(weights, kind="stable").tolist()
     return [*order[:EXTREMES], *order[-EXTREMES:]]
-
-
-def _aggregate(column: Sequence[float | int | None], statistic: Callable[[Any], Any]) -> str:
-    return "–" if None in column else format_number(float(statistic(column)))
 
 
 def quantities_table(summary: TheorySummary) -> Table:
@@ -129,7 +109,7 @@ def quantities_table(summary: TheorySummary) -> Table:
 
 
 def quantities(summary: TheorySummary) -> list[tuple[str, str, str]]:
-    """Return the rows of :func:`quantities_table`."""
+    """Return name, value and origin of each quantity."""
     expected, measured = summary.expected, summary.measured
     constants, theorem, (rho, rho_kind) = summary.constants, summary.theorem, summary.rho
     rows = [
@@ -167,23 +147,16 @@ def quantities(summary: TheorySummary) -> list[tuple[str, str, str]]:
     at_largest = "" if theorem.bound is None else basis if rho_kind == "measured" else "bound"
     step = f"η = {constants.step_size:g}"
     largest = theorem.largest_step_size
+    # Theorem 1 may not cover the given step size.
+    at_step = "not covered" if at_largest == "bound" and not theorem.within else at_largest
     return [
         *rows,
         (f"κ at {step}, s = {constants.local_steps}", format_number(theorem.kappa), "exact"),
         ("largest step size of Theorem 1", format_number(largest), basis if largest else ""),
         (f"Theorem 1: mean ‖∇F(x̄)‖² after {constants.rounds:,} rounds", "", ""),
-        (f"  at most, at {step}", format_number(theorem.bound), _bound_status(summary)),
+        (f"  at most, at {step}", format_number(theorem.bound), at_step),
         ("  at most, at the largest", format_number(theorem.bound_at_largest), at_largest),
     ]
-
-
-def _bound_status(summary: TheorySummary) -> str:
-    """Return whether Theorem 1 covers the given step size."""
-    if summary.theorem.bound is None:
-        return ""
-    if summary.rho[1] == "measured":
-        return "for the measured ρ"
-    return "bound" if summary.theorem.within else "not covered"
 
 
 def format_rate(value: float | None) -> str:

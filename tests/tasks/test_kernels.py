@@ -19,6 +19,8 @@ from fedpbc.tasks.kernels import kernels
 from fedpbc.tasks.pooling import pool, suits, unpool
 from tests import small_runs as small
 
+pytestmark = pytest.mark.slow
+
 compiled = pytest.mark.skipif(kernels() is None, reason="built without a C compiler")
 
 

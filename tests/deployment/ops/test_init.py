@@ -242,7 +242,7 @@ def test_the_page_has_the_real_names(fleet):
 
 
 def test_page_and_docs_say_who_must_be_kept_off_the_server_machine(fleet):
-    docs = Path(__file__).parents[2] / "docs" / "deployment.md"
+    docs = Path(__file__).parents[3] / "docs" / "deployment.md"
     for page in (fleet / "README.md", docs):
         security = page.read_text(encoding="utf-8").split("\n## Security\n")[1].split()
         said = " ".join(security).lower()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 import os
 
 import pytest
@@ -57,3 +58,13 @@ def _own_plugins():
     for registry, known in before:
         registry.clear()
         registry.update(known)
+
+
+@pytest.fixture(autouse=True)
+def _own_logging():
+    """Commands set up logging for a process of their own; the next test finds it as it was."""
+    logger = logging.getLogger("fedpbc.deployment")
+    level, handlers = logger.level, logger.handlers[:]
+    yield
+    logger.setLevel(level)
+    logger.handlers[:] = handlers

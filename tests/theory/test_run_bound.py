@@ -20,6 +20,8 @@ from fedpbc.theory.run_bound import RunBound
 from tests import small_runs as small
 from tests.commandline import assert_same_run, metrics
 
+pytestmark = pytest.mark.slow
+
 P = np.linspace(0.3, 0.9, 8)
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import typer
 
+from fedpbc.cli.fleet_add import add
 from fedpbc.cli.fleet_check import check
 from fedpbc.cli.fleet_demo import demo
-from fedpbc.cli.fleet_init import add, init, renew
+from fedpbc.cli.fleet_init import init
+from fedpbc.cli.fleet_renew import renew
 from fedpbc.cli.fleet_server import device, server
 from fedpbc.cli.fleet_status import status
 

@@ -1,4 +1,4 @@
-"""fedpbc fleet init, add and renew: the files of a fleet, on the machine of its operator."""
+"""fedpbc fleet init."""
 
 from __future__ import annotations
 
@@ -9,11 +9,7 @@ import typer
 
 from fedpbc.cli.options import Insecure
 
-__all__ = ["add", "init", "renew"]
-
-FleetFolder = Annotated[
-    Path, typer.Argument(metavar="FOLDER", help="The folder that 'fedpbc fleet init' created.")
-]
+__all__ = ["init"]
 
 
 def init(
@@ -65,45 +61,3 @@ def init(
     else:
         print(f"keep {folder}/authority offline: its key can create servers that devices trust")
     print(f"next: read {folder}/README.md")
-
-
-def add(
-    folder: FleetFolder,
-    replace: Annotated[
-        int | None,
-        typer.Option(metavar="CLIENT", help="Make a new key for this client instead."),
-    ] = None,
-) -> None:
-    """Add a device to a fleet, or replace the key of a lost one."""
-    from fedpbc.deployment.ops.add_device import add_device, public_key_path, replace_device
-
-    if replace is None:
-        client = add_device(folder)
-        print(f"written: {folder}/device-{client}; clients = {client + 1} in server/fleet.toml")
-        print("the device takes part from the next job on: the clients of a running job are fixed")
-        print(f"next: use {folder}/server as the server's folder for the next job")
-    else:
-        replace_device(folder, replace)
-        print(f"written: {folder}/device-{replace}")
-        key = public_key_path(folder, replace)
-        if key.exists():
-            print(f"next: copy {key} to the folder 'keys' on the server")
-
-
-def renew(
-    folder: FleetFolder,
-    host: Annotated[
-        list[str] | None,
-        typer.Option(help="The server's new names and addresses; repeatable."),
-    ] = None,
-    days: Annotated[
-        int | None,
-        typer.Option(min=1, max=36500, help="Validity (default: that of the first certificate)."),
-    ] = None,
-) -> None:
-    """Issue a new certificate for the server, before the old one expires."""
-    from fedpbc.deployment.ops.renew_certificate import renew_certificate
-
-    end = renew_certificate(folder, host or (), days)
-    print(f"written: {folder}/server/certificates/server.crt; it expires on {end:%Y-%m-%d}")
-    print("next: copy it to the folder 'certificates' on the server, and restart the server")

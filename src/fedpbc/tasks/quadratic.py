@@ -92,7 +92,9 @@ class Quadratic:
         correction: Tensor | None,
     ) -> None:
         """Run one round for many clients at once, in place."""
-        rates = models.new_tensor([self.training.rate(t) for t in rounds])
+        rates = torch.tensor(
+            [self.training.rate(t) for t in rounds], dtype=models.dtype, device=models.device
+        )
         targets = self.targets[torch.tensor(clients, device=self.device)]
         step = self.training.begin([models], rates, [] if correction is None else [correction])
         for _ in range(self.training.local_steps):

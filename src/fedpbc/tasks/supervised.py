@@ -254,7 +254,9 @@ class Supervised:
         """Run one round for many clients at once, in place."""
         self.module.train()
         steps, data, on_cpu = self.training.local_steps, self.data, self.device.type == "cpu"
-        rates = models.new_tensor([self.training.rate(t) for t in rounds])
+        rates = torch.tensor(
+            [self.training.rate(t) for t in rounds], dtype=models.dtype, device=models.device
+        )
         use_kernel = self._can_use_kernel(models) and correction is None
         min_rows = 2 if on_cpu else GPU_ROWS
 

@@ -60,7 +60,7 @@ class Server:
 def until_done(
     server: Server, start: list[object], folder: Path, kills: list[dict[str, Any]]
 ) -> int:
-    """Start a run, kill it again and again, resume it to its end; gives how often it was killed."""
+    """Start a run, kill it again and again, resume it to its end; returns how often it died."""
     killed = 0
     for kill in [*kills, None]:
         if (folder / "summary.json").is_file():

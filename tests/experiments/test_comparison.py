@@ -24,7 +24,7 @@ from fedpbc.algorithms import ALGORITHMS
 from fedpbc.experiments.comparison import RunResult, Spread
 
 
-def judged(test: float, train: float = 0.5, loss: float = 1.0, per_class=(0.25, 0.75)) -> dict:
+def evaluation(test: float, train: float = 0.5, loss: float = 1.0, per_class=(0.25, 0.75)) -> dict:
     return {
         "test_accuracy": test,
         "train_accuracy": train,
@@ -52,14 +52,14 @@ def test_a_mean_and_the_deviation_of_a_sample():
     ("rounds", "window"), [(4, 1), (10, 2), (50, 10), (499, 99), (500, 100), (4000, 100)]
 )
 def test_the_window_is_a_fifth_of_the_rounds_and_at_most_100(rounds, window):
-    cells = [RunResult("fedavg", 0, 10, [line(rounds, server=judged(0.5))])]
+    cells = [RunResult("fedavg", 0, 10, [line(rounds, server=evaluation(0.5))])]
     assert Comparison(cells).window == window
 
 
 def test_only_evaluations_within_the_last_rounds_count():
     # 50 rounds, a window of 10: those after round 40 count, round 40 does not.
     found = {10: 0.9, 40: 0.8, 41: 0.1, 45: 0.2, 50: 0.6}
-    lines = [line(t, server=judged(a, train=a / 2, loss=a * 3)) for t, a in found.items()]
+    lines = [line(t, server=evaluation(a, train=a / 2, loss=a * 3)) for t, a in found.items()]
     [row] = Comparison([RunResult("fedavg", 0, 10, lines)]).rows()
     assert row.test.mean == pytest.approx(0.3)
     assert row.train.mean == pytest.approx(0.15)
@@ -71,7 +71,7 @@ def test_seeds_are_averaged_after_the_window():
     cells = []
     for seed, ends in enumerate([(0.1, 0.3), (0.5, 0.9)]):
         lines = [
-            line(t, uploads=seed, server=judged(a)) for t, a in zip((9, 10), ends, strict=True)
+            line(t, uploads=seed, server=evaluation(a)) for t, a in zip((9, 10), ends, strict=True)
         ]
         cells.append(RunResult("fedavg", seed, 10, lines))
     [row] = Comparison(cells).rows()
@@ -82,8 +82,8 @@ def test_seeds_are_averaged_after_the_window():
 
 def test_the_worst_class_is_found_in_each_evaluation():
     lines = [
-        line(9, server=judged(0.5, per_class=(0.1, 0.9, None))),
-        line(10, server=judged(0.5, per_class=(0.8, 0.3, 0.7))),
+        line(9, server=evaluation(0.5, per_class=(0.1, 0.9, None))),
+        line(10, server=evaluation(0.5, per_class=(0.8, 0.3, 0.7))),
     ]
     [row] = Comparison([RunResult("fedavg", 0, 10, lines)]).rows()
     assert row.worst_class.mean == pytest.approx(0.2)
@@ -91,7 +91,7 @@ def test_the_worst_class_is_found_in_each_evaluation():
 
 def test_the_best_view_is_one_that_a_server_could_have():
     views = {"server": 0.3, "averaged": 0.5, "mean": 0.9, "reported": 0.7}
-    lines = [line(10, **{v: judged(a) for v, a in views.items()})]
+    lines = [line(10, **{v: evaluation(a) for v, a in views.items()})]
     comparison = Comparison([RunResult("fedpbc", 0, 10, lines)])
     assert {r.view: r.best_deployable for r in comparison.rows()} == {
         "server": False,
@@ -101,7 +101,7 @@ def test_the_best_view_is_one_that_a_server_could_have():
     }
     assert comparison.best_deployable("fedpbc") == "reported"
     assert comparison.paper_view("fedpbc") == "mean"
-    only = Comparison([RunResult("fedpbc", 0, 10, [line(10, mean=judged(0.9))])])
+    only = Comparison([RunResult("fedpbc", 0, 10, [line(10, mean=evaluation(0.9))])])
     assert only.best_deployable("fedpbc") is None
 
 
@@ -132,7 +132,7 @@ def test_without_classes_the_least_loss_is_best():
     ],
 )
 def test_what_it_costs(algorithm, view, server, client):
-    lines = [[line(10, uploads, **{view: judged(0.5)})] for uploads in (7, 10)]
+    lines = [[line(10, uploads, **{view: evaluation(0.5)})] for uploads in (7, 10)]
     cells = [RunResult(algorithm, seed, 100, lines[seed]) for seed in (0, 1)]
     [row] = Comparison(cells).rows()
     assert row.models_on_server == server
@@ -143,7 +143,7 @@ def test_what_it_costs(algorithm, view, server, client):
 
 def test_a_curve_has_the_mean_and_deviation_of_every_evaluation():
     cells = [
-        RunResult("fedavg", s, 10, [line(5, server=judged(a)), line(10, server=judged(b))])
+        RunResult("fedavg", s, 10, [line(5, server=evaluation(a)), line(10, server=evaluation(b))])
         for s, (a, b) in enumerate([(0.1, 0.5), (0.3, 0.5)])
     ]
     rounds, means, deviations = Comparison(cells).curve("fedavg", "server")
@@ -153,7 +153,7 @@ def test_a_curve_has_the_mean_and_deviation_of_every_evaluation():
 
 
 def test_what_failed_is_told_and_left_out_of_the_sums():
-    good = RunResult("fedavg", 0, 10, [line(10, server=judged(0.4))])
+    good = RunResult("fedavg", 0, 10, [line(10, server=evaluation(0.4))])
     bad = RunResult("fedavg", 1, failure="the run diverged")
     lost = RunResult("mifa", 0, failure="its process was killed")
     comparison = Comparison([good, bad, lost])

@@ -12,7 +12,7 @@ from fedpbc.experiments.checkpoints import KEPT
 from fedpbc.experiments.run_directory import RunDirectory
 from tests.commandline import DIGITS, content, fedpbc, metrics, ran, refused, write_check
 
-JUDGED = {"test_accuracy", "test_loss", "train_accuracy", "train_loss", "per_class"}
+EVALUATION = {"test_accuracy", "test_loss", "train_accuracy", "train_loss", "per_class"}
 
 
 @pytest.fixture(scope="module")
@@ -37,13 +37,13 @@ def test_metrics_are_one_object_a_line(run):
     for line in lines:
         assert 0 <= line["active"] <= 8
         assert line["views"].keys() == {"server", "averaged", "mean", "reported"}
-        for judged in line["views"].values():
-            assert judged.keys() == JUDGED
-            assert 0 <= judged["test_accuracy"] <= 1
-            assert 0 <= judged["train_accuracy"] <= 1
-            assert judged["test_loss"] > 0
-            assert judged["train_loss"] > 0
-            assert len(judged["per_class"]) == 10
+        for evaluation in line["views"].values():
+            assert evaluation.keys() == EVALUATION
+            assert 0 <= evaluation["test_accuracy"] <= 1
+            assert 0 <= evaluation["train_accuracy"] <= 1
+            assert evaluation["test_loss"] > 0
+            assert evaluation["train_loss"] > 0
+            assert len(evaluation["per_class"]) == 10
         assert line["staleness_mean"] <= line["staleness_max"]
         assert line["consensus_error"] > 0
         # Everyone trains in every round.
@@ -107,11 +107,11 @@ def test_quadratics_have_no_accuracy(tmp_path):
     lines = metrics(tmp_path / "run")
     assert [line["round"] for line in lines] == [10, 20, 30, 40, 50, 60]
     for line in lines:
-        for judged in line["views"].values():
-            assert judged.keys() >= JUDGED
-            assert judged["test_accuracy"] is None
-            assert judged["per_class"] is None
-            assert judged["test_loss"] >= 0
+        for evaluation in line["views"].values():
+            assert evaluation.keys() >= EVALUATION
+            assert evaluation["test_accuracy"] is None
+            assert evaluation["per_class"] is None
+            assert evaluation["test_loss"] >= 0
 
 
 def test_only_the_views_that_were_asked_for(tmp_path):

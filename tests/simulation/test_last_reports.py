@@ -1,4 +1,4 @@
-"""What each client reported last: a dict of models, whatever it is kept in and whatever happens."""
+"""The last reports behave like a dict of models, in memory or on disk, whatever happens."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def model(value: float) -> torch.Tensor:
     return torch.tensor([value, -value, 0.5])
 
 
-def found(reports: LastReports) -> dict[int, float]:
+def values_in(reports: LastReports) -> dict[int, float]:
     models = dict(reports.items())
     assert list(models) == sorted(models)
     assert len(reports) == len(models)
@@ -101,11 +101,11 @@ class Run:
             self.reports.restore(state)
 
     def check(self) -> None:
-        assert found(self.reports) == self.now
-        for state, wanted in self.checkpoints:
+        assert values_in(self.reports) == self.now
+        for state, expected in self.checkpoints:
             with closing(LastReportsOnDisk(self.path)) as again:
                 again.restore(state)
-                assert found(again) == wanted
+                assert values_in(again) == expected
         if self.path.exists():
             # Beyond the end there may be what a crash left.
             assert self.path.stat().st_size < MOST + 2 * SIZE
@@ -126,15 +126,15 @@ def test_on_disk_it_is_a_dict_whatever_happens(tmp_path_factory, happenings):
 def test_a_round_counts_when_it_is_over(where):
     with closing(choose_last_reports(where)) as reports:
         reports.put(2, model(1))
-        assert found(reports) == {}
+        assert values_in(reports) == {}
         reports.commit()
-        assert found(reports) == {2: 1}
+        assert values_in(reports) == {2: 1}
         reports.put(2, model(2))
         reports.put(0, model(3))
         reports.discard()
-        assert found(reports) == {2: 1}
+        assert values_in(reports) == {2: 1}
         reports.commit()
-        assert found(reports) == {2: 1}
+        assert values_in(reports) == {2: 1}
 
 
 @pytest.mark.parametrize(
@@ -257,10 +257,10 @@ def test_reports_move_from_memory_to_disk_and_back(tmp_path):
     first.commit()
     with closing(LastReportsOnDisk(path)) as second:
         second.restore(first.state())
-        assert found(second) == {1: 1, 4: 4}
+        assert values_in(second) == {1: 1, 4: 4}
         third = LastReports(path)
         third.restore(second.state())
-    assert found(third) == {1: 1, 4: 4}
+    assert values_in(third) == {1: 1, 4: 4}
     with pytest.raises(FedpbcError, match="are on disk: resume it in its folder"):
         LastReports().restore({"slots": []})
 
@@ -270,10 +270,10 @@ def test_moving_to_disk_leaves_what_older_checkpoints_refer_to(written):
     with closing(LastReportsOnDisk(path)) as reports:
         reports.protect([{0: None}, state])
         reports.restore({0: model(9), 5: model(10)})
-        assert found(reports) == {0: 9, 5: 10}
+        assert values_in(reports) == {0: 9, 5: 10}
     with closing(LastReportsOnDisk(path)) as reports:
         reports.restore(state)
-        assert found(reports) == {0: 1, 1: 2, 2: 3}
+        assert values_in(reports) == {0: 1, 1: 2, 2: 3}
 
 
 # In a simulation

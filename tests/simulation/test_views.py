@@ -1,4 +1,4 @@
-"""Which model is judged."""
+"""Which model is evaluated."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_which_views_an_algorithm_has(algorithm):
 
 
 @pytest.mark.parametrize("wanted", [["server"], ["reported", "averaged"], ["mean"]])
-def test_only_the_views_that_are_wanted_are_judged(wanted, engine):
+def test_only_the_views_that_are_named_are_evaluated(wanted, engine):
     _, metrics = small.finished(
         small.quadratic(), "fedpbc", small.random_table(), engine=engine, views=wanted
     )

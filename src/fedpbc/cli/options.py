@@ -59,12 +59,10 @@ def default(text: str, value: str) -> Any:
 
 
 ConfigFile = Annotated[
-    Path | None,
-    typer.Argument(metavar="CONFIG.toml", help="A configuration; options outrank it."),
+    Path | None, typer.Argument(metavar="CONFIG.toml", help="A configuration; options outrank it.")
 ]
 Insecure = Annotated[
-    bool,
-    typer.Option("--insecure", help="Without encryption and keys. Only for trying out."),
+    bool, typer.Option("--insecure", help="Without encryption and keys. Only for trying out.")
 ]
 Trace = Annotated[
     Path | None,

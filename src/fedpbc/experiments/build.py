@@ -94,16 +94,13 @@ def build_experiment(config: Config, last_reports_path: Path | None = None) -> E
     if config.downlink["name"] != "always":
         section = objects.get("downlink", config.downlink)
         downlink = draw_timetable(section, task, uplink.rounds, general.seed, option="downlink")
-    if algorithm.everyone_trains:
-        client_rounds = task.clients * uplink.rounds
-    else:
-        client_rounds = int(uplink.shares().sum() * uplink.rounds)
+    trainers = task.clients if algorithm.everyone_trains else uplink.shares().sum()
     engine, line = choose_engine(
         general.engine,
         task,
         workers=general.workers,
         ray_address=general.ray_address,
-        client_rounds=client_rounds,
+        client_rounds=int(trainers * uplink.rounds),
     )
     simulation = Simulation(
         task,

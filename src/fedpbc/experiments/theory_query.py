@@ -112,9 +112,9 @@ def analyze_probabilities(
         expected = f"left out, or {len(per_client)} as --p has numbers"
         raise InputError("--clients", query.clients, expected)
     constants = constants_of(query, targets)
-    expectation = IndependentLinks.from_probabilities(repeat(per_client, constants.rounds))
+    links = IndependentLinks.from_probabilities(repeat(per_client, constants.rounds))
     name = "independent, with p as given"
-    return TheorySummary(name, len(per_client), expectation, None, constants, targets)
+    return TheorySummary(name, len(per_client), links, None, constants, targets)
 
 
 def analyze_table(query: TheoryQuery, targets: Floats | None) -> TheorySummary:

@@ -69,9 +69,7 @@ class Simulation:
         """Set up a run before round 0.
 
         Args:
-            task: what is minimised.
             algorithm: fresh from its constructor.
-            engine: where the local work runs.
             uplink: who gets through in which round; its number of rounds is T.
             downlink: who hears the answer; None: everyone.
             evaluate_every: rounds between evaluations; the last round is always evaluated.

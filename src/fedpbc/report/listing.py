@@ -23,7 +23,9 @@ MODELS = {
     "softmax": "Softmax regression.",
     "cnn_svhn": "The paper's network for SVHN: two convolution blocks, FC128.",
     "cnn_cifar10": "The paper's network for CIFAR-10: two convolution blocks, FC256, FC64.",
-    "cnn_cinic10": "The paper's network for CINIC-10: two convolution blocks, FC512, FC256, dropout.",
+    "cnn_cinic10": (
+        "The paper's network for CINIC-10: two convolution blocks, FC512, FC256, dropout."
+    ),
 }
 TASKS = {
     "classification": "Images of a data set, partitioned by Dirichlet(data.alpha).",

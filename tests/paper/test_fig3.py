@@ -138,7 +138,7 @@ def test_runs_in_parallel_give_the_same_numbers(tmp_path, one_pair):
     [
         (("--rounds", 0), "rounds is 0, but should be at least 1"),
         (("--jobs", 0), "jobs is 0, but should be at least 1"),
-        (("--algorithms", "mifaa"), "meant 'mifa'?"),
+        (("--algorithms", "mifaa"), "did you mean 'mifa'?"),
         (("--links", "markov"), "fig3 has no option --links: leave it out"),
         (("--set", "links.p=0.5"), "links.p cannot be set for fig3, which takes only"),
         (("--set", "train.learning_rate=-1"), "train.learning_rate is -1, but should be above 0"),

@@ -67,7 +67,7 @@ def test_a_data_sets_folder_is_its_subfolder_or_the_given_one(tmp_path):
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (("--data", "cifar"), "meant 'cifar10'?"),
+        (("--data", "cifar"), "did you mean 'cifar10'?"),
         (
             ("--data", "cifar10", "--data-dir", "nowhere"),
             "--data-dir is 'nowhere', but should be an existing",

@@ -19,11 +19,13 @@ __all__ = ["list_choices", "print_choices"]
 
 # Repeated here, because listing does not import torch; tests compare them with the code.
 MODELS = {
-    "mlp": "One hidden layer of 64.",
+    "mlp": "One hidden layer of 64 units.",
     "softmax": "Softmax regression.",
-    "cnn_svhn": "The paper's for SVHN: two convolution blocks, FC128.",
-    "cnn_cifar10": "The paper's for CIFAR-10: two convolution blocks, FC256, FC64.",
-    "cnn_cinic10": "The paper's for CINIC-10: two convolution blocks, FC512, FC256, dropout.",
+    "cnn_svhn": "The paper's network for SVHN: two convolution blocks, FC128.",
+    "cnn_cifar10": "The paper's network for CIFAR-10: two convolution blocks, FC256, FC64.",
+    "cnn_cinic10": (
+        "The paper's network for CINIC-10: two convolution blocks, FC512, FC256, dropout."
+    ),
 }
 TASKS = {
     "classification": "Images of a data set, partitioned by Dirichlet(data.alpha).",

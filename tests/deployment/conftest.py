@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -17,3 +18,9 @@ class Past(datetime):
 def long_ago(monkeypatch):
     """Certificates are issued nine days ago."""
     monkeypatch.setattr("fedpbc.deployment.security.certificates.datetime", Past)
+
+
+@pytest.fixture(autouse=True)
+def default_log_level():
+    """A server or trainer that ran in this process has set its own level."""
+    logging.getLogger("fedpbc.deployment").setLevel(logging.NOTSET)

@@ -44,7 +44,7 @@ def test_public_functions_and_classes_are_documented():
 
 
 def test_an_unknown_name_is_said():
-    with pytest.raises(AttributeError, match="module 'fedpbc' has no attribute 'simulat'"):
+    with pytest.raises(AttributeError, match="simulat"):
         fedpbc.simulat  # type: ignore[attr-defined]  # noqa: B018
     with pytest.raises(ImportError, match="simulat"):
         exec("from fedpbc import simulat")

@@ -76,7 +76,7 @@ def test_views_that_are_not_there_are_said():
 
 
 def test_a_task_without_classes_has_no_accuracy():
-    with pytest.raises(InputError, match="without classes"):
+    with pytest.raises(InputError, match="has no classes"):
         simulate(quadratic(), "fedavg", "always", rounds=1).accuracy()
 
 
@@ -193,7 +193,7 @@ def test_a_run_from_python_leaves_a_folder(tmp_path):
     config = tomllib.loads((tmp_path / "run" / "config.toml").read_text())
     assert config["task"] == {"name": "python"}
     assert config["algorithm"]["name"] == "fedawe"
-    assert config["links"] == P
+    assert config["links"] == {**P, "sigma": 10.0, "delta": 0.02}
     without = simulate(network(), "fedawe", P, rounds=12)
     assert equal(without, result)
     assert [v for m in without.metrics for v in m.views.items()] == [

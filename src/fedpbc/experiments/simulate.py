@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -135,6 +136,9 @@ def simulate(
         >>> abs(float(result.models["mean"]) - 50) < 1
         True
     """
+    # Checked here, under the name that it has here.
+    if not 0 < global_lr < math.inf:
+        raise InputError("global_lr", global_lr, "above 0 and finite")
     trackers = checked_names(track)
     if trackers and out is None:
         raise InputError("track", track, "given together with out, the run's folder")

@@ -24,6 +24,7 @@ from fedpbc.links import Timetable
 from fedpbc.simulation.last_reports import LastReports
 from fedpbc.simulation.metrics import Metrics, Observer
 from fedpbc.simulation.server_state import ServerState
+from fedpbc.simulation.views import views_of
 from fedpbc.tasks.task import Task
 
 __all__ = ["Simulation"]
@@ -100,7 +101,8 @@ class Simulation:
             algorithm,
             task.training,
             views=views,
-            last_reports=last_reports,
+            # Without the view, no file is needed.
+            last_reports=last_reports if "reported" in views_of(type(algorithm), views) else None,
             lossy_downlink=downlink is not None,
         )
         self.seconds = 0.0

@@ -73,9 +73,7 @@ class ServerState:
         m = algorithm.clients
         self.algorithm, self.training = algorithm, training
         self.views = views_of(type(algorithm), views)
-        if last_reports is None or "reported" not in self.views:
-            last_reports = LastReports()
-        self.last_reports = last_reports
+        self.last_reports = LastReports() if last_reports is None else last_reports
         self.lossy_downlink = lossy_downlink
         self.x0 = algorithm.x
         self.round = 0

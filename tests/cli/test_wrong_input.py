@@ -352,7 +352,7 @@ def test_what_does_not_go_with_quadratics(here, given, line):
         ("missing.toml", "configuration is 'missing.toml', but should be a file that exists"),
         ("broken.toml", "configuration: broken.toml is not valid TOML: Invalid value"),
         ("noise.toml", "configuration: noise.toml is not valid TOML: "),
-        ("nothing", "configuration is nothing, but should be"),
+        ("nothing", "configuration: nothing cannot be read: Is a directory"),
         ("typo.toml", "trian is unknown: use one of"),
     ],
 )

@@ -256,7 +256,7 @@ def test_a_run_all_of_whose_reports_are_damaged_begins_anew(tmp_path, whole):
     ended = fedpbc("resume", run)
     assert ended.code == 0
     assert len(ended.err.splitlines()) == 2
-    assert all("beginning anew" in line for line in ended.err.splitlines())
+    assert all("starting again from round 0" in line for line in ended.err.splitlines())
     assert_same_run(whole, run)
 
 

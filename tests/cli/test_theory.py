@@ -191,11 +191,14 @@ WRONG = {
     "clients other": (["--p", "0.5,0.1", "--clients", 3], "--clients is 3"),
     "seed with p": (["--p", "0.5", "--seed", 3], "--seed is 3"),
     "table missing": (["--table", "no.npy"], "--table is 'no.npy'"),
-    "table of others": (["--table", "twos.npy"], "--table is an array with other values"),
-    "table flat": (["--table", "flat.npy"], "--table is an array of shape (4,)"),
-    "table and p": (["--table", "table.npy", "--p", "0.5"], "--table is 'table.npy'"),
-    "table and links": (["--table", "table.npy", "--links", "always"], "--table is 'table.npy'"),
-    "table and seed": (["--table", "table.npy", "--seed", 1], "--table is 'table.npy'"),
+    "table of others": (["--table", "twos.npy"], "--table has other values than 0 and 1"),
+    "table flat": (["--table", "flat.npy"], "--table has an array of shape (4,)"),
+    "table and p": (["--table", "table.npy", "--p", "0.5"], "--table table.npy stands alone"),
+    "table and links": (
+        ["--table", "table.npy", "--links", "always"],
+        "--table table.npy stands alone",
+    ),
+    "table and seed": (["--table", "table.npy", "--seed", 1], "--table table.npy stands alone"),
     "table clients": (["--table", "table.npy", "--clients", 3], "--clients is 3"),
     "table rounds": (["--table", "table.npy", "--rounds", 5], "--rounds is 5"),
     "table rounds 0": (["--table", "table.npy", "--rounds", 0], "--rounds is 0"),
@@ -233,7 +236,7 @@ def test_a_run_begun_in_python_cannot_be_drawn_again(tmp_path):
     task = Quadratic([[1.0], [2.0]])
     simulate(task, "fedpbc", "always", rounds=2, out=tmp_path / "run")
     line = refused(fedpbc("theory", tmp_path / "run"))
-    assert "begun in Python" in line
+    assert "started from Python" in line
     assert "--table" in line
 
 

@@ -350,9 +350,9 @@ def test_what_does_not_go_with_quadratics(here, given, line):
     ("file", "line"),
     [
         ("missing.toml", "configuration is 'missing.toml', but should be a file that exists"),
-        ("broken.toml", "configuration: broken.toml is unreadable as TOML (Invalid value"),
-        ("noise.toml", "configuration: noise.toml is unreadable as TOML"),
-        ("nothing", "configuration: nothing is unreadable as TOML"),
+        ("broken.toml", "configuration: broken.toml is not valid TOML: Invalid value"),
+        ("noise.toml", "configuration: noise.toml is not valid TOML: "),
+        ("nothing", "configuration: nothing cannot be read: Is a directory"),
         ("typo.toml", "trian is unknown: use one of"),
     ],
 )
@@ -412,7 +412,7 @@ def test_a_file_in_the_place_of_the_folder(here):
         line = refused(fedpbc(*command, "plain.txt"))
         assert line.startswith("out is 'plain.txt', but should be a folder")
         line = refused(fedpbc(*command, "plain.txt/deeper"))
-        assert line.startswith("out is 'plain.txt/deeper', but should be")
+        assert line.startswith("out: plain.txt/deeper cannot be made (")
 
 
 def test_a_folder_with_other_files(tmp_path):
@@ -421,7 +421,7 @@ def test_a_folder_with_other_files(tmp_path):
     for more in ([], ["--overwrite"]):
         for command in (RUN[:-1], COMPARE[:-1]):
             line = refused(fedpbc(*command, tmp_path, *more))
-            assert line.startswith(f"out is {tmp_path}, which holds other files, but should be")
+            assert line.startswith(f"out: {tmp_path} holds other files; choose")
     assert content(tmp_path) == before
 
 
@@ -429,7 +429,7 @@ def test_a_folder_with_a_run(tmp_path):
     ran(*RUN[:-1], tmp_path / "run")
     before = content(tmp_path)
     line = refused(fedpbc(*RUN[:-1], tmp_path / "run"))
-    assert line.startswith(f"out is {tmp_path / 'run'}, which holds a run already")
+    assert line.startswith(f"out: {tmp_path / 'run'} holds a run already; choose")
     assert "--overwrite" in line
     assert "resume" in line
     for wrong in ("--rounds=0", "--links=nothing", "--clients=5000"):

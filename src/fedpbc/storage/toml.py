@@ -17,5 +17,7 @@ def parsed_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError("configuration", str(path), "a file that exists") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InputError(f"configuration: {path} is unreadable as TOML ({error})") from None
+    except OSError as error:
+        raise InputError(f"configuration: {path} cannot be read: {error.strerror}") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InputError(f"configuration: {path} is not valid TOML: {error}") from None

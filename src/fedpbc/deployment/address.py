@@ -15,7 +15,6 @@ from fedpbc.errors import InputError
 __all__ = ["LOOPBACK", "Address", "check_host", "free_port", "is_unspecified", "parse_address"]
 
 LOOPBACK = "127.0.0.1"
-"""The loopback address."""
 LABEL = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)")
 HOST = "a host name or an address, as fleet.example.org or 10.0.0.1"
 ADDRESS = "host:port, as fleet.example.org:8443 or [2001:db8::1]:8443"

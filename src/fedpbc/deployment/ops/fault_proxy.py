@@ -55,7 +55,7 @@ class FaultProxy:
             for end in (source, sink):
                 with suppress(OSError):
                     end.shutdown(socket.SHUT_RDWR)
-                self._sockets.discard(end)
+            self._sockets -= {source, sink}
         source.close()
 
     def cut(self) -> None:

@@ -27,7 +27,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fedpbc.errors import FedpbcError
+from fedpbc.errors import FedpbcError, InputError
 from fedpbc.simulation.last_reports import DamagedReportsError, LastReportsOnDisk
 from fedpbc.simulation.server_state import ServerState
 from fedpbc.storage.atomic import write_atomically
@@ -114,7 +114,12 @@ class ServerDirectory:
         for _, path in sorted(checkpoints.items(), reverse=True):
             try:
                 state: dict[str, Any] = load_state(path)
-                server_state = state.pop(STATE_KEY)
+                server_state, before = state.pop(STATE_KEY), state["algorithm"]
+                # Another algorithm cannot restore the state at all.
+                if (name := server.algorithm.name) != before:
+                    raise InputError(
+                        f"algorithm is {name}, but the job in {self.path} started with {before}"
+                    )
                 server.restore(server_state)
                 self._truncate_log(server_state["round"])
                 self._nodes = read_nodes(self.path / "heard.json")

@@ -107,15 +107,11 @@ class Server:
         if state is None:
             self._save()
             return
-        name = self.state.algorithm.name
         # Older checkpoints have no options; restoring one has set them in the algorithm.
         options = state.get("options", algorithm_options(self.state.algorithm))
-        for option, before, now in (
-            ("algorithm", state["algorithm"], name),
-            ("settings", state["sent"], self.client_settings),
-            *((option, before, self._options.get(option)) for option, before in options.items()),
-        ):
-            if before != now:
+        current = {"settings": self.client_settings, **self._options}
+        for option, before in {"settings": state["sent"], **options}.items():
+            if (now := current.get(option)) != before:
                 raise InputError(
                     f"{option} is {now}, but the job in {self.folder.path} started with {before}"
                 )

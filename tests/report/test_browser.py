@@ -9,6 +9,7 @@ import pytest
 
 from fedpbc.report.page import PageTable, write_page
 from tests.made_runs import write_grid, write_run
+from tests.processes import PATIENCE
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FOUND = next((path for name in BROWSERS if (path := shutil.which(name))), None)
@@ -202,7 +203,7 @@ def test_a_live_page_reads_itself_again_and_stays_as_it_was_left(opened, page_fi
     open_.page.locator(".legend button").first.click()
     open_.page.evaluate("scrollTo(0, 600)")
     write_page(file, runs, title="After")
-    open_.page.get_by_role("heading", name="After").wait_for(timeout=5000)
+    open_.page.get_by_role("heading", name="After").wait_for(timeout=PATIENCE * 1000)
     open_.page.wait_for_selector("html[data-ready]")
     pressed = open_.page.locator("#choose-x [aria-pressed=true]").inner_text()
     assert pressed == "uploads"

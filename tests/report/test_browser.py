@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedpbc.report.page import PageTable, write_page
+from tests.processes import PATIENCE
 from tests.synthetic_runs import write_grid, write_run
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -203,7 +204,7 @@ def test_a_live_page_reloads_itself_and_keeps_its_state(opened, page_file):
     open_.page.locator(".legend button").first.click()
     open_.page.evaluate("scrollTo(0, 600)")
     write_page(file, runs, title="After")
-    open_.page.get_by_role("heading", name="After").wait_for(timeout=60_000)
+    open_.page.get_by_role("heading", name="After").wait_for(timeout=PATIENCE * 1000)
     open_.page.wait_for_selector("html[data-ready]")
     pressed = open_.page.locator("#choose-x [aria-pressed=true]").inner_text()
     assert pressed == "uploads"

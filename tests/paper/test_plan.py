@@ -125,7 +125,7 @@ def test_a_wrong_folder_for_one_data_set_is_found_before_another_starts(tmp_path
     (tmp_path / "data/uoft-cs/cifar10").mkdir(parents=True)
     out = tmp_path / "out"
     few = (*SMALL[2:], "--data", "digits,cifar10", "--data-dir", tmp_path / "data")
-    assert "without train pictures" in refused(fedpbc("paper", "table1", *few, "--out", out))
+    assert "has no train images" in refused(fedpbc("paper", "table1", *few, "--out", out))
     assert not out.exists()
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fedpbc import Config, LocalTraining, Quadratic, simulate, start_run
-from fedpbc.experiments.run import Watcher
+from fedpbc.experiments.execution import Watcher
 from tests.commandline import (
     COMMAND,
     DIGITS,

@@ -14,7 +14,8 @@ import pytest
 
 from fedpbc import Config, DivergedError, FedpbcError, LocalTraining, Quadratic, simulate, start_run
 from fedpbc.experiments import checkpoints
-from fedpbc.experiments.run import Watcher, resume_run
+from fedpbc.experiments.execution import Watcher
+from fedpbc.experiments.resume import resume_run
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.sweep import GridCell, run_grid
 from fedpbc.simulation import last_reports as reports

@@ -24,12 +24,12 @@ from .errors import MissingExtraError as MissingExtraError
 from .errors import WorkerError as WorkerError
 from .experiments.comparison import Comparison as Comparison
 from .experiments.configuration import Config as Config
-from .experiments.run import resume_run as resume_run
-from .experiments.run import start_run as start_run
+from .experiments.resume import resume_run as resume_run
 from .experiments.run_directory import load_view as load_view
 from .experiments.simulate import Result as Result
 from .experiments.simulate import compare as compare
 from .experiments.simulate import simulate as simulate
+from .experiments.start import start_run as start_run
 from .links import SCHEMES as SCHEMES
 from .links import Setting as Setting
 from .links import Timetable as Timetable
@@ -41,8 +41,8 @@ from .tasks import LocalTraining as LocalTraining
 from .tasks import Quadratic as Quadratic
 from .tasks import Supervised as Supervised
 from .tasks import Task as Task
-from .tasks.layout import Layout as Layout
 from .tasks.networks import MODELS as MODELS
 from .tasks.networks import build_model as build_model
+from .tasks.parameter_layout import Layout as Layout
 
 __version__: str

@@ -11,7 +11,7 @@ from torch import nn
 
 from fedpbc.deployment.device.trainer import Trainer
 from fedpbc.deployment.protocol.messages import Payload, read_payload, refusal, write_payload
-from fedpbc.deployment.server.directory import ServerDirectory
+from fedpbc.deployment.server.server_directory import ServerDirectory
 from fedpbc.deployment.server.server_loop import Reply, Server
 from fedpbc.deployment.settings import FleetSection
 from fedpbc.engines import SerialEngine

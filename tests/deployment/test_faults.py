@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from fedpbc.deployment.ops.process_sessions import processes_in
 from fedpbc.deployment.ops.server_processes import ServerProcesses
-from fedpbc.deployment.ops.sessions import processes_in
 
 pytest.importorskip("flwr", reason="needs the extra: pip install 'fedpbc[flower]'")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedpbc.deployment.ops.sessions import processes_in
+from fedpbc.deployment.ops.process_sessions import processes_in
 
 pytest.importorskip("flwr", reason="needs the extra: pip install 'fedpbc[flower]'")
 

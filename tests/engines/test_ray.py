@@ -24,7 +24,7 @@ from fedpbc.engines import ray as engine_module
 from fedpbc.errors import DivergedError, InputError, MissingExtraError, WorkerError
 from fedpbc.experiments.plugins import load_plugin
 from fedpbc.tasks import LocalTraining, Supervised
-from fedpbc.tasks.layout import Layout
+from fedpbc.tasks.parameter_layout import Layout
 from tests import small_runs as small
 from tests.processes import PATIENCE, child, wait_until
 

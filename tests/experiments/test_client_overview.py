@@ -15,8 +15,9 @@ from fedpbc.experiments.client_overview import (
 )
 from fedpbc.experiments.configuration import Config
 from fedpbc.experiments.peak_memory import peak_memory, reset_peak_memory
-from fedpbc.experiments.run import resume_run, start_run
+from fedpbc.experiments.resume import resume_run
 from fedpbc.experiments.run_directory import RunDirectory
+from fedpbc.experiments.start import start_run
 from fedpbc.links import from_table
 from fedpbc.links.probabilities import from_data
 from tests.commandline import DIGITS, content, fedpbc, metrics, ran, write_check
@@ -85,7 +86,7 @@ def test_a_folder_without_it_goes_on_to_the_same_bits_and_has_it_then(tmp_path):
         if done == 6:
             raise Stop
 
-    from fedpbc.experiments.run import Watcher
+    from fedpbc.experiments.execution import Watcher
 
     config = Config.from_dict({**SMALL, "checkpoint_every": 2})
     with pytest.raises(Stop):

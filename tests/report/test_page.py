@@ -9,8 +9,8 @@ import pytest
 
 from fedpbc.experiments.comparison import Comparison, RunResult
 from fedpbc.experiments.run_directory import RunDirectory
+from fedpbc.report.comparison_table import cells_of
 from fedpbc.report.page import PageTable, asset, write_page
-from fedpbc.report.table import cells_of
 from tests.commandline import content, fedpbc, ran, refused
 from tests.synthetic_runs import accuracy, write_grid, write_run
 

@@ -304,7 +304,7 @@ def test_a_run_with_a_plugin_goes_on(plugin, tmp_path):
             raise Stop
 
     from fedpbc import Config, start_run
-    from fedpbc.experiments.run import Watcher
+    from fedpbc.experiments.execution import Watcher
 
     given = {"data": "digits", "clients": 8, "rounds": 12, "checkpoint_every": 2}
     given |= {"algorithm": "cautious", "links": "by_turns", "plugins": [str(plugin)]}

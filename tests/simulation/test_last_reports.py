@@ -26,7 +26,7 @@ from fedpbc.simulation.last_reports import (
     choose_last_reports,
 )
 from fedpbc.tasks import Evaluation, LocalTraining
-from fedpbc.tasks.layout import Layout
+from fedpbc.tasks.parameter_layout import Layout
 from tests import small_runs as small
 
 CLIENTS, SIZE = 4, 12

@@ -14,7 +14,7 @@ from fedpbc.errors import DivergedError, InputError
 from fedpbc.links import Setting, Timetable
 from fedpbc.simulation.loop import Simulation
 from fedpbc.tasks import Evaluation, LocalTraining, Quadratic
-from fedpbc.tasks.layout import Layout
+from fedpbc.tasks.parameter_layout import Layout
 from fedpbc.theory import consensus_error, fedavg_limit
 from tests import small_runs as small
 

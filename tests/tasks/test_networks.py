@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from fedpbc.errors import InputError
-from fedpbc.tasks.layout import parameters_of
 from fedpbc.tasks.networks import MODELS, build_model
+from fedpbc.tasks.parameter_layout import parameters_of
 
 PICTURE = (32, 32, 3)
 

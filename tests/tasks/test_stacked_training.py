@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 from fedpbc.tasks import LocalTraining
-from fedpbc.tasks.layout import layout_of
+from fedpbc.tasks.parameter_layout import layout_of
 from fedpbc.tasks.stacked_training import advise, gradients, on_all_cores, pad_batch, stacked_steps
 from tests import small_runs as small
 

@@ -11,7 +11,7 @@ import torch
 
 from fedpbc import Config, LocalTraining, Quadratic, resume_run, simulate, start_run, theory
 from fedpbc.algorithms import FedPBC, ServerInit
-from fedpbc.experiments.run import Watcher
+from fedpbc.experiments.execution import Watcher
 from fedpbc.links import Setting, Timetable, link_scheme
 from fedpbc.links.scheme import SCHEMES
 from fedpbc.simulation.metrics import Metrics

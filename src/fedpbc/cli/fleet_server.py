@@ -23,7 +23,7 @@ def server(
     """Run a fleet's server until its job is done; run the same command again to resume."""
     from fedpbc.deployment.ops.server_processes import ServerProcesses
     from fedpbc.deployment.ops.supervisor import Supervisor, log_to_stdout
-    from fedpbc.deployment.server.directory import check_leftovers
+    from fedpbc.deployment.server.server_directory import check_leftovers
 
     check_leftovers(folder)
     stopped = set_up(folder)

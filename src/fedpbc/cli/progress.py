@@ -20,7 +20,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from fedpbc.experiments.run import Watcher
+from fedpbc.experiments.execution import Watcher
 from fedpbc.experiments.sweep import GridProgress
 from fedpbc.paper.experiment import ProgressRow
 from fedpbc.simulation.metrics import Metrics

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from fedpbc.experiments.comparison import Comparison
 from fedpbc.experiments.comparison_directory import ComparisonDirectory
-from fedpbc.report.table import cells_of, footnotes, headings
+from fedpbc.report.comparison_table import cells_of, footnotes, headings
 from fedpbc.simulation.views import DEPLOYABLE
 
 __all__ = ["show_comparison", "show_summary"]

@@ -26,7 +26,7 @@ def resume(
     """Resume a run or a comparison that was stopped, to the same bits."""
     from fedpbc.cli.progress import RunDisplay
     from fedpbc.experiments.comparison_directory import ComparisonDirectory
-    from fedpbc.experiments.run import resume_run
+    from fedpbc.experiments.resume import resume_run
     from fedpbc.experiments.run_directory import RunDirectory
 
     if (folder / "plan.toml").is_file():

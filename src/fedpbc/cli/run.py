@@ -35,7 +35,7 @@ def run(
     values = configuration_values(config, options, set_, trace=trace)
     from fedpbc.cli.progress import RunDisplay
     from fedpbc.experiments.configuration import Config
-    from fedpbc.experiments.run import start_run
+    from fedpbc.experiments.start import start_run
 
     checked = Config.from_dict(values)
     path = out or free_folder(

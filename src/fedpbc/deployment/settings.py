@@ -25,7 +25,7 @@ from fedpbc.experiments.config_file import read_toml
 from fedpbc.experiments.configuration import Config
 from fedpbc.options import checked
 from fedpbc.tasks import LocalTraining, Task
-from fedpbc.tasks.layout import Layout, layout_of, parameters_of
+from fedpbc.tasks.parameter_layout import Layout, layout_of, parameters_of
 
 __all__ = ["FleetSection", "FleetSettings", "read_fleet", "task_of_client"]
 

@@ -21,8 +21,8 @@ from fedpbc.simulation.loop import Simulation
 from fedpbc.storage.arrays import read_array
 from fedpbc.storage.tensors import checksum
 from fedpbc.tasks import LocalTraining, Quadratic, Supervised, Task
-from fedpbc.tasks.device import find_device
 from fedpbc.tasks.networks import build_model
+from fedpbc.tasks.torch_device import find_device
 from fedpbc.theory.run_bound import RunBound
 
 __all__ = ["Experiment", "build_experiment", "build_task"]

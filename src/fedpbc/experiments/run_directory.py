@@ -34,7 +34,7 @@ from fedpbc.simulation.last_reports import FILE as LAST_REPORTS_FILE
 from fedpbc.storage.atomic import write_atomically
 from fedpbc.storage.directories import locked_directory, make_directory
 from fedpbc.storage.tensors import save_tensors
-from fedpbc.tasks.layout import Layout
+from fedpbc.tasks.parameter_layout import Layout
 
 __all__ = ["RunDirectory", "is_report", "load_view"]
 

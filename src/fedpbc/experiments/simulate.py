@@ -19,7 +19,6 @@ from fedpbc.experiments.comparison import Comparison, RunResult
 from fedpbc.experiments.comparison_directory import DEFAULT_SEEDS
 from fedpbc.experiments.configuration import Config
 from fedpbc.experiments.execution import OnRound
-from fedpbc.experiments.run import run_python_task
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.settings import (
     AlgorithmSection,
@@ -28,13 +27,14 @@ from fedpbc.experiments.settings import (
     LinksSection,
     TrainSection,
 )
+from fedpbc.experiments.start import run_python_task
 from fedpbc.experiments.tracking import check_trackers, checked_names
 from fedpbc.options import nearest
 from fedpbc.simulation.build import AlgorithmLike, LinksLike
 from fedpbc.simulation.metrics import Metrics
 from fedpbc.simulation.views import paper_view
 from fedpbc.tasks import Task
-from fedpbc.tasks.layout import Layout
+from fedpbc.tasks.parameter_layout import Layout
 
 __all__ = ["Result", "compare", "simulate"]
 

@@ -26,9 +26,10 @@ import torch
 from fedpbc.engines.malloc import keep_freed_memory
 from fedpbc.errors import DivergedError, FedpbcError, one_line
 from fedpbc.experiments.configuration import Config
-from fedpbc.experiments.execution import StoppedError
-from fedpbc.experiments.run import Watcher, resume_run, start_run
+from fedpbc.experiments.execution import StoppedError, Watcher
+from fedpbc.experiments.resume import resume_run
 from fedpbc.experiments.run_directory import RunDirectory
+from fedpbc.experiments.start import start_run
 from fedpbc.experiments.tracking import check_trackers, checked_names
 from fedpbc.parallel import leave_cores_to_others
 from fedpbc.simulation.metrics import Metrics

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedpbc.errors import InputError
 from fedpbc.links import find_scheme
-from fedpbc.paper.bars import BarCluster, BarPanel, draw_bars
+from fedpbc.paper.bar_chart import BarCluster, BarPanel, draw_bars
 from fedpbc.paper.experiment import ExperimentRequest, ExperimentResult
 from fedpbc.paper.grid import WINDOW, ConditionResult
 from fedpbc.paper.plan import Condition, plan_conditions
@@ -22,7 +22,7 @@ from fedpbc.paper.result_table import (
 )
 from fedpbc.paper.results import window_note, write_tables
 from fedpbc.paper.step_sizes import run_conditions
-from fedpbc.report.table import marked_name
+from fedpbc.report.comparison_table import marked_name
 
 __all__ = ["PARAMETERS", "run"]
 

@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedpbc.experiments.comparison import Spread
+from fedpbc.report.comparison_table import marked_name
 from fedpbc.report.plot import save_figure
-from fedpbc.report.table import marked_name
 
 __all__ = ["GridPoint", "draw_heatmaps"]
 

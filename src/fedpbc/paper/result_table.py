@@ -12,9 +12,9 @@ from rich.table import Table
 
 from fedpbc.algorithms import find_algorithm
 from fedpbc.experiments.comparison import Comparison, ComparisonRow
+from fedpbc.report.comparison_table import AIDED_NOTE, MEAN_NOTE, markdown
 from fedpbc.report.page import PageTable
 from fedpbc.report.page_tables import TableCell
-from fedpbc.report.table import AIDED_NOTE, MEAN_NOTE, markdown
 
 __all__ = ["RANK_NOTE", "VIEWS_NOTE", "Entry", "ResultTable", "deployable_cells", "rank_rows"]
 

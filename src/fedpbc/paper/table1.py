@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedpbc.experiments.comparison import Comparison, Spread
-from fedpbc.paper.bars import BarCluster, BarPanel, draw_bars
+from fedpbc.paper.bar_chart import BarCluster, BarPanel, draw_bars
 from fedpbc.paper.experiment import ExperimentRequest, ExperimentResult
 from fedpbc.paper.grid import WINDOW, ConditionResult
 from fedpbc.paper.plan import PAPER_DATA, Condition, plan_conditions
@@ -23,7 +23,7 @@ from fedpbc.paper.result_table import (
 )
 from fedpbc.paper.results import window_note, write_tables
 from fedpbc.paper.step_sizes import run_conditions
-from fedpbc.report.table import TRAIN_NOTE, marked_name
+from fedpbc.report.comparison_table import TRAIN_NOTE, marked_name
 
 __all__ = ["LINKS", "run"]
 

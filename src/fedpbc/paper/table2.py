@@ -14,8 +14,8 @@ from fedpbc.paper.published import published_rounds, published_thresholds
 from fedpbc.paper.result_table import VIEWS_NOTE, ResultTable
 from fedpbc.paper.results import figure_title, seeds_note, write_tables
 from fedpbc.paper.step_sizes import run_conditions
+from fedpbc.report.comparison_table import AIDED_NOTE, marked_name, marked_view
 from fedpbc.report.plot import comparison_figure, save_figure
-from fedpbc.report.table import AIDED_NOTE, marked_name, marked_view
 
 __all__ = ["first_round", "run", "thresholds_of"]
 

@@ -21,7 +21,7 @@ from fedpbc.paper.request import requested_algorithms, requested_seeds
 from fedpbc.paper.result_table import ResultTable
 from fedpbc.paper.results import figure_title, scale_note, seeds_note, write_tables
 from fedpbc.paper.step_sizes import CHOSEN, STEP_SIZES, read_chosen
-from fedpbc.report.table import AIDED_NOTE, marked_name
+from fedpbc.report.comparison_table import AIDED_NOTE, marked_name
 from fedpbc.storage.atomic import write_atomically
 
 __all__ = ["best_point", "run"]

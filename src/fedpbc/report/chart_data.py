@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedpbc.data.sources import SOURCES
 from fedpbc.experiments.comparison import Comparison, ComparisonRow, RunResult
-from fedpbc.report.client_data import fleet_data
+from fedpbc.report.client_charts import fleet_data
 from fedpbc.report.groups import RunGroup
 from fedpbc.report.load import LoadedRun
 from fedpbc.report.style import in_registry_order

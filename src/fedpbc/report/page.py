@@ -53,7 +53,7 @@ def write_page(
     Example:
         >>> import tempfile
         >>> from fedpbc.experiments.configuration import Config
-        >>> from fedpbc.experiments.run import start_run
+        >>> from fedpbc.experiments.start import start_run
         >>> folder = Path(tempfile.mkdtemp())
         >>> _ = start_run(Config.from_dict({"data": "digits", "clients": 5, "rounds": 2}),
         ...               folder / "run")

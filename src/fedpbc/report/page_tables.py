@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from fedpbc.experiments.comparison import Comparison, ComparisonRow
+from fedpbc.report.comparison_table import cells_of, footnotes, headings
 from fedpbc.report.groups import RunGroup
 from fedpbc.report.load import LoadedRun
-from fedpbc.report.table import cells_of, footnotes, headings
 from fedpbc.simulation.views import DEPLOYABLE
 
 __all__ = [

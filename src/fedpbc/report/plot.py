@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from fedpbc.algorithms import ALGORITHMS
 from fedpbc.experiments.comparison import Comparison
+from fedpbc.report.comparison_table import marked_name
 from fedpbc.report.style import style_of
-from fedpbc.report.table import marked_name
 from fedpbc.storage.atomic import write_atomically
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ import json
 
 from fedpbc.experiments.comparison import Comparison
 from fedpbc.experiments.comparison_directory import ComparisonDirectory, ComparisonPlan
+from fedpbc.report.comparison_table import markdown_table
 from fedpbc.report.page import write_page
 from fedpbc.report.plot import plot_comparison
-from fedpbc.report.table import markdown_table
 from fedpbc.storage.atomic import write_atomically
 
 __all__ = ["write_comparison"]

@@ -11,11 +11,11 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from fedpbc.errors import InputError
-from fedpbc.tasks.device import find_device, refuse_double
-from fedpbc.tasks.layout import Layout
 from fedpbc.tasks.local_training import LocalTraining
+from fedpbc.tasks.parameter_layout import Layout
 from fedpbc.tasks.stacked_training import StackAdvice
 from fedpbc.tasks.task import Evaluation, Gradients
+from fedpbc.tasks.torch_device import find_device, refuse_double
 
 __all__ = ["Quadratic"]
 

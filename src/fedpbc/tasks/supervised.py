@@ -18,13 +18,13 @@ from fedpbc.errors import InputError, one_line
 from fedpbc.randomness import generator, integer_seed
 from fedpbc.tasks.client_data import ClientData
 from fedpbc.tasks.dense_kernel import dense_steps, has_dense_steps
-from fedpbc.tasks.device import find_device, refuse_double, repeatable, seeded
 from fedpbc.tasks.evaluation import Loss, class_accuracies, mean_loss_and_hits
-from fedpbc.tasks.layout import layout_of, parameters_of
 from fedpbc.tasks.local_training import LocalTraining
 from fedpbc.tasks.manual_backprop import ManualBackprop, manual_backprop
+from fedpbc.tasks.parameter_layout import layout_of, parameters_of
 from fedpbc.tasks.stacked_training import StackAdvice, advise, on_all_cores, stacked_steps
 from fedpbc.tasks.task import Evaluation, Gradients
+from fedpbc.tasks.torch_device import find_device, refuse_double, repeatable, seeded
 from fedpbc.tasks.user_data import Partition, Samples, refuse_running_statistics
 
 __all__ = ["Supervised"]

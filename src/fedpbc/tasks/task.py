@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedpbc.tasks.layout import Layout
 from fedpbc.tasks.local_training import LocalTraining
+from fedpbc.tasks.parameter_layout import Layout
 from fedpbc.tasks.stacked_training import StackAdvice
 
 __all__ = ["Evaluation", "Gradients", "ManyRounds", "StackedTask", "Task", "WithGradients"]

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from fedpbc.deployment.ops import check as check_module
 from fedpbc.deployment.ops.check import ViewCheck, check_job
-from fedpbc.deployment.server.directory import ServerDirectory
+from fedpbc.deployment.server.server_directory import ServerDirectory
 from fedpbc.deployment.server.server_loop import Server
 from fedpbc.deployment.settings import read_fleet
 from fedpbc.engines import SerialEngine

@@ -7,7 +7,7 @@ import pytest
 
 from fedpbc.deployment.ops import status as status_module
 from fedpbc.deployment.ops.status import FleetLog, JobSettings, read_job_settings
-from fedpbc.deployment.server.directory import ServerDirectory
+from fedpbc.deployment.server.server_directory import ServerDirectory
 from fedpbc.deployment.settings import FleetSection
 from fedpbc.experiments.settings import General
 from tests.commandline import fedpbc, refused

@@ -10,9 +10,9 @@ import time
 
 import pytest
 
-from fedpbc.deployment.ops import sessions
+from fedpbc.deployment.ops import process_sessions
 from fedpbc.deployment.ops import supervisor as supervisor_module
-from fedpbc.deployment.ops.sessions import end_sessions, processes_in
+from fedpbc.deployment.ops.process_sessions import end_sessions, processes_in
 from fedpbc.deployment.ops.supervisor import Supervisor, log_to_files
 from fedpbc.errors import FedpbcError
 from tests.processes import PATIENCE, child, wait_until
@@ -197,7 +197,7 @@ def test_output_that_cannot_be_written_is_dropped(quick):
 
 def test_a_process_that_cannot_be_ended_blocks_nothing(supervisor, lines, monkeypatch):
     """Such as one that hangs in the kernel: the lock stays free, and waiting is limited."""
-    monkeypatch.setattr(sessions, "KILL_SECONDS", 0.3)
+    monkeypatch.setattr(process_sessions, "KILL_SECONDS", 0.3)
     supervisor.start("hung", [PYTHON, "-c", PARENT + "time.sleep(600)"])
     wait_until(lambda: lines)
     first = supervisor.service("hung").pid
@@ -217,7 +217,7 @@ def test_a_process_that_cannot_be_ended_blocks_nothing(supervisor, lines, monkey
 
 
 def test_the_guard_ends_what_could_not_be_ended_before(lines, quick, monkeypatch):
-    monkeypatch.setattr(sessions, "KILL_SECONDS", 0.3)
+    monkeypatch.setattr(process_sessions, "KILL_SECONDS", 0.3)
     with Supervisor(lambda name, line: lines.append(line)) as supervisor:
         supervisor.start("hung", [PYTHON, "-c", PARENT + "time.sleep(600)"])
         wait_until(lambda: lines)
@@ -232,7 +232,7 @@ def test_the_guard_ends_what_could_not_be_ended_before(lines, quick, monkeypatch
 
 
 def test_a_process_of_another_user_is_no_error(monkeypatch):
-    monkeypatch.setattr(sessions, "KILL_SECONDS", 0.1)
+    monkeypatch.setattr(process_sessions, "KILL_SECONDS", 0.1)
 
     def forbidden(process, number):
         raise PermissionError(1, "Operation not permitted")

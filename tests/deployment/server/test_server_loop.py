@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from fedpbc.deployment.protocol.messages import Payload
-from fedpbc.deployment.server import directory
-from fedpbc.deployment.server.directory import ServerDirectory
+from fedpbc.deployment.server import server_directory
+from fedpbc.deployment.server.server_directory import ServerDirectory
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.storage import tensors
 from fedpbc.storage.tensors import save_state
@@ -98,7 +98,7 @@ def test_a_server_killed_anywhere_resumes_to_the_same_models(tmp_path, monkeypat
             if steps["n"] == steps["kill"]:
                 raise Killed
 
-    monkeypatch.setattr(directory, "save_state", lambda *a: step(save_state, *a))
+    monkeypatch.setattr(server_directory, "save_state", lambda *a: step(save_state, *a))
     monkeypatch.setattr(ServerDirectory, "add_line", lambda *a: step(add_line, *a))
     kills = 0
     for attempt in range(40):

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from fedpbc import Config, DivergedError, resume_run, start_run
-from fedpbc.experiments.run import Watcher
+from fedpbc.experiments.execution import Watcher
 from fedpbc.experiments.tracking import mlflow as own
 from fedpbc.experiments.tracking.tracker import values_of
 from tests.commandline import DIGITS, fedpbc, metrics, ran, refused

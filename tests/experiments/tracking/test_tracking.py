@@ -9,7 +9,7 @@ import pytest
 
 from fedpbc import Config, DivergedError, compare, resume_run, simulate, start_run
 from fedpbc.experiments.comparison_directory import ComparisonDirectory
-from fedpbc.experiments.run import Watcher
+from fedpbc.experiments.execution import Watcher
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.sweep import GridCell, run_grid
 from fedpbc.experiments.tracking import choose

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fedpbc import Config, DivergedError, MissingExtraError, resume_run, start_run
-from fedpbc.experiments.run import Watcher
+from fedpbc.experiments.execution import Watcher
 from fedpbc.experiments.tracking import wandb as own
 from fedpbc.experiments.tracking.tracker import values_of
 from tests.commandline import DIGITS, fedpbc, metrics, ran, refused

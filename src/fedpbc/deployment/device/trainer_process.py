@@ -15,7 +15,7 @@ from fedpbc.deployment.settings import task_of_client
 from fedpbc.deployment.user_app import load_user_app
 from fedpbc.errors import FedpbcError, one_line
 from fedpbc.storage.directories import locked_directory
-from fedpbc.tasks.device import find_device
+from fedpbc.tasks.torch_device import find_device
 
 __all__ = ["run_trainer"]
 

@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from fedpbc.deployment.ops.status import read_job_settings
-from fedpbc.deployment.server.directory import read_lines
+from fedpbc.deployment.server.server_directory import read_lines
 from fedpbc.deployment.settings import FleetSettings, read_fleet
 from fedpbc.engines import Engine, PoolEngine, SerialEngine
 from fedpbc.engines.choose import SHORT, seconds_a_round
@@ -26,7 +26,7 @@ from fedpbc.parallel import usable_cores
 from fedpbc.simulation.loop import Simulation
 from fedpbc.simulation.views import DEPLOYABLE
 from fedpbc.tasks import Task
-from fedpbc.tasks.layout import Layout
+from fedpbc.tasks.parameter_layout import Layout
 
 __all__ = ["TOLERANCE", "ViewCheck", "check_job", "read_timetable"]
 

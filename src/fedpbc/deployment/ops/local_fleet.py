@@ -15,7 +15,7 @@ from fedpbc.deployment.ops.fault_proxy import FaultProxy
 from fedpbc.deployment.ops.server_processes import ServerProcesses
 from fedpbc.deployment.ops.supervisor import Supervisor, log_to_files
 from fedpbc.deployment.security.keys import make_certificates, make_node_key
-from fedpbc.deployment.server.directory import read_lines
+from fedpbc.deployment.server.server_directory import read_lines
 
 __all__ = ["LocalFleet"]
 

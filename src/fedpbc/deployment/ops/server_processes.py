@@ -19,7 +19,7 @@ from fedpbc.deployment.ops.superlink import SuperLinkControl, clients_by_key
 from fedpbc.deployment.ops.supervisor import Supervisor
 from fedpbc.deployment.security.certificates import check_server_certificate
 from fedpbc.deployment.security.key_directory import KeyDirectory
-from fedpbc.deployment.server.directory import read_lines
+from fedpbc.deployment.server.server_directory import read_lines
 from fedpbc.deployment.settings import FleetSettings, read_fleet
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.storage.atomic import write_atomically

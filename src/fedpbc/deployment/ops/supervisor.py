@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from fedpbc.deployment.ops import sessions
-from fedpbc.deployment.ops.sessions import end_sessions
+from fedpbc.deployment.ops import process_sessions
+from fedpbc.deployment.ops.process_sessions import end_sessions
 from fedpbc.errors import FedpbcError, one_line
 
 __all__ = ["Service", "Supervisor", "log_to_files", "log_to_stdout"]
@@ -79,7 +79,7 @@ class Supervisor:
         self._closed = threading.Event()
         # By its path and isolated, so that it imports nothing and nothing can shadow it.
         self._guard = subprocess.Popen(
-            [sys.executable, "-I", "-S", sessions.__file__],
+            [sys.executable, "-I", "-S", process_sessions.__file__],
             stdin=subprocess.PIPE,
             start_new_session=True,
         )

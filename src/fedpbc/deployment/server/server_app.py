@@ -11,8 +11,8 @@ from pathlib import Path
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedpbc.deployment.server.directory import ServerDirectory
 from fedpbc.deployment.server.flower_transport import FlowerTransport
+from fedpbc.deployment.server.server_directory import ServerDirectory
 from fedpbc.deployment.server.server_loop import Server
 from fedpbc.deployment.settings import read_fleet
 from fedpbc.errors import FedpbcError, InputError, one_line

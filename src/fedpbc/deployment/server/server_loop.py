@@ -15,16 +15,16 @@ from uuid import uuid4
 from fedpbc.algorithms.algorithm import Algorithm
 from fedpbc.deployment.protocol.messages import MessageError, Payload, TrainRequest, sanitized
 from fedpbc.deployment.protocol.tensors import checksum, dtype_name, to_vector
-from fedpbc.deployment.server.directory import ServerDirectory
 from fedpbc.deployment.server.node_registry import NodeRegistry
 from fedpbc.deployment.server.round_state import RoundState
+from fedpbc.deployment.server.server_directory import ServerDirectory
 from fedpbc.deployment.settings import FleetSection
 from fedpbc.errors import InputError
 from fedpbc.options import options_of
 from fedpbc.simulation.server_state import ServerState
 from fedpbc.simulation.views import DEPLOYABLE
-from fedpbc.tasks.layout import Layout
 from fedpbc.tasks.local_training import LocalTraining
+from fedpbc.tasks.parameter_layout import Layout
 
 __all__ = ["Reply", "Server", "Transport"]
 

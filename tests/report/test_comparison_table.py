@@ -4,9 +4,9 @@ import pytest
 
 from fedpbc import Comparison
 from fedpbc.experiments.comparison import RunResult
+from fedpbc.report.comparison_table import markdown_table
 from fedpbc.report.plot import plot_comparison
 from fedpbc.report.style import line_style
-from fedpbc.report.table import markdown_table
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

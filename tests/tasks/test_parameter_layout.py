@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from fedpbc.tasks.layout import Layout, layout_of, parameters_of
+from fedpbc.tasks.parameter_layout import Layout, layout_of, parameters_of
 
 shapes = st.lists(st.lists(st.integers(1, 4), max_size=3).map(tuple), min_size=1, max_size=5)
 

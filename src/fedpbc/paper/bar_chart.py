@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from fedpbc.algorithms import find_algorithm
 from fedpbc.experiments.comparison import Comparison
 from fedpbc.paper.results import figure_title
+from fedpbc.report.comparison_table import marked_name
 from fedpbc.report.plot import save_figure
 from fedpbc.report.style import style_of
-from fedpbc.report.table import marked_name
 
 __all__ = ["BarCluster", "BarPanel", "draw_bars"]
 

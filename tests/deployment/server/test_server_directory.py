@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fedpbc.deployment.server.directory import ServerDirectory, link_intervals
+from fedpbc.deployment.server.server_directory import ServerDirectory, link_intervals
 from fedpbc.experiments.overrides import configuration_values
 from fedpbc.links import Setting, Timetable
 from fedpbc.links.trace import fleet_log_settings

@@ -23,8 +23,8 @@ from fedpbc.tasks import (
     stacked_training,
     supervised,
 )
-from fedpbc.tasks.device import find_device, refuse_double, repeatable, seeded
 from fedpbc.tasks.networks import build_model
+from fedpbc.tasks.torch_device import find_device, refuse_double, repeatable, seeded
 from tests import small_runs as small
 from tests.commandline import DIGITS, content, fedpbc, refused, write_check
 from tests.tasks.second_device import HERE, THERE, MixedError, SecondDevice, default_device

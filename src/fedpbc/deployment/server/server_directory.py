@@ -39,7 +39,7 @@ from fedpbc.storage.tensors import (
     save_state,
     save_tensors,
 )
-from fedpbc.tasks.layout import Layout
+from fedpbc.tasks.parameter_layout import Layout
 
 __all__ = ["ServerDirectory", "check_leftovers", "link_intervals"]
 

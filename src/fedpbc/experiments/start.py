@@ -1,0 +1,77 @@
+"""Start a run in a new directory."""
+
+from __future__ import annotations
+
+import warnings
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from fedpbc.errors import FedpbcError, InputError
+from fedpbc.experiments.build import Experiment, build_experiment
+from fedpbc.experiments.config_file import read_toml
+from fedpbc.experiments.configuration import Config, identity
+from fedpbc.experiments.execution import OnRound, Watcher, execute
+from fedpbc.experiments.run_directory import RunDirectory
+from fedpbc.experiments.tracking import check_trackers
+from fedpbc.simulation.metrics import Metrics
+
+__all__ = ["run_python_task", "start_run"]
+
+
+def start_run(
+    config: Config,
+    path: Path,
+    *,
+    overwrite: bool = False,
+    watcher: Watcher | None = None,
+    group: Path | None = None,
+) -> dict[str, Any]:
+    """Run a configuration in a new directory; returns the summary.
+
+    ``group`` is the directory of the runs that this one belongs to, for trackers; whoever makes a
+    group has checked them.
+
+    Example:
+        >>> import tempfile
+        >>> config = Config.from_dict({"data": "digits", "clients": 5, "rounds": 2})
+        >>> start_run(config, Path(tempfile.mkdtemp()) / "run")["rounds"]
+        2
+    """
+    directory = RunDirectory(path)
+    # Everything that can be wrong is found before anything is written.
+    if group is None:
+        check_trackers(config.general.track or ())
+    experiment = build_experiment(config, directory.last_reports_path)
+    # The inputs may lie in the very directory that is to be overwritten: they are read before.
+    values, inputs = experiment.config.self_contained()
+    directory.create(overwrite=overwrite)
+    with directory.locked():
+        directory.write_config(tomli_w.dumps(values), inputs)
+        return execute(experiment, directory, watcher, group)
+
+
+def run_python_task(
+    experiment: Experiment, path: Path, on_round: OnRound | None = None, group: Path | None = None
+) -> list[Metrics]:
+    """Run an experiment whose task was built in Python, or continue it; returns its metrics."""
+    directory, values = RunDirectory(path), experiment.config.to_dict()
+    if directory.finished:
+        raise InputError(
+            f"out: {path} holds a finished run; choose a new folder, or read its models with "
+            "load_view()"
+        )
+    if not directory.holds_run:
+        directory.create()
+        directory.write_config(tomli_w.dumps(values), {})
+    elif identity(read_toml(directory.config_path)) != identity(values):
+        raise FedpbcError(
+            f"{path} belongs to another run: its options are not these; choose a new folder"
+        )
+    # There is no display for notes.
+    watcher = Watcher(on_round=on_round, on_note=partial(warnings.warn, category=RuntimeWarning))
+    with directory.locked():
+        execute(experiment, directory, watcher, group)
+    return [Metrics.from_dict(line) for line in directory.metrics()]

@@ -1,4 +1,4 @@
-"""The engine «ray»: the same bits as one after another, wherever segments run and whatever dies."""
+"""The engine ray: the same bits as one after another, wherever segments run and whatever dies."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """A second device that needs no hardware: what is there cannot be mixed with what is on the CPU.
 
 Its tensors hold their values in tensors of the CPU that nobody else can reach, and every operation
-is checked before it is run on those. It goes by the name of PyTorch's «meta» device, the only one
+is checked before it is run on those. It goes by the name of PyTorch's "meta" device, the only one
 besides the CPU for which a build without CUDA has what slices and autograd need; PyTorch's own
-FakeTensorMode fails at them there for «cuda», and has no values to compare.
+FakeTensorMode fails at them there for "cuda", and has no values to compare.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Distant(Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, operation, types, args=(), kwargs=None):
-        raise MixedError(f"{operation} outside of «with SecondDevice()»")
+        raise MixedError(f"{operation} outside of 'with SecondDevice()'")
 
 
 class Numbers(TorchFunctionMode):

@@ -23,7 +23,7 @@ from fedpbc.cli.theory import theory
 from fedpbc.cli.trainer import trainer
 from fedpbc.cli.workspace import interrupt_hint
 from fedpbc.errors import FedpbcError
-from fedpbc.paper.experiment import EXPERIMENTS
+from fedpbc.paper.catalog import EXPERIMENTS
 
 __all__ = ["app", "main"]
 

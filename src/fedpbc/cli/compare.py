@@ -65,7 +65,7 @@ def run_comparison(
     from fedpbc.algorithms import find_algorithm
     from fedpbc.cli.progress import GridDisplay
     from fedpbc.cli.results import show_comparison
-    from fedpbc.paper.experiment import ProgressRow
+    from fedpbc.paper.catalog import ProgressRow
     from fedpbc.parallel import usable_cores
     from fedpbc.report.page import check_report_path
     from fedpbc.report.write import write_comparison

@@ -14,7 +14,7 @@ from fedpbc.cli.options import Jobs, Json, Overwrite, Set, config_options, defau
 from fedpbc.cli.workspace import begin_work
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.overrides import configuration_values, split_list
-from fedpbc.paper.experiment import (
+from fedpbc.paper.catalog import (
     EXPERIMENTS,
     ExperimentRequest,
     OnProgress,

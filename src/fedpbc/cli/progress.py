@@ -22,7 +22,7 @@ from rich.text import Text
 
 from fedpbc.experiments.execution import Watcher
 from fedpbc.experiments.sweep import GridProgress
-from fedpbc.paper.experiment import ProgressRow
+from fedpbc.paper.catalog import ProgressRow
 from fedpbc.simulation.metrics import Metrics
 from fedpbc.simulation.views import paper_view
 

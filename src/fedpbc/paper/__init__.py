@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from fedpbc.paper.experiment import EXPERIMENTS, ExperimentRequest, ExperimentResult, make
+from fedpbc.paper.catalog import EXPERIMENTS, ExperimentRequest, ExperimentResult, make
 
 __all__ = ["EXPERIMENTS", "ExperimentRequest", "ExperimentResult", "make"]

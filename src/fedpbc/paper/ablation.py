@@ -9,7 +9,7 @@ from pathlib import Path
 from fedpbc.errors import InputError
 from fedpbc.links import find_scheme
 from fedpbc.paper.bar_chart import BarCluster, BarPanel, draw_bars
-from fedpbc.paper.experiment import ExperimentRequest, ExperimentResult
+from fedpbc.paper.catalog import ExperimentRequest, ExperimentResult
 from fedpbc.paper.grid import WINDOW, ConditionResult
 from fedpbc.paper.plan import Condition, plan_conditions
 from fedpbc.paper.result_table import (

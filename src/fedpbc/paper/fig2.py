@@ -25,7 +25,7 @@ from fedpbc.algorithms import find_algorithm
 from fedpbc.experiments.build import build_experiment
 from fedpbc.experiments.configuration import Config
 from fedpbc.experiments.sweep import GridProgress
-from fedpbc.paper.experiment import ExperimentRequest, ExperimentResult, ProgressRow
+from fedpbc.paper.catalog import ExperimentRequest, ExperimentResult, ProgressRow
 from fedpbc.paper.grid import progress_display
 from fedpbc.paper.request import (
     algorithm_options,

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fedpbc.experiments.comparison import Comparison, Spread
 from fedpbc.experiments.configuration import Config
-from fedpbc.paper.experiment import ExperimentRequest, ExperimentResult
+from fedpbc.paper.catalog import ExperimentRequest, ExperimentResult
 from fedpbc.paper.grid import ConditionResult, SweepResult, run_planned
 from fedpbc.paper.plan import Condition
 from fedpbc.paper.quadratics import CLIENTS, DIMENSIONS, draw_targets, pair_of, plan_quadratics

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fedpbc.experiments.build import build_task
 from fedpbc.experiments.configuration import Config
 from fedpbc.links import class_rates, from_data
-from fedpbc.paper.experiment import ExperimentRequest, ExperimentResult
+from fedpbc.paper.catalog import ExperimentRequest, ExperimentResult
 from fedpbc.paper.request import (
     check_settings,
     data_folders,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from fedpbc.errors import InputError
 from fedpbc.links import Setting, Timetable, find_scheme
 from fedpbc.options import nearest
-from fedpbc.paper.experiment import ExperimentRequest, ExperimentResult
+from fedpbc.paper.catalog import ExperimentRequest, ExperimentResult
 from fedpbc.paper.request import check_settings, requested_links, requested_rounds, requested_seeds
 from fedpbc.paper.result_table import ResultTable
 from fedpbc.paper.results import write_figure

@@ -12,8 +12,8 @@ from fedpbc.engines.malloc import keep_freed_memory
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.comparison import Comparison, RunResult
 from fedpbc.experiments.sweep import DivergedReason, GridProgress
+from fedpbc.paper.catalog import ExperimentRequest, OnProgress, ProgressRow
 from fedpbc.paper.directory import PaperDirectory
-from fedpbc.paper.experiment import ExperimentRequest, OnProgress, ProgressRow
 from fedpbc.paper.plan import Condition, PlannedRun
 from fedpbc.report.page import check_report_path
 

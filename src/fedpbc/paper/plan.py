@@ -8,7 +8,7 @@ from typing import Any
 
 from fedpbc.algorithms import PAPER_ALGORITHMS, find_algorithm
 from fedpbc.errors import InputError
-from fedpbc.paper.experiment import ExperimentRequest
+from fedpbc.paper.catalog import ExperimentRequest
 from fedpbc.paper.request import (
     algorithm_options,
     data_folders,

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpbc.paper.experiment import ExperimentRequest
+from fedpbc.paper.catalog import ExperimentRequest
 from fedpbc.paper.plan import Condition, PlannedRun
 from fedpbc.paper.request import algorithm_options, merge
 from fedpbc.randomness import generator

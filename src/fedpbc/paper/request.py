@@ -10,7 +10,7 @@ from fedpbc.algorithms import find_algorithm
 from fedpbc.data.sources import SOURCES
 from fedpbc.errors import InputError
 from fedpbc.options import nearest
-from fedpbc.paper.experiment import ExperimentRequest
+from fedpbc.paper.catalog import ExperimentRequest
 from fedpbc.report.groups import flatten
 
 __all__ = [

@@ -10,7 +10,7 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from fedpbc.paper.experiment import EXPERIMENTS, ExperimentRequest, ExperimentResult
+from fedpbc.paper.catalog import EXPERIMENTS, ExperimentRequest, ExperimentResult
 from fedpbc.paper.grid import SweepResult
 from fedpbc.paper.plan import PlannedRun
 from fedpbc.paper.result_table import ResultTable

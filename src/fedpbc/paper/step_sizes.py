@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedpbc.errors import InputError
-from fedpbc.paper.experiment import ExperimentRequest, default_folder
+from fedpbc.paper.catalog import ExperimentRequest, default_folder
 from fedpbc.paper.grid import SweepResult, run_planned
 from fedpbc.paper.plan import Condition, PlannedRun, plan_runs
 from fedpbc.paper.request import requested_seeds

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedpbc.experiments.comparison import Comparison, Spread
 from fedpbc.paper.bar_chart import BarCluster, BarPanel, draw_bars
-from fedpbc.paper.experiment import ExperimentRequest, ExperimentResult
+from fedpbc.paper.catalog import ExperimentRequest, ExperimentResult
 from fedpbc.paper.grid import WINDOW, ConditionResult
 from fedpbc.paper.plan import PAPER_DATA, Condition, plan_conditions
 from fedpbc.paper.published import Accuracy, published_accuracies

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedpbc.errors import InputError
 from fedpbc.experiments.comparison import Comparison
-from fedpbc.paper.experiment import ExperimentRequest, ExperimentResult
+from fedpbc.paper.catalog import ExperimentRequest, ExperimentResult
 from fedpbc.paper.plan import PAPER_DATA, Condition, plan_conditions
 from fedpbc.paper.published import published_rounds, published_thresholds
 from fedpbc.paper.result_table import VIEWS_NOTE, ResultTable

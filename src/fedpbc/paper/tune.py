@@ -13,7 +13,7 @@ from fedpbc.algorithms import PAPER_ALGORITHMS
 from fedpbc.errors import InputError
 from fedpbc.experiments.comparison import Comparison, RunResult
 from fedpbc.experiments.sweep import DivergedReason
-from fedpbc.paper.experiment import ExperimentRequest, ExperimentResult
+from fedpbc.paper.catalog import ExperimentRequest, ExperimentResult
 from fedpbc.paper.grid import WINDOW, SweepResult, run_planned
 from fedpbc.paper.heatmap import GridPoint, draw_heatmaps
 from fedpbc.paper.plan import PAPER_DATA, Condition, plan_conditions, plan_runs

@@ -6,7 +6,7 @@ the set of clients whose uplink is up in a round; s local steps per round; step 
 """
 
 from fedpbc.theory.bias import fedavg_limit, fedavg_weights
-from fedpbc.theory.consensus import consensus_bound, consensus_error
+from fedpbc.theory.consensus_lemma import consensus_bound, consensus_error
 from fedpbc.theory.convergence import gradient_bound, kappa, largest_step_size
 from fedpbc.theory.mixing import mean_square_mixing, mixing_matrix, mixing_rate, mixing_rate_bound
 from fedpbc.theory.staleness import expected_staleness_bound, staleness

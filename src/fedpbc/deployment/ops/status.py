@@ -64,7 +64,7 @@ class ClientStatus:
 
     @property
     def link(self) -> str:
-        """The state of the link, judged by the last round."""
+        """The state of the link in the last round."""
         if self.answered:
             return "answered"
         if self.is_refused:

@@ -198,19 +198,19 @@ def test_a_damaged_newest_checkpoint_gives_way_to_the_older_one(tmp_path, whole,
     assert_same_run(whole, run)
 
 
-def test_a_run_whose_checkpoints_are_all_damaged_begins_anew(tmp_path, whole):
+def test_a_run_whose_checkpoints_are_all_damaged_starts_again(tmp_path, whole):
     run = interrupted(tmp_path / "run")
     damage(run / NEWEST, "truncated")
     damage(run / OLDER, "flipped")
     ended = fedpbc("resume", run)
     assert ended.code == 0
-    assert all("beginning anew" in line for line in ended.err.splitlines())
+    assert all("starting again from round 0" in line for line in ended.err.splitlines())
     assert NEWEST in ended.err
     assert OLDER in ended.err
     assert_same_run(whole, run)
 
 
-def test_a_run_without_checkpoints_begins_anew(tmp_path, whole):
+def test_a_run_without_checkpoints_starts_again(tmp_path, whole):
     run = interrupted(tmp_path / "run")
     for path in run.glob("checkpoint-*"):
         path.unlink()

@@ -38,6 +38,7 @@ def resume_run(
 
     Example:
         >>> import tempfile
+        >>> from fedpbc import start_run
         >>> folder = Path(tempfile.mkdtemp()) / "run"
         >>> config = Config.from_dict({"data": "digits", "clients": 5, "rounds": 2})
         >>> start_run(config, folder) == resume_run(folder)

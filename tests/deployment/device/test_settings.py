@@ -62,7 +62,7 @@ def test_paths_are_relative_to_the_file(tmp_path, monkeypatch):
         (MINIMAL + 'apps = "a.py"', "apps is unknown: use one of client, server, app, "),
         (MINIMAL + 'app = "a.py"', "app is 'a.py', but should be a Python file that exists in "),
         (MINIMAL + 'data_dir = "d"', "data_dir is 'd', but should be a folder that exists"),
-        ("client =", "configuration is "),
+        ("client =", "configuration: "),
     ],
 )
 def test_wrong_files_are_one_line(tmp_path, text, line):

@@ -15,6 +15,9 @@ from fedpbc.errors import InputError
 from fedpbc.tasks import LocalTraining, Quadratic, Supervised
 from tests import small_runs as small
 
+# Ray starts many processes: on a busy machine its tests need more than the usual time.
+pytestmark = pytest.mark.timeout(900)
+
 STACKED, NETWORK = StackedEngine, small.network()
 
 

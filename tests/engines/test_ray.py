@@ -28,7 +28,8 @@ from fedpbc.tasks.parameter_layout import Layout
 from tests import small_runs as small
 from tests.processes import PATIENCE, child, wait_until
 
-pytestmark = pytest.mark.slow
+# Ray starts many processes: on a busy machine its tests need more than the usual time.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 EXTRA = "needs the extra: pip install 'fedpbc[ray]'"
 

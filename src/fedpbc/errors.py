@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from textwrap import shorten
+from fedpbc.text import printable
 
 __all__ = [
     "DivergedError",
@@ -42,10 +42,10 @@ class InputError(FedpbcError, ValueError):
     def __init__(self, option: str, given: object = None, expected: str = "") -> None:
         self.option, self.given, self.expected = option, given, expected
         if not expected:
-            super().__init__(shorten(option, 500, placeholder=" …"))
+            super().__init__(printable(option))
             return
-        shown = shorten(repr(given), 200, placeholder=" …")
-        super().__init__(f"{option} is {shown}, but should be {expected}")
+        shown, name = printable(_shown(given), 200), printable(option, 200)
+        super().__init__(f"{name} is {shown}, but should be {printable(expected)}")
 
     def __reduce__(self) -> tuple[type[InputError], tuple[str, object, str]]:
         # Errors cross process borders when runs go side by side.
@@ -125,4 +125,11 @@ def one_line(error: BaseException) -> str:
         >>> one_line(ValueError("no\\nsuch thing"))
         'ValueError: no such thing'
     """
-    return shorten(f"{type(error).__name__}: {error}", 300, placeholder=" …")
+    return printable(f"{type(error).__name__}: {error}", 300)
+
+
+def _shown(value: object) -> str:
+    try:
+        return repr(value)
+    except Exception:  # An integer of too many digits, or an object whose repr fails.
+        return f"a {type(value).__name__}"

@@ -1,0 +1,55 @@
+"""Reading files that anyone may have put there: regular files only, bounded, no links outwards."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+__all__ = ["MAX_BYTES", "is_own_file", "read_own_file", "read_regular_file"]
+
+MAX_BYTES = 1 << 30
+"""Of a file that is read whole and is not a tensor file: a gigabyte."""
+
+
+def read_regular_file(path: Path, limit: int = MAX_BYTES, *, follow_links: bool = True) -> bytes:
+    """Read a file whole; raises OSError for pipes and devices, which could block or never end."""
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+    if not follow_links:
+        flags |= getattr(os, "O_NOFOLLOW", 0)
+    try:
+        handle = os.open(path, flags)
+    except ValueError as error:  # A NUL in the name.
+        raise FileNotFoundError(errno.ENOENT, str(error), str(path)) from None
+    with os.fdopen(handle, "rb") as file:
+        status = os.fstat(handle)
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+        if status.st_size > limit:
+            raise OSError(errno.EFBIG, f"it has more than {limit:,} bytes", str(path))
+        return file.read(limit + 1)
+
+
+def is_own_file(folder: Path, name: str) -> bool:
+    """Whether ``name`` is a regular file that lies in ``folder``, not behind a link.
+
+    The folder itself may be reached by a link; what is in it must be its own.
+    """
+    path = folder / name
+    try:
+        if not stat.S_ISREG(path.lstat().st_mode):
+            return False
+        return path.parent.resolve().is_relative_to(folder.resolve())
+    except (OSError, ValueError, RuntimeError):
+        return False
+
+
+def read_own_file(folder: Path, name: str, limit: int = MAX_BYTES) -> bytes:
+    """Read a file of a folder that somebody may have sent; links are not followed."""
+    path = folder / name
+    if path.is_symlink() or not path.parent.resolve().is_relative_to(folder.resolve()):
+        raise OSError(errno.ELOOP, "it is a link, which is not followed", str(path))
+    return read_regular_file(path, limit, follow_links=False)

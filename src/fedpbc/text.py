@@ -1,0 +1,44 @@
+"""Text that may come from anyone, made safe to show: one line, bounded, no control characters."""
+
+from __future__ import annotations
+
+import unicodedata
+
+__all__ = ["LINE_LIMIT", "printable"]
+
+LINE_LIMIT = 500
+"""Characters of a message."""
+
+_HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+"""Unicode categories that a terminal may obey, or that change what a reader sees: control
+characters, direction marks, lone surrogates, private and unassigned characters."""
+
+
+def printable(text: object, limit: int = LINE_LIMIT) -> str:
+    """Return text as one line without hidden characters, shortened to ``limit`` characters.
+
+    White space collapses to single spaces; hidden characters appear as escapes.
+
+    Example:
+        >>> printable("a\\x1b[31mred\\nline\\u202e")
+        'a\\\\x1b[31mred line\\\\u202e'
+        >>> printable("x" * 20, limit=10)
+        'xxxxxxxx …'
+    """
+    # Before anything else: a text of gigabytes must not be processed whole.
+    words = " ".join(str(text)[: 4 * limit + 1].split())
+    shown = "".join(map(_escaped, words)) if not words.isascii() or _has_control(words) else words
+    return shown if len(shown) <= limit else shown[: limit - 2].rstrip() + " …"
+
+
+def _has_control(text: str) -> bool:
+    return not text.isprintable()
+
+
+def _escaped(character: str) -> str:
+    if unicodedata.category(character) not in _HIDDEN:
+        return character
+    # A surrogate stands for a byte that was not UTF-8, as in a file's name.
+    if "\udc80" <= character <= "\udcff":
+        return f"\\x{ord(character) - 0xDC00:02x}"
+    return character.encode("unicode_escape").decode("ascii")

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from fedpbc import simulate
-from fedpbc.engines import ENGINES, RayEngine, Segment, SerialEngine, ray_instance
+from fedpbc.engines import ENGINES, RayEngine, Segment, SerialEngine, ray_instance, ray_probe
 from fedpbc.engines import ray as engine_module
 from fedpbc.errors import DivergedError, InputError, MissingExtraError, WorkerError
 from fedpbc.experiments.plugins import load_plugin
@@ -348,10 +348,10 @@ def unjoined(monkeypatch):
 
 def change_probe(monkeypatch, folder: Path, before: str, after: str) -> None:
     """The program that tries to join a cluster, with another line."""
-    program = Path(ray_instance.ray_probe.__file__).read_text()
+    program = Path(ray_probe.__file__).read_text()
     assert before in program
     (folder / "probe.py").write_text(program.replace(before, after))
-    monkeypatch.setattr(ray_instance.ray_probe, "__file__", str(folder / "probe.py"))
+    monkeypatch.setattr(ray_probe, "__file__", str(folder / "probe.py"))
 
 
 CLUSTER = "the address of a running Ray cluster"
@@ -570,7 +570,7 @@ def test_an_existing_cluster(tmp_path):
 
 def answers(port: int) -> bool:
     try:
-        ray_instance.ray_probe.check_answer(f"127.0.0.1:{port}")
+        ray_probe.check_answer(f"127.0.0.1:{port}")
     except OSError:
         return False
     return True

@@ -46,7 +46,8 @@ def main() -> None:
     except Exception as error:
         while error.__cause__ is not None and isinstance(error.__cause__, Exception):
             error = error.__cause__
-        print(f"{type(error).__name__}: {error}")
+        # For the process that started this one, which makes it one line.
+        sys.stdout.write(f"{type(error).__name__}: {error}\n")
         sys.stdout.flush()
         # Not sys.exit: Ray's threads may still be connecting.
         os._exit(1)

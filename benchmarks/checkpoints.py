@@ -1,4 +1,4 @@
-"""How long the checkpoint of a run with many clients takes, when each client has a model of its own.
+"""How long the checkpoint of a run takes when each of many clients has a model of its own.
 
 python -m benchmarks.checkpoints                 # 100,000 and 1,000,000 clients
 python -m benchmarks.checkpoints 250000 --dimension 50

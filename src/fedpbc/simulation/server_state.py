@@ -162,7 +162,7 @@ class ServerState:
             if not all_finite(algorithm.x):
                 raise DivergedError(client=None, round=t)
             others = {i: trained_model(i) for i in synchronised if i not in uploads.clients}
-        except FedpbcError:
+        except BaseException:  # Also Ctrl-C: a checkpoint of the round before is written then.
             algorithm.restore(before)
             self.last_reports.discard()
             raise

@@ -30,7 +30,7 @@ def read_regular_file(path: Path, limit: int = MAX_BYTES, *, follow_links: bool 
             raise OSError(errno.EINVAL, "it is not a regular file", str(path))
         if status.st_size > limit:
             raise OSError(errno.EFBIG, f"it has more than {limit:,} bytes", str(path))
-        return file.read(limit + 1)
+        return file.read(status.st_size)
 
 
 def is_own_file(folder: Path, name: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +16,7 @@ from fedpbc.cli.options import (
     config_options,
     default,
 )
+from fedpbc.cli.terminal import say_json
 from fedpbc.cli.workspace import begin_work, free_folder
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.overrides import configuration_values, split_list
@@ -91,7 +91,7 @@ def run_comparison(
             comparison = directory.run(plan, count, display.on_progress)
         write_comparison(comparison, directory, plan)
     if as_json:
-        print(json.dumps(comparison.as_dict(), indent=2))
+        say_json(comparison.as_dict())
     else:
         show_comparison(comparison, directory)
     if comparison.failed:

@@ -10,9 +10,11 @@ import typer
 from fedpbc.cli.compare import run_comparison
 from fedpbc.cli.options import Jobs, Json, Trust, default
 from fedpbc.cli.run import show_run
+from fedpbc.cli.terminal import say
 from fedpbc.cli.workspace import begin_work
 from fedpbc.errors import InputError
 from fedpbc.experiments.overrides import split_list
+from fedpbc.text import shell_quoted
 
 __all__ = ["resume"]
 
@@ -45,5 +47,5 @@ def resume(
     with RunDisplay(folder, quiet=as_json) as display:
         summary = resume_run(folder, watcher=display.watcher, track=trackers, trust=trust)
     if was_finished and not as_json:
-        print(f"{folder} was already finished")
+        say(f"{shell_quoted(folder)} was already finished")
     show_run(summary, folder, as_json)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +15,7 @@ from fedpbc.cli.options import (
     config_options,
     default,
 )
+from fedpbc.cli.terminal import say_json
 from fedpbc.cli.workspace import begin_work, free_folder
 from fedpbc.experiments.overrides import configuration_values
 
@@ -53,7 +53,7 @@ def run(
 def show_run(summary: dict[str, Any], path: Path, as_json: bool) -> None:
     """Print the result of a run."""
     if as_json:
-        print(json.dumps({**summary, "folder": str(path)}, indent=2))
+        say_json({**summary, "folder": str(path)})
         return
     from fedpbc.cli.results import show_summary
 

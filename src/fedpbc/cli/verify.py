@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedpbc.cli.options import Json
+from fedpbc.cli.terminal import command, say, say_json
 from fedpbc.errors import FedpbcError
 
 if TYPE_CHECKING:
@@ -36,24 +36,26 @@ def verify(
             damage = Damage(path, str(error), repairable=False)
             results.append(Verification(path, "unreadable", (damage,)))
     if as_json:
-        print(json.dumps([as_dict(result) for result in results], indent=2))
+        say_json([as_dict(result) for result in results])
     else:
         for result in results:
             show(result)
     damaged = [result for result in results if result.damage]
     if damaged:
         repairable = [r for r in damaged if all(each.repairable for each in r.damage)]
-        remedy = f"; 'fedpbc resume {repairable[0].path}' repairs it" if repairable else ""
+        remedy = ""
+        if repairable:
+            remedy = f"; {command('fedpbc', 'resume', repairable[0].path)} repairs it"
         raise FedpbcError(f"{len(damaged)} of {len(results)} runs are damaged{remedy}")
 
 
 def show(result: Verification) -> None:
     """Print what is wrong with a run, or that nothing is."""
     for damage in result.damage:
-        print(f"{result.path}: {damage}")
+        say(f"{result.path}: {damage}")
     if not result.damage:
         files = "1 file" if result.checked == 1 else f"{result.checked} files"
-        print(f"{result.path}: {result.state}, {result.note or f'{files} as written'}")
+        say(f"{result.path}: {result.state}, {result.note or f'{files} as written'}")
 
 
 def as_dict(result: Verification) -> dict[str, Any]:

@@ -183,9 +183,9 @@ class ComparisonDirectory:
             if overwrite and self.holds_comparison:
                 self._rehearse(plan)
                 self._clear()
-            write_manifest(
-                self.path, "comparison", [*(f"inputs/{name}" for name in inputs), *FILES]
-            )
+            files = [*(f"inputs/{name}" for name in inputs), *FILES]
+            if read_manifest(self.path, "comparison") != sorted(files):
+                write_manifest(self.path, "comparison", files)
             write_inputs(self.path, inputs)
             write_atomically(self.plan_path, text)
             yield

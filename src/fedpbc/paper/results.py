@@ -19,6 +19,7 @@ from fedpbc.report.page import write_page
 from fedpbc.report.plot import save_figure
 from fedpbc.storage.atomic import write_atomically
 from fedpbc.storage.directories import make_directory
+from fedpbc.text import shell_quoted
 
 __all__ = [
     "figure_title",
@@ -115,7 +116,7 @@ def write_figure(
         notes=[*notes, *_failure_notes(sweep)],
         numbers={"quick": quick if request.quick else None, **numbers},
         files=pictures,
-        next=f"open {request.out / 'report.html'} in a browser",
+        next=f"open {shell_quoted(request.out / 'report.html')} in a browser",
     )
 
 

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
+import errno
 import json
 import tomllib
 
 import pytest
 import torch
-from safetensors import SafetensorError
 
 from fedpbc import Config, start_run
 from fedpbc.experiments.checkpoints import KEPT
@@ -185,10 +185,10 @@ def test_a_new_run_comes_to_the_same_bits_with_and_without_checkpoints(tmp_path)
 
 
 def test_a_full_disk_is_one_line(tmp_path, monkeypatch):
-    def full(*_):
-        raise SafetensorError("I/O error: No space left on device (os error 28)")
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("fedpbc.storage.tensors.save_file", full)
+    monkeypatch.setattr("fedpbc.storage.tensors.write_safetensors", full)
     line = refused(fedpbc("run", *DIGITS, "--rounds", 2, "--out", tmp_path / "run"))
     assert "checkpoint-0000000.safetensors cannot be written" in line
     assert "No space left" in line

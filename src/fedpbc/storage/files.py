@@ -5,16 +5,17 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
 
-__all__ = ["MAX_BYTES", "is_own_file", "read_own_file", "read_regular_file"]
+__all__ = ["MAX_BYTES", "is_own_file", "open_regular_file", "read_own_file", "read_regular_file"]
 
 MAX_BYTES = 1 << 30
 """Of a file that is read whole and is not a tensor file: a gigabyte."""
 
 
-def read_regular_file(path: Path, limit: int = MAX_BYTES, *, follow_links: bool = True) -> bytes:
-    """Read a file whole; raises OSError for pipes and devices, which could block or never end."""
+def open_regular_file(path: Path, *, follow_links: bool = True) -> BufferedReader:
+    """Open a file to read; raises OSError for pipes and devices, which could block or never end."""
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
     if not follow_links:
         flags |= getattr(os, "O_NOFOLLOW", 0)
@@ -22,13 +23,23 @@ def read_regular_file(path: Path, limit: int = MAX_BYTES, *, follow_links: bool 
         handle = os.open(path, flags)
     except ValueError as error:  # A NUL in the name.
         raise FileNotFoundError(errno.ENOENT, str(error), str(path)) from None
-    with os.fdopen(handle, "rb") as file:
-        status = os.fstat(handle)
-        if stat.S_ISDIR(status.st_mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
-        if status.st_size > limit:
+    except OSError as error:
+        if follow_links or error.errno != errno.ELOOP:
+            raise
+        raise OSError(errno.ELOOP, "it is a link, which is not followed", str(path)) from None
+    mode = os.fstat(handle).st_mode
+    if stat.S_ISREG(mode):
+        return os.fdopen(handle, "rb")
+    os.close(handle)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+
+
+def read_regular_file(path: Path, limit: int = MAX_BYTES, *, follow_links: bool = True) -> bytes:
+    """Read a file whole; raises OSError for pipes and devices, and for one that is too large."""
+    with open_regular_file(path, follow_links=follow_links) as file:
+        if os.fstat(file.fileno()).st_size > limit:
             raise OSError(errno.EFBIG, f"it has more than {limit:,} bytes", str(path))
         return file.read(status.st_size)
 

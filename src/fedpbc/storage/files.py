@@ -49,9 +49,11 @@ def open_regular_file(path: Path, *, follow_links: bool = True) -> BufferedReade
 def read_regular_file(path: Path, limit: int = MAX_BYTES, *, follow_links: bool = True) -> bytes:
     """Read a file whole; raises OSError for pipes and devices, and for one that is too large."""
     with open_regular_file(path, follow_links=follow_links) as file:
-        if os.fstat(file.fileno()).st_size > limit:
+        size = os.fstat(file.fileno()).st_size
+        if size > limit:
             raise OSError(errno.EFBIG, f"it has more than {limit:,} bytes", str(path))
-        return file.read(limit + 1)
+        # Not the limit: as much memory as is asked for would be allocated.
+        return file.read(size)
 
 
 def is_own_file(folder: Path, name: str) -> bool:

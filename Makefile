@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-quick test-random test-fleet coverage check format install clean bench bench-peers
+.PHONY: demo test test-quick test-random test-fleet test-faults test-kills coverage check format install clean bench bench-peers
 
 install: $(READY)
 
@@ -44,6 +44,14 @@ coverage: $(READY)
 # Fleets of many real processes, with faults.
 test-fleet: $(READY)
 	$(BIN)/python -m pytest -m fleet --timeout 3600 -o faulthandler_timeout=0 tests/deployment
+
+# Every call on the disk fails once, or is the last before a kill; STEP=10 takes every tenth.
+test-faults: $(READY)
+	$(PYTEST) -m faults --timeout 7200 -o faulthandler_timeout=0 tests/faults
+
+# Two hundred kills at random moments; SEED=... for other moments.
+test-kills: $(READY)
+	SEED=$(SEED) $(PYTEST) -m kills --timeout 7200 -o faulthandler_timeout=0 tests/faults
 
 format: $(READY)
 	$(BIN)/ruff format .

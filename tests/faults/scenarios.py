@@ -77,6 +77,14 @@ class Scenario:
         """Raise AssertionError unless the folder is that of an undisturbed command."""
         (self.compare or assert_same_folder)(whole, folder)
 
+    def is_same(self, whole: Path, folder: Path) -> bool:
+        """Whether the folder is the same as another."""
+        try:
+            self.assert_same(whole, folder)
+        except AssertionError:
+            return False
+        return True
+
 
 def assert_same_folder(whole: Path, folder: Path) -> None:
     """The same files with the same content, but for times."""

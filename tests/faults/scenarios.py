@@ -141,6 +141,7 @@ def same_kinds(whole: Path, folder: Path) -> None:
 
 def job(folder: str) -> None:
     """A fleet's server and devices in this process, on a network that loses messages."""
+    from fedpbc.deployment.server.server_directory import ServerDirectory
     from tests.deployment import fake_network as fake
 
     path = Path(folder)
@@ -150,7 +151,7 @@ def job(folder: str) -> None:
         return ("ok", "lost", "ok", "unheard")[(client + round) % 4]
 
     network = fake.FakeNetwork(fake.make_trainers(task, path, lazy=True), fate)
-    with fake.ServerDirectory(path / "server") as directory:
+    with ServerDirectory(path / "server") as directory:
         server = fake.make_server(task, "fedpbc", directory, network, rounds=6)
         server.run()
         fake.assert_same(server, fake.simulated(task, "fedpbc", directory.lines))

@@ -24,10 +24,9 @@ STEP = int(os.environ.get("STEP", "1"))
 
 
 def disturb(
-    server: Server, scenario: Scenario, kind: str, n: int, whole: Path, folder: Path
+    server: Server, scenario: Scenario, kind: str, n: int, before: Path, whole: Path, folder: Path
 ) -> int:
     """Let the n-th call fail, check what is left, and go on; returns the command's exit code."""
-    before = content(folder)
     ended = server.run(*scenario.arguments(folder), fault=f"{kind} {n} {folder}")
     if ended.code == 0:
         # What failed is not worth a word, such as a tracker's file.

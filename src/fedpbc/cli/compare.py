@@ -12,6 +12,7 @@ from fedpbc.cli.options import (
     Json,
     Overwrite,
     Set,
+    Trust,
     config_options,
     default,
 )
@@ -41,12 +42,13 @@ def compare(
     out: Annotated[Path | None, default("Folder", "runs/compare")] = None,
     jobs: Jobs = None,
     overwrite: Overwrite = False,
+    trust: Trust = False,
     as_json: Json = False,
 ) -> None:
     """Compare several algorithms × seeds on the same links; ends with a table and a plot."""
     options["algorithms"] = split_list("algorithms", algorithms)
     options["seeds"] = split_list("seeds", seeds, int)
-    values = configuration_values(config, options, set_, trace=trace)
+    values = configuration_values(config, options, set_, trace=trace, trust=trust)
     from fedpbc.experiments.comparison_directory import ComparisonDirectory, plan_comparison
 
     plan = plan_comparison(values)

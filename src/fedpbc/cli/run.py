@@ -11,6 +11,7 @@ from fedpbc.cli.options import (
     Json,
     Overwrite,
     Set,
+    Trust,
     config_options,
     default,
 )
@@ -29,10 +30,11 @@ def run(
     set_: Set = None,
     out: Annotated[Path | None, default("Folder", "runs/ALGORITHM-LINKS-seedK")] = None,
     overwrite: Overwrite = False,
+    trust: Trust = False,
     as_json: Json = False,
 ) -> None:
     """Run one algorithm, and keep the run in a folder."""
-    values = configuration_values(config, options, set_, trace=trace)
+    values = configuration_values(config, options, set_, trace=trace, trust=trust)
     from fedpbc.cli.progress import RunDisplay
     from fedpbc.experiments.configuration import Config
     from fedpbc.experiments.start import start_run

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedpbc.cli.options import Json, Set, config_options, default
+from fedpbc.cli.options import Json, Set, Trust, config_options, default
 from fedpbc.cli.terminal import say, say_json, say_written, show
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def theory(
     gap: Annotated[float | None, default("F(x⁰) − F*", "1; the targets' own")] = None,
     set_: Set = None,
     out: Annotated[Path | None, typer.Option(help="A .csv file for every client's line.")] = None,
+    trust: Trust = False,
     as_json: Json = False,
 ) -> None:
     """What the paper proves, for your links: FedAvg's bias, mixing, staleness, Theorem 1."""
@@ -57,6 +58,7 @@ def theory(
         clients=options.pop("clients", None),
         seed=seed,
         assignments=set_,
+        trust=trust,
         constants={
             "step_size": step_size,
             "local_steps": options.pop("train.local_steps", None),

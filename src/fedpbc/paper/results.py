@@ -11,6 +11,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from fedpbc.paper.catalog import EXPERIMENTS, ExperimentRequest, ExperimentResult
+from fedpbc.paper.directory import PaperDirectory
 from fedpbc.paper.grid import SweepResult
 from fedpbc.paper.plan import PlannedRun
 from fedpbc.paper.result_table import ResultTable
@@ -195,4 +196,5 @@ def _write(
     )
     parts = [*(table.terminal() for table in tables), *(["\n".join(notes)] if notes else [])]
     written = [page, *files, json_path]
+    PaperDirectory(request.out, name).record_results(written)
     return ExperimentResult("\n\n".join(parts), content, written, sweep.failed, next)

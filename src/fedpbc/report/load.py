@@ -13,7 +13,7 @@ from fedpbc.errors import FedpbcError, InputError, one_line
 from fedpbc.experiments.checkpoints import rounds_of
 from fedpbc.experiments.client_overview import ClientOverview, load_client_overview
 from fedpbc.experiments.comparison_directory import ComparisonDirectory
-from fedpbc.experiments.result_schema import check_metrics, check_summary
+from fedpbc.experiments.result_schema import check_metrics
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.limits import parse_toml
 from fedpbc.storage.files import read_own_file
@@ -143,9 +143,7 @@ def load_run(path: Path) -> LoadedRun:
         if directory.finished:
             if not metrics or metrics[-1]["round"] != rounds:
                 raise InputError(f"{directory.metrics_path} ends before round {rounds}")
-            summary = directory.summary()
-            check_summary(summary)
-            return LoadedRun(path, config, "finished", "", metrics, summary, rounds)
+            return LoadedRun(path, config, "finished", "", metrics, directory.summary(), rounds)
         saved = max(map(rounds_of, directory.checkpoints.paths()), default=0)
     except InputError as error:
         return LoadedRun(path, config, "damaged", str(error))

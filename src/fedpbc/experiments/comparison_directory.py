@@ -12,7 +12,7 @@ import shutil
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,8 @@ class ComparisonPlan:
 
     def first(self) -> Config:
         """One run's configuration; all others differ only in the algorithm and the seed."""
-        return Config.from_dict(self.config(next(iter(self.algorithms)), self.seeds[0]))
+        values = self.config(next(iter(self.algorithms)), self.seeds[0])
+        return Config.from_dict(values, lenient=True)
 
     def self_contained(self) -> tuple[str, dict[str, bytes]]:
         """The plan as TOML with files as ``inputs/NAME``, and the content of these files."""
@@ -65,8 +66,11 @@ class ComparisonPlan:
         return tomli_w.dumps(plan), inputs
 
 
-def plan_comparison(values: Mapping[str, Any]) -> ComparisonPlan:
-    """Check what is to be compared; raises InputError before anything is written."""
+def plan_comparison(values: Mapping[str, Any], *, lenient: bool = False) -> ComparisonPlan:
+    """Check what is to be compared; raises InputError before anything is written.
+
+    A setting must have an effect for one of the algorithms, unless ``lenient``.
+    """
     shared = dict(values)
     algorithms = shared.pop("algorithms", list(PAPER_ALGORITHMS))
     if isinstance(algorithms, list | tuple):
@@ -88,10 +92,14 @@ def plan_comparison(values: Mapping[str, Any]) -> ComparisonPlan:
         if key in shared:
             raise InputError(key, shared[key], f"left out: a comparison has '{key}s'")
     plan = ComparisonPlan(shared, algorithms, seeds)
-    for name in algorithms:
-        Config.from_dict(plan.config(name, seeds[0]))
+    configs = [Config.from_dict(plan.config(name, seeds[0]), lenient=True) for name in algorithms]
+    unused = (
+        set[str]() if lenient else set.intersection(*(set(config.unused) for config in configs))
+    )
+    for key in sorted(unused):
+        raise InputError(configs[0].unused[key])
     # Data, links and model are the same for all: building one finds what is wrong there.
-    first = plan.first()
+    first = replace(plan.first(), lenient=lenient)
     check_trackers(first.general.track or ())
     build_experiment(first)
     return plan
@@ -174,7 +182,8 @@ class ComparisonDirectory:
     def load_plan(self, track: Sequence[str] | None = None) -> ComparisonPlan:
         """The plan in this directory, with other trackers if they are given."""
         values = read_toml(self.plan_path)
-        return plan_comparison(values if track is None else {**values, "track": list(track)})
+        values = values if track is None else {**values, "track": list(track)}
+        return plan_comparison(values, lenient=True)
 
     def cells(self, plan: ComparisonPlan) -> list[tuple[str, int, GridCell]]:
         """All runs, the long ones first: then the cores are busy to the end."""

@@ -68,7 +68,7 @@ def resume_run(
             f"{path} was started from Python with a task of its own: call simulate(…, "
             f"out={str(path)!r}) there again to continue it"
         )
-    config = Config.from_dict({**values, "track": names})
+    config = Config.from_dict({**values, "track": names}, lenient=True)
     if group is None:
         check_trackers(names)
     with directory.locked():

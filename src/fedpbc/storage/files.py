@@ -6,15 +6,43 @@ import errno
 import os
 import stat
 from pathlib import Path
+from typing import BinaryIO
 
-__all__ = ["MAX_BYTES", "is_own_file", "read_own_file", "read_regular_file"]
+from fedpbc.errors import InputError
+
+__all__ = [
+    "MAX_BYTES",
+    "expanded",
+    "is_own_file",
+    "open_regular_file",
+    "read_own_file",
+    "read_regular_file",
+]
 
 MAX_BYTES = 1 << 30
 """Of a file that is read whole and is not a tensor file: a gigabyte."""
 
 
+def expanded(path: str | Path, option: str) -> Path:
+    """The path with ``~`` replaced by the user's folder."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:  # There is no such user.
+        raise InputError(option, str(path), "a path; there is no user of that name") from None
+
+
 def read_regular_file(path: Path, limit: int = MAX_BYTES, *, follow_links: bool = True) -> bytes:
     """Read a file whole; raises OSError for pipes and devices, which could block or never end."""
+    with open_regular_file(path, follow_links=follow_links) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > limit:
+            raise OSError(errno.EFBIG, f"it has more than {limit:,} bytes", str(path))
+        # Not more than it has: as much memory as is asked for would be allocated.
+        return file.read(size)
+
+
+def open_regular_file(path: Path, *, follow_links: bool = True) -> BinaryIO:
+    """Open a file for reading; raises OSError for pipes, devices and folders."""
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
     if not follow_links:
         flags |= getattr(os, "O_NOFOLLOW", 0)
@@ -22,15 +50,13 @@ def read_regular_file(path: Path, limit: int = MAX_BYTES, *, follow_links: bool 
         handle = os.open(path, flags)
     except ValueError as error:  # A NUL in the name.
         raise FileNotFoundError(errno.ENOENT, str(error), str(path)) from None
-    with os.fdopen(handle, "rb") as file:
-        status = os.fstat(handle)
-        if stat.S_ISDIR(status.st_mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
-        if status.st_size > limit:
-            raise OSError(errno.EFBIG, f"it has more than {limit:,} bytes", str(path))
-        return file.read(limit + 1)
+    mode = os.fstat(handle).st_mode
+    if stat.S_ISREG(mode):
+        return os.fdopen(handle, "rb")
+    os.close(handle)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise OSError(errno.EINVAL, "it is not a regular file", str(path))
 
 
 def is_own_file(folder: Path, name: str) -> bool:

@@ -27,7 +27,10 @@ UNUSED = [
         "--downlink bernoulli",
     ),
     ({"downlink": {"sigma": 3.0}}, "downlink.sigma is 3.0, but downlink 'always' does not"),
-    ({**QUADRATIC, "data": {"alpha": 0.1}}, "data.alpha is 0.1, but a task of the kind 'quadratic'"),
+    (
+        {**QUADRATIC, "data": {"alpha": 0.1}},
+        "data.alpha is 0.1, but a task of the kind 'quadratic'",
+    ),
     ({**QUADRATIC, "data": "fashion"}, "data.name is 'fashion', but a task of the kind"),
     ({**QUADRATIC, "model": "mlp"}, "model.name is 'mlp', but a task of the kind 'quadratic'"),
     ({**QUADRATIC, "train": {"batch_size": 8}}, "train.batch_size is 8, but a quadratic task has"),
@@ -70,7 +73,9 @@ def test_probabilities_of_a_scheme_of_ones_own_that_has_none():
     try:
         for section in ("links", "downlink"):
             config = Config.from_dict({**SMALL, section: {"name": "mine", "p": 0.5}})
-            with pytest.raises(InputError, match=rf"^{section}.p is 0.5, but {section} 'mine' does"):
+            with pytest.raises(
+                InputError, match=rf"^{section}.p is 0.5, but {section} 'mine' does"
+            ):
                 build_experiment(config)
     finally:
         del SCHEMES["mine"]
@@ -126,9 +131,9 @@ def test_options_of_a_task_from_python():
             Config.from_dict({**values, **given})
         assert str(caught.value).startswith(line)
     Config.from_dict({**values, "clients": 1, "train": {"local_steps": 2}})
-    with pytest.raises(InputError, match="^reported is 'disk', but fedavg"):
+    with pytest.raises(InputError, match=r"^reported is 'disk', but fedavg"):
         simulate(task, "fedavg", "always", rounds=1, reported="disk")
-    with pytest.raises(InputError, match="^rounds is 5, but"):
+    with pytest.raises(InputError, match=r"^rounds is 5, but"):
         simulate(task, "fedavg", np.ones((3, 1)), rounds=5)
     assert simulate(task, "fedavg", np.ones((3, 1)), rounds=3).metrics[-1].round == 3
     assert simulate(task, "fedavg", np.ones((3, 1))).metrics[-1].round == 3
@@ -137,21 +142,24 @@ def test_options_of_a_task_from_python():
 def test_a_comparison_needs_one_algorithm_that_reads_a_setting():
     shared = {**SMALL, "reported": "disk", "seeds": [0]}
     assert plan_comparison({**shared, "algorithms": ["fedavg", "fedpbc"]}).seeds == [0]
-    with pytest.raises(InputError, match="^reported is 'disk', but fedavg keeps no last reports"):
+    with pytest.raises(InputError, match=r"^reported is 'disk', but fedavg keeps no last reports"):
         plan_comparison({**shared, "algorithms": ["fedavg", "mifa"]})
-    with pytest.raises(InputError, match="^downlink.p is 0.5, but downlink 'always'"):
+    with pytest.raises(InputError, match=r"^downlink.p is 0.5, but downlink 'always'"):
         plan_comparison({**SMALL, "downlink": {"p": 0.5}})
-    with pytest.raises(InputError, match="^links.p is 0.5, but links 'always'"):
+    with pytest.raises(InputError, match=r"^links.p is 0.5, but links 'always'"):
         plan_comparison({**SMALL, "links": {"name": "always", "p": 0.5}})
     task, two = Quadratic([[1.0]]), ["fedavg", "fedpbc"]
     result = compare(lambda seed: task, two, [0], links="always", rounds=1, reported="disk")
     assert not result.failed
-    with pytest.raises(InputError, match="^reported is 'disk', but fedavg keeps no last reports"):
+    with pytest.raises(InputError, match=r"^reported is 'disk', but fedavg keeps no last reports"):
         compare(lambda seed: task, two[:1], [0], links="always", rounds=1, reported="disk")
 
 
 REPLACED = [
-    (["algorithm.name=fedau", "algorithm.cutoff=9", "algorithm.name=mifa"], "algorithm.cutoff is 9"),
+    (
+        ["algorithm.name=fedau", "algorithm.cutoff=9", "algorithm.name=mifa"],
+        "algorithm.cutoff is 9",
+    ),
     (["links.gamma=0.2", "links=markov"], "links.gamma is 0.2, but a later '--set links' replaces"),
     (["links.p=0.2", "links.name=always"], "links.p is 0.2, but a later '--set links' replaces it"),
     (["algorithms.fedau.cutoff=2", "algorithms=[]"], "algorithms.fedau.cutoff is 2, but a later"),
@@ -169,7 +177,7 @@ def test_a_trace_that_a_later_setting_replaces(tmp_path: Path):
     trace = tmp_path / "trace.csv"
     trace.write_text("client,online_from_s,online_until_s\na,0,9\n")
     for assignment in ("links.name=bernoulli", "links=always", "links.file=b.csv"):
-        with pytest.raises(InputError, match="^--trace is .*, but should be left out"):
+        with pytest.raises(InputError, match=r"^--trace is .*, but should be left out"):
             configuration_values(None, {}, [assignment], trace=trace)
     given = ["links.round_seconds=5"]
     assert configuration_values(None, {}, given, trace=trace)["links"]["round_seconds"] == 5

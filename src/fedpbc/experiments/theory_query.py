@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,7 @@ class TheoryQuery:
         assignments: ``KEY=VALUE`` texts for the configuration.
         options: values for the configuration, by key.
         constants: Theorem 1's constants, by name; those that are None are assumed.
+        trust: allow a directory's plugins that this user has not run on this machine.
     """
 
     source: Path | None = None
@@ -63,6 +64,7 @@ class TheoryQuery:
     assignments: Sequence[str] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     constants: Mapping[str, Any] = field(default_factory=dict)
+    trust: bool = False
 
 
 def analyze(query: TheoryQuery) -> TheorySummary:
@@ -155,14 +157,17 @@ def analyze_run(
         "clients": query.clients,
         "seed": query.seed,
     }
-    values = configuration_values(config_file(query.source), options, query.assignments)
+    file = config_file(query.source)
+    values = configuration_values(file, options, query.assignments, trust=query.trust)
     if isinstance(p, str):
         set_value(values, "links.p", p)
     elif p is not None:
         set_value(values, "links.p", p.tolist() if len(p) > 1 else float(p[0]))
         if len(p) > 1:
             values.setdefault("clients", len(p))
-    config = Config.from_dict(values)
+    # A run of an earlier version may hold settings without effect.
+    of_folder = query.source is not None and query.source.is_dir()
+    config = Config.from_dict(values, lenient=of_folder)
     check_options_are_read(query, config)
     if config.task.name == "quadratic" and targets is None:
         targets = read_array(str(config.task.targets), "task.targets").astype(np.float64)
@@ -174,7 +179,8 @@ def analyze_run(
         task = Quadratic(np.zeros((config.general.clients or default, 1)))
     rounds, seed = config.general.rounds, config.general.seed
     timetable = draw_timetable(config.links, task, rounds, seed)
-    check_probabilities_are_read(config, "links", timetable)
+    if p is not None or not of_folder:
+        check_probabilities_are_read(replace(config, lenient=False), "links", timetable)
     constants = constants_of(
         query,
         targets,
@@ -188,7 +194,7 @@ def analyze_run(
     return of_timetable(name, timetable, constants, targets, limitations(config))
 
 
-READ = ("rounds", "seed", "clients", "plugins", "task", "links", "train", "downlink.name")
+READ = ("rounds", "seed", "clients", "plugins", "task", "links", "train", "downlink")
 """Settings of a run that the theory reads: sections and single ones."""
 READ_TO_DRAW_P = ("data.name", "data.dir", "data.alpha", "device")
 """Those that it reads if p is drawn from the data."""

@@ -16,6 +16,7 @@ __all__ = [
     "expanded",
     "is_own_file",
     "open_regular_file",
+    "read_inside",
     "read_own_file",
     "read_regular_file",
     "refuse_links",
@@ -85,6 +86,21 @@ def read_own_file(folder: Path, name: str, limit: int = MAX_BYTES) -> bytes:
     if path.is_symlink() or not path.parent.resolve().is_relative_to(folder.resolve()):
         raise OSError(errno.ELOOP, "it is a link, which is not followed", str(path))
     return read_regular_file(path, limit, follow_links=False)
+
+
+def read_inside(folder: Path, name: str, limit: int = MAX_BYTES) -> bytes:
+    """Read a file of a folder that its owner arranges; a link may lead to a place inside it.
+
+    Systems that mount keys and configurations put such links there.
+    """
+    path = folder / name
+    try:
+        target = path.resolve()
+    except RuntimeError:  # Links in a circle.
+        target = path
+    if not target.is_relative_to(folder.resolve()):
+        raise OSError(errno.ELOOP, "it is a link out of its folder, not followed", str(path))
+    return read_regular_file(target, limit, follow_links=False)
 
 
 def append_line(path: Path, line: str) -> None:

@@ -1,4 +1,4 @@
-"""Reading files that anyone may have put there: regular files only, bounded, no links outwards."""
+"""Files that anyone may have put there: regular files only, bounded, no links outwards."""
 
 from __future__ import annotations
 
@@ -8,7 +8,17 @@ import stat
 from io import BufferedReader
 from pathlib import Path
 
-__all__ = ["MAX_BYTES", "is_own_file", "open_regular_file", "read_own_file", "read_regular_file"]
+from fedpbc.errors import InputError
+
+__all__ = [
+    "MAX_BYTES",
+    "append_line",
+    "is_own_file",
+    "open_regular_file",
+    "read_own_file",
+    "read_regular_file",
+    "refuse_links",
+]
 
 MAX_BYTES = 1 << 30
 """Of a file that is read whole and is not a tensor file: a gigabyte."""
@@ -66,3 +76,44 @@ def read_own_file(folder: Path, name: str, limit: int = MAX_BYTES) -> bytes:
     if path.is_symlink() or not path.parent.resolve().is_relative_to(folder.resolve()):
         raise OSError(errno.ELOOP, "it is a link, which is not followed", str(path))
     return read_regular_file(path, limit, follow_links=False)
+
+
+def append_line(path: Path, line: str) -> None:
+    """Append a line to a log, and sync it to disk; what fails half-way leaves nothing behind."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+    for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"):
+        flags |= getattr(os, name, 0)
+    handle = os.open(path, flags, 0o666)
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+        content = memoryview(f"{line}\n".encode())
+        try:
+            while content:
+                content = content[os.write(handle, content) :]
+            os.fsync(handle)
+        except OSError as error:
+            os.ftruncate(handle, status.st_size)
+            raise OSError(error.errno, error.strerror, str(path)) from None
+    finally:
+        os.close(handle)
+
+
+def refuse_links(folder: Path) -> None:
+    """Raise InputError if anything below a folder is a link that leads out of it.
+
+    For a folder in which files are written by name, also by libraries that follow links.
+    """
+    root = folder.resolve()
+    for parent, folders, files in os.walk(root):
+        for name in (*folders, *files):
+            path = Path(parent, name)
+            if not path.is_symlink():
+                continue
+            try:
+                inside = path.resolve().is_relative_to(root)
+            except (OSError, RuntimeError):  # Links in a circle.
+                inside = False
+            if not inside:
+                raise InputError(f"{path} is a link, which is not followed: remove it")

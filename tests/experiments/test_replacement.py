@@ -43,7 +43,9 @@ def users_folder(folder: Path, name: str) -> Path:
     for file in ("targets.npy", "timetable.npy"):
         (folder / file).rename(folder / "inputs" / file)
     (folder / "inputs" / "measurements.csv").write_text("1,2,3\n")
-    text = (folder / "check.toml").read_text().replace('= "t', '= "inputs/t')
+    text = (folder / "check.toml").read_text()
+    for file in ("targets.npy", "timetable.npy"):
+        text = text.replace(f'"{file}"', f'"inputs/{file}"')
     text = text.replace("rounds = 60", "rounds = 12")
     if name == "compare.toml":
         text = text.replace('algorithm = "fedau"', 'algorithms = ["fedavg"]')

@@ -7,6 +7,7 @@ otherwise take a minute of imports.
 from __future__ import annotations
 
 import ctypes
+import functools
 import importlib
 import json
 import os
@@ -38,8 +39,9 @@ class Server:
         self.process = self.start()
 
     def start(self) -> subprocess.Popen[str]:
+        separate = [] if self.preload is None else own_shared_memory()
         return subprocess.Popen(
-            [sys.executable, "-m", "tests.killed"],
+            [*separate, sys.executable, "-m", "tests.killed"],
             cwd=Path(__file__).parent.parent,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -81,8 +83,28 @@ class Server:
             self.process = self.start()
             raise
 
+    def shared_memory(self) -> list[str]:
+        """The names of shared memory that commands left behind, where they have their own."""
+        if self.preload is None or not own_shared_memory():
+            return []
+        folder = Path(f"/proc/{self.process.pid}/root/dev/shm")
+        return sorted(path.name for path in folder.iterdir())
+
     def close(self) -> None:
         self.process.communicate(timeout=60)
+
+
+@functools.cache
+def own_shared_memory() -> list[str]:
+    """What starts a process that shares no memory by name with others, if that is possible."""
+    script = ["sh", "-c", 'mount -t tmpfs tmpfs /dev/shm && exec "$@"', "sh"]
+    for unshare in (["unshare", "--mount"], ["unshare", "--user", "--map-root-user", "--mount"]):
+        try:
+            subprocess.run([*unshare, *script, "true"], check=True, capture_output=True)
+        except (OSError, subprocess.SubprocessError):
+            continue
+        return [*unshare, *script]
+    return []
 
 
 def until_done(

@@ -51,15 +51,10 @@ def processes_of(mark: str) -> list[int]:
     return found
 
 
-def shared_memory() -> set[str]:
-    """The names of shared memory."""
-    folder = Path("/dev/shm")
-    return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-
-
 def check_end(server: Server, scenario: Scenario, before: Path, whole: Path, folder: Path) -> None:
     """Take up a command that was killed, and compare it with one that was not."""
     wait_until(lambda: not processes_of(server.mark))
+    assert server.shared_memory() == []
     if scenario.replaces and content(folder) != content(before):
         again = server.run("resume", folder / "run")
         assert (again.code, again.err) == (0, ""), again
@@ -73,7 +68,6 @@ def check_end(server: Server, scenario: Scenario, before: Path, whole: Path, fol
 
 def kill_at_random(server, undisturbed, tmp_path, name: str, kills: int, seed: str) -> None:
     scenario, before, whole = undisturbed(name)
-    named = shared_memory()
     dice, killed, attempts, complaints = random.Random(f"{seed} {name}"), 0, 0, []
     began = time.monotonic()
     ended = server.run(*scenario.arguments(scenario.copied(before, tmp_path / "timed")))
@@ -97,7 +91,6 @@ def kill_at_random(server, undisturbed, tmp_path, name: str, kills: int, seed: s
     print(f"{name}: {killed} kills within {takes:.2f} s")
     assert complaints == []
     assert killed == kills
-    assert shared_memory() <= named
 
 
 SOME = {"run": 1, "run with reports on disk": 2, "run --overwrite": 2, "compare": 1, "run pool": 1}

@@ -14,6 +14,7 @@ import pytest
 
 from fedpbc import Config, LocalTraining, Quadratic, simulate, start_run
 from fedpbc.experiments.execution import Watcher
+from fedpbc.experiments.integrity import verify_run
 from tests.commandline import (
     COMMAND,
     DIGITS,
@@ -111,7 +112,7 @@ def test_a_finished_run_leaves_nothing_behind_however_often_it_was_killed(fork_s
     kills = [{"at": place, "n": n} for n in (1, 3) for place in PLACES]
     assert until_done(fork_server, start, broken, kills) == len(kills)
     expected = {".lock", "config.toml", "metrics.jsonl", "final.safetensors", "summary.json"}
-    expected.add("fleet.safetensors")
+    expected |= {"fleet.safetensors", "fedpbc-manifest.json"}
     found = {p.name for p in broken.iterdir() if not p.name.startswith("checkpoint-")}
     assert found == expected
 
@@ -229,12 +230,52 @@ def test_leftovers_and_a_torn_line_do_no_harm(tmp_path, whole):
     assert (run / "metrics.jsonl").read_text().endswith("}\n")
 
 
-def test_a_whole_last_line_without_its_end_is_no_torn_line(tmp_path, whole):
+@pytest.mark.parametrize("how", ["deleted", "cut", "doubled", "edited", "no end", "not UTF-8"])
+def test_damaged_metrics_are_restored_from_the_checkpoint(tmp_path, whole, how):
     run = interrupted(tmp_path / "run")
     file = run / "metrics.jsonl"
-    file.write_text(file.read_text().removesuffix("\n"))
-    ran("resume", run)
+    lines = file.read_bytes().splitlines(keepends=True)
+    damaged = {
+        "cut": b"".join(lines[:-1])[:-50],
+        "doubled": b"".join(lines + lines),
+        "edited": b"".join(lines).replace(b'"uploads": ', b'"uploads": 1'),
+        "no end": b"".join(lines).removesuffix(b"\n"),
+        "not UTF-8": b"\xff" + b"".join(lines),
+    }
+    file.unlink()
+    if how in damaged:
+        file.write_bytes(damaged[how])
+    ended = fedpbc("resume", run)
+    assert ended.code == 0
+    # What was doubled stands after what the checkpoint knows, as an evaluation after it would.
+    if how != "doubled":
+        assert "metrics.jsonl was damaged; it is restored from the checkpoint" in ended.err
     assert_same_run(whole, run)
+
+
+@pytest.mark.parametrize("checkpoints_left", [True, False])
+@pytest.mark.parametrize(
+    "file", ["metrics.jsonl", "final.safetensors", "summary.json", "fleet.safetensors"]
+)
+@pytest.mark.parametrize("how", ["flipped", "empty", "deleted"])
+def test_a_damaged_finished_run_is_made_again(tmp_path, whole, file, how, checkpoints_left):
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    if not checkpoints_left:
+        for checkpoint in run.glob("checkpoint-*"):
+            checkpoint.unlink()
+    content = bytearray((run / file).read_bytes())
+    content[len(content) // 2] ^= 1
+    (run / file).write_bytes(content if how == "flipped" else b"")
+    if how == "deleted":
+        (run / file).unlink()
+    ended = fedpbc("resume", run)
+    assert ended.code == 0
+    # Without one of these two it is simply not finished.
+    if how != "deleted" or file not in ("summary.json", "final.safetensors"):
+        assert file in ended.err
+    assert_same_run(whole, run)
+    assert verify_run(run).damage == ()
 
 
 def test_a_run_killed_between_its_models_and_its_summary_is_finished(tmp_path, whole):
@@ -339,7 +380,7 @@ def test_a_run_whose_files_changed_is_refused(tmp_path, file):
     array[-1, 0] = 1 - array[-1, 0]
     np.save(place, array)
     before = content(run)
-    assert "another run" in refused(fedpbc("resume", run))
+    assert f"{file} has changed since the run began" in refused(fedpbc("resume", run))
     assert content(run) == before
 
 

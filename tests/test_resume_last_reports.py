@@ -48,6 +48,7 @@ CASES = {
 PLACES = ("sync", "before rename", "after rename", "half a file", "half a line", "half a report")
 DISK = ("--reported", "disk")
 RESULTS = {
+    "fedpbc-manifest.json",
     ".lock",
     "config.toml",
     "fleet.safetensors",

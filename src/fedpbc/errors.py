@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from fedpbc.text import printable
 
 __all__ = [
@@ -10,6 +12,7 @@ __all__ = [
     "InputError",
     "MissingExtraError",
     "WorkerError",
+    "explained",
     "one_line",
 ]
 
@@ -24,6 +27,10 @@ class FedpbcError(Exception):
         ...     print(error)
         runs/a holds no run
     """
+
+    def __init__(self, line: object = "") -> None:
+        # It may quote a path, a file or a library.
+        super().__init__(printable(line, 1000))
 
 
 class InputError(FedpbcError, ValueError):
@@ -125,7 +132,61 @@ def one_line(error: BaseException) -> str:
         >>> one_line(ValueError("no\\nsuch thing"))
         'ValueError: no such thing'
     """
-    return printable(f"{type(error).__name__}: {error}", 300)
+    return printable(_out_of_memory(error) or f"{type(error).__name__}: {error}", 300)
+
+
+def explained(error: BaseException) -> str | None:
+    """The one line about an error that a user can do something about; None for a defect of ours.
+
+    Example:
+        >>> explained(FileNotFoundError(2, "No such file or directory", "a.toml"))
+        'a.toml: No such file or directory'
+        >>> explained(KeyError("x")) is None
+        True
+    """
+    if isinstance(error, FedpbcError):
+        return str(error)
+    if memory := _out_of_memory(error):
+        return memory
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror or error}"
+    return _in_plugin(error)
+
+
+ALLOCATION = re.compile(r"you tried to allocate (\d+) bytes|std::bad_alloc|fail at alloc_cpu")
+
+
+def _out_of_memory(error: BaseException) -> str | None:
+    """One line if memory ran out: Python's, NumPy's or PyTorch's, told without importing them."""
+    if isinstance(error, MemoryError):
+        return f"not enough memory: {error}" if str(error) else "not enough memory"
+    if not isinstance(error, RuntimeError):
+        return None
+    if type(error).__name__ == "OutOfMemoryError":
+        return "not enough memory on the device"
+    if "can't start new thread" in str(error):
+        return "not enough memory, or too many processes: no thread can be started"
+    match = ALLOCATION.search(str(error)[:10_000])
+    if match is None:
+        return None
+    size = f": {int(match[1]):,} bytes more are needed" if match[1] else ""
+    return f"not enough memory{size}"
+
+
+PLUGIN_MODULES = "fedpbc_plugin_"
+"""How the names of modules begin that were loaded from a user's file."""
+
+
+def _in_plugin(error: BaseException) -> str | None:
+    """One line if a user's own code raised the error, with the place in it."""
+    place, step = None, error.__traceback__
+    while step is not None:
+        frame = step.tb_frame
+        if str(frame.f_globals.get("__name__", "")).startswith(PLUGIN_MODULES):
+            place = f"{frame.f_code.co_filename} line {step.tb_lineno}"
+        step = step.tb_next
+    return None if place is None else f"{place}: {one_line(error)}"
 
 
 def _shown(value: object) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import unicodedata
 
-__all__ = ["LINE_LIMIT", "printable"]
+__all__ = ["LINE_LIMIT", "printable", "shell_quoted", "visible"]
 
 LINE_LIMIT = 500
 """Characters of a message."""
@@ -29,6 +31,45 @@ def printable(text: object, limit: int = LINE_LIMIT) -> str:
     words = " ".join(str(text)[: 4 * limit + 1].split())
     shown = "".join(map(_escaped, words)) if not words.isascii() or _has_control(words) else words
     return shown if len(shown) <= limit else shown[: limit - 2].rstrip() + " …"
+
+
+def visible(text: object, limit: int = LINE_LIMIT) -> str:
+    """Like :func:`printable`, but spaces stay as they are: for lines that are laid out.
+
+    Example:
+        >>> visible("  name   \\x1b[31mred")
+        '  name   \\\\x1b[31mred'
+    """
+    line = "".join(" " if c.isspace() else c for c in str(text)[: limit + 1])
+    shown = line if line.isprintable() else "".join(map(_escaped, line))
+    return shown if len(shown) <= limit else shown[: limit - 2].rstrip() + " …"
+
+
+def shell_quoted(word: object) -> str:
+    """Return a word, such as a path, as it can be pasted into a shell, in visible characters.
+
+    Hidden characters, and bytes of a path that are not UTF-8, are in the notation that bash, zsh
+    and ksh share.
+
+    Example:
+        >>> shell_quoted("runs/a"), shell_quoted("my runs/a"), shell_quoted("runs/\\udcff")
+        ('runs/a', "'my runs/a'", "$'runs/\\\\xff'")
+    """
+    text = str(word)
+    if text.isprintable():
+        return shlex.quote(text)
+    try:
+        content = os.fsencode(text)
+    except UnicodeEncodeError:  # No path on disk: half of a character.
+        content = text.encode(errors="backslashreplace")
+    return "$'" + "".join(map(_shell_escaped, content)) + "'"
+
+
+def _shell_escaped(byte: int) -> str:
+    character = chr(byte)
+    if character in "\\'":
+        return "\\" + character
+    return character if " " <= character <= "~" else f"\\x{byte:02x}"
 
 
 def _has_control(text: str) -> bool:

@@ -141,6 +141,13 @@ def test_the_same_bits_as_serial(algorithm, workers):
     assert not workers_of(os.getpid())
 
 
+def test_no_more_processes_than_clients(opened):
+    task = small.network()
+    engine = opened(task, workers=task.clients + 5)
+    engine.submit(Segment(0, task.init(), 0, 1, 0))
+    assert len(engine.processes()) == engine.workers == task.clients
+
+
 def test_one_engine_for_several_runs_and_results_that_outlive_it(opened):
     task = around(nn.Dropout(0.2))
     wanted = run_of(task, SerialEngine(task))

@@ -9,9 +9,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -19,13 +20,14 @@ import torch
 from torch import nn
 
 from fedpbc import simulate
-from fedpbc.engines import ENGINES, RayEngine, Segment, SerialEngine, ray_instance
+from fedpbc.engines import ENGINES, RayEngine, Segment, SerialEngine, ray_instance, ray_probe
 from fedpbc.engines import ray as engine_module
 from fedpbc.errors import DivergedError, InputError, MissingExtraError, WorkerError
 from fedpbc.experiments.plugins import load_plugin
 from fedpbc.tasks import LocalTraining, Supervised
 from fedpbc.tasks.parameter_layout import Layout
 from tests import small_runs as small
+from tests.commandline import DIGITS, content, fedpbc, ran, refused
 from tests.processes import PATIENCE, child, wait_until
 
 # Ray starts many processes: on a busy machine its tests need more than the usual time.
@@ -332,31 +334,128 @@ def test_another_address_than_the_one_in_use(ray):
         results(engine, [Segment(0, small.quadratic().init(), 0, 1, 0)])
         engine.close()
         assert ray.is_initialized()
-    other = ray_instance.Instance(0, "192.0.2.77:6379")
+    other = ray_instance.Instance(0, "192.0.2.77:6379", most=4)
     with pytest.raises(InputError, match=rf"left out: this process already .* {here}$"):
         other.join()
 
 
-def test_an_address_where_nobody_answers():
+@pytest.fixture
+def unjoined(monkeypatch):
+    """As in a process that does not use Ray yet."""
     pytest.importorskip("ray", reason=EXTRA)
+    monkeypatch.setattr(ray_instance, "current_instance", lambda: None)
+
+
+def change_probe(monkeypatch, folder: Path, before: str, after: str) -> None:
+    """The program that tries to join a cluster, with another line."""
+    program = Path(ray_probe.__file__).read_text()
+    assert before in program
+    (folder / "probe.py").write_text(program.replace(before, after))
+    monkeypatch.setattr(ray_probe, "__file__", str(folder / "probe.py"))
+
+
+CLUSTER = "the address of a running Ray cluster"
+
+
+def test_an_address_where_nobody_answers(unjoined):
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{silent.getsockname()[1]}"
-        line = f"ray_address is '{address}', but should be the address of a running Ray cluster"
-        with pytest.raises(InputError, match=line):
-            RayEngine(small.quadratic(), ray_address=address)
-    for wrong in ("nowhere", "127.0.0.1:", "127.0.0.1:66666", "no such place:1"):
-        with pytest.raises(InputError, match=r"^ray_address is "):
+        port = silent.getsockname()[1]
+        for address in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}"):
+            line = f"ray_address is '{address}', but should be {CLUSTER}"
+            with pytest.raises(InputError, match=line):
+                RayEngine(small.quadratic(), ray_address=address)
+    for wrong in (
+        "127.0.0.1:66666",
+        "no such place:1",
+        "ray://nowhere.invalid:1",
+        "ray://x.invalid",
+    ):
+        with pytest.raises(InputError, match=rf"^ray_address is .*{CLUSTER} \("):
             RayEngine(small.quadratic(), ray_address=wrong)
 
 
-def test_an_address_where_something_else_answers(monkeypatch):
+@pytest.mark.parametrize("wrong", ["nowhere", "127.0.0.1:", "http://a:1", "://", "ray://", "a:1:b"])
+def test_no_address(wrong):
     pytest.importorskip("ray", reason=EXTRA)
-    monkeypatch.setattr("fedpbc.engines.ray_instance.CONNECT_TIMEOUT", 0.2)
+    with pytest.raises(InputError, match=r"^ray_address is .*should be host:port, 'auto', or ray:"):
+        RayEngine(small.quadratic(), ray_address=wrong)
+
+
+def test_auto_with_a_stale_cluster_file(unjoined, tmp_path, monkeypatch, capfd):
+    """Ray itself tries for minutes to reach the cluster that ran last, and can't be interrupted."""
+    # Other instances on this machine would be found first.
+    hidden = (
+        "    from ray._private import services\n    services.find_gcs_addresses = lambda: set()\n"
+    )
+    line = "    from ray._private.services import canon"
+    change_probe(monkeypatch, tmp_path, line, hidden + line)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    (tmp_path / "ray").mkdir()
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        stale = f"127.0.0.1:{silent.getsockname()[1]}"
+        (tmp_path / "ray" / "ray_current_cluster").write_text(stale)
+        begun = time.monotonic()
+        with pytest.raises(InputError) as raised:
+            RayEngine(small.quadratic(), ray_address="auto")
+    assert "refused" in str(raised.value)
+    assert time.monotonic() - begun < PATIENCE
+    assert str(raised.value).startswith(f"ray_address is 'auto', but should be {CLUSTER} (")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_an_address_where_something_else_answers(unjoined):
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
-        with pytest.raises(InputError, match=r"a running Ray cluster \(TimeoutError: timed out\)$"):
+        with pytest.raises(InputError, match=rf"{CLUSTER} \(.*{address}: timed out\)$"):
             RayEngine(small.quadratic(), ray_address=address)
+
+
+def test_a_server_that_begins_like_ray_but_never_goes_on(unjoined, monkeypatch, tmp_path):
+    change_probe(monkeypatch, tmp_path, "JOIN_SECONDS = 20", "JOIN_SECONDS = 1")
+
+    def answer(server: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                connections.append(server.accept()[0])
+                connections[-1].sendall(bytes(3) + b"\x04" + bytes(5))
+
+    connections: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=answer, args=(server,), daemon=True)
+        thread.start()
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(InputError, match=rf"{CLUSTER} \(it does not answer in time\)$"):
+            RayEngine(small.quadratic(), ray_address=address)
+        server.shutdown(socket.SHUT_RDWR)
+    thread.join(PATIENCE)
+    for connection in connections:
+        connection.close()
+
+
+@pytest.mark.parametrize("out", ["new", "old"])
+def test_the_command_line_says_so_before_it_writes(unjoined, tmp_path, out):
+    short = ["--rounds", "2", *DIGITS]
+    if out == "old":
+        ran("run", *short, "--out", tmp_path / "old")
+    before = content(tmp_path)
+    address = "ray://nowhere.invalid:1"
+    options = ["--ray-address", address, "--overwrite", "--out", tmp_path / out]
+    line = refused(fedpbc("run", *short, *options))
+    assert line.startswith(f"ray_address is '{address}', but should be {CLUSTER} (")
+    assert content(tmp_path) == before
+
+
+def test_no_more_cpus_than_clients(unjoined, monkeypatch):
+    started = []
+    monkeypatch.setattr(ray_instance, "start", lambda cpus, address: started.append(cpus))
+    for workers, clients in ((12, 4), (2, 4), (10**21, 3), (0, 1)):
+        engine = RayEngine(small.quadratic(clients), workers=workers)
+        engine._instance.join()
+        engine._instance.leave()
+    assert started == [4, 2, 3, 1]
 
 
 def test_what_a_program_does_when_it_is_told_to_end_stays():
@@ -471,8 +570,8 @@ def test_an_existing_cluster(tmp_path):
 
 def answers(port: int) -> bool:
     try:
-        RayEngine(small.quadratic(), ray_address=f"127.0.0.1:{port}")
-    except InputError:
+        ray_probe.check_answer(f"127.0.0.1:{port}")
+    except OSError:
         return False
     return True
 

@@ -48,6 +48,7 @@ def test_it_leaves_a_table_a_plot_and_every_run(compared):
     names = {p.name for p in folder.iterdir()}
     assert names == {
         ".lock",
+        "fedpbc-manifest.json",
         "compare.toml",
         "comparison.json",
         "table.md",

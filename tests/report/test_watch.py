@@ -77,10 +77,10 @@ def test_a_watching_process_follows_and_can_be_interrupted(tmp_path):
         RunDirectory(run).append_metrics(metrics("fedavg", 0, 40, 10, True, 40)[1])
         assert watching.stdout.readline() == f"{page}: 1 unfinished; round 20\n"
         assert "20 of 40" in page.read_text(encoding="utf-8")
-        watching.send_signal(signal.SIGINT)
+        watching.send_signal(signal.SIGTERM)
         out, err = watching.communicate(timeout=PATIENCE)
-    assert (watching.returncode, err) == (0, "")
-    assert out == f"written: {page} (no longer watching)\n"
+    assert (watching.returncode, out) == (128 + signal.SIGTERM, "")
+    assert err == f"fedpbc: interrupted; {page} shows the runs as they are now\n"
     assert reload_seconds(page) == 0
     assert not [p for p in run.iterdir() if p.name.startswith(".report")]
 

@@ -5,6 +5,17 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run the command ``fedpbc``."""
-    from fedpbc.cli.app import main
+    import sys
 
-    main()
+    from fedpbc import interrupts
+
+    try:
+        with interrupts.handled():
+            try:
+                from fedpbc.cli.app import main
+            except KeyboardInterrupt:
+                sys.stderr.write("fedpbc: interrupted; nothing was written\n")
+                sys.exit(interrupts.exit_code())
+            main()
+    finally:
+        interrupts.end_at_once()

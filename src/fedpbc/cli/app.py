@@ -6,12 +6,14 @@ Torch is imported late, by the commands.
 from __future__ import annotations
 
 import io
-import os
+import logging
 import sys
 from typing import Annotated
 
 import typer
 
+from fedpbc import interrupts
+from fedpbc.cli import terminal
 from fedpbc.cli.compare import compare
 from fedpbc.cli.fleet import fleet
 from fedpbc.cli.list import list_
@@ -21,9 +23,11 @@ from fedpbc.cli.resume import resume
 from fedpbc.cli.run import run
 from fedpbc.cli.theory import theory
 from fedpbc.cli.trainer import trainer
-from fedpbc.cli.workspace import interrupt_hint
-from fedpbc.errors import FedpbcError
+from fedpbc.cli.verify import verify
+from fedpbc.cli.workspace import forget_work, interrupt_hint
+from fedpbc.errors import explained
 from fedpbc.paper.catalog import EXPERIMENTS
+from fedpbc.warning_notes import warnings_noted
 
 __all__ = ["app", "main"]
 
@@ -41,7 +45,7 @@ def show_version(requested: bool) -> None:
     if requested:
         import fedpbc
 
-        print(f"fedpbc {fedpbc.__version__}")
+        terminal.say(f"fedpbc {fedpbc.__version__}")
         raise typer.Exit
 
 
@@ -58,6 +62,7 @@ def about(
 app.command()(run)
 app.command()(compare)
 app.command()(resume)
+app.command()(verify)
 app.command(
     no_args_is_help=True,
     epilog="\n\n".join(f"{name}: {what}." for name, what in EXPERIMENTS.items()),
@@ -70,49 +75,54 @@ app.command(name="list")(list_)
 
 
 INTERRUPTED = 130
-"""Typer's exit code after Ctrl-C."""
+"""Typer's exit code after a KeyboardInterrupt."""
 
 
 def main() -> None:
     """Run the command ``fedpbc``; wrong input is one line and exit code 2."""
-    import click
-
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # A character that the terminal lacks is replaced, and does not raise an error.
-            stream.reconfigure(errors="replace")
+            stream.reconfigure(errors="backslashreplace")
+    forget_work()
+    last_resort = logging.lastResort
+    try:
+        # What libraries log and nobody else handles.
+        logging.lastResort = terminal.NoteHandler(logging.WARNING)
+        with interrupts.handled(), warnings_noted(terminal.note):
+            code = run_command()
+    finally:
+        logging.lastResort = last_resort
+    sys.exit(code)
+
+
+def run_command() -> int:
+    """Run the command, and return its exit code."""
+    import click
+
     try:
         code = app(prog_name="fedpbc", standalone_mode=False)
-    except FedpbcError as error:
-        sys.exit(complain(str(error), 2))
+        if code == INTERRUPTED:
+            return terminal.complain(f"interrupted; {interrupt_hint()}", interrupts.exit_code())
+        terminal.finish_output()
+    except KeyboardInterrupt:
+        return terminal.complain("interrupted", interrupts.exit_code())
     except click.exceptions.NoArgsIsHelpError as error:
-        print(error.format_message())
-        sys.exit(2)
+        terminal.say_text(error.format_message())
+        return 2
     except click.ClickException as error:
-        sys.exit(complain(" ".join(error.format_message().split()), 2))
-    except MemoryError:
-        sys.exit(complain("not enough memory", 2))
-    except RuntimeError as error:
-        # torch.OutOfMemoryError of a GPU, recognised without importing torch.
-        if type(error).__name__ != "OutOfMemoryError":
-            raise
-        sys.exit(complain("not enough memory on the device", 2))
-    except OSError as error:
+        return terminal.complain(error.format_message())
+    except click.Abort:
+        return terminal.complain("stopped: the question was not answered")
+    except Exception as error:
+        terminal.discard_output_after(error)
         if isinstance(error, BrokenPipeError):
-            # The reader of our output has exited.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(1)
-        where = f"{error.filename}: " if error.filename else ""
-        sys.exit(complain(f"{where}{error.strerror or error}", 2))
-    if code == INTERRUPTED:
-        complain(f"interrupted; {interrupt_hint()}", INTERRUPTED)
-    sys.exit(code if isinstance(code, int) else 0)
-
-
-def complain(line: str, code: int) -> int:
-    """Print one line on standard error; returns the exit code."""
-    print(f"fedpbc: {' '.join(line.split())}", file=sys.stderr)
-    return code
+            return 1  # The reader of our output has exited.
+        line = explained(error)
+        if line is None:
+            raise
+        return terminal.complain(line)
+    return code if isinstance(code, int) else 0
 
 
 if __name__ == "__main__":

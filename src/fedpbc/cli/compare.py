@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,9 +12,11 @@ from fedpbc.cli.options import (
     Json,
     Overwrite,
     Set,
+    Trust,
     config_options,
     default,
 )
+from fedpbc.cli.terminal import say_json
 from fedpbc.cli.workspace import begin_work, free_folder
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.overrides import configuration_values, split_list
@@ -41,12 +42,13 @@ def compare(
     out: Annotated[Path | None, default("Folder", "runs/compare")] = None,
     jobs: Jobs = None,
     overwrite: Overwrite = False,
+    trust: Trust = False,
     as_json: Json = False,
 ) -> None:
     """Compare several algorithms × seeds on the same links; ends with a table and a plot."""
     options["algorithms"] = split_list("algorithms", algorithms)
     options["seeds"] = split_list("seeds", seeds, int)
-    values = configuration_values(config, options, set_, trace=trace)
+    values = configuration_values(config, options, set_, trace=trace, trust=trust)
     from fedpbc.experiments.comparison_directory import ComparisonDirectory, plan_comparison
 
     plan = plan_comparison(values)
@@ -89,7 +91,7 @@ def run_comparison(
             comparison = directory.run(plan, count, display.on_progress)
         write_comparison(comparison, directory, plan)
     if as_json:
-        print(json.dumps(comparison.as_dict(), indent=2))
+        say_json(comparison.as_dict())
     else:
         show_comparison(comparison, directory)
     if comparison.failed:

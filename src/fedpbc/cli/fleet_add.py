@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+from fedpbc.cli.terminal import say
+from fedpbc.text import shell_quoted
+
 __all__ = ["add"]
 
 
@@ -22,12 +25,13 @@ def add(
 
     if replace is None:
         client = add_device(folder)
-        print(f"written: {folder}/device-{client}; clients = {client + 1} in server/fleet.toml")
-        print("the device takes part from the next job on: the clients of a running job are fixed")
-        print(f"next: use {folder}/server as the server's folder for the next job")
+        added = shell_quoted(folder / f"device-{client}")
+        say(f"written: {added}; clients = {client + 1} in server/fleet.toml")
+        say("the device takes part from the next job on: the clients of a running job are fixed")
+        say(f"next: use {shell_quoted(folder / 'server')} as the server's folder for the next job")
     else:
         replace_device(folder, replace)
-        print(f"written: {folder}/device-{replace}")
+        say(f"written: {shell_quoted(folder / f'device-{replace}')}")
         key = public_key_path(folder, replace)
         if key.exists():
-            print(f"next: copy {key} to the folder 'keys' on the server")
+            say(f"next: copy {shell_quoted(key)} to the folder 'keys' on the server")

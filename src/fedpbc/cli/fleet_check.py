@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from fedpbc.cli.fleet_status import ServerFolder, compare_hint
+from fedpbc.cli.terminal import complain, open_console, say, show
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,19 +24,18 @@ def check(folder: ServerFolder) -> None:
     checks = run_check(folder)
     print_checks(checks)
     if (folder / "links.csv").exists():
-        print(compare_hint(folder))
+        say(compare_hint(folder))
     if not all(check.is_equal for check in checks):
         raise typer.Exit(1)
 
 
 def run_check(folder: Path) -> list[ViewCheck]:
     """Run the comparison, with a progress bar in a terminal."""
-    from rich.console import Console
     from rich.progress import Progress
 
     from fedpbc.deployment.ops.check import check_job
 
-    console = Console(stderr=True)
+    console = open_console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("simulating the same rounds", total=None)
         return check_job(
@@ -46,30 +45,26 @@ def run_check(folder: Path) -> list[ViewCheck]:
 
 def print_checks(checks: Sequence[ViewCheck]) -> None:
     """Print the table of the comparison, and its result in one line."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
     from fedpbc.deployment.ops.check import TOLERANCE
+    from fedpbc.report.text_table import TextTable
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("view", no_wrap=True)
+    table = TextTable()
+    table.column("view")
     heads = ["after rounds", "largest difference"]
     has_accuracy = any(check.fleet_accuracy is not None for check in checks)
     for head in [*heads, *(["fleet test %", "simulator test %"] if has_accuracy else [])]:
-        table.add_column(head, justify="right", no_wrap=True)
+        table.column(head, right=True)
     for check in checks:
         accuracies = [check.fleet_accuracy, check.simulated_accuracy] if has_accuracy else []
         cells = ["–" if a is None else f"{100 * a:.2f}" for a in accuracies]
-        table.add_row(check.view, str(check.rounds), f"{check.difference:.1e}", *cells)
-    Console().print(table)
+        table.row(check.view, str(check.rounds), f"{check.difference:.1e}", *cells)
+    show(table)
     if all(check.is_equal for check in checks):
-        print(f"the fleet's models equal the simulator's: no difference above {TOLERANCE:g}")
+        say(f"the fleet's models equal the simulator's: no difference above {TOLERANCE:g}")
         return
     # NaN counts as infinite.
     worst = max(checks, key=lambda c: math.inf if math.isnan(c.difference) else c.difference)
-    print(
-        f"fedpbc: the fleet's models do not equal the simulator's: the view {worst.view} differs "
-        f"by {worst.difference:.1e}, more than {TOLERANCE:g}",
-        file=sys.stderr,
+    complain(
+        f"the fleet's models do not equal the simulator's: the view {worst.view} differs "
+        f"by {worst.difference:.1e}, more than {TOLERANCE:g}"
     )

@@ -9,9 +9,11 @@ import typer
 
 from fedpbc.cli.fleet_status import compare_hint
 from fedpbc.cli.options import Insecure, Overwrite, Set, config_options, default
+from fedpbc.cli.terminal import command, say
 from fedpbc.cli.workspace import begin_work
 from fedpbc.errors import InputError
 from fedpbc.experiments.overrides import configuration_values
+from fedpbc.text import shell_quoted
 
 __all__ = ["demo"]
 
@@ -46,10 +48,12 @@ def demo(
 
     plan = plan_demo(overrides, nodes, round_seconds)
     prepare_folder(out, overwrite=overwrite)
-    begin_work(out, f"'fedpbc fleet status {out / 'server'}' shows its progress")
+    again = command("fedpbc", "fleet", "status", out / "server")
+    begin_work(out, f"{again} shows its progress")
     security = "without encryption and keys" if insecure else "with TLS and node keys"
-    print(f"starting a server and {nodes} devices in {out}, {security}", flush=True)
-    print(f"links are cut by the scheme {describe_links(plan.links)}", flush=True)
+    place = shell_quoted(out)
+    say(f"starting a server and {nodes} devices in {place}, {security}", flush=True)
+    say(f"links are cut by the scheme {describe_links(plan.links)}", flush=True)
     with Demo(out, plan, insecure=insecure) as running:
         try:
             running.start()
@@ -60,16 +64,17 @@ def demo(
                 sleep=running.run_for,
             )
         finally:
-            print("stopping all processes", flush=True)
+            say("stopping all processes", flush=True)
     # All processes have ended, so the simulator has the machine to itself.
-    print(describe_cuts(running.server, plan.up))
-    print("the same rounds in the simulator:")
+    say(describe_cuts(running.server, plan.up))
+    say("the same rounds in the simulator:")
     checks = run_check(running.server)
     print_checks(checks)
-    print(f"written: {running.server}/ (models/, rounds.jsonl, links.csv, timetable.csv)")
-    print(f"         {out}/device-K/ (one per device), {out}/logs/ (one file per process)")
-    print(f"next: 'fedpbc fleet status {running.server}' shows the clients again")
-    print(compare_hint(running.server))
-    print("next: 'fedpbc fleet init FOLDER --clients 10 --host NAME' sets up a real fleet")
+    server = shell_quoted(running.server)
+    say(f"written: {server}/ (models/, rounds.jsonl, links.csv, timetable.csv)")
+    say(f"         {place}/device-K/ (one per device), {place}/logs/ (one file per process)")
+    say(f"next: {again} shows the clients again")
+    say(compare_hint(running.server))
+    say("next: 'fedpbc fleet init FOLDER --clients 10 --host NAME' sets up a real fleet")
     if not all(check.is_equal for check in checks):
         raise typer.Exit(1)

@@ -12,7 +12,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from fedpbc.cli.terminal import open_console, say
 from fedpbc.deployment.ops.status import ClientStatus, FleetLog, FleetStatus
+from fedpbc.report.text_table import plain
 
 __all__ = ["fleet_table", "format_duration", "summary", "watch"]
 
@@ -42,7 +44,7 @@ def fleet_table(
     """
     clients = status.longest_absent(max_clients)
     rows = [[_link(client, links), *_numbers(client)] for client in clients]
-    nodes = ["–" if client.node is None else str(client.node) for client in clients]
+    nodes = [plain("–" if client.node is None else client.node) for client in clients]
     # In a narrow terminal only the node's number is truncated: it is long, and serves only to find
     # the node in the server's log.
     heads = ["link", "last\ncontact", "ago", "rounds\nowed", "stale-\nness", "refused"]
@@ -58,8 +60,12 @@ def fleet_table(
         table.add_column(head, justify="right" if k else "left", no_wrap=True)
     for client, node, row in zip(clients, nodes, rows, strict=True):
         table.add_row(str(client.client), node, *row)
-    parts: list[RenderableType] = [Text(summary(status)), Text(), table, Text()]
-    parts += [Text(line) for line in (totals(status, len(clients)), idle_warning(status)) if line]
+    parts: list[RenderableType] = [plain(summary(status), limit=300), Text(), table, Text()]
+    parts += [
+        plain(line, limit=300)
+        for line in (totals(status, len(clients)), idle_warning(status))
+        if line
+    ]
     return Group(*parts)
 
 
@@ -68,7 +74,7 @@ def _link(client: ClientStatus, links: Links | None) -> Text:
         up = links.get(client.client)
         return Text("–") if up is None else Text("up") if up else Text("cut", style="bold red")
     style = "" if client.answered else "bold red" if client.is_refused else "yellow"
-    return Text(client.link, style=style)
+    return plain(client.link, style)
 
 
 def _numbers(client: ClientStatus) -> list[Text]:
@@ -80,7 +86,7 @@ def _numbers(client: ClientStatus) -> list[Text]:
         client.staleness,
         client.refused or None,
     ]
-    return [Text("–" if value is None else str(value)) for value in values]
+    return [plain("–" if value is None else value) for value in values]
 
 
 def summary(status: FleetStatus) -> str:
@@ -158,7 +164,7 @@ def watch(
 
     In a terminal the table is updated in place; elsewhere one line per round is printed.
     """
-    log, console = FleetLog(folder), console or Console()
+    log, console = FleetLog(folder), console or open_console()
     status = log.status()
     if not console.is_terminal:
         printed = ""
@@ -166,7 +172,7 @@ def watch(
             line = summary(status)
             progress = line.partition(";")[0]
             if progress != printed:
-                print(line + list_cut_links(links()), flush=True)
+                say(line + list_cut_links(links()), flush=True)
                 printed = progress
             if is_over(status):
                 return status

@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from fedpbc.cli.options import Insecure
+from fedpbc.cli.terminal import say
+from fedpbc.text import shell_quoted
 
 __all__ = ["init"]
 
@@ -55,9 +57,11 @@ def init(
     )
     plan = write_fleet(folder, plan)
     devices = f"device-0 to device-{clients - 1}" if clients > 1 else "device-0"
-    print(f"written: {folder}/server, {devices}; devices will connect to {plan.server}")
+    written = shell_quoted(folder / "server")
+    say(f"written: {written}, {devices}; devices will connect to {plan.server}")
     if insecure:
-        print("this fleet has no encryption and no keys: use it only on a private network")
+        say("this fleet has no encryption and no keys: use it only on a private network")
     else:
-        print(f"keep {folder}/authority offline: its key can create servers that devices trust")
-    print(f"next: read {folder}/README.md")
+        authority = shell_quoted(folder / "authority")
+        say(f"keep {authority} offline: its key can create servers that devices trust")
+    say(f"next: read {shell_quoted(folder / 'README.md')}")

@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+from fedpbc.cli.terminal import say
+from fedpbc.text import shell_quoted
+
 __all__ = ["renew"]
 
 
@@ -25,5 +28,6 @@ def renew(
     from fedpbc.deployment.ops.renew_certificate import renew_certificate
 
     end = renew_certificate(folder, host or (), days)
-    print(f"written: {folder}/server/certificates/server.crt; it expires on {end:%Y-%m-%d}")
-    print("next: copy it to the folder 'certificates' on the server, and restart the server")
+    file = shell_quoted(folder / "server" / "certificates" / "server.crt")
+    say(f"written: {file}; it expires on {end:%Y-%m-%d}")
+    say("next: copy it to the folder 'certificates' on the server, and restart the server")

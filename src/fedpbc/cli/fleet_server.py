@@ -12,6 +12,8 @@ from typing import Annotated
 import typer
 
 from fedpbc.cli.options import Insecure
+from fedpbc.cli.terminal import command, say
+from fedpbc.text import shell_quoted
 
 __all__ = ["device", "server"]
 
@@ -33,10 +35,11 @@ def server(
         while not (is_done := processes.step()) and not stopped.wait(1.0):
             pass
     if is_done:
-        print(f"written: {folder}/models (views), links.csv, timetable.csv, rounds.jsonl")
-        print(f"next: fedpbc fleet check {folder}")
+        models = shell_quoted(folder / "models")
+        say(f"written: {models} (views), links.csv, timetable.csv, rounds.jsonl")
+        say(f"next: fedpbc fleet check {shell_quoted(folder)}")
     else:
-        print(f"stopped; 'fedpbc fleet server {folder}' resumes")
+        say(f"stopped; {command('fedpbc', 'fleet', 'server', folder)} resumes")
 
 
 def device(
@@ -51,7 +54,7 @@ def device(
     with Supervisor(log_to_stdout) as supervisor:
         DeviceProcesses(folder, supervisor, insecure=insecure).start()
         stopped.wait()
-    print(f"stopped; 'fedpbc fleet device {folder}' resumes")
+    say(f"stopped; {command('fedpbc', 'fleet', 'device', folder)} resumes")
 
 
 def set_up(folder: Path) -> threading.Event:

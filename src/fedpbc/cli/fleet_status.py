@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedpbc.cli.terminal import command, open_console, say, show
+
 if TYPE_CHECKING:
     from fedpbc.deployment.ops.status import FleetStatus
 
@@ -25,8 +27,6 @@ def status(
     ] = False,
 ) -> None:
     """Show a fleet's status: which clients answer, are silent, or were refused."""
-    from rich.console import Console
-
     from fedpbc.cli import fleet_display
     from fedpbc.deployment.ops.status import FleetLog
 
@@ -37,25 +37,26 @@ def status(
         current = log.status()
     else:
         current = log.status()
-        console = Console()
-        console.print(fleet_display.fleet_table(current, width=console.width))
+        show(fleet_display.fleet_table(current, width=open_console().width))
     for line in next_steps(current, folder, watch=watch):
-        print(line)
+        say(line)
 
 
 def compare_hint(folder: Path) -> str:
     """Return the command that uses the recorded links."""
-    command = f"fedpbc compare --trace {folder / 'links.csv'}"
-    return f"next: '{command}' shows which algorithm performs best on these links"
+    line = command("fedpbc", "compare", "--trace", folder / "links.csv")
+    return f"next: {line} shows which algorithm performs best on these links"
 
 
 def next_steps(status: FleetStatus, folder: Path, *, watch: bool) -> list[str]:
     """Return the commands to run next."""
     if status.is_over:
         return [
-            f"next: 'fedpbc fleet check {folder}' compares the models with the simulator's",
+            f"next: {command('fedpbc', 'fleet', 'check', folder)} compares the models with the "
+            "simulator's",
             compare_hint(folder),
         ]
+    again = ("fedpbc", "fleet", "status", folder)
     if watch:
-        return [f"next: 'fedpbc fleet status {folder}' shows this again; the fleet keeps running"]
-    return [f"next: 'fedpbc fleet status {folder} --watch' keeps this up to date"]
+        return [f"next: {command(*again)} shows this again; the fleet keeps running"]
+    return [f"next: {command(*again, '--watch')} keeps this up to date"]

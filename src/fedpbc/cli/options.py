@@ -21,6 +21,7 @@ __all__ = [
     "Json",
     "Overwrite",
     "Set",
+    "Trust",
     "config_options",
     "default",
 ]
@@ -80,6 +81,10 @@ Set = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Set anything: links.gamma=0.2; repeatable."),
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what the folder holds.")]
+Trust = Annotated[
+    bool,
+    typer.Option("--trust", help="Run the folder's plugins although they are new on this machine."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else.")]
 Jobs = Annotated[int | None, default("Runs side by side", "one per core")]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from fedpbc.cli.options import Jobs, Json, Overwrite, Set, config_options, default
+from fedpbc.cli.terminal import say, say_json, say_text, say_written
 from fedpbc.cli.workspace import begin_work
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.overrides import configuration_values, split_list
@@ -84,11 +84,11 @@ def paper(
     begin_work(folder, "run the same command again to resume")
     result = make(experiment, request)
     if as_json:
-        print(json.dumps(result.numbers, indent=2))
+        say_json(result.numbers)
     else:
-        print(result.text)
-        print(f"written: {', '.join(map(str, result.written))}")
+        say_text(result.text)
+        say_written(result.written)
         if result.next:
-            print(f"next: {result.next}")
+            say(f"next: {result.next}")
     if result.failed:
         raise FedpbcError(f"{len(result.failed)} failed, such as {result.failed[0]}")

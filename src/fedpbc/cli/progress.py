@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Self
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -18,13 +17,15 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.text import Text
 
+from fedpbc.cli import terminal
 from fedpbc.experiments.execution import Watcher
 from fedpbc.experiments.sweep import GridProgress
 from fedpbc.paper.catalog import ProgressRow
+from fedpbc.report.text_table import plain
 from fedpbc.simulation.metrics import Metrics
 from fedpbc.simulation.views import paper_view
+from fedpbc.text import printable, shell_quoted
 
 __all__ = ["GridDisplay", "RunDisplay"]
 
@@ -38,20 +39,22 @@ class ProgressWithLine(Progress):
         """The bar and the line."""
         yield from super().get_renderables()
         if self.line:
-            yield Text(self.line, style="dim", no_wrap=True, overflow="ellipsis")
+            text = plain(self.line, "dim")
+            text.no_wrap, text.overflow = True, "ellipsis"
+            yield text
 
 
 class Display:
     """A progress bar, and lines above it."""
 
     def __init__(self, count: ProgressColumn, *, quiet: bool, speed_over_s: float = 30.0) -> None:
-        console = Console(stderr=True)
+        console = terminal.open_console(stderr=True)
         self.live = console.is_terminal and not quiet
         self.progress = ProgressWithLine(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=None),
             count,
-            TextColumn("{task.fields[note]}"),
+            TextColumn("{task.fields[note]}", markup=False),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
@@ -71,14 +74,14 @@ class Display:
     def print(self, line: str) -> None:
         """Print a line, in a terminal only."""
         if self.live:
-            self.progress.console.print(line, highlight=False, markup=False)
+            self.progress.console.print(plain(line, limit=terminal.LINE_LIMIT))
 
     def note(self, line: str) -> None:
         """Print a line that must not be lost, in a terminal or not."""
         if self.live:
             self.print(f"note: {line}")
         else:
-            print(f"fedpbc: note: {line}", file=sys.stderr)
+            terminal.note(line)
 
 
 class RunDisplay(Display):
@@ -93,7 +96,9 @@ class RunDisplay(Display):
     def on_start(self, done: int, total: int, engine: str) -> None:
         """Show that a run starts or resumes."""
         self.print(f"engine {engine}")
-        self.print(f"running in {self.path}" + (f", from round {done}" if done else ""))
+        self.print(
+            f"running in {shell_quoted(self.path)}" + (f", from round {done}" if done else "")
+        )
         # The rounds of an earlier process must not count for the time left.
         self.progress.reset(self.task, total=total, completed=done, note="")
 
@@ -106,7 +111,7 @@ class RunDisplay(Display):
             quality = f"loss {evaluation.test_loss:.4g}"
             if evaluation.test_accuracy is not None:
                 quality = f"{100 * evaluation.test_accuracy:.1f} %"
-            self.progress.update(self.task, note=f"{view} {quality}")
+            self.progress.update(self.task, note=f"{printable(view, 40)} {quality}")
 
 
 class GridDisplay(Display):
@@ -124,7 +129,7 @@ class GridDisplay(Display):
         self.overall = self.progress.add_task(
             f"{len(rows)} runs", total=total, completed=self._completed(), note=""
         )
-        self.print(f"running in {path}")
+        self.print(f"running in {shell_quoted(path)}")
 
     def _completed(self) -> int:
         return sum(row.weight * done for row, done in zip(self.rows, self.done, strict=True))

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedpbc.cli.options import default
+from fedpbc.cli.terminal import say, say_written
+from fedpbc.cli.workspace import remember_work
+from fedpbc.text import printable, shell_quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,17 +36,20 @@ def report(
     from fedpbc.report.watch import write_report
 
     path = out or (folders[0] / "report.html" if len(folders) == 1 else Path("report.html"))
-    heading = title or ", ".join(folder.resolve().name for folder in folders)
+    heading = printable(title or ", ".join(folder.resolve().name for folder in folders))
     if not watch:
         runs = write_report(folders, path, heading)
-        print(f"written: {path} ({describe_progress(runs)})")
+        say_written([path], f" ({describe_progress(runs)})")
         return
 
     def on_change(runs: Sequence[LoadedRun]) -> None:
-        print(f"{path}: {describe_progress(runs)}", flush=True)
+        say(f"{shell_quoted(path)}: {describe_progress(runs)}", flush=True)
 
     ended = watch_runs(folders, path, heading, on_change=on_change)
-    print(f"written: {path} ({'all runs have ended' if ended else 'no longer watching'})")
+    if not ended:
+        remember_work(path, f"{shell_quoted(path)} shows the runs as they are now")
+        raise KeyboardInterrupt
+    say_written([path], " (all runs have ended)")
 
 
 def describe_progress(runs: Sequence[LoadedRun]) -> str:

@@ -8,11 +8,13 @@ from typing import Annotated
 import typer
 
 from fedpbc.cli.compare import run_comparison
-from fedpbc.cli.options import Jobs, Json, default
+from fedpbc.cli.options import Jobs, Json, Trust, default
 from fedpbc.cli.run import show_run
+from fedpbc.cli.terminal import say
 from fedpbc.cli.workspace import begin_work
 from fedpbc.errors import InputError
 from fedpbc.experiments.overrides import split_list
+from fedpbc.text import shell_quoted
 
 __all__ = ["resume"]
 
@@ -21,6 +23,7 @@ def resume(
     folder: Annotated[Path, typer.Argument(help="A run's or a comparison's folder.")],
     track: Annotated[str | None, default("As for 'run'; from now on", "as before")] = None,
     jobs: Jobs = None,
+    trust: Trust = False,
     as_json: Json = False,
 ) -> None:
     """Resume a run or a comparison that was stopped, to the same bits."""
@@ -37,12 +40,12 @@ def resume(
     trackers = split_list("track", track)
     comparison = ComparisonDirectory(folder)
     if comparison.holds_comparison:
-        run_comparison(comparison, comparison.load_plan(trackers), jobs, as_json)
+        run_comparison(comparison, comparison.load_plan(trackers, trust=trust), jobs, as_json)
         return
     begin_work(folder)
     was_finished = RunDirectory(folder).finished
     with RunDisplay(folder, quiet=as_json) as display:
-        summary = resume_run(folder, watcher=display.watcher, track=trackers)
+        summary = resume_run(folder, watcher=display.watcher, track=trackers, trust=trust)
     if was_finished and not as_json:
-        print(f"{folder} was already finished")
+        say(f"{shell_quoted(folder)} was already finished")
     show_run(summary, folder, as_json)

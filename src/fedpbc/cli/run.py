@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,9 +11,11 @@ from fedpbc.cli.options import (
     Json,
     Overwrite,
     Set,
+    Trust,
     config_options,
     default,
 )
+from fedpbc.cli.terminal import say_json
 from fedpbc.cli.workspace import begin_work, free_folder
 from fedpbc.experiments.overrides import configuration_values
 
@@ -29,10 +30,11 @@ def run(
     set_: Set = None,
     out: Annotated[Path | None, default("Folder", "runs/ALGORITHM-LINKS-seedK")] = None,
     overwrite: Overwrite = False,
+    trust: Trust = False,
     as_json: Json = False,
 ) -> None:
     """Run one algorithm, and keep the run in a folder."""
-    values = configuration_values(config, options, set_, trace=trace)
+    values = configuration_values(config, options, set_, trace=trace, trust=trust)
     from fedpbc.cli.progress import RunDisplay
     from fedpbc.experiments.configuration import Config
     from fedpbc.experiments.start import start_run
@@ -51,7 +53,7 @@ def run(
 def show_run(summary: dict[str, Any], path: Path, as_json: bool) -> None:
     """Print the result of a run."""
     if as_json:
-        print(json.dumps({**summary, "folder": str(path)}, indent=2))
+        say_json({**summary, "folder": str(path)})
         return
     from fedpbc.cli.results import show_summary
 

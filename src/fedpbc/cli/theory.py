@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedpbc.cli.options import Json, Set, config_options, default
+from fedpbc.cli.options import Json, Set, Trust, config_options, default
+from fedpbc.cli.terminal import say, say_json, say_written, show
+
+if TYPE_CHECKING:
+    from fedpbc.theory.summary import TheorySummary
 
 __all__ = ["theory"]
 
@@ -39,11 +42,12 @@ def theory(
     gap: Annotated[float | None, default("F(x⁰) − F*", "1; the targets' own")] = None,
     set_: Set = None,
     out: Annotated[Path | None, typer.Option(help="A .csv file for every client's line.")] = None,
+    trust: Trust = False,
     as_json: Json = False,
 ) -> None:
     """What the paper proves, for your links: FedAvg's bias, mixing, staleness, Theorem 1."""
     from fedpbc.experiments.theory_query import TheoryQuery, analyze
-    from fedpbc.report.theory_summary import check_out, show_theory_summary, write_clients
+    from fedpbc.report.theory_summary import check_out, write_clients
 
     check_out(out)
     query = TheoryQuery(
@@ -54,6 +58,7 @@ def theory(
         clients=options.pop("clients", None),
         seed=seed,
         assignments=set_,
+        trust=trust,
         constants={
             "step_size": step_size,
             "local_steps": options.pop("train.local_steps", None),
@@ -70,8 +75,19 @@ def theory(
     if out is not None:
         write_clients(summary, out)
     if as_json:
-        print(json.dumps(summary.as_dict(), indent=2, allow_nan=False))
+        say_json(summary.as_dict())
         return
     show_theory_summary(summary)
     if out is not None:
-        print(f"written: {out}")
+        say_written([out])
+
+
+def show_theory_summary(summary: TheorySummary) -> None:
+    """Print the tables and notes."""
+    from fedpbc.report.theory_summary import WIDTH, clients_table, quantities_table
+
+    say(f"links: {summary.links}; {summary.clients:,} clients")
+    show(clients_table(summary), min_width=WIDTH)
+    show(quantities_table(summary), min_width=WIDTH)
+    for note in summary.notes():
+        say(f"note: {note}")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["begin_work", "free_folder", "interrupt_hint"]
+from fedpbc.cli.terminal import command
+
+__all__ = ["begin_work", "forget_work", "free_folder", "interrupt_hint", "remember_work"]
 
 _hints: dict[Path, str] = {}
 
@@ -14,8 +16,18 @@ def begin_work(path: Path, hint: str | None = None) -> None:
     from fedpbc.engines.malloc import keep_freed_memory
 
     keep_freed_memory()
+    remember_work(path, hint or f"{command('fedpbc', 'resume', path)} continues it")
+
+
+def remember_work(path: Path, hint: str) -> None:
+    """Set the hint for an interrupt; it is shown if the path exists then."""
     _hints.clear()
-    _hints[path] = hint or f"'fedpbc resume {path}' continues it"
+    _hints[path] = hint
+
+
+def forget_work() -> None:
+    """Forget the folder of an earlier command in this process."""
+    _hints.clear()
 
 
 def interrupt_hint() -> str:

@@ -49,10 +49,10 @@ class PoolEngine:
             raise InputError("engine", "pool", "'serial': the pool does not run on Windows")
         if workers < 0:
             raise InputError("workers", workers, "at least 1, or 0 for one per core")
-        self.workers = workers or usable_cores()
+        # A client has at most one segment under way: more processes would never have work.
+        self.workers = min(workers or usable_cores(), max(task.clients, 1))
         self._shared_task = pack(task)
         model = task.init()
-        # A client has at most one segment under way.
         lookahead = min(LOOKAHEAD_BYTES // max(model.nbytes, 1), task.clients)
         self._bound = max(4 * self.workers, lookahead)
         # Always enough for every client's start and correction, and the results under way.

@@ -61,7 +61,7 @@ class RayEngine:
         # Fail now, before a run writes anything.
         check_address(ray_address)
         self.task = task
-        self._instance = Instance(workers, ray_address)
+        self._instance = Instance(workers, ray_address, most=task.clients)
         self._reset()
 
     def _reset(self) -> None:

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
+from fedpbc.engines import ray_probe
 from fedpbc.errors import FedpbcError, InputError, MissingExtraError, one_line
 from fedpbc.parallel import usable_cores
 
 __all__ = ["Instance", "check_address", "need_ray"]
 
-CONNECT_TIMEOUT = 5.0
-HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
-"""Opens a gRPC connection, which Ray uses: the HTTP/2 preface and empty settings."""
-SETTINGS = 4
-"""The type of the frame that a gRPC server answers with."""
+PROBE_SECONDS = 120.0
+"""At most, for a process that joins a cluster: on a busy machine, importing Ray takes a while."""
 
 # No usage statistics, and no warning about accelerators, which Ray before 2.60 prints.
 QUIET_ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
@@ -41,29 +43,56 @@ def is_local(address: str) -> bool:
 
 
 def check_address(address: str) -> None:
-    """Raise if nothing answers there; Ray itself would retry for minutes and explain little."""
-    if is_local(address) or address == "auto" or "://" in address:
+    """Raise unless a cluster can be joined there, within seconds, before a run writes anything.
+
+    An address that worked once is not tried again by this process.
+    """
+    if is_local(address):
         return
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal():
+    host, _, port = address.removeprefix(ray_probe.CLIENT).rpartition(":")
+    named = host and port.isdecimal() and "://" not in host
+    if address != "auto" and not named and not re.fullmatch(r"ray://[^:/]+", address):
         raise InputError("ray_address", address, "host:port, 'auto', or ray://host:port")
+    current = current_instance()
+    if current is None:
+        try_to_join(address)
+    else:
+        check_same(address, current)
+
+
+def current_instance() -> str | None:
+    """Return the address of the Ray instance that this process uses already, if any."""
+    ray = sys.modules.get("ray")
+    if ray is None or not ray.is_initialized():
+        return None
+    return str(ray.get_runtime_context().gcs_address)
+
+
+@cache
+def try_to_join(address: str) -> None:
+    """Join and leave the cluster in another process: Ray itself would retry for minutes."""
+    # Not below its folder, where "ray" is another module.
+    command = [sys.executable, "-P", ray_probe.__file__, address]
     try:
-        with socket.create_connection((host, int(port)), CONNECT_TIMEOUT) as connection:
-            if os.environ.get("RAY_USE_TLS", "0") == "0":
-                connection.sendall(HELLO)
-                answer = connection.recv(9)
-                if len(answer) < 4 or answer[3] != SETTINGS:
-                    raise ConnectionError("the server there is not Ray")
-    except (OSError, OverflowError) as error:
-        raise unreachable(address, error) from None
+        ended = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **QUIET_ENVIRONMENT},
+            timeout=PROBE_SECONDS,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise unreachable(address, one_line(error)) from None
+    if ended.returncode == 0:
+        return
+    lines = ended.stdout.decode(errors="replace").strip().splitlines()
+    raise unreachable(address, lines[-1] if lines else "it does not answer in time")
 
 
-def unreachable(address: str, error: BaseException) -> InputError:
+def unreachable(address: str, reason: str) -> InputError:
     """Return the error for an address that does not work."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    reason = one_line(error)
-    if "AuthenticationError" in str(error):
+    if "AuthenticationError" in reason:
         reason = "it requires a token: set RAY_AUTH_MODE=token, so that Ray looks for one"
     return InputError("ray_address", address, f"the address of a running Ray cluster ({reason})")
 
@@ -74,20 +103,21 @@ class Instance:
     _users = 0
     """Number of engines that use the instance that one of them started."""
 
-    def __init__(self, workers: int, address: str) -> None:
-        # Starts nothing yet. 0 workers: one per core; no address: a new instance on this machine.
-        self.workers, self.address = workers, address
+    def __init__(self, workers: int, address: str, *, most: int) -> None:
+        # Starts nothing yet. 0 workers: one per core; no address: a new instance on this machine,
+        # with at most so many CPUs.
+        self.workers, self.address, self.most = workers, address, most
         self._used = False
 
     def join(self) -> None:
         """Join the instance, or start one; an instance that the user started is used as it is."""
-        import ray
-
-        if not ray.is_initialized():
-            start(self.workers, self.address)
+        current = current_instance()
+        if current is None:
+            # Ray starts a process per CPU: no more than can be busy.
+            start(min(self.workers or usable_cores(), self.most), self.address)
             Instance._users = 0
         else:
-            self._check_same(ray.get_runtime_context().gcs_address)
+            check_same(self.address, current)
             if not Instance._users:
                 return
         Instance._users += 1
@@ -113,34 +143,33 @@ class Instance:
 
         return max(1, int(ray.cluster_resources().get("CPU", 0)))
 
-    def _check_same(self, current: str) -> None:
-        """Raise if this process already uses another Ray instance."""
-        if is_local(self.address) or self.address == "auto":
-            return
-        host, _, port = self.address.removeprefix("ray://").rpartition(":")
-        try:
-            ip = socket.gethostbyname(host)
-        except OSError:
-            ip = host
-        # Ray names this machine by its network address, not by 127.0.0.1.
-        if f"{ip}:{port}" != current and not (
-            ip.startswith("127.") and port == current.rpartition(":")[2]
-        ):
-            expected = f"left out: this process already uses the Ray instance {current}"
-            raise InputError("ray_address", self.address, expected)
+
+def check_same(address: str, current: str) -> None:
+    """Raise if this process already uses another Ray instance."""
+    if is_local(address) or address == "auto":
+        return
+    host, _, port = address.removeprefix(ray_probe.CLIENT).rpartition(":")
+    try:
+        ip = socket.gethostbyname(host)
+    except (OSError, UnicodeError):
+        ip = host
+    # Ray names this machine by its network address, not by 127.0.0.1.
+    if f"{ip}:{port}" != current and not (
+        ip.startswith("127.") and port == current.rpartition(":")[2]
+    ):
+        expected = f"left out: this process already uses the Ray instance {current}"
+        raise InputError("ray_address", address, expected)
 
 
-def start(workers: int, address: str) -> None:
-    """Start Ray on this machine, or join a cluster, without output."""
+def start(cpus: int, address: str) -> None:
+    """Start Ray on this machine with so many CPUs, or join a cluster, without output."""
     import ray
 
     settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if is_local(address):
         # "local": a new instance, whatever else runs here or the environment says.
-        settings |= {"num_cpus": workers or usable_cores(), "include_dashboard": False}
+        settings |= {"num_cpus": cpus, "include_dashboard": False}
         address = "local"
-    else:
-        check_address(address)
     try:
         with keep_sigterm_handler(), environment(QUIET_ENVIRONMENT):
             ray.init(address, **settings)
@@ -152,7 +181,14 @@ def start(workers: int, address: str) -> None:
             raise
         if is_local(address):
             raise FedpbcError(f"Ray did not start: {one_line(error)}") from error
-        raise unreachable(address, error) from error
+        raise unreachable(address, one_line(root_cause(error))) from error
+
+
+def root_cause(error: BaseException) -> BaseException:
+    """Return the error that an error was raised from."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
 
 
 def stop() -> None:

@@ -1,5 +1,6 @@
 """A comparison's directory: one run directory for each algorithm and seed, and the results.
 
+fedpbc-manifest.json    which files belong to the comparison; nothing else is ever removed
 compare.toml            what is compared
 inputs/                 copies of the files that it names
 ALGORITHM/seed-K/       a run's directory each
@@ -8,8 +9,6 @@ comparison.json, table.md, accuracy.png, report.html     written at the end
 
 from __future__ import annotations
 
-import shutil
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,20 +19,43 @@ from typing import Any
 import tomli_w
 
 from fedpbc.algorithms import PAPER_ALGORITHMS, find_algorithm
-from fedpbc.errors import FedpbcError, InputError
+from fedpbc.errors import DivergedError, FedpbcError, InputError
 from fedpbc.experiments.build import build_experiment
 from fedpbc.experiments.comparison import Comparison, RunResult
 from fedpbc.experiments.config_file import read_toml
 from fedpbc.experiments.configuration import Config
-from fedpbc.experiments.run_directory import RunDirectory, is_report, write_inputs
+from fedpbc.experiments.execution import StoppedError, Watcher
+from fedpbc.experiments.run_directory import (
+    STAGING,
+    RunDirectory,
+    inputs_named_in,
+    is_report,
+    write_inputs,
+)
+from fedpbc.experiments.start import start_run
 from fedpbc.experiments.sweep import GridCell, GridProgress, run_grid
 from fedpbc.experiments.tracking import check_trackers
-from fedpbc.storage.atomic import write_atomically
-from fedpbc.storage.directories import locked_directory, make_directory
+from fedpbc.experiments.trust import check_trust, remember_plugins
+from fedpbc.limits import parse_toml
+from fedpbc.simulation.metrics import Metrics
+from fedpbc.storage.atomic import temporary_names, write_atomically
+from fedpbc.storage.directories import LOCK, locked_directory, make_directory
+from fedpbc.storage.files import read_own_file
+from fedpbc.storage.manifest import (
+    MANIFEST,
+    is_folder_name,
+    is_inside,
+    read_manifest,
+    write_manifest,
+)
+from fedpbc.storage.removal import own_files, remove_empty_folder, remove_files
+from fedpbc.storage.toml import parsed_toml
 
 __all__ = ["DEFAULT_SEEDS", "ComparisonDirectory", "ComparisonPlan", "plan_comparison"]
 
 DEFAULT_SEEDS = (0, 1, 2)
+FILES = ("comparison.json", "table.md", "accuracy.png", "compare.toml", MANIFEST)
+"""What a comparison writes besides its runs, inputs and report."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +100,8 @@ def plan_comparison(values: Mapping[str, Any]) -> ComparisonPlan:
     if not isinstance(algorithms, Mapping) or not algorithms:
         raise InputError("algorithms", algorithms, "a list of names, or tables [algorithms.NAME]")
     for name, options in algorithms.items():
+        if not is_folder_name(name):
+            raise InputError("algorithms", name, "a name that a folder can have")
         if not isinstance(options, Mapping):
             raise InputError(f"algorithms.{name}", options, f"a table [algorithms.{name}]")
     seeds = shared.pop("seeds", list(DEFAULT_SEEDS))
@@ -114,22 +138,38 @@ class ComparisonDirectory:
         return bool(self.planned_runs())
 
     def planned_runs(self) -> list[RunDirectory]:
-        """The run directories of the plan in this directory."""
+        """The run directories of the plan in this directory; never others."""
         try:
-            plan = tomllib.loads(self.plan_path.read_text(encoding="utf-8"))
+            plan = parse_toml(read_own_file(self.path, self.plan_path.name).decode())
             pairs = product(plan["algorithms"], plan["seeds"])
-            return [RunDirectory(self.path / name / f"seed-{seed}") for name, seed in pairs]
-        except (OSError, ValueError, KeyError, TypeError):
+            names = [f"{name}/seed-{int(seed)}" for name, seed in pairs if is_folder_name(name)]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return []
+        return [RunDirectory(self.path / name) for name in names if is_inside(self.path, name)]
+
+    @property
+    def _is_ours(self) -> bool:
+        """Whether we made this directory: a plan that was written by hand is the user's."""
+        if read_manifest(self.path, "comparison") is not None:
+            return True
+        # Earlier versions wrote no manifest.
+        if not any(run.path.is_dir() for run in self.planned_runs()):
+            return False
+        text = read_own_file(self.path, self.plan_path.name).decode()
+        return tomli_w.dumps(parse_toml(text)) == text
 
     @contextmanager
     def opened(self, plan: ComparisonPlan, *, overwrite: bool = False) -> Iterator[None]:
         """Make the directory for a comparison, or continue the same one, and lock it."""
         if self.path.exists() and not self.path.is_dir():
             raise InputError("out", str(self.path), "a folder; this is a file")
-        files = {file.name for file in self.path.iterdir()} if self.path.is_dir() else set()
-        if files - {".lock", "inputs"} and not self.holds_comparison:
-            raise InputError(f"out: {self.path} holds other files; choose a new or empty folder")
+        entries = set(self.path.iterdir()) if self.path.is_dir() else set()
+        leftovers = own_files(self.path, [LOCK, temporary_names(MANIFEST)])
+        if entries - set(leftovers) and not self._is_ours:
+            hint = " (its compare.toml was not written by a comparison)" * self.holds_comparison
+            raise InputError(
+                f"out: {self.path} holds other files{hint}; choose a new or empty folder"
+            )
         # The inputs may lie in the very directory that is to be overwritten: they are read before.
         text, inputs = plan.self_contained()
         if self.holds_comparison and not overwrite and not self._is_same(text, inputs):
@@ -137,19 +177,47 @@ class ComparisonDirectory:
                 f"out: {self.path} holds another comparison; choose a new folder, or replace it "
                 "with --overwrite"
             )
+        remember_plugins(plan.first().general.plugins or ())
         make_directory(self.path)
         with locked_directory(self.path):
             if overwrite and self.holds_comparison:
+                self._rehearse(plan)
                 self._clear()
+            files = [*(f"inputs/{name}" for name in inputs), *FILES]
+            if read_manifest(self.path, "comparison") != sorted(files):
+                write_manifest(self.path, "comparison", files)
             write_inputs(self.path, inputs)
             write_atomically(self.plan_path, text)
             yield
 
+    def _rehearse(self, plan: ComparisonPlan) -> None:
+        """Run a round of every algorithm, before an earlier comparison is removed for this one."""
+
+        def stop(done: int, metrics: Metrics | None) -> None:
+            raise StoppedError("stopped after its first round")
+
+        run, diverged = RunDirectory(self.path / STAGING), []
+        for name in plan.algorithms:
+            values = {**plan.config(name, plan.seeds[0]), "track": []}
+            try:
+                start_run(Config.from_dict(values), run.path, watcher=Watcher(on_round=stop))
+            except StoppedError:
+                pass
+            except DivergedError as error:
+                # The others may be worth comparing.
+                diverged.append(error)
+            finally:
+                run.clear()
+                remove_files(run.path, [LOCK])
+                remove_empty_folder(run.path)
+        if len(diverged) == len(plan.algorithms):
+            raise diverged[0]
+
     def _is_same(self, text: str, inputs: Mapping[str, bytes]) -> bool:
         files = {self.path / "inputs" / name: content for name, content in inputs.items()}
         same = all(p.is_file() and p.read_bytes() == content for p, content in files.items())
-        begun = tomllib.loads(self.plan_path.read_text(encoding="utf-8"))
-        requested = tomllib.loads(text)
+        begun = parsed_toml(self.plan_path)
+        requested = parse_toml(text)
         # Trackers may change.
         for plan in (begun, requested):
             plan.pop("track", None)
@@ -161,19 +229,34 @@ class ComparisonDirectory:
             if run.path.is_dir():
                 with run.locked():
                     run.clear()
-                (run.path / ".lock").unlink()
+                remove_files(run.path, [LOCK])
                 for folder in (run.path, run.path.parent):
-                    if not any(folder.iterdir()):
-                        folder.rmdir()
-        shutil.rmtree(self.path / "inputs", ignore_errors=True)
+                    remove_empty_folder(folder)
+        inputs = {f"inputs/{file.name}" for file in own_files(self.path, ["inputs/*"])}
+        listed = read_manifest(self.path, "comparison")
+        # Earlier versions wrote no manifest; their plan names the inputs.
+        known = inputs_named_in(self.plan_path.read_text(encoding="utf-8"))
+        remove_files(self.path, inputs & ({*listed} if listed is not None else known))
+        remove_empty_folder(self.path / "inputs")
         if is_report(self.report_path):
-            self.report_path.unlink()
-        for file in (self.json_path, self.table_path, self.plot_path, self.plan_path):
-            file.unlink(missing_ok=True)
+            remove_files(self.path, [self.report_path.name])
+        remove_files(self.path, FILES)
 
-    def load_plan(self, track: Sequence[str] | None = None) -> ComparisonPlan:
-        """The plan in this directory, with other trackers if they are given."""
+    def load_plan(
+        self, track: Sequence[str] | None = None, *, trust: bool = False
+    ) -> ComparisonPlan:
+        """The plan in this directory, with other trackers if they are given.
+
+        ``trust`` allows plugins that this user has not run on this machine.
+        """
         values = read_toml(self.plan_path)
+        for name in values.get("algorithms", ()):
+            if not is_folder_name(str(name)):
+                raise InputError(f"algorithms in {self.plan_path}", name, "the name of a folder")
+        check_trust(self.path, values, trust=trust)
+        for run in self.planned_runs() if trust else ():
+            if run.holds_run:
+                check_trust(run.path, read_toml(run.config_path), trust=True)
         return plan_comparison(values if track is None else {**values, "track": list(track)})
 
     def cells(self, plan: ComparisonPlan) -> list[tuple[str, int, GridCell]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,16 +12,21 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from fedpbc.errors import DivergedError, FedpbcError, WorkerError
+import numpy as np
+
+from fedpbc.errors import DivergedError, FedpbcError, InputError, WorkerError
 from fedpbc.experiments.build import Experiment
 from fedpbc.experiments.checkpoints import rounds_of
 from fedpbc.experiments.client_overview import save_client_overview
+from fedpbc.experiments.integrity import changed_inputs, input_checksums, sealed
 from fedpbc.experiments.peak_memory import peak_memory, reset_peak_memory
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.tracking import State, TrackedRun, Tracking
 from fedpbc.simulation.loop import upgrade_state
 from fedpbc.simulation.metrics import Metrics
 from fedpbc.simulation.views import cost_of
+from fedpbc.storage.removal import remove_files
+from fedpbc.storage.tensors import DamagedCheckpointError
 
 __all__ = ["OnRound", "StoppedError", "Watcher", "execute", "tracked"]
 
@@ -57,13 +63,18 @@ def execute(
     directory: RunDirectory,
     watcher: Watcher | None = None,
     group: Path | None = None,
+    *,
+    on_first_round: Callable[[], None] | None = None,
 ) -> dict[str, Any]:
     """Run the remaining rounds and write the results; returns the summary.
 
     The experiment is before round 0, and continues from a checkpoint in the directory, which the
     caller has locked. ``group`` is the directory of the runs that belong together, for trackers.
+    ``on_first_round`` is called after the first round, before trackers hear of the run: a run that
+    replaces another takes its place then.
     """
-    return _Execution(experiment, directory, watcher or Watcher()).run(group)
+    execution = _Execution(experiment, directory, watcher or Watcher())
+    return execution.run(group, on_first_round)
 
 
 class _Execution:
@@ -71,47 +82,100 @@ class _Execution:
         self.experiment, self.simulation = experiment, experiment.simulation
         self.directory, self.watcher = directory, watcher
         self.about = experiment.about()
+        self.inputs = input_checksums(directory)
 
-    def run(self, group: Path | None) -> dict[str, Any]:
+    def run(self, group: Path | None, on_first_round: Callable[[], None] | None) -> dict[str, Any]:
         simulation, directory, config = self.simulation, self.directory, self.experiment.config
         reset_peak_memory()
         with closing(simulation):
             directory.remove_temporary_files()
             resumed = self._restore()
-            directory.cut_metrics(simulation.round)
             if self.watcher.on_start is not None:
                 self.watcher.on_start(simulation.round, simulation.rounds, self.experiment.engine)
-            directory.failure_path.unlink(missing_ok=True)
+            remove_files(directory.path, ["failure.txt"])
+            rounds = self._rounds(resumed)
+            if on_first_round is not None:
+                first = next(rounds)
+                on_first_round()
+                self._show(first)
             run = TrackedRun(directory.path, self.about, config.to_dict(), group)
             with tracked(config.general.track or (), run, self.watcher) as tracking:
                 try:
-                    self._run_rounds(tracking, resumed)
+                    for metrics in rounds:
+                        if metrics is not None:
+                            tracking.log(metrics.as_dict())
+                        self._show(metrics)
                 except (DivergedError, WorkerError) as error:
                     directory.save_failure(str(error))
                     raise
+                except (KeyboardInterrupt, StoppedError):
+                    self._checkpoint_last_round()
+                    raise
                 summary = self._summary()
                 directory.save_final(simulation.view_models(), simulation.task.layout)
+                summary = sealed(directory, summary)
                 directory.save_summary(summary)
         directory.remove_last_reports()
         return summary
 
+    def _show(self, metrics: Metrics | None) -> None:
+        if self.watcher.on_round is not None:
+            self.watcher.on_round(self.simulation.round, metrics)
+
     def _restore(self) -> bool:
         """Continue from the newest intact checkpoint; returns whether there was one."""
+        directory, simulation = self.directory, self.simulation
+
+        metrics = b""
 
         def restore(state: Mapping[str, Any]) -> None:
+            nonlocal metrics
+            for name in changed_inputs(directory, state):
+                raise FedpbcError(
+                    f"{directory.path / name} has changed since the run began: restore it, or "
+                    "start again with --overwrite"
+                )
             if state["about"] != self.about:
                 raise FedpbcError(
-                    f"{self.directory.path} belongs to another run: its data or options have "
+                    f"{directory.path} belongs to another run: its data or options have "
                     "changed; restore them, or start again with --overwrite"
                 )
-            self.simulation.restore(state["simulation"])
+            metrics = self._metrics_of(state)
+            simulation.restore(state["simulation"])
 
         self._protect_last_reports()
-        state, complaints = self.directory.checkpoints.load(restore)
+        state, complaints = directory.checkpoints.load(restore)
         remedy = "an older one is used" if state else "starting again from round 0"
         for line in complaints:
             self.watcher.note(f"{line}; {remedy}")
+        if state is not None:
+            if not directory.metrics_bytes().startswith(metrics):
+                self.watcher.note(
+                    f"{directory.metrics_path} was damaged; it is restored from the checkpoint"
+                )
+            # Evaluations after the checkpoint are made again.
+            directory.write_metrics(metrics)
         return state is not None
+
+    def _metrics_of(self, state: Mapping[str, Any]) -> bytes:
+        """The evaluations up to a checkpoint, as they are in the file."""
+        directory = self.directory
+        if "metrics" in state:
+            return bytes(state["metrics"])
+        # Earlier versions kept no copy: then the file must be complete.
+        done = upgrade_state(state["simulation"])["server"]["round"]
+        every, rounds = self.simulation.evaluate_every, self.simulation.rounds
+        due = [t for t in range(1, done + 1) if t % every == 0 or t == rounds]
+        try:
+            lines = [line for line in directory.metrics() if line["round"] <= done]
+            complete = [line["round"] for line in lines] == due
+        except (InputError, LookupError, TypeError):
+            complete = False
+        if not complete:
+            raise DamagedCheckpointError(
+                f"{directory.metrics_path} is damaged, and the checkpoint has no copy of it"
+            )
+        return "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines).encode()
 
     def _protect_last_reports(self) -> None:
         """Keep the last reports that existing checkpoints refer to from being overwritten."""
@@ -126,40 +190,51 @@ class _Execution:
     def _checkpoint(self) -> float:
         """Write a checkpoint; returns the seconds that it took."""
         began = time.monotonic()
-        state = {"about": self.about, "simulation": self.simulation.state()}
+        metrics = np.frombuffer(bytearray(self.directory.metrics_bytes()), dtype=np.uint8)
+        state = {
+            "about": self.about,
+            "simulation": self.simulation.state(),
+            "metrics": metrics,
+            "inputs": self.inputs,
+        }
         self.directory.checkpoints.save(self.simulation.round, state)
         self._protect_last_reports()
         return time.monotonic() - began
 
-    def _run_rounds(self, tracking: Tracking, resumed: bool) -> None:
+    def _checkpoint_last_round(self) -> None:
+        """Keep what was done before an interrupt."""
+        # A round may be complete whose evaluation is not: that one must be run again.
+        newest = next(iter(self.directory.checkpoints.paths()), None)
+        if self.simulation.round == self.done and newest and rounds_of(newest) < self.done:
+            self._checkpoint()
+
+    def _rounds(self, resumed: bool) -> Iterator[Metrics | None]:
         """Run the remaining rounds, with metrics and checkpoints."""
         simulation, directory, config = self.simulation, self.directory, self.experiment.config
+        self.done = simulation.round
         if not resumed:
             # A resumed run must know its data and options. And it shows now, not after half a
             # minute of work, whether the algorithm's state can be saved at all.
+            directory.write_metrics(b"")
             self._checkpoint()
-        if not directory.overview_path.is_file():
-            python = config.task.name == "python"
-            task = self.experiment.data_fingerprint() if python else ""
-            save_client_overview(directory.overview_path, simulation, task)
+        python = config.task.name == "python"
+        task = self.experiment.data_fingerprint() if python else ""
+        save_client_overview(directory.overview_path, simulation, task)
         every, last, wait = config.general.checkpoint_every, time.monotonic(), CHECKPOINT_SECONDS
-        done = simulation.round
         try:
             for metrics in simulation.steps():
-                done = simulation.round
                 if metrics is not None:
                     directory.append_metrics(metrics.as_dict())
-                    tracking.log(metrics.as_dict())
-                due = done % every == 0 if every else time.monotonic() - last > wait
-                if due and done < simulation.rounds:
+                self.done = simulation.round
+                due = self.done % every == 0 if every else time.monotonic() - last > wait
+                if due and self.done < simulation.rounds:
                     wait = max(CHECKPOINT_SECONDS, self._checkpoint() / CHECKPOINT_SHARE)
                     last = time.monotonic()
-                if self.watcher.on_round is not None:
-                    self.watcher.on_round(done, metrics)
+                yield metrics
         except DivergedError as error:
             # The start of the failed round is worth keeping, unless an earlier round's work was
             # only fetched now, or only the evaluation failed.
-            if simulation.round == done == error.round > 0:
+            if simulation.round == self.done == error.round > 0:
                 self._checkpoint()
             usable = [p for p in directory.checkpoints.paths() if rounds_of(p) <= error.round]
             where = (

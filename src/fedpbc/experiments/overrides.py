@@ -9,6 +9,7 @@ from typing import Any
 
 from fedpbc.errors import InputError
 from fedpbc.experiments.config_file import read_toml
+from fedpbc.experiments.trust import check_trust, is_of_results
 
 __all__ = ["configuration_values", "set_value", "split_list"]
 
@@ -26,16 +27,20 @@ def configuration_values(
     assignments: Sequence[str] | None = None,
     *,
     trace: Path | None = None,
+    trust: bool = False,
 ) -> dict[str, Any]:
     """The values of a configuration: the file's, then the options', then those of ``--set``.
 
-    Options are values by key; None is skipped. ``trace`` is a recorded trace for the links.
+    Options are values by key; None is skipped. ``trace`` is a recorded trace for the links. The
+    plugins of a file that a run wrote need ``trust`` if this user has not run them yet.
 
     Example:
         >>> configuration_values(None, {"links.name": "markov", "seed": None}, ["links.p=0.5"])
         {'links': {'name': 'markov', 'p': 0.5}}
     """
     values = {} if file is None else read_toml(file)
+    if file is not None and is_of_results(file.parent):
+        check_trust(file.parent, values, trust=trust)
     options = {key: value for key, value in (options or {}).items() if value is not None}
     for key, value in options.items():
         set_value(values, key, value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,11 @@ from fedpbc.experiments.build import build_experiment
 from fedpbc.experiments.config_file import read_toml
 from fedpbc.experiments.configuration import Config, is_python_task
 from fedpbc.experiments.execution import Watcher, execute, tracked
+from fedpbc.experiments.integrity import Damage, damage_of
+from fedpbc.experiments.replacement import recover_run
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.tracking import TrackedRun, check_trackers, checked_names
+from fedpbc.experiments.trust import check_trust
 from fedpbc.storage.atomic import write_atomically
 
 __all__ = ["resume_run"]
@@ -30,11 +33,15 @@ def resume_run(
     watcher: Watcher | None = None,
     track: Sequence[str] | None = None,
     group: Path | None = None,
+    trust: bool = False,
 ) -> dict[str, Any]:
     """Continue a run that was stopped; returns the summary, at once if it is finished.
 
+    What is damaged is made again from the newest intact checkpoint, of a finished run, too.
+
     ``track`` names the trackers from now on; None: those that it had. A finished run is sent to
-    trackers that do not have it yet. ``group`` is as for :func:`start_run`.
+    trackers that do not have it yet. ``group`` is as for :func:`start_run`. ``trust`` allows the
+    run's plugins to be imported although this user has not run them on this machine.
 
     Example:
         >>> import tempfile
@@ -44,30 +51,27 @@ def resume_run(
         >>> start_run(config, folder) == resume_run(folder)
         True
     """
+    watcher = watcher or Watcher()
+    recover_run(path)
     directory = RunDirectory(path)
     if not directory.holds_run:
         raise InputError("folder", str(path), "one that holds a run (there is no config.toml)")
+    directory.check_links()
     values = read_toml(directory.config_path)
     names = checked_names(values.get("track") if track is None else track)
     if directory.finished:
-        if directory.last_reports_path.is_file():
-            # It was killed between its last two steps.
-            with directory.locked():
-                directory.remove_last_reports()
-        summary, (_, states) = directory.summary(), directory.load_tracking()
-        late = [name for name in names if states.get(name, {}).get("state") != "finished"]
-        if late:
-            if group is None:
-                check_trackers(late)
-            run = TrackedRun(path, {key: summary[key] for key in ABOUT}, values, group)
-            with directory.locked(), tracked(late, run, watcher or Watcher()):
-                pass
-        return summary
+        damage = damage_of(directory)
+        if not damage:
+            return _finished(directory, values, names, watcher, group)
+        _refuse_lost(damage)
+        for each in damage:
+            watcher.note(f"{each}; it is made again")
     if is_python_task(values):
         raise FedpbcError(
             f"{path} was started from Python with a task of its own: call simulate(…, "
             f"out={str(path)!r}) there again to continue it"
         )
+    check_trust(path, values, trust=trust)
     config = Config.from_dict({**values, "track": names})
     if group is None:
         check_trackers(names)
@@ -76,6 +80,36 @@ def resume_run(
         if track is not None:
             _write_trackers(directory, names)
         return execute(experiment, directory, watcher, group)
+
+
+def _refuse_lost(damage: Sequence[Damage]) -> None:
+    """Raise if something is damaged that only the user has."""
+    for each in damage:
+        if not each.repairable:
+            raise FedpbcError(str(each))
+
+
+def _finished(
+    directory: RunDirectory,
+    values: Mapping[str, Any],
+    names: Sequence[str],
+    watcher: Watcher,
+    group: Path | None,
+) -> dict[str, Any]:
+    """The summary of a finished run, after trackers that lack it have been told."""
+    if directory.last_reports_path.is_file():
+        # It was killed between its last two steps.
+        with directory.locked():
+            directory.remove_last_reports()
+    summary, (_, states) = directory.summary(), directory.load_tracking()
+    late = [name for name in names if states.get(name, {}).get("state") != "finished"]
+    if late:
+        if group is None:
+            check_trackers(late)
+        run = TrackedRun(directory.path, {key: summary[key] for key in ABOUT}, values, group)
+        with directory.locked(), tracked(late, run, watcher):
+            pass
+    return summary
 
 
 def _write_trackers(directory: RunDirectory, names: Sequence[str]) -> None:

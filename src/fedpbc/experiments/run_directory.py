@@ -1,5 +1,6 @@
 """A run's directory on disk.
 
+fedpbc-manifest.json    which files belong to the run; nothing else is ever removed
 config.toml             all settings, defaults included; the run can be repeated from it
 inputs/                 copies of the files that the configuration names
 fleet.safetensors       the timetable, probabilities and class counts, for reports
@@ -7,7 +8,7 @@ metrics.jsonl           one JSON object per line, one line per evaluation
 checkpoint-R.safetensors  the state after R rounds; the last two are kept
 reports.bin             each client's last report, if kept on disk; removed at the end
 final.safetensors       one flat vector per view, with the parameters' names and shapes
-summary.json            the result; only of a finished run
+summary.json            the result, with checksums of the other files; only of a finished run
 failure.txt             one line: why the run failed; removed when it is resumed
 report.html             written by 'fedpbc report'
 tracking.json           what trackers need to recognise the run, if there are any
@@ -17,40 +18,57 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import tomllib
+import re
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import tomli_w
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from fedpbc.errors import InputError
 from fedpbc.experiments.checkpoints import Checkpoints
-from fedpbc.experiments.tracking.tensorboard import remove_event_files
+from fedpbc.experiments.settings import FILES
+from fedpbc.experiments.tracking.tensorboard import EVENTS as EVENT_FILES
+from fedpbc.experiments.tracking.tensorboard import FOLDER as EVENT_FOLDER
+from fedpbc.limits import parse_json, parse_toml
 from fedpbc.simulation.last_reports import FILE as LAST_REPORTS_FILE
-from fedpbc.storage.atomic import write_atomically
-from fedpbc.storage.directories import locked_directory, make_directory
+from fedpbc.storage.atomic import naming_errors, temporary_names, write_atomically
+from fedpbc.storage.directories import LOCK, locked_directory
+from fedpbc.storage.files import read_own_file
+from fedpbc.storage.manifest import MANIFEST, read_manifest, write_manifest
+from fedpbc.storage.removal import own_files, remove_empty_folder, remove_files
 from fedpbc.storage.tensors import save_tensors
 from fedpbc.tasks.parameter_layout import Layout
 
-__all__ = ["RunDirectory", "is_report", "load_view"]
+__all__ = [
+    "STAGING",
+    "RunDirectory",
+    "inputs_named_in",
+    "is_report",
+    "load_view",
+    "write_inputs",
+]
 
-TEMPORARY = (
-    ".checkpoint-",
-    ".config.",
-    ".fleet.",
-    ".metrics.",
-    ".final.",
-    ".summary.",
-    ".failure.",
-    ".report.",
-    ".tracking.",
-    ".tmp",
+STAGING = ".next"
+"""Where a run that replaces an earlier one begins; see :mod:`fedpbc.experiments.replacement`."""
+INPUT_NAME = re.compile(r"inputs/[^/]+")
+
+RESULTS = (
+    "metrics.jsonl",
+    "final.safetensors",
+    "summary.json",
+    "failure.txt",
+    "fleet.safetensors",
+    "tracking.json",
+    "checkpoint-*.safetensors",
+    LAST_REPORTS_FILE,
+    f"{EVENT_FOLDER}/{EVENT_FILES}*",
 )
-"""Prefixes of files that are being written; the last is that of safetensors."""
+"""What a run writes besides its configuration and inputs."""
+SAFETENSORS_TEMPORARY = ".tmp??????"
 
 
 class RunDirectory:
@@ -58,76 +76,157 @@ class RunDirectory:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-        self.config_path = self.path / "config.toml"
-        self.metrics_path = self.path / "metrics.jsonl"
-        self.overview_path = self.path / "fleet.safetensors"
-        self.last_reports_path = self.path / LAST_REPORTS_FILE
-        self.final_path = self.path / "final.safetensors"
-        self.summary_path = self.path / "summary.json"
-        self.failure_path = self.path / "failure.txt"
-        self.report_path = self.path / "report.html"
-        self.tracking_path = self.path / "tracking.json"
-        self.checkpoints = Checkpoints(self.path)
+
+    @property
+    def config_path(self) -> Path:
+        """The configuration."""
+        return self.path / "config.toml"
+
+    @property
+    def metrics_path(self) -> Path:
+        """The evaluations."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def overview_path(self) -> Path:
+        """What a report shows of the clients."""
+        return self.path / "fleet.safetensors"
+
+    @property
+    def last_reports_path(self) -> Path:
+        """The clients' last reports, if they are kept on disk."""
+        return self.path / LAST_REPORTS_FILE
+
+    @property
+    def final_path(self) -> Path:
+        """The final models."""
+        return self.path / "final.safetensors"
+
+    @property
+    def summary_path(self) -> Path:
+        """The result."""
+        return self.path / "summary.json"
+
+    @property
+    def failure_path(self) -> Path:
+        """Why the run failed."""
+        return self.path / "failure.txt"
+
+    @property
+    def report_path(self) -> Path:
+        """The HTML page."""
+        return self.path / "report.html"
+
+    @property
+    def tracking_path(self) -> Path:
+        """What trackers need to recognise the run."""
+        return self.path / "tracking.json"
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """The last two checkpoints."""
+        return Checkpoints(self.path)
 
     @property
     def holds_run(self) -> bool:
         """Whether a run was begun here: a configuration of ours, not just a file of that name."""
         try:
-            values = tomllib.loads(self.config_path.read_text(encoding="utf-8"))
+            values = parse_toml(read_own_file(self.path, "config.toml").decode())
         except (OSError, ValueError):
             return False
         return {"algorithm", "links", "rounds"} <= values.keys()
 
     @property
     def finished(self) -> bool:
-        """Whether the run is complete."""
+        """Whether the run is complete; :mod:`fedpbc.experiments.integrity` checks its files."""
         return self.summary_path.is_file() and self.final_path.is_file()
 
-    def create(self, *, overwrite: bool = False) -> None:
-        """Make an empty directory for a new run; with ``overwrite``, remove an earlier one."""
+    def check_links(self) -> None:
+        """Raise if a file of the run is a link, a pipe or the like: nothing here follows one."""
+        for name in (*_literal(RESULTS), "config.toml", MANIFEST, LOCK):
+            path = self.path / name
+            if path.is_symlink() or (path.exists() and not path.is_file()):
+                raise InputError(f"{path} is not a regular file: a run's folder has no links")
+        for name in ("inputs", EVENT_FOLDER):
+            if (self.path / name).is_symlink():
+                raise InputError(f"{self.path / name} is a link: a run's folder has none")
+
+    def check_free(self, *, overwrite: bool = False) -> None:
+        """Raise unless a new run may be put here: in place of an earlier one with ``overwrite``."""
         if self.path.exists() and not self.path.is_dir():
             raise InputError("out", str(self.path), "a folder; this is a file")
+        if not self.path.is_dir() or not any(self.path.iterdir()):
+            return
+        if self.files() is None:
+            if self._is_leftover():
+                return
+            hint = ""
+            if self.config_path.exists():
+                hint = " (its config.toml was not written by a run)"
+            raise InputError(
+                f"out: {self.path} holds other files{hint}; choose a new or empty folder"
+            )
         if self.holds_run and not overwrite:
             raise InputError(
                 f"out: {self.path} holds a run already; choose a new folder, continue it with "
                 "'fedpbc resume', or start it again with --overwrite"
             )
-        if self.path.is_dir() and any(self.path.iterdir()):
-            if not self.holds_run and not self._is_leftover():
-                raise InputError(
-                    f"out: {self.path} holds other files; choose a new or empty folder"
-                )
-            with self.locked():
-                self.clear()
-        make_directory(self.path)
 
     def _is_leftover(self) -> bool:
-        """Whether all files here are of a run that was killed while it began or ended."""
-        expected = {file.name for file in self._run_files()} | {"inputs", ".lock"}
-        names = {entry.name for entry in self.path.iterdir()}
-        return all(name in expected or name.startswith(TEMPORARY) for name in names)
+        """Whether there is only what a run leaves that is killed before its first file."""
+        allowed = {*own_files(self.path, (LOCK, temporary_names(MANIFEST)))}
+        return all(entry in allowed or entry.name == STAGING for entry in self.path.iterdir())
 
-    def _run_files(self) -> list[Path]:
-        results = (self.metrics_path, self.final_path, self.summary_path, self.failure_path)
-        page = [self.report_path] if is_report(self.report_path) else []
-        others = (self.last_reports_path, self.overview_path, *page, self.tracking_path)
-        files = (*self.checkpoints.paths(), *others, *results, self.config_path)
-        return [file for file in files if file.is_file()]
+    def files(self) -> list[str] | None:
+        """The names of the files that belong to the run, the configuration last; None: no run."""
+        listed = read_manifest(self.path, "run")
+        if listed is None and not self._is_of_earlier_version():
+            return None
+        inputs = listed
+        if listed is None:
+            # Earlier versions wrote no manifest.
+            inputs = sorted(inputs_named_in(self.config_path.read_text(encoding="utf-8")))
+        return [
+            *(name for name in inputs or () if INPUT_NAME.fullmatch(name)),
+            *RESULTS,
+            "config.toml",
+            MANIFEST,
+        ]
+
+    def _is_of_earlier_version(self) -> bool:
+        """Whether a run without a manifest is here: what was written by hand looks different."""
+        if not self.holds_run or (self.path / MANIFEST).exists():
+            return False
+        text = self.config_path.read_text(encoding="utf-8")
+        begun = self.checkpoints.paths() or self.finished or self.overview_path.is_file()
+        return bool(begun) and tomli_w.dumps(parse_toml(text)) == text
+
+    def clear_leftovers(self) -> None:
+        """Remove what is left of a run that was killed before it had a configuration."""
+        if not self.holds_run:
+            self.clear()
+            remove_files(self.path, [temporary_names(MANIFEST)])
 
     def clear(self) -> None:
-        """Remove what a run wrote, and nothing else; its configuration last."""
-        shutil.rmtree(self.path / "inputs", ignore_errors=True)
-        remove_event_files(self.path)
+        """Remove what a run wrote, and nothing else; its configuration and manifest last."""
+        files = self.files()
+        if files is None:
+            return
+        if is_report(self.report_path):
+            remove_files(self.path, ["report.html"])
         self.remove_temporary_files()
-        for file in self._run_files():
-            file.unlink()
+        remove_files(self.path, files)
+        for folder in ("inputs", EVENT_FOLDER):
+            remove_empty_folder(self.path / folder)
 
     def remove_temporary_files(self) -> None:
         """Remove half-written files that a killed process left behind."""
-        for prefix in TEMPORARY:
-            for file in self.path.glob(f"{prefix}*"):
-                if file.is_file() and (prefix == ".tmp" or file.suffix == ".tmp"):
-                    file.unlink()
+        names = (*_literal(RESULTS), "config.toml", MANIFEST, "report.html")
+        patterns = [temporary_names(name) for name in names]
+        patterns.append(temporary_names("checkpoint-*.safetensors"))
+        remove_files(self.path, patterns)
+        for path in self.path.glob(SAFETENSORS_TEMPORARY):
+            remove_files(self.path, [path.name])
 
     def locked(self) -> AbstractContextManager[None]:
         """Keep other processes from working on the same run."""
@@ -135,12 +234,14 @@ class RunDirectory:
 
     def write_config(self, text: str, inputs: Mapping[str, bytes]) -> None:
         """Write the configuration, and the files it names before it: then there is a run."""
+        names = [f"inputs/{name}" for name in inputs]
+        write_manifest(self.path, "run", [*names, *RESULTS, "config.toml", MANIFEST])
         write_inputs(self.path, inputs)
         write_atomically(self.config_path, text)
 
     def append_metrics(self, line: Mapping[str, Any]) -> None:
         """Add one evaluation."""
-        with self.metrics_path.open("a", encoding="utf-8") as file:
+        with naming_errors(self.metrics_path), self.metrics_path.open("a") as file:
             file.write(json.dumps(line, allow_nan=False) + "\n")
             file.flush()
             os.fsync(file.fileno())
@@ -149,12 +250,18 @@ class RunDirectory:
         """All evaluations; a last line that a kill cut short is skipped."""
         if not self.metrics_path.is_file():
             return []
-        lines = self.metrics_path.read_text(encoding="utf-8").split("\n")
+        try:
+            lines = self.metrics_bytes().decode().split("\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{self.metrics_path} is damaged: {error}") from None
         evaluations = []
         for number, line in enumerate(filter(None, lines), start=1):
             try:
-                evaluations.append(json.loads(line))
-            except json.JSONDecodeError:
+                evaluation = parse_json(line)
+                if not isinstance(evaluation, dict):
+                    raise ValueError("no object")
+                evaluations.append(evaluation)
+            except ValueError:
                 # A complete line ends with a newline: then it was not a kill that damaged it.
                 if number == len(lines) and lines[-1] == line:
                     break
@@ -162,11 +269,15 @@ class RunDirectory:
                 raise InputError(f"{where} is damaged: it is not a JSON object") from None
         return evaluations
 
-    def cut_metrics(self, rounds: int) -> None:
-        """Drop evaluations after so many rounds: the run will make them again."""
-        earlier = [line for line in self.metrics() if line["round"] <= rounds]
-        text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in earlier)
-        write_atomically(self.metrics_path, text)
+    def metrics_bytes(self) -> bytes:
+        """The evaluations as they are in the file; empty if there is none."""
+        if not self.metrics_path.is_file():
+            return b""
+        return read_own_file(self.path, "metrics.jsonl")
+
+    def write_metrics(self, content: bytes) -> None:
+        """Put the file of evaluations back as it was."""
+        write_atomically(self.metrics_path, content)
 
     def load_tracking(self) -> tuple[Path | None, dict[str, dict[str, str]]]:
         """The group that the run belongs to, and the state of each tracker.
@@ -174,7 +285,7 @@ class RunDirectory:
         Empty if the file is damaged: then trackers start again.
         """
         try:
-            content = json.loads(self.tracking_path.read_text(encoding="utf-8"))
+            content = parse_json(read_own_file(self.path, "tracking.json"))
             group = self.path / content["group"] if content["group"] else None
             return group, {name: dict(state) for name, state in content["trackers"].items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -201,7 +312,7 @@ class RunDirectory:
 
     def save_summary(self, summary: Mapping[str, Any]) -> None:
         """Write the result; from now on the run is finished."""
-        write_atomically(self.summary_path, json.dumps(summary, indent=2) + "\n")
+        write_atomically(self.summary_path, json.dumps(summary, indent=2, allow_nan=False) + "\n")
 
     def save_failure(self, line: str) -> None:
         """Write why the run failed."""
@@ -210,7 +321,7 @@ class RunDirectory:
     def failure(self) -> str | None:
         """Why the run failed, if it did."""
         try:
-            return self.failure_path.read_text(encoding="utf-8").strip()
+            return read_own_file(self.path, "failure.txt", 1 << 16).decode().strip()
         except (OSError, ValueError):
             return None
 
@@ -221,16 +332,30 @@ class RunDirectory:
         """
         if self.last_reports_path.is_file():
             self.checkpoints.remove()
-            self.last_reports_path.unlink()
+            remove_files(self.path, [LAST_REPORTS_FILE])
 
     def summary(self) -> dict[str, Any]:
         """The result of a finished run."""
         try:
-            summary: dict[str, Any] = json.loads(self.summary_path.read_text(encoding="utf-8"))
+            summary: dict[str, Any] = parse_json(read_own_file(self.path, "summary.json"))
             summary["views"], summary["rounds"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{self.summary_path} cannot be read: {error}") from None
         return summary
+
+
+def _literal(names: tuple[str, ...]) -> list[str]:
+    return [name for name in names if "*" not in name]
+
+
+def inputs_named_in(config: str) -> set[str]:
+    """The files in ``inputs`` that a configuration names."""
+    values = parse_toml(config)
+    tables = [(values.get(section), option) for section, option in FILES]
+    names = [table.get(option) for table, option in tables if isinstance(table, dict)]
+    plugins = values.get("plugins")
+    names.extend(plugins if isinstance(plugins, list) else ())
+    return {name for name in names if isinstance(name, str) and INPUT_NAME.fullmatch(name)}
 
 
 REPORT_MARK = "fedpbc report"

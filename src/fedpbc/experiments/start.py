@@ -14,9 +14,13 @@ from fedpbc.experiments.build import Experiment, build_experiment
 from fedpbc.experiments.config_file import read_toml
 from fedpbc.experiments.configuration import Config, identity
 from fedpbc.experiments.execution import OnRound, Watcher, execute
+from fedpbc.experiments.replacement import discard_staged, recover_run, staged_run, take_place
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.tracking import check_trackers
+from fedpbc.experiments.trust import remember_plugins
 from fedpbc.simulation.metrics import Metrics
+from fedpbc.storage.directories import LOCK, make_directory
+from fedpbc.storage.removal import remove_empty_folder, remove_files
 
 __all__ = ["run_python_task", "start_run"]
 
@@ -40,23 +44,51 @@ def start_run(
         >>> start_run(config, Path(tempfile.mkdtemp()) / "run")["rounds"]
         2
     """
-    directory = RunDirectory(path)
+    recover_run(path)
+    target = RunDirectory(path)
+    target.check_free(overwrite=overwrite)
+    # An earlier run stays until the new one has completed a round.
+    staged = target.holds_run
+    directory = staged_run(path) if staged else target
     # Everything that can be wrong is found before anything is written.
     if group is None:
         check_trackers(config.general.track or ())
     experiment = build_experiment(config, directory.last_reports_path)
     # The inputs may lie in the very directory that is to be overwritten: they are read before.
     values, inputs = experiment.config.self_contained()
-    directory.create(overwrite=overwrite)
-    with directory.locked():
-        directory.write_config(tomli_w.dumps(values), inputs)
-        return execute(experiment, directory, watcher, group)
+    remember_plugins(config.general.plugins or ())
+    is_new = not path.exists()
+    make_directory(path)
+    with target.locked():
+        target.clear_leftovers()
+        make_directory(directory.path)
+
+        def take_over() -> None:
+            take_place(path)
+            directory.path = path
+            experiment.simulation.server.last_reports.move(directory.last_reports_path)
+
+        try:
+            directory.write_config(tomli_w.dumps(values), inputs)
+            first = take_over if staged else None
+            return execute(experiment, directory, watcher, group, on_first_round=first)
+        except BaseException as error:
+            if directory.path != path:
+                discard_staged(path)
+            elif isinstance(error, InputError) and experiment.simulation.round == 0:
+                # Found only when the run began; nothing is written.
+                directory.clear()
+                remove_files(path, [LOCK])
+                if is_new:
+                    remove_empty_folder(path)
+            raise
 
 
 def run_python_task(
     experiment: Experiment, path: Path, on_round: OnRound | None = None, group: Path | None = None
 ) -> list[Metrics]:
     """Run an experiment whose task was built in Python, or continue it; returns its metrics."""
+    recover_run(path)
     directory, values = RunDirectory(path), experiment.config.to_dict()
     if directory.finished:
         raise InputError(
@@ -64,7 +96,8 @@ def run_python_task(
             "load_view()"
         )
     if not directory.holds_run:
-        directory.create()
+        directory.check_free()
+        make_directory(path)
         directory.write_config(tomli_w.dumps(values), {})
     elif identity(read_toml(directory.config_path)) != identity(values):
         raise FedpbcError(

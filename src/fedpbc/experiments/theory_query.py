@@ -52,6 +52,7 @@ class TheoryQuery:
         assignments: ``KEY=VALUE`` texts for the configuration.
         options: values for the configuration, by key.
         constants: Theorem 1's constants, by name; those that are None are assumed.
+        trust: allow a directory's plugins that this user has not run on this machine.
     """
 
     source: Path | None = None
@@ -63,6 +64,7 @@ class TheoryQuery:
     assignments: Sequence[str] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     constants: Mapping[str, Any] = field(default_factory=dict)
+    trust: bool = False
 
 
 def analyze(query: TheoryQuery) -> TheorySummary:
@@ -154,7 +156,8 @@ def analyze_run(
         "clients": query.clients,
         "seed": query.seed,
     }
-    values = configuration_values(config_file(query.source), options, query.assignments)
+    file = config_file(query.source)
+    values = configuration_values(file, options, query.assignments, trust=query.trust)
     if isinstance(p, str):
         set_value(values, "links.p", p)
     elif p is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedpbc.errors import InputError
+from fedpbc.text import shell_quoted
 
 if TYPE_CHECKING:
     from fedpbc.experiments.sweep import GridProgress
@@ -113,7 +113,7 @@ class ExperimentRequest:
             words += ["--set", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
         if self.out != default_folder(name, self.quick):
             words += ["--out", str(self.out)]
-        return shlex.join(words)
+        return " ".join(map(shell_quoted, words))
 
 
 def default_folder(name: str, quick: bool) -> Path:

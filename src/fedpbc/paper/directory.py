@@ -8,9 +8,7 @@ inputs/             copies of the plugins
 from __future__ import annotations
 
 import json
-import shutil
-import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from hashlib import sha256
@@ -26,13 +24,18 @@ from fedpbc.experiments.checkpoints import rounds_of
 from fedpbc.experiments.comparison import RunResult
 from fedpbc.experiments.config_file import read_toml
 from fedpbc.experiments.configuration import Config, identity
-from fedpbc.experiments.run_directory import RunDirectory, write_inputs
+from fedpbc.experiments.run_directory import RunDirectory, is_report, write_inputs
 from fedpbc.experiments.settings import EXECUTION, FILES
 from fedpbc.experiments.sweep import GridCell, GridProgress, long_ones_alone, run_grid
+from fedpbc.experiments.trust import remember_plugins
+from fedpbc.limits import parse_toml
 from fedpbc.paper.plan import PlannedRun
 from fedpbc.parallel import usable_cores
 from fedpbc.storage.atomic import write_atomically
-from fedpbc.storage.directories import locked_directory, make_directory
+from fedpbc.storage.directories import LOCK, locked_directory, make_directory
+from fedpbc.storage.files import read_own_file
+from fedpbc.storage.manifest import MANIFEST, is_inside, read_manifest, write_manifest
+from fedpbc.storage.removal import remove_empty_folder, remove_files
 
 __all__ = ["PaperDirectory", "read_plan"]
 
@@ -65,10 +68,11 @@ class PaperDirectory:
         fingerprints = {run.place: fingerprint(run.config) for run in runs}
         if not overwrite:
             self._refuse_changed_runs(runs, fingerprints)
+        remember_plugins(plugin for run in runs for plugin in run.config.get("plugins") or ())
         make_directory(self.path)
         with locked_directory(self.path):
             if overwrite:
-                self._clear({**self.recorded_runs, **fingerprints})
+                self._clear([*self.recorded_runs, *fingerprints])
             write_inputs(self.path, inputs)
             plan = {
                 "experiment": self.experiment,
@@ -116,24 +120,36 @@ class PaperDirectory:
                     "as out, or --overwrite (or is it --tuned that differs?)"
                 )
 
-    def _clear(self, places: Mapping[str, str]) -> None:
+    def _clear(self, places: Iterable[str]) -> None:
         """Remove the experiment's own files and no others; the plan last."""
         for place in places:
             directory = RunDirectory(self.path / place)
-            if not directory.path.is_dir():
+            if not is_inside(self.path, place) or not directory.path.is_dir():
                 continue
             with directory.locked():
                 directory.clear()
-            (directory.path / ".lock").unlink()
+            remove_files(directory.path, [LOCK])
             folder = directory.path
             while folder != self.path and not any(folder.iterdir()):
-                folder.rmdir()
+                remove_empty_folder(folder)
                 folder = folder.parent
-        shutil.rmtree(self.path / "inputs", ignore_errors=True)
-        for pattern in (f"{self.experiment}*.*", "report.html", "chosen.toml", "plan.toml"):
-            for file in self.path.glob(pattern):
-                if file.is_file():
-                    file.unlink()
+        if is_report(self.path / "report.html"):
+            remove_files(self.path, ["report.html"])
+        results = read_manifest(self.path, self.experiment)
+        if results is None:  # Earlier versions wrote no manifest.
+            results = [f"{self.experiment}.md", f"{self.experiment}.json"]
+        own = ["inputs/plugin-*.py", *results, "chosen.toml", "plan.toml", MANIFEST]
+        remove_files(self.path, own)
+        remove_empty_folder(self.path / "inputs")
+
+    def record_results(self, files: Iterable[Path]) -> None:
+        """Write down which files the experiment has written, so that they can be replaced."""
+        if read_plan(self.path) is None:
+            return  # An experiment without runs may be written to any folder.
+        names = [file.name for file in files if file.parent == self.path]
+        write_manifest(
+            self.path, self.experiment, [name for name in names if name != "report.html"]
+        )
 
     def check(self, runs: Sequence[PlannedRun], *, overwrite: bool = False) -> dict[str, str]:
         """Raise if anything is wrong, before anything is written; returns each data set's engine.
@@ -214,7 +230,7 @@ def _count_alone(runs: Sequence[PlannedRun], jobs: int, engines: Mapping[str, st
 def read_plan(path: Path) -> dict[str, Any] | None:
     """The plan in a folder, or None if there is no valid one."""
     try:
-        plan = tomllib.loads((path / "plan.toml").read_text(encoding="utf-8"))
+        plan = parse_toml(read_own_file(path, "plan.toml").decode())
         texts = (plan["experiment"], plan["command"], *plan["cells"].values())
         return plan if all(isinstance(text, str) for text in texts) else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

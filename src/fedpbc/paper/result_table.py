@@ -6,15 +6,14 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from fedpbc.algorithms import find_algorithm
 from fedpbc.experiments.comparison import Comparison, ComparisonRow
 from fedpbc.report.comparison_table import AIDED_NOTE, MEAN_NOTE, markdown
 from fedpbc.report.page import PageTable
 from fedpbc.report.page_tables import TableCell
+from fedpbc.report.text_table import TextTable
 
 __all__ = ["RANK_NOTE", "VIEWS_NOTE", "Entry", "ResultTable", "deployable_cells", "rank_rows"]
 
@@ -75,18 +74,18 @@ class ResultTable:
 
     def terminal(self) -> str:
         """Render as plain text."""
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        table = TextTable()
         for k, head in enumerate(self.head):
             # Heads are broken into lines, so that the numbers decide how wide a column is.
             lines = head if k == 0 else head.replace(" %", "\u00a0%").replace(" ", "\n")
-            table.add_column(lines, justify="left" if self._is_text(k) else "right", no_wrap=True)
+            table.column(lines, right=not self._is_text(k))
         previous = None
         for row in self._entries():
             texts = [entry.styled(PLAIN) for entry in row]
             if previous not in (None, texts[: self.sections]):
-                table.add_section()
+                table.section()
             previous = texts[: self.sections]
-            table.add_row(*texts)
+            table.row(*texts)
         output = io.StringIO()
         Console(file=output, width=WIDTH, no_color=True).print(table)
         text = "\n".join(line.rstrip() for line in output.getvalue().splitlines())

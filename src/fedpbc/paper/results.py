@@ -11,6 +11,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from fedpbc.paper.catalog import EXPERIMENTS, ExperimentRequest, ExperimentResult
+from fedpbc.paper.directory import PaperDirectory
 from fedpbc.paper.grid import SweepResult
 from fedpbc.paper.plan import PlannedRun
 from fedpbc.paper.result_table import ResultTable
@@ -18,6 +19,7 @@ from fedpbc.report.page import write_page
 from fedpbc.report.plot import save_figure
 from fedpbc.storage.atomic import write_atomically
 from fedpbc.storage.directories import make_directory
+from fedpbc.text import shell_quoted
 
 __all__ = [
     "figure_title",
@@ -114,7 +116,7 @@ def write_figure(
         notes=[*notes, *_failure_notes(sweep)],
         numbers={"quick": quick if request.quick else None, **numbers},
         files=pictures,
-        next=f"open {request.out / 'report.html'} in a browser",
+        next=f"open {shell_quoted(request.out / 'report.html')} in a browser",
     )
 
 
@@ -194,4 +196,5 @@ def _write(
     )
     parts = [*(table.terminal() for table in tables), *(["\n".join(notes)] if notes else [])]
     written = [page, *files, json_path]
+    PaperDirectory(request.out, name).record_results(written)
     return ExperimentResult("\n\n".join(parts), content, written, sweep.failed, next)

@@ -23,6 +23,7 @@ from fedpbc.paper.results import figure_title, scale_note, seeds_note, write_tab
 from fedpbc.paper.step_sizes import CHOSEN, STEP_SIZES, read_chosen
 from fedpbc.report.comparison_table import AIDED_NOTE, marked_name
 from fedpbc.storage.atomic import write_atomically
+from fedpbc.text import shell_quoted
 
 __all__ = ["best_point", "run"]
 
@@ -111,7 +112,8 @@ def run(request: ExperimentRequest) -> ExperimentResult:
         },
         pictures=pictures,
         folders=chosen_folders(sweep, points),
-        next=f"'fedpbc paper table1{' --quick' if quick else ''}' uses {sweep.path / CHOSEN}",
+        next=f"'fedpbc paper table1{' --quick' if quick else ''}' uses "
+        + shell_quoted(sweep.path / CHOSEN),
     )
     return replace(result, written=[sweep.path / CHOSEN, *result.written])
 

@@ -15,7 +15,7 @@ from fedpbc.links import SCHEMES
 from fedpbc.links.probabilities import ProbabilityOptions
 from fedpbc.options import options_of
 
-__all__ = ["list_choices", "print_choices"]
+__all__ = ["Choice", "list_choices"]
 
 # Repeated here, because listing does not import torch; tests compare them with the code.
 MODELS = {
@@ -96,14 +96,3 @@ def _settings(name: str, summary: str, section: type) -> Choice:
 
 def _choices(summaries: Mapping[str, str]) -> list[Choice]:
     return [_choice(name, summary) for name, summary in summaries.items()]
-
-
-def print_choices(choices: Mapping[str, list[Choice]]) -> None:
-    """Print what :func:`list_choices` returns."""
-    for kind, entries in choices.items():
-        print(kind)
-        for entry in entries:
-            options = f"  [{', '.join(entry['options'])}]" if entry["options"] else ""
-            print(f"  {entry['name']:<18} {entry['summary']}{options}")
-        print()
-    print("Set any option with --set, such as --set links.gamma=0.2 or --set algorithm.cutoff=20.")

@@ -1,4 +1,4 @@
-"""Print the result of ``fedpbc theory`` and write every client's numbers as CSV."""
+"""The result of ``fedpbc theory`` as tables, and every client's numbers as CSV."""
 
 from __future__ import annotations
 
@@ -9,21 +9,20 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 from fedpbc.errors import InputError
+from fedpbc.report.text_table import TextTable
 from fedpbc.storage.atomic import write_atomically
 from fedpbc.theory.summary import TheorySummary
 
-__all__ = ["check_out", "show_theory_summary", "write_clients"]
+__all__ = ["WIDTH", "check_out", "clients_table", "quantities_table", "write_clients"]
 
 MAX_CLIENTS = 12
 """Up to this many clients are all shown."""
 EXTREMES = 3
 """Of more clients, this many with the smallest and the largest weights."""
 WIDTH = 100
+"""Of the tables, at most."""
 COLUMNS = {
     "client": "client",
     "p": "p",
@@ -57,36 +56,25 @@ def write_clients(summary: TheorySummary, path: Path) -> None:
     write_atomically(path, text.getvalue())
 
 
-def show_theory_summary(summary: TheorySummary) -> None:
-    """Print the tables and notes."""
-    console = Console(width=max(Console().width, WIDTH))
-    print(f"links: {summary.links}; {summary.clients:,} clients")
-    console.print(clients_table(summary), highlight=False)
-    console.print(quantities_table(summary), highlight=False)
-    for note in summary.notes():
-        # Not console.print, which wraps: a note stays on one line.
-        print(f"note: {note}")
-
-
-def clients_table(summary: TheorySummary) -> Table:
+def clients_table(summary: TheorySummary) -> TextTable:
     """Return the clients' weights under FedAvg and their staleness."""
     rows = summary.rows()
     columns = [name for name in COLUMNS if any(row[name] is not None for row in rows)]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = TextTable()
     for name in columns:
-        table.add_column(COLUMNS[name], justify="right", no_wrap=True)
+        table.column(COLUMNS[name], right=True)
     clients = _shown_clients(summary)
     all_shown = len(clients) == len(rows)
     for k, client in enumerate(clients):
         if k == EXTREMES and not all_shown:
-            table.add_row(*["…"] * len(columns))
-        table.add_row(*(format_number(rows[client][name]) for name in columns))
+            table.row(*["…"] * len(columns))
+        table.row(*(format_number(rows[client][name]) for name in columns))
     if not all_shown:
-        table.add_section()
+        table.section()
         values: list[list[Any]] = [[row[name] for row in rows] for name in columns[1:]]
         for label, statistic in (("least", np.min), ("mean", np.mean), ("most", np.max)):
             numbers = (None if None in column else float(statistic(column)) for column in values)
-            table.add_row(label, *map(format_number, numbers))
+            table.row(label, *map(format_number, numbers))
     return table
 
 
@@ -98,13 +86,13 @@ def _shown_clients(summary: TheorySummary) -> list[int]:
     return [*order[:EXTREMES], *order[-EXTREMES:]]
 
 
-def quantities_table(summary: TheorySummary) -> Table:
+def quantities_table(summary: TheorySummary) -> TextTable:
     """Return everything that is one number, and how it is known."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = TextTable()
     for name in ("quantity", "value", "how"):
-        table.add_column(name, justify="right" if name == "value" else "left", no_wrap=True)
+        table.column(name, right=name == "value")
     for row in quantities(summary):
-        table.add_row(*row)
+        table.row(*row)
     return table
 
 

@@ -95,6 +95,10 @@ class LastReports:
     def protect(self, states: Iterable[Mapping[Any, Any]]) -> None:
         """Do not overwrite what these states, and no others, refer to."""
 
+    def move(self, path: Path) -> None:
+        """Go on with the file at another path, to which it was moved."""
+        self._path = path
+
     def close(self) -> None:
         """Close the file, if there is one."""
 
@@ -200,6 +204,11 @@ class LastReportsOnDisk(LastReports):
         slots = (*self._current.values(), *self._arrived.values())
         self._used, self._lowest = self._protected | {slot.number for slot in slots}, 0
 
+    def move(self, path: Path) -> None:
+        """Go on with the file at another path, to which it was moved."""
+        super().move(path)
+        self._file.move(path)
+
     def close(self) -> None:
         """Close the file."""
         self._file.close()
@@ -256,6 +265,10 @@ class SlotFile:
         except OSError as error:
             raise self._unwritten(error) from error
 
+    def move(self, path: Path) -> None:
+        """The file was moved to another path; it stays open."""
+        self._path, self.name = path, str(path)
+
     def close(self) -> None:
         """Close the file; one with a name can be used again."""
         if self._opened is not None:
@@ -267,8 +280,9 @@ class SlotFile:
             if self._path is None:
                 self._opened = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 it stays open
             else:
-                self._path.touch()
-                self._opened = self._path.open("r+b", buffering=0)
+                # Not through a link: whoever sent the folder may have put one there.
+                flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
+                self._opened = FileIO(os.open(self._path, flags, 0o666), "r+b")
         return self._opened
 
     def _unwritten(self, error: OSError) -> FedpbcError:

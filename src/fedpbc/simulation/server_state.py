@@ -19,6 +19,7 @@ from fedpbc.algorithms.algorithm import Algorithm, Round, Update, mean
 from fedpbc.engines.engine import one_thread
 from fedpbc.engines.segment import Segment, all_finite
 from fedpbc.errors import DivergedError, FedpbcError, InputError
+from fedpbc.interrupts import held_back
 from fedpbc.simulation.last_reports import LastReports
 from fedpbc.simulation.views import AVERAGED_WEIGHT, views_of
 from fedpbc.tasks.local_training import LocalTraining
@@ -162,10 +163,24 @@ class ServerState:
             if not all_finite(algorithm.x):
                 raise DivergedError(client=None, round=t)
             others = {i: trained_model(i) for i in synchronised if i not in uploads.clients}
-        except FedpbcError:
+        except BaseException:  # Also Ctrl-C: a checkpoint of the round before is written then.
             algorithm.restore(before)
             self.last_reports.discard()
             raise
+        # A checkpoint after Ctrl-C must find all of the round, or nothing of it.
+        with held_back():
+            self._commit(round, uploads, len(selected), hears, others)
+
+    def _commit(
+        self,
+        round: Round,
+        uploads: UpdateStream,
+        uploaded: int,
+        hears: NDArray[np.bool_] | None,
+        others: Mapping[int, Tensor],
+    ) -> None:
+        """End the round: from now on it counts."""
+        algorithm, t = self.algorithm, round.number
         self._broadcast(round, uploads, hears, others)
         self.last_reports.commit()
         if len(round.active):
@@ -174,8 +189,8 @@ class ServerState:
                 self.averaged = self.averaged + AVERAGED_WEIGHT * difference
         self.last_contact[round.active] = t
         self.contacts += len(round.active)
-        self.uploads += len(selected)
-        trainers = algorithm.clients if algorithm.everyone_trains else len(selected)
+        self.uploads += uploaded
+        trainers = algorithm.clients if algorithm.everyone_trains else uploaded
         self.local_steps += trainers * round.local_steps
         self.round = t + 1
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["sync_folder", "write_atomically"]
+__all__ = ["naming_errors", "sync_folder", "temporary_names", "write_atomically"]
 
 # The only way to read the umask is to set it.
 UMASK = os.umask(0o022)
@@ -23,23 +24,41 @@ def write_atomically(
     """
     # The process id keeps two processes from writing to the same temporary file.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.unlink(missing_ok=True)
-    try:
-        if private:
-            temporary.touch(mode=0o600, exist_ok=False)
-        if callable(content):
-            content(temporary)
-        else:
-            temporary.write_bytes(content.encode() if isinstance(content, str) else content)
-        if not private:
-            # Some writers create files that only their owner may read.
-            temporary.chmod(0o666 & ~UMASK)
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
+    with naming_errors(path):
+        # Also removes a link that someone may have put there.
         temporary.unlink(missing_ok=True)
-    sync_folder(path.parent)
+        try:
+            if private:
+                temporary.touch(mode=0o600, exist_ok=False)
+            if callable(content):
+                content(temporary)
+            else:
+                temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+            if not private:
+                # Some writers create files that only their owner may read.
+                temporary.chmod(0o666 & ~UMASK)
+            with temporary.open("rb+") as file:
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        sync_folder(path.parent)
+
+
+def temporary_names(name: str) -> str:
+    """The pattern of the temporary files that :func:`write_atomically` makes for a file."""
+    folder, _, last = name.rpartition("/")
+    return f"{folder}/.{last}.*.tmp" if folder else f".{last}.*.tmp"
+
+
+@contextmanager
+def naming_errors(path: Path) -> Iterator[None]:
+    """Make an OSError name this file: a full disk shows in calls that know no name."""
+    try:
+        yield
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None
+        raise
 
 
 def sync_folder(folder: Path) -> None:

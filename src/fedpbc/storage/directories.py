@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +15,9 @@ try:
 except ImportError:  # Windows has no such locks.
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["locked_directory", "make_directory"]
+__all__ = ["LOCK", "locked_directory", "make_directory"]
+
+LOCK = ".lock"
 
 
 def make_directory(path: Path) -> None:
@@ -27,10 +31,20 @@ def make_directory(path: Path) -> None:
 @contextmanager
 def locked_directory(path: Path) -> Iterator[None]:
     """Hold a directory's lock; the lock of a killed process is released by the system."""
-    with (path / ".lock").open("w") as file:
+    # Neither truncated nor through a link: whoever sent the directory may have put one there.
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    lock = path / LOCK
+    if lock.is_symlink():
+        raise InputError(f"{lock} is a link, which is not followed: remove it")
+    handle = os.open(lock, flags, 0o666)
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise InputError(f"{lock} is not a regular file: remove it")
         if fcntl is not None:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise FedpbcError(f"{path} is in use by another process") from None
         yield
+    finally:
+        os.close(handle)

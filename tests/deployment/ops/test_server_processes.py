@@ -21,9 +21,9 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from fedpbc.deployment.ops.server_processes import ServerProcesses, is_finished, is_locked
+from fedpbc.deployment.ops.server_processes import ServerProcesses, is_locked
 from fedpbc.deployment.security.keys import make_certificates, make_node_key
-from fedpbc.deployment.settings import read_fleet
+from fedpbc.deployment.server.server_directory import rounds_finished
 from fedpbc.errors import FedpbcError, InputError
 
 FLEET = 'rounds = 3\nclients = 2\n[fleet]\nlisten = "127.0.0.1:18443"\nwait_for = 2\n'
@@ -261,13 +261,23 @@ def test_a_job_that_cannot_be_submitted_is_a_warning(folder, caplog):
     assert caplog.messages == ["cannot submit the job: timed out after 120 s"]
 
 
-def test_a_job_is_finished_when_all_rounds_are_done(folder):
-    settings = read_fleet(folder / "fleet.toml")
-    assert not is_finished(folder, settings)
-    (folder / "finished.json").write_text('{"rounds": 2}')
-    assert not is_finished(folder, settings)
-    (folder / "finished.json").write_text('{"rounds": 3}')
-    assert is_finished(folder, settings)
+@pytest.mark.parametrize(
+    ("content", "rounds"),
+    [
+        ('{"rounds": 3}', 3),
+        ('{"rounds": "3"}', 0),
+        ("{}", 0),
+        ("[]", 0),
+        ("", 0),
+        ("\xff", 0),
+        ("[" * 5000, 0),
+        (None, 0),
+    ],
+)
+def test_a_job_is_finished_when_its_last_round_is_recorded(folder, content, rounds):
+    if content is not None:
+        (folder / "finished.json").write_bytes(content.encode("latin-1"))
+    assert rounds_finished(folder) == rounds
 
 
 def test_whether_a_server_app_runs_in_a_folder(folder):

@@ -7,6 +7,7 @@ import pytest
 
 from fedpbc.deployment.ops import status as status_module
 from fedpbc.deployment.ops.status import FleetLog, JobSettings, read_job_settings
+from fedpbc.deployment.server import round_log
 from fedpbc.deployment.server.server_directory import ServerDirectory
 from fedpbc.deployment.settings import FleetSection
 from fedpbc.experiments.settings import General
@@ -97,9 +98,9 @@ def test_a_resumed_server_rewrites_the_log(tmp_path):
 
 def test_only_new_lines_are_read(tmp_path, monkeypatch):
     folder = write_log(tmp_path, [round_line(t, [0]) for t in range(5)])
-    parsed, original = [], status_module.parse_line
+    parsed, original = [], round_log.parse_round
     monkeypatch.setattr(
-        status_module, "parse_line", lambda text: parsed.append(text) or original(text)
+        status_module, "parse_round", lambda *given: parsed.append(given) or original(*given)
     )
     log = FleetLog(folder)
     log.status()

@@ -1,18 +1,30 @@
 from __future__ import annotations
 
 import json
+import os
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from safetensors.torch import load
 
-from fedpbc.deployment.server.server_directory import ServerDirectory, link_intervals
+from fedpbc.deployment.server.server_directory import (
+    ServerDirectory,
+    checkpoints_of,
+    damaged_results,
+    link_intervals,
+    rounds_finished,
+)
+from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.overrides import configuration_values
 from fedpbc.links import Setting, Timetable
 from fedpbc.links.trace import fleet_log_settings
-from tests.commandline import fedpbc, ran, refused
+from fedpbc.storage.tensors import load_state, save_state
+from tests.commandline import content, fedpbc, ran, refused
+from tests.deployment.fake_network import FakeNetwork, make_server, make_trainers, small_task
 
 
 def write_log(path, table, seconds):
@@ -119,3 +131,157 @@ def test_a_bad_log_is_one_line(tmp_path, text, message):
 def test_a_trace_goes_with_no_other_scheme(tmp_path):
     line = refused(fedpbc("run", "--links", "markov", "--trace", tmp_path / "a.csv"))
     assert "left out with --links markov" in line
+
+
+# Damage is found and said
+
+
+@pytest.fixture
+def job(tmp_path):
+    """The folder of a job of three rounds that is done, and a function that resumes it."""
+    task = small_task()
+
+    def run(rounds=3):
+        network = FakeNetwork(make_trainers(task, tmp_path), lambda i, t: "ok")
+        with ServerDirectory(tmp_path / "server") as folder:
+            make_server(task, "fedpbc", folder, network, rounds=rounds).run()
+
+    run()
+    return tmp_path / "server", run
+
+
+def cut(text: bytes) -> bytes:
+    return b"".join(text.splitlines(keepends=True)[:-1])
+
+
+def doubled(text: bytes) -> bytes:
+    lines = text.splitlines(keepends=True)
+    return b"".join([lines[0], *lines])
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (cut, "lacks rounds 2 to 2"),
+        (lambda text: b"", "lacks rounds 0 to 2"),
+        (doubled, "is damaged in line 2: it should be that of round 1"),
+        (lambda text: text.replace(b'"round": 1', b'"round": 7'), "is damaged in line 2"),
+        (lambda text: text.replace(b"[0, 1, 2]", b"[0, 2]", 1), "was changed"),
+        (lambda text: text.replace(b"[0, 1, 2]", b'["0"]', 1), "it lacks a list of clients"),
+        (lambda text: b"\xff" + text, "is damaged in line 1"),
+        (lambda text: b"[" * 9000 + b"\n" + text, "it nests too deeply"),
+        (lambda text: text.replace(b'"at": ', b'"at": 1e999, "b": ', 1), "not a finite number"),
+        (lambda text: text.replace(b'"at": ', b'"at": 1' + b"0" * 400 + b', "b":'), "a time"),
+    ],
+)
+def test_a_log_that_is_not_as_it_was_is_not_resumed(job, change, line):
+    folder, run = job
+    log = folder / "rounds.jsonl"
+    before = log.read_bytes()
+    log.write_bytes(change(before))
+    damaged = content(folder)
+    with pytest.raises(FedpbcError) as raised:
+        run(rounds=4)
+    assert str(raised.value).startswith(f"{log} ")
+    assert line in str(raised.value)
+    assert "restore it from a copy, or take a new folder" in str(raised.value)
+    assert content(folder) == damaged
+    log.write_bytes(before)
+    run(rounds=4)
+    assert len(log.read_bytes().splitlines()) == 4
+
+
+def test_a_round_that_was_logged_but_not_saved_is_repeated(job):
+    folder, run = job
+    log = folder / "rounds.jsonl"
+    log.write_bytes(log.read_bytes() + b'{"round": 3, "act')
+    run(rounds=5)
+    assert [json.loads(line)["round"] for line in log.read_text().splitlines()] == [0, 1, 2, 3, 4]
+
+
+def test_results_that_were_changed_are_found_and_written_again(job):
+    folder, run = job
+    assert damaged_results(folder) == []
+    before, model = content(folder), folder / "models" / "server.safetensors"
+    tensors, flipped = load(model.read_bytes()), bytearray(model.read_bytes())
+    flipped[-1] ^= 1
+    model.write_bytes(flipped)
+    (folder / "links.csv").unlink()
+    assert damaged_results(folder) == ["links.csv", "models/server.safetensors"]
+    run()
+    assert damaged_results(folder) == []
+    after = content(folder)
+    # The header of a tensor file has no fixed order.
+    rewritten = {"finished.json", "models/server.safetensors"}
+    assert {name for name in before if before[name] != after[name]} <= rewritten
+    again = load(model.read_bytes())
+    assert all(torch.equal(again[name], tensors[name]) for name in tensors)
+
+
+@pytest.mark.parametrize("text", ['{"files": {"../x": ""}}', '{"files": 3}', "[]", "\x00", ""])
+def test_a_damaged_mark_of_the_end(job, text):
+    folder, run = job
+    (folder / "finished.json").write_text(text)
+    assert damaged_results(folder) in ([], ["finished.json"])
+    assert rounds_finished(folder) == 0
+    run()
+    assert rounds_finished(folder) == 3
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda state: state.pop("nodes"),
+        lambda state: state.pop("job"),
+        lambda state: state.update(nodes={"a": "b"}),
+        lambda state: state.update(seconds="x"),
+        lambda state: state.update(log=3),
+        lambda state: state.update(ledger=[]),
+        lambda state: state["ledger"].pop("round"),
+        lambda state: state["ledger"].update(reported=7),
+    ],
+)
+def test_a_checkpoint_that_no_server_wrote_is_ignored(job, change, caplog):
+    folder, run = job
+    for path in checkpoints_of(folder):
+        state = load_state(path)
+        change(state)
+        save_state(path, state)
+    with pytest.raises(FedpbcError, match=r"all checkpoints in .* are damaged: restore one"):
+        run(rounds=4)
+    assert any(message.startswith("ignored checkpoint-") for message in caplog.messages)
+
+
+@pytest.mark.parametrize(
+    "name", ["rounds.jsonl", "models", ".lock", "reports.bin", "heard.json", "server.log"]
+)
+def test_links_out_of_the_folder_are_not_followed(job, tmp_path, name):
+    folder, run = job
+    outside = tmp_path / "outside"
+    if name == "models":
+        outside.mkdir()
+    else:
+        outside.write_text("precious")
+    path = folder / name
+    if path.is_dir():
+        path.rename(tmp_path / "elsewhere")
+    else:
+        path.unlink(missing_ok=True)
+    path.symlink_to(outside)
+    with pytest.raises(InputError, match="is a link, which is not followed: remove it"):
+        run(rounds=4)
+    assert outside.is_dir() or outside.read_text() == "precious"
+    assert not outside.is_dir() or not any(outside.iterdir())
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", '{"pinned": 3}', '{"pinned": {"x": 1}}', "\x00"])
+def test_damaged_nodes_are_not_taken_for_a_fleet_without_keys(tmp_path, text):
+    (tmp_path / "nodes.json").write_text('{"pinned": {"5": 1}}')
+    with ServerDirectory(tmp_path) as folder:
+        assert folder.pinned() == {5: 1}
+        (tmp_path / "nodes.json").unlink()
+        assert folder.pinned() == {5: 1}
+        (tmp_path / "nodes.json").write_text(text)
+        os.utime(tmp_path / "nodes.json", ns=(1, 1))
+        with pytest.raises(FedpbcError, match="damaged: start the server again"):
+            folder.pinned()

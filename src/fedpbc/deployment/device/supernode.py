@@ -16,6 +16,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from fedpbc.text import printable
+
 __all__ = ["exit_code", "main", "patched", "retrying"]
 
 LONGEST_DELAY = 3
@@ -77,7 +79,7 @@ def exit_code(run: Callable[[], object]) -> int:
     except SystemExit as error:
         if error.code is None or isinstance(error.code, int):
             return error.code or 0
-        print(error.code, file=sys.stderr)
+        sys.stderr.write(f"{printable(error.code)}\n")
     except BaseException:
         traceback.print_exc()
     # Also if it returns: a SuperNode should run until it is stopped.

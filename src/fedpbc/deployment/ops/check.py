@@ -6,7 +6,6 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,16 +14,18 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from fedpbc.deployment.ops.status import read_job_settings
-from fedpbc.deployment.server.server_directory import read_lines
+from fedpbc.deployment.server.round_log import ROUND_LOG, read_rounds
 from fedpbc.deployment.settings import FleetSettings, read_fleet
 from fedpbc.engines import Engine, PoolEngine, SerialEngine
 from fedpbc.engines.choose import SHORT, seconds_a_round
 from fedpbc.engines.engine import one_thread
-from fedpbc.errors import FedpbcError, InputError
+from fedpbc.errors import FedpbcError, InputError, one_line
+from fedpbc.limits import MAX_INTEGER
 from fedpbc.links import from_table
 from fedpbc.parallel import usable_cores
 from fedpbc.simulation.loop import Simulation
 from fedpbc.simulation.views import DEPLOYABLE
+from fedpbc.storage.files import is_own_file
 from fedpbc.tasks import Task
 from fedpbc.tasks.parameter_layout import Layout
 
@@ -108,14 +109,18 @@ def read_models(folder: Path) -> dict[str, tuple[int, dict[str, Tensor]]]:
     models = {}
     for view in DEPLOYABLE:
         path = folder / "models" / f"{view}.safetensors"
-        if not path.exists():
+        if not path.exists() and not path.is_symlink():
             continue
         try:
+            if not is_own_file(folder, f"models/{path.name}"):
+                raise ValueError("it is not a regular file of this folder")
             with safe_open(path, framework="pt") as file:
                 rounds = int((file.metadata() or {})["rounds"])
                 parameters = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            if not 1 <= rounds <= MAX_INTEGER:
+                raise ValueError(f"it says that it is of round {rounds}")
         except (SafetensorError, OSError, KeyError, ValueError) as error:
-            raise FedpbcError(f"{path} is damaged: {error}") from error
+            raise FedpbcError(f"{path} is damaged: {one_line(error)}") from error
         models[view] = rounds, parameters
     if not models:
         raise FedpbcError(
@@ -127,17 +132,21 @@ def read_models(folder: Path) -> dict[str, tuple[int, dict[str, Tensor]]]:
 
 def read_timetable(folder: Path, clients: int) -> NDArray[np.bool_]:
     """Read which clients got through in which round, from the server's log."""
-    lines: list[dict[str, Any]] = list(read_lines(folder / "rounds.jsonl"))
+    lines = [line for _, line in read_rounds(folder)]
     timetable = np.zeros((len(lines), clients), dtype=np.bool_)
     for t, line in enumerate(lines):
-        if line["round"] != t or any(not 0 <= i < clients for i in line["active"]):
-            raise FedpbcError(f"{folder}/rounds.jsonl is damaged in line {t + 1}")
+        if any(i >= clients for i in line["active"]):
+            raise FedpbcError(
+                f"{folder / ROUND_LOG} is damaged in line {t + 1}: there are {clients} clients"
+            )
         timetable[t, line["active"]] = True
     return timetable
 
 
 def _flatten(folder: Path, view: str, parameters: dict[str, Tensor], layout: Layout) -> Tensor:
-    if sorted(parameters) != sorted(layout.names):
+    shapes = {name: tuple(tensor.shape) for name, tensor in parameters.items()}
+    expected = dict(zip(layout.names, layout.shapes, strict=True))
+    if shapes != expected or not all(tensor.is_floating_point() for tensor in parameters.values()):
         raise FedpbcError(
             f"{folder}/models/{view}.safetensors does not match the model of fleet.toml"
         )

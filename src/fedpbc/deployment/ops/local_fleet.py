@@ -15,7 +15,7 @@ from fedpbc.deployment.ops.fault_proxy import FaultProxy
 from fedpbc.deployment.ops.server_processes import ServerProcesses
 from fedpbc.deployment.ops.supervisor import Supervisor, log_to_files
 from fedpbc.deployment.security.keys import make_certificates, make_node_key
-from fedpbc.deployment.server.server_directory import read_lines
+from fedpbc.deployment.server.round_log import read_rounds
 
 __all__ = ["LocalFleet"]
 
@@ -111,7 +111,7 @@ class LocalFleet:
 
     def lines(self) -> list[dict[str, Any]]:
         """Return the server's log of rounds."""
-        return list(read_lines(self.server / "rounds.jsonl"))
+        return [line for _, line in read_rounds(self.server)]
 
     def close(self) -> None:
         """End all processes; the folder stays."""

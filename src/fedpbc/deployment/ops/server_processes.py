@@ -19,10 +19,12 @@ from fedpbc.deployment.ops.superlink import SuperLinkControl, clients_by_key
 from fedpbc.deployment.ops.supervisor import Supervisor
 from fedpbc.deployment.security.certificates import check_server_certificate
 from fedpbc.deployment.security.key_directory import KeyDirectory
-from fedpbc.deployment.server.server_directory import read_lines
-from fedpbc.deployment.settings import FleetSettings, read_fleet
+from fedpbc.deployment.server.round_log import ROUND_LOG
+from fedpbc.deployment.server.server_directory import damaged_results, rounds_finished
+from fedpbc.deployment.settings import read_fleet
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.storage.atomic import write_atomically
+from fedpbc.storage.files import open_regular_file
 
 __all__ = ["ServerProcesses"]
 
@@ -74,6 +76,7 @@ class ServerProcesses:
         self._submitted_at = 0.0
         self._app_was_running = False
         self._failed_rounds: list[int] = []
+        self._damaged: set[str] = set()
 
     def start(self) -> None:
         """Start all processes and submit the job."""
@@ -152,7 +155,7 @@ class ServerProcesses:
 
     def _step(self) -> bool:
         self._warn_of_expiry()
-        if is_finished(self.folder, self.settings):
+        if self._is_finished():
             return True
         gateway = self.supervisor.service("gateway")
         if gateway.quick_exits >= MAX_FAILURES:
@@ -162,12 +165,24 @@ class ServerProcesses:
             self._app_was_running = True
         elif self._app_was_running or time.monotonic() - self._submitted_at > APP_START_SECONDS:
             # It may have finished between the two checks.
-            if is_finished(self.folder, self.settings):
+            if self._is_finished():
                 return True
             self._count_failure()
             LOG.warning("the server app has ended: submitting the job again")
             self._submit()
         return False
+
+    def _is_finished(self) -> bool:
+        """Whether the job has done all its rounds, and its results are as they were written."""
+        if rounds_finished(self.folder) < self.settings.config.general.rounds:
+            return False
+        damaged = damaged_results(self.folder)
+        for name in damaged:
+            if name not in self._damaged:
+                # The server app does so from its last checkpoint.
+                LOG.warning("%s is missing or damaged: the job is resumed to write it again", name)
+        self._damaged.update(damaged)
+        return not damaged
 
     def _gateway_error(self, output: str) -> FedpbcError:
         reason = end_of_output(output)
@@ -190,7 +205,7 @@ class ServerProcesses:
             self._registration_error = ""
 
     def _count_failure(self) -> None:
-        current = len(list(read_lines(self.folder / "rounds.jsonl")))
+        current = count_lines(self.folder / ROUND_LOG)
         self._failed_rounds = [t for t in self._failed_rounds if t == current] + [current]
         if len(self._failed_rounds) >= MAX_FAILURES:
             lines = [*self._log.last, *map(bytes.decode, self._log.new_lines())]
@@ -211,19 +226,19 @@ def end_of_output(text: str) -> str:
     return " ".join(text.split())[-300:] or "no output"
 
 
-def is_finished(folder: Path, settings: FleetSettings) -> bool:
-    """Return whether the job of a server's folder has done all its rounds."""
+def count_lines(path: Path) -> int:
+    """Return how many lines a file has, whatever is in them; 0 if it cannot be read."""
     try:
-        finished = json.loads((folder / "finished.json").read_text())
-    except (OSError, ValueError):
-        return False
-    return bool(finished["rounds"] >= settings.config.general.rounds)
+        with open_regular_file(path, follow_links=False) as file:
+            return sum(1 for _ in file)
+    except OSError:
+        return 0
 
 
 def is_locked(folder: Path) -> bool:
     """Return whether a server app is running in a server's folder."""
     try:
-        with (folder / ".lock").open() as file:
+        with open_regular_file(folder / ".lock", follow_links=False) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False

@@ -5,22 +5,27 @@ It only reads, so it can be queried at any time, also while the server writes.
 
 from __future__ import annotations
 
-import json
 import os
 import time
-import tomllib
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedpbc.errors import InputError
+from fedpbc.deployment.server.round_log import LONGEST_LINE, ROUND_LOG, parse_round
+from fedpbc.errors import InputError, one_line
+from fedpbc.limits import parse_json, parse_toml
+from fedpbc.storage.files import open_regular_file, read_own_file
 
 __all__ = ["ClientStatus", "FleetLog", "FleetStatus", "JobSettings", "read_job_settings"]
 
 RECENT_ROUNDS = 20
 """The remaining time is estimated from this many rounds."""
+NODES, SMALL_FILE = "heard.json", 1 << 26
+"""The file with the nodes that have connected, and more bytes than it and ``fleet.toml`` have."""
+MOST_CLIENTS = 1_000_000
+"""Of a fleet: its status holds them all."""
 # The configuration's defaults, repeated here because importing it would import PyTorch.
 ROUNDS, ROUND_SECONDS, WAIT_FOR, ALGORITHM = 500, 60.0, 1, "fedpbc"
 
@@ -137,7 +142,7 @@ class FleetLog:
         now = time.time() if now is None else now
         for line in self._new_lines():
             self._add_round(line)
-        nodes = read_nodes(self.folder / "heard.json")
+        nodes = read_nodes(self.folder)
         idle = left = None
         if self._rounds_done:
             idle = max(0.0, now - self._ended_at)
@@ -180,18 +185,17 @@ class FleetLog:
 
     def _new_lines(self) -> Iterator[dict[str, Any]]:
         """Read the new lines; all lines again if a resumed server has rewritten the log."""
+        path = self.folder / ROUND_LOG
         try:
-            with (self.folder / "rounds.jsonl").open("rb") as file:
+            with open_regular_file(path, follow_links=False) as file:
                 status = os.fstat(file.fileno())
                 if (status.st_dev, status.st_ino) != self._file or status.st_size < self._offset:
                     self._reset()
                     self._file = status.st_dev, status.st_ino
                 file.seek(self._offset)
-                for text in file:
-                    line = parse_line(text)
-                    # The last line may be incomplete; it is read once it is complete.
-                    if line is None or line["round"] != self._rounds_done:
-                        return
+                # The last line may be incomplete; it is read once it is complete.
+                while (text := file.readline(LONGEST_LINE)).endswith(b"\n"):
+                    line = parse_round(text, self._rounds_done, path)
                     self._offset += len(text)
                     yield line
         except FileNotFoundError:
@@ -199,53 +203,43 @@ class FleetLog:
                 self._reset()
 
 
-KEYS = {"round", "began_s", "ended_s", "at", "active", "selected", "refused", "everyone"}
-
-
-def parse_line(text: bytes) -> dict[str, Any] | None:
-    """Parse a line of the log of rounds; None if it is incomplete."""
-    if not text.endswith(b"\n"):
-        return None
-    try:
-        line = json.loads(text)
-    except ValueError:
-        return None
-    return line if isinstance(line, dict) and line.keys() >= KEYS else None
-
-
-def read_nodes(path: Path) -> dict[int, tuple[int, float]]:
+def read_nodes(folder: Path) -> dict[int, tuple[int, float]]:
     """Read, for each client that has connected, its node and when it first did."""
     try:
-        nodes = json.loads(path.read_bytes())
+        nodes = parse_json(read_own_file(folder, NODES, SMALL_FILE))
         return {int(i): (int(entry["node"]), float(entry["at"])) for i, entry in nodes.items()}
     except FileNotFoundError:
         return {}
-    except (ValueError, TypeError, KeyError, AttributeError):
-        raise InputError("FOLDER", str(path.parent), f"with a readable {path.name}") from None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+        expected = f"with a readable {NODES} ({one_line(error)})"
+        raise InputError("FOLDER", str(folder), expected) from None
 
 
 def read_job_settings(folder: Path) -> JobSettings:
     """Read the part of ``fleet.toml`` that a status needs."""
     try:
-        content = tomllib.loads((folder / "fleet.toml").read_text(encoding="utf-8"))
+        content = parse_toml(read_own_file(folder, "fleet.toml", SMALL_FILE).decode())
     except (FileNotFoundError, NotADirectoryError):
         expected = "the folder of a fleet's server, with fleet.toml"
         raise InputError("FOLDER", str(folder), expected) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise InputError("FOLDER", str(folder), f"with a readable fleet.toml ({error})") from None
     fleet = content.get("fleet", {})
     algorithm = content.get("algorithm", ALGORITHM)
     if isinstance(algorithm, dict):
         algorithm = algorithm.get("name", ALGORITHM)
     try:
-        return JobSettings(
+        job = JobSettings(
             rounds=int(content.get("rounds", ROUNDS)),
             clients=int(content["clients"]),
             algorithm=str(algorithm),
             round_seconds=float(fleet.get("round_seconds", ROUND_SECONDS)),
             wait_for=int(fleet.get("wait_for", WAIT_FOR)),
         )
+        if not 1 <= job.clients <= MOST_CLIENTS or job.rounds < 0:
+            raise ValueError(f"{job.clients} clients, {job.rounds} rounds")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         expected = "with valid clients, rounds and [fleet] in its fleet.toml"
         reason = f"{type(error).__name__}: {error}"
         raise InputError("FOLDER", str(folder), f"{expected} ({reason})") from None
+    return job

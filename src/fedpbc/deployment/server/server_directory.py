@@ -11,27 +11,32 @@ timetable.csv                who got through in which round, as 0 and 1, for ``-
 links.csv                    the same in seconds, for ``--trace``
 models/VIEW.safetensors      the models, by the names of their parameters
 nodes.json                   the client of each node, from the launcher that registered its key
-finished.json                written after the last round
+finished.json                written after the last round, with checksums of the results
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import os
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
+from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from fedpbc.errors import FedpbcError, InputError
+from fedpbc.deployment.server.round_log import ROUND_LOG, read_rounds
+from fedpbc.errors import FedpbcError, InputError, one_line
+from fedpbc.limits import parse_json
 from fedpbc.simulation.last_reports import DamagedReportsError, LastReportsOnDisk
 from fedpbc.simulation.server_state import ServerState
 from fedpbc.storage.atomic import write_atomically
 from fedpbc.storage.directories import locked_directory
+from fedpbc.storage.files import append_line, open_regular_file, read_own_file, refuse_links
 from fedpbc.storage.tensors import (
     DamagedCheckpointError,
     load_state,
@@ -41,11 +46,21 @@ from fedpbc.storage.tensors import (
 )
 from fedpbc.tasks.parameter_layout import Layout
 
-__all__ = ["ServerDirectory", "check_leftovers", "link_intervals"]
+__all__ = [
+    "FINISHED",
+    "ServerDirectory",
+    "check_leftovers",
+    "damaged_results",
+    "link_intervals",
+    "rounds_finished",
+]
 
 LOG = logging.getLogger("fedpbc.deployment")
 STATE_KEY = "ledger"
 """Of the server's state in a checkpoint; the name is that of version 0.1.0."""
+FINISHED = "finished.json"
+SMALL_FILE = 1 << 26
+"""Bytes: more than the files have that are read whole."""
 
 
 class ServerDirectory:
@@ -56,6 +71,8 @@ class ServerDirectory:
         self.path = path
         self.reports = LastReportsOnDisk(path / "reports.bin")
         self.lines: list[dict[str, Any]] = []
+        # Of the log's text, so that a checkpoint can tell whether it was changed.
+        self._log_checksum = 0
         self._nodes: dict[int, dict[str, Any]] = {}
         self._nodes_changed = False
         # The reports that the two checkpoints refer to, which must not be overwritten.
@@ -66,6 +83,7 @@ class ServerDirectory:
         self._pinned: tuple[int, dict[int, int] | None] = 0, None
 
     def __enter__(self) -> ServerDirectory:
+        refuse_links(self.path)
         self._lock()
         self._exit_stack.callback(self.reports.close)
         return self
@@ -87,7 +105,8 @@ class ServerDirectory:
 
     def save(self, server: ServerState, rest: Mapping[str, Any]) -> None:
         """Write a checkpoint over the older of the two."""
-        state = {**rest, STATE_KEY: server.state()}
+        log = {"rounds": len(self.lines), "checksum": self._log_checksum}
+        state = {**rest, "log": log, STATE_KEY: server.state()}
         slot = server.round % 2
         save_state(checkpoints_of(self.path)[slot], state)
         self._referenced[slot] = state[STATE_KEY]["reported"]
@@ -107,7 +126,7 @@ class ServerDirectory:
                     summary = peek_state(path)[STATE_KEY]
                     self._referenced[slot] = summary["reported"]
                     checkpoints[int(summary["round"])] = path
-                except (DamagedCheckpointError, KeyError, TypeError) as error:
+                except (DamagedCheckpointError, *WRONG_STATE) as error:
                     LOG.warning("ignored %s: %s", path.name, error)
                     checkpoints.setdefault(-1, path)
         self.reports.protect(self._referenced.values())
@@ -116,16 +135,21 @@ class ServerDirectory:
                 state: dict[str, Any] = load_state(path)
                 server_state, before = state.pop(STATE_KEY), state["algorithm"]
                 # Another algorithm cannot restore the state at all.
-                if (name := server.algorithm.name) != before:
-                    raise InputError(
-                        f"algorithm is {name}, but the job in {self.path} started with {before}"
-                    )
-                server.restore(server_state)
-                self._truncate_log(server_state["round"])
-                self._nodes = read_nodes(self.path / "heard.json")
-                return state
-            except (DamagedCheckpointError, DamagedReportsError, KeyError) as error:
+                if (name := server.algorithm.name) == before:
+                    server.restore(server_state)
+                    check_state(state)
+                    if server.round != server_state["round"]:
+                        raise ValueError("it says no round")
+            except (DamagedCheckpointError, DamagedReportsError, *WRONG_STATE) as error:
                 LOG.warning("ignored %s: %s", path.name, error)
+                continue
+            if name != before:
+                raise InputError(
+                    f"algorithm is {name}, but the job in {self.path} started with {before}"
+                )
+            self._restore_log(server.round, state.pop("log", None))
+            self._nodes = read_nodes(self.path)
+            return state
         if checkpoints:
             raise FedpbcError(
                 f"all checkpoints in {self.path} are damaged: restore one, or take a new folder"
@@ -134,17 +158,29 @@ class ServerDirectory:
 
     def add_line(self, line: Mapping[str, Any]) -> None:
         """Log a round, before its checkpoint: a round that is repeated is logged again."""
+        text = json.dumps(line)
+        append_line(self.path / ROUND_LOG, text)
         self.lines.append(dict(line))
-        with (self.path / "rounds.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        self._log_checksum = zlib.crc32(f"{text}\n".encode(), self._log_checksum)
 
-    def _truncate_log(self, rounds: int) -> None:
-        """Drop rounds after the checkpoint."""
-        path = self.path / "rounds.jsonl"
-        self.lines = [line for line in read_lines(path) if line["round"] < rounds]
-        write_atomically(path, "".join(json.dumps(line) + "\n" for line in self.lines))
+    def _restore_log(self, rounds: int, mark: Mapping[str, Any] | None) -> None:
+        """Drop rounds after the checkpoint; a FedpbcError if one before it is not as it was.
+
+        ``mark`` is what the checkpoint says about the log; those of older versions say nothing.
+        """
+        path, remedy = self.path / ROUND_LOG, "restore it from a copy, or take a new folder"
+        try:
+            kept = list(islice(read_rounds(self.path), rounds))
+        except FedpbcError as error:
+            raise FedpbcError(f"{error}; {remedy}") from None
+        if len(kept) < rounds:
+            raise FedpbcError(f"{path} lacks rounds {len(kept)} to {rounds - 1}: {remedy}")
+        text = b"".join(text for text, _ in kept)
+        checksum = zlib.crc32(text)
+        if mark is not None and checksum != mark["checksum"]:
+            raise FedpbcError(f"{path} was changed: its checksum does not fit; {remedy}")
+        write_atomically(path, text)
+        self.lines, self._log_checksum = [line for _, line in kept], checksum
 
     def record_node(self, client: int, node: int) -> None:
         """Record that a client has connected, as this node."""
@@ -178,16 +214,26 @@ class ServerDirectory:
         try:
             modified = self._pinned_path.stat().st_mtime_ns
             if modified != self._pinned[0]:
-                clients = json.loads(self._pinned_path.read_text(encoding="utf-8"))["pinned"]
+                content = parse_json(read_own_file(self.path, self._pinned_path.name, SMALL_FILE))
+                clients = content["pinned"]
                 pinned = None if clients is None else {int(n): int(c) for n, c in clients.items()}
                 self._pinned = modified, pinned
         except FileNotFoundError:
-            return None
+            # The last known: without keys, any node could claim to be any client.
+            return self._pinned[1]
+        except WRONG_STATE:
+            raise FedpbcError(
+                f"{self._pinned_path} is damaged: start the server again, which writes it"
+            ) from None
         return self._pinned[1]
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Mark the job as finished, after everything else is written."""
-        write_atomically(self.path / "finished.json", json.dumps(summary) + "\n")
+        models = sorted((self.path / "models").glob("*.safetensors"))
+        names = [ROUND_LOG, "timetable.csv", "links.csv", *(f"models/{m.name}" for m in models)]
+        files = {name: file_checksum(self.path / name) for name in names}
+        content = json.dumps({**summary, "files": files})
+        write_atomically(self.path / FINISHED, content + "\n")
 
     def save_links(self, clients: int, round_seconds: float) -> None:
         """Write who got through when: by round, and in seconds."""
@@ -213,7 +259,7 @@ def check_leftovers(folder: Path) -> None:
     """
     if any(path.exists() for path in checkpoints_of(folder)):
         return
-    left = [name for name in ("rounds.jsonl", "finished.json") if (folder / name).exists()]
+    left = [name for name in (ROUND_LOG, FINISHED) if (folder / name).exists()]
     if left:
         names = " and ".join(left)
         raise FedpbcError(
@@ -222,23 +268,73 @@ def check_leftovers(folder: Path) -> None:
         )
 
 
-def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Read the lines of a log, without an incomplete last one."""
-    if path.exists():
-        for text in path.read_text(encoding="utf-8").splitlines():
-            try:
-                line = json.loads(text)
-            except ValueError:
-                return
-            yield line
+WRONG_STATE = (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError)
+"""What a state raises that is complete, but that no server wrote."""
 
 
-def read_nodes(path: Path) -> dict[int, dict[str, Any]]:
+def check_state(state: Mapping[str, Any]) -> None:
+    """Raise one of WRONG_STATE unless a checkpoint has everything that a server resumes from."""
+    kinds = {"job": str, "sent": str, "nodes": Mapping, "seconds": float | int}
+    for name, kind in kinds.items():
+        if not isinstance(state[name], kind):
+            raise TypeError(f"{name} is a {type(state[name]).__name__}")
+    if not all(isinstance(number, int) for pair in state["nodes"].items() for number in pair):
+        raise TypeError("nodes has something else than numbers")
+    for option in ("options", "log"):
+        if not isinstance(state.get(option, {}), Mapping):
+            raise TypeError(f"{option} is no table")
+    if "log" in state:
+        int(state["log"]["checksum"])
+
+
+def read_nodes(folder: Path) -> dict[int, dict[str, Any]]:
     """Read the nodes that an earlier process recorded; none if the file is unreadable."""
     try:
-        return {int(i): dict(node) for i, node in json.loads(path.read_bytes()).items()}
-    except (OSError, ValueError, TypeError, AttributeError):
+        nodes = parse_json(read_own_file(folder, "heard.json", SMALL_FILE))
+        return {int(i): dict(node) for i, node in nodes.items()}
+    except FileNotFoundError:
         return {}
+    except (OSError, *WRONG_STATE) as error:
+        # They are recorded again as they connect; only since when is lost.
+        LOG.warning("ignored heard.json: %s", one_line(error))
+        return {}
+
+
+def rounds_finished(folder: Path) -> int:
+    """Return how many rounds the finished job of a folder has; 0 if none is finished."""
+    try:
+        rounds = parse_json(read_own_file(folder, FINISHED, SMALL_FILE))["rounds"]
+        return rounds if isinstance(rounds, int) else 0
+    except (OSError, *WRONG_STATE):
+        return 0
+
+
+def damaged_results(folder: Path) -> list[str]:
+    """Return which results of a finished job are missing or not as they were written."""
+    try:
+        files = parse_json(read_own_file(folder, FINISHED, SMALL_FILE)).get("files", {})
+        return [name for name, before in files.items() if checksum_of(folder, name) != before]
+    except (OSError, *WRONG_STATE):
+        return [FINISHED]
+
+
+def checksum_of(folder: Path, name: str) -> str:
+    """Return the checksum of a folder's file; that of a missing one is empty."""
+    if ".." in Path(name).parts or Path(name).is_absolute():
+        return ""
+    try:
+        return file_checksum(folder / name)
+    except OSError:
+        return ""
+
+
+def file_checksum(path: Path) -> str:
+    """Return the SHA-256 of a file; links are not followed."""
+    digest = sha256()
+    with open_regular_file(path, follow_links=False) as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def link_intervals(

@@ -16,7 +16,7 @@ from typing import Any
 from fedpbc.errors import MissingExtraError
 from fedpbc.experiments.tracking.tracker import Setting, State, TrackedRun
 
-__all__ = ["FOLDER", "TensorBoardTracker", "check", "make", "remove_event_files"]
+__all__ = ["EVENTS", "FOLDER", "TensorBoardTracker", "check", "make"]
 
 FOLDER = "tensorboard"
 EVENTS = "events.out.tfevents."
@@ -37,16 +37,6 @@ def make() -> TensorBoardTracker:
     """A tracker for one run."""
     check()
     return TensorBoardTracker()
-
-
-def remove_event_files(run: Path) -> None:
-    """Remove the event files of a run, and their folder if nothing else is in it."""
-    folder = run / FOLDER
-    files = list(folder.glob(f"{EVENTS}*"))
-    for file in files:
-        file.unlink()
-    if files and not any(folder.iterdir()):
-        folder.rmdir()
 
 
 class TensorBoardTracker:

@@ -1,0 +1,229 @@
+"""Whether a run's files are as they were written: checksums, and what is wrong with a directory.
+
+A checkpoint has a checksum of its own, a copy of the evaluations so far and the checksums of the
+inputs; the summary has the checksums of all other files. So whatever is lost or changed on disk is
+found, and what a checkpoint has is put back to the bit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from fedpbc.errors import FedpbcError, InputError
+from fedpbc.experiments.configuration import identity
+from fedpbc.experiments.run_directory import RunDirectory
+from fedpbc.limits import parse_toml
+from fedpbc.simulation.last_reports import DamagedReportsError, LastReportsOnDisk, is_index
+from fedpbc.simulation.loop import upgrade_state
+from fedpbc.storage.files import read_own_file
+from fedpbc.storage.removal import own_files
+from fedpbc.storage.tensors import DamagedCheckpointError, load_state
+
+__all__ = [
+    "CHECKSUMS",
+    "Damage",
+    "Verification",
+    "changed_inputs",
+    "damage_of",
+    "input_checksums",
+    "sealed",
+    "verify_run",
+]
+
+CHECKSUMS = "checksums"
+"""The key in a summary."""
+MAX_FILE = 1 << 40
+"""Final models may be larger than any other file that is read whole."""
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A file that is not as it was written.
+
+    Attributes:
+        repairable: whether ``fedpbc resume`` makes it again, to the same bits.
+    """
+
+    file: Path
+    reason: str
+    repairable: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.file} is damaged: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What :func:`verify_run` found.
+
+    Attributes:
+        state: finished or unfinished.
+        damage: files that are not as they were written.
+        checked: how many files were compared with what is known of them.
+        note: what could not be checked.
+    """
+
+    path: Path
+    state: str
+    damage: tuple[Damage, ...] = ()
+    checked: int = 0
+    note: str = ""
+
+
+def input_checksums(directory: RunDirectory) -> dict[str, str]:
+    """The checksums of the files that the configuration names."""
+    files = own_files(directory.path, ["inputs/*"])
+    return {
+        f"inputs/{file.name}": _checksum(directory, f"inputs/{file.name}")
+        for file in files
+        if not file.name.startswith(".")
+    }
+
+
+def sealed(directory: RunDirectory, summary: Mapping[str, Any]) -> dict[str, Any]:
+    """The summary with the checksums of all files of a finished run, itself included."""
+    names = ("metrics.jsonl", "final.safetensors", "fleet.safetensors")
+    checksums = {name: _checksum(directory, name) for name in names}
+    checksums |= input_checksums(directory) | {"config.toml": _config_checksum(directory)}
+    content = {**summary, CHECKSUMS: checksums}
+    return {**summary, CHECKSUMS: checksums | {"summary.json": _summary_checksum(content)}}
+
+
+def damage_of(directory: RunDirectory) -> list[Damage]:
+    """What is wrong with the files of a finished run; nothing can be said of earlier versions'."""
+    return list(_damage_of_finished(directory))
+
+
+def verify_run(path: Path) -> Verification:
+    """Check the files of a run, finished or not; nothing is changed.
+
+    Example:
+        >>> import tempfile
+        >>> from fedpbc import Config, start_run
+        >>> folder = Path(tempfile.mkdtemp()) / "run"
+        >>> config = Config.from_dict({"data": "digits", "clients": 5, "rounds": 2})
+        >>> summary = start_run(config, folder)
+        >>> verify_run(folder).damage
+        ()
+    """
+    directory = RunDirectory(path)
+    if not directory.holds_run:
+        raise InputError("folder", str(path), "one that holds a run (there is no config.toml)")
+    directory.check_links()
+    if not directory.finished:
+        damage = tuple(_damage_of_unfinished(directory))
+        return Verification(path, "unfinished", damage, len(directory.checkpoints.paths()) + 1)
+    damage = tuple(_damage_of_finished(directory))
+    if damage:
+        return Verification(path, "finished", damage)
+    checksums = directory.summary().get(CHECKSUMS, {})
+    note = "" if checksums else "an earlier version wrote it, without checksums"
+    return Verification(path, "finished", checked=len(checksums), note=note)
+
+
+def _damage_of_finished(directory: RunDirectory) -> Iterator[Damage]:
+    try:
+        summary = directory.summary()
+    except InputError as error:
+        yield Damage(directory.summary_path, str(error))
+        return
+    checksums = summary.get(CHECKSUMS)
+    if checksums is None and not _is_of_this_version(summary):
+        return
+    if not isinstance(checksums, dict):
+        yield Damage(directory.summary_path, "its checksums are missing")
+        return
+    expected = dict(checksums)
+    own = expected.pop("summary.json", None)
+    if own != _summary_checksum({**summary, CHECKSUMS: expected}):
+        yield Damage(directory.summary_path, "its checksum does not fit")
+        return
+    if expected.pop("config.toml", None) != _config_checksum(directory):
+        reason = "it was changed since the run; restore it, or start again with --overwrite"
+        yield Damage(directory.config_path, reason, repairable=False)
+    for name, checksum in expected.items():
+        is_input = name.startswith("inputs/")
+        reason = _difference(directory, name, checksum)
+        if reason and is_input:
+            reason += "; restore it, or start again with --overwrite"
+        if reason:
+            yield Damage(directory.path / name, reason, repairable=not is_input)
+
+
+def _is_of_this_version(summary: Mapping[str, Any]) -> bool:
+    """Whether the summary's version writes checksums: then someone removed them."""
+    versions = summary.get("versions")
+    version = versions.get("fedpbc", "") if isinstance(versions, Mapping) else ""
+    return not str(version).startswith("0.1.")
+
+
+def _damage_of_unfinished(directory: RunDirectory) -> Iterator[Damage]:
+    """What resuming would find."""
+    try:
+        metrics = directory.metrics_bytes()
+    except OSError as error:
+        metrics = b""
+        yield Damage(directory.metrics_path, str(error.strerror))
+    for path in directory.checkpoints.paths():
+        try:
+            state = load_state(path)
+            _check_last_reports(directory, state)
+        except (DamagedCheckpointError, DamagedReportsError) as error:
+            yield Damage(path, str(error))
+            continue
+        except (FedpbcError, LookupError, TypeError, ValueError) as error:
+            yield Damage(path, str(error), repairable=False)
+            continue
+        for name in changed_inputs(directory, state):
+            reason = "it was changed since the run began; restore it"
+            yield Damage(directory.path / name, reason, repairable=False)
+        saved = state.get("metrics") if isinstance(state, Mapping) else None
+        if saved is not None and not metrics.startswith(bytes(saved)):
+            yield Damage(directory.metrics_path, f"{path.name} has other evaluations")
+        return
+
+
+def _check_last_reports(directory: RunDirectory, state: Any) -> None:
+    index = upgrade_state(state["simulation"])["server"]["reported"]
+    if is_index(index) and index["slots"]:
+        with closing(LastReportsOnDisk(directory.last_reports_path)) as reports:
+            reports.restore(index)
+
+
+def changed_inputs(directory: RunDirectory, state: Mapping[str, Any]) -> list[str]:
+    """The inputs that are not as they were when a checkpoint was written."""
+    checksums = state.get("inputs")
+    if not isinstance(checksums, Mapping):
+        return []  # Earlier versions kept none.
+    return [name for name, known in checksums.items() if _difference(directory, name, known)]
+
+
+def _difference(directory: RunDirectory, name: str, checksum: str) -> str:
+    """Why a file is not the one with this checksum; empty if it is."""
+    try:
+        return "" if _checksum(directory, name) == checksum else "its checksum does not fit"
+    except OSError as error:
+        return (error.strerror or str(error)).lower()
+
+
+def _checksum(directory: RunDirectory, name: str) -> str:
+    return sha256(read_own_file(directory.path, name, MAX_FILE)).hexdigest()
+
+
+def _config_checksum(directory: RunDirectory) -> str:
+    """Of the settings that matter: trackers, say, may change after the run."""
+    try:
+        values = identity(parse_toml(read_own_file(directory.path, "config.toml").decode()))
+    except (OSError, ValueError, AttributeError):
+        return ""
+    return sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def _summary_checksum(summary: Mapping[str, Any]) -> str:
+    return sha256(json.dumps(summary, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,91 @@
+"""Which plugins this user has run on this machine.
+
+A run's directory holds copies of its plugins, and resuming it imports them. Whoever sends a
+directory could have put any code there. So the checksum of every plugin that the user names is
+remembered, and a directory's plugin that is not among them is only imported with ``--trust``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from fedpbc.errors import InputError
+from fedpbc.storage.files import read_regular_file
+from fedpbc.storage.manifest import MANIFEST
+
+__all__ = ["check_trust", "is_of_results", "remember_plugins", "trusted_plugins_path"]
+
+_remembered: set[str] = set()
+"""Those of this process: the file may not be writable."""
+
+
+def trusted_plugins_path() -> Path:
+    """The file with the checksums of the plugins that were run, one per line."""
+    state = os.environ.get("XDG_STATE_HOME", "")
+    folder = Path(state) if Path(state).is_absolute() else _home() / ".local" / "state"
+    return folder / "fedpbc" / "trusted-plugins"
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError:  # No home directory is known.
+        return Path("/nonexistent")
+
+
+def is_of_results(folder: Path) -> bool:
+    """Whether a folder is that of a run or a comparison, and not one where people write files."""
+    results = ("metrics.jsonl", "summary.json", "comparison.json", "fleet.safetensors")
+    return any((folder / name).exists() for name in (MANIFEST, *results))
+
+
+def remember_plugins(files: Iterable[str]) -> None:
+    """Remember plugins that the user named: their copies may be imported later."""
+    checksums = {_checksum(file) for file in files}
+    new = sorted(checksums - _known())
+    _remembered.update(checksums)
+    if not new:
+        return
+    path = trusted_plugins_path()
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with path.open("a", encoding="ascii") as file:
+            file.write("".join(f"{checksum}\n" for checksum in new))
+    except OSError:
+        # Without a home directory, say: then --trust is needed to resume.
+        return
+
+
+def check_trust(folder: Path, values: Mapping[str, Any], *, trust: bool = False) -> None:
+    """Raise unless the plugins that a directory's configuration names may be imported."""
+    plugins = values.get("plugins")
+    files = [file for file in plugins if isinstance(file, str)] if isinstance(plugins, list) else []
+    if trust:
+        remember_plugins(files)
+        return
+    known = _known()
+    for file in files:
+        if _checksum(file) not in known:
+            raise InputError(
+                f"{folder} has a plugin that you have not run on this machine: read {file}, and "
+                "pass --trust (trust=True in Python) if its code may run"
+            )
+
+
+def _known() -> set[str]:
+    try:
+        text = read_regular_file(trusted_plugins_path(), 1 << 26).decode("ascii", "replace")
+    except OSError:
+        text = ""
+    return {*text.split(), *_remembered}
+
+
+def _checksum(file: str) -> str:
+    try:
+        return sha256(read_regular_file(Path(file), 1 << 26)).hexdigest()
+    except OSError as error:
+        raise InputError("plugins", file, f"a Python file ({error.strerror})") from None

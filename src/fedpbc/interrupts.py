@@ -1,0 +1,152 @@
+"""SIGINT, SIGTERM and SIGHUP: each ends a command in order, as Ctrl-C does.
+
+The command line handles them with :func:`handled`: the first raises :class:`Interrupted` in the
+main thread, so that the run can write a checkpoint and stop its workers. A second one does not
+wait for the workers. What was ignored when the process started (``nohup``, background jobs) stays
+ignored. Worker processes leave all of it to the process that started them.
+"""
+
+from __future__ import annotations
+
+import _thread
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+__all__ = [
+    "Interrupted",
+    "end_at_once",
+    "exit_code",
+    "handled",
+    "held_back",
+    "leave_to_parent",
+]
+
+SIGNALS = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
+REPEAT_SECONDS = 1.0
+"""One event may send several signals: a closed terminal, or ``timeout``, which signals a process
+and its group."""
+
+_received: list[tuple[signal.Signals, float]] = []
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal asks the command to end.
+
+    Attributes:
+        number: the signal.
+    """
+
+    def __init__(self, number: signal.Signals) -> None:
+        self.number = number
+        super().__init__(number.name)
+
+
+def exit_code() -> int:
+    """Return 128 + the number of the signal that came first; without one, of Ctrl-C."""
+    return 128 + (_received[0][0] if _received else signal.SIGINT)
+
+
+@contextmanager
+def handled() -> Iterator[None]:
+    """Raise :class:`Interrupted` on a signal, inside this block."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Only the main thread may set signal handlers.
+        return
+    _received.clear()
+    # Ignored ones stay so; None is a handler that is not Python's.
+    before: dict[signal.Signals, Any] = {
+        number: handler
+        for number in SIGNALS
+        if (handler := signal.getsignal(number)) not in (signal.SIG_IGN, None)
+    }
+    hook = sys.unraisablehook
+    try:
+        sys.unraisablehook = _raise_elsewhere(hook)
+        for number in before:
+            signal.signal(number, _interrupt)
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        sys.unraisablehook = hook
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    now, name = time.monotonic(), signal.Signals(number)
+    if _received:
+        if now - _received[0][1] < REPEAT_SECONDS:
+            return
+        _kill_children()
+    _received.append((name, now))
+    raise Interrupted(name)
+
+
+def _kill_children() -> None:
+    """End worker processes that the shutdown waits for; what they wrote can be resumed."""
+    processes = sys.modules.get("multiprocessing")
+    for child in processes.active_children() if processes is not None else ():
+        child.kill()
+
+
+def _raise_elsewhere(hook: Callable[[Any], object]) -> Callable[[Any], object]:
+    """A finalizer cannot pass on an exception: then the signal is raised again, outside of it."""
+
+    def unraisable(error: Any) -> None:
+        if isinstance(error.exc_value, Interrupted) and _received:
+            _received.pop()
+            _thread.interrupt_main(error.exc_value.number)
+        else:
+            hook(error)
+
+    return unraisable
+
+
+@contextmanager
+def held_back() -> Iterator[None]:
+    """Hold signals back until the end of this block, also from processes started in it.
+
+    These begin with the signals blocked, until they call :func:`leave_to_parent`: a signal to the
+    whole group, such as Ctrl-C, must not end them before this process has handled it.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    arrived: list[int] = []
+    before: dict[signal.Signals, Any] = {}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        # Other threads take the signals that this one blocks; Python calls the handler in this one.
+        if threading.current_thread() is threading.main_thread():
+            for number in SIGNALS:
+                if callable(handler := signal.getsignal(number)):
+                    before[number] = handler
+                    signal.signal(number, lambda number, frame: arrived.append(number))
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for each in dict.fromkeys(arrived):
+            signal.raise_signal(each)
+
+
+def end_at_once() -> None:
+    """While the interpreter ends, Ctrl-C ends it, without a traceback."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def leave_to_parent() -> None:
+    """In a worker process: ignore the signals, since the process that started it handles them."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)

@@ -1,0 +1,41 @@
+"""The one place that removes files of a directory for results.
+
+Only regular files that lie in the directory itself are removed: a link, or a name that leads out of
+it, may have been put there by whoever sent the directory.
+"""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from fedpbc.storage.files import is_own_file
+
+__all__ = ["own_files", "remove_empty_folder", "remove_files"]
+
+
+def own_files(folder: Path, names: Iterable[str]) -> Iterator[Path]:
+    """The files of a folder with these names, relative to it; ``*`` stands for anything."""
+    for name in names:
+        pattern = folder / name
+        if "*" in pattern.name:
+            escaped = glob.escape(pattern.name).replace("[*]", "*")
+            found = sorted(pattern.parent.glob(escaped))
+        else:
+            found = [pattern]
+        for path in found:
+            if is_own_file(folder, str(path.relative_to(folder))):
+                yield path
+
+
+def remove_files(folder: Path, names: Iterable[str]) -> None:
+    """Remove the files of a folder with these names, in this order."""
+    for path in own_files(folder, names):
+        path.unlink(missing_ok=True)
+
+
+def remove_empty_folder(folder: Path) -> None:
+    """Remove a folder if there is nothing in it; a link to one stays."""
+    if folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir()):
+        folder.rmdir()

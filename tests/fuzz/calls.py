@@ -30,7 +30,8 @@ quadratic = Quadratic([[0.0], [1.0], [5.0]])
 links = {"name": "bernoulli", "p": 0.5}
 def result(): return simulate(quadratic, "fedavg", links, rounds=2)
 def learned():
-    return simulate(Supervised(nn.Linear(3, 3), samples, samples, clients=3), "fedavg", links, rounds=2)
+    task = Supervised(nn.Linear(3, 3), samples, samples, clients=3)
+    return simulate(task, "fedavg", links, rounds=2)
 try:
 """
 TAIL = """
@@ -40,7 +41,15 @@ except Mine:
 PASSIVE = {
     # Base classes and protocols, errors, and values that the package makes and passes on.
     *("Algorithm", "Engine", "Task", "DivergedError", "FedpbcError", "InputError"),
-    *("MissingExtraError", "WorkerError", "Comparison", "Config", "Evaluation", "Layout", "Metrics"),
+    *(
+        "MissingExtraError",
+        "WorkerError",
+        "Comparison",
+        "Config",
+        "Evaluation",
+        "Layout",
+        "Metrics",
+    ),
     *("Result", "Round", "Segment", "ServerInit", "Simulation", "Timetable", "Trained", "Update"),
     # Of an algorithm's inner loop.
     *("advance", "mean"),
@@ -155,15 +164,35 @@ ALWAYS = {"rounds", "seeds", "clients"}
 """Their defaults are those of a real experiment."""
 WRONG = (
     *("None", "-1", "0", "1.5", "float('nan')", "float('inf')", "-float('inf')", "10 ** 400"),
-    *("2 ** 63", "True", "''", "'x'", "'\\x1b[31m'", "'\\u202ex'", "'a' * 5000", "'x[/b]'", "'\\0'"),
+    *(
+        "2 ** 63",
+        "True",
+        "''",
+        "'x'",
+        "'\\x1b[31m'",
+        "'\\u202ex'",
+        "'a' * 5000",
+        "'x[/b]'",
+        "'\\0'",
+    ),
     *("b'x'", "[]", "()", "{}", "set()", "object()", "Odd()", "[[]]", "[[1, 2], [3]]", "[None]"),
     *("['a']", "[['a']]", "{'name': 3}", "{'name': 'bernoulli', 'p': 'x'}", "{'name': 'nope'}"),
     *("{1: 2}", "{'nope': 1}", "[float('nan')]", "[1e400]", "[-1]", "[2]", "[0.5, 1.5]", "[1, 1]"),
     *("np.zeros((0, 3))", "np.zeros(0)", "np.zeros(())", "np.zeros((2, 2, 2))", "np.array(['a'])"),
     *("np.array([1 + 2j])", "np.array([object()])", "np.full((3, 2), np.nan)", "np.float32('inf')"),
     *("np.int64(-1)", "np.int64(2)", "np.float64(0.5)", "np.ones((3, 3))", "np.full(3, 1e300)"),
-    *("np.datetime64('2020-01-01')", "torch.zeros(3)", "torch.tensor(float('nan'))", "torch.ones(2, 3)"),
-    *("torch.zeros(3).to_sparse()", "torch.zeros(2, device='meta')", "fail", "lambda *a, **k: None"),
+    *(
+        "np.datetime64('2020-01-01')",
+        "torch.zeros(3)",
+        "torch.tensor(float('nan'))",
+        "torch.ones(2, 3)",
+    ),
+    *(
+        "torch.zeros(3).to_sparse()",
+        "torch.zeros(2, device='meta')",
+        "fail",
+        "lambda *a, **k: None",
+    ),
     *("Path('nope')", "Path('run')", "range(3)", "iter([0, 1])", "int", "Odd", "nn.Linear(1, 1)"),
     *("nn.Identity()", "(samples[0],)", "(samples[0], samples[1][:3])", "(samples[1], samples[0])"),
     *("(samples[0] * float('nan'), samples[1])", "__import__('datetime').date(2020, 1, 1)", "..."),
@@ -204,11 +233,9 @@ def public() -> tuple[str, ...]:
     import fedpbc
 
     names = [
-        name
-        for name in fedpbc.__all__
-        if name not in PASSIVE and callable(getattr(fedpbc, name))
+        name for name in fedpbc.__all__ if name not in PASSIVE and callable(getattr(fedpbc, name))
     ]
-    theory = [f"theory.{name}" for name in fedpbc.theory.__all__]
+    theory = [f"theory.{name}" for name in vars(fedpbc.theory)["__all__"]]
     return (*names, *theory, *METHODS)
 
 

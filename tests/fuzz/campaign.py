@@ -105,7 +105,8 @@ def campaign(
 def progress(done: int, total: int, seconds: float) -> str:
     """One line on how far it is."""
     left = seconds * (total - done) / max(done, 1)
-    return f"{done:,} of {total:,} after {seconds:.0f} s, {done / seconds:.0f} per second, about {left:.0f} s left"
+    speed = f"{done / seconds:.1f} per second"
+    return f"{done:,} of {total:,} after {seconds:.0f} s, {speed}, about {left:.0f} s left"
 
 
 def report(verdict: Verdict, seed: int, failures: Path) -> None:
@@ -128,9 +129,7 @@ def table(verdicts: Sequence[Verdict], counts: dict[str, int], seconds: float) -
         codes = Counter(verdict.codes[0] for verdict in own if verdict.codes)
         failed = sum(bool(verdict.problems) for verdict in own)
         mean = 1000 * sum(verdict.seconds for verdict in own) / max(len(own), 1)
-        lines.append(
-            f"{kind:16}{len(own):8,}{codes[0]:8,}{codes[2]:8,}{failed:8,}{mean:9.0f}"
-        )
+        lines.append(f"{kind:16}{len(own):8,}{codes[0]:8,}{codes[2]:8,}{failed:8,}{mean:9.0f}")
     failed = sum(bool(verdict.problems) for verdict in verdicts)
     lines.append(f"{len(verdicts):,} cases in {seconds:.0f} s, {failed:,} failed")
     return "\n".join(lines)
@@ -149,5 +148,8 @@ def repeat(case: str, seed: int, patience: float, keep: Path | None) -> int:
         print(f"problem: {problem}")
     if keep is not None:
         print(f"repeat by hand in {keep}/work:", *verdict.steps, sep="\n")
-    print("failed" if verdict.problems else f"all is well; exit codes {verdict.codes}", file=sys.stderr)
+    print(
+        "failed" if verdict.problems else f"all is well; exit codes {verdict.codes}",
+        file=sys.stderr,
+    )
     return 1 if verdict.problems else 0

@@ -345,7 +345,9 @@ def set_value(random: Random, key: str) -> str:
 
 def misspelled(random: Random, line: Line) -> None:
     """An option that does not exist."""
-    name = random.choice(("--round", "--nope", "-x", "--", "---", "--set", "--rounds=", "-", "--out="))
+    name = random.choice(
+        ("--round", "--nope", "-x", "--", "---", "--set", "--rounds=", "-", "--out=")
+    )
     value = random.choice((None, "1", hostile.text(random)))
     line.options.append((name, value))
 
@@ -395,7 +397,9 @@ def value_of(random: Random, name: str, kind: str) -> str:
         return random.choice(DEVICES)
     if name == "--set":
         key = random.choice(setting_keys())
-        return random.choice((key, f"{key}={set_value(random, key)}", f"={key}", hostile.text(random)))
+        return random.choice(
+            (key, f"{key}={set_value(random, key)}", f"={key}", hostile.text(random))
+        )
     if name in ("--out", "--state"):
         return out_path(random)
     if name == "--plugin" and random.random() < 0.7:
@@ -439,7 +443,9 @@ def setting_keys() -> tuple[str, ...]:
     for kind in ALGORITHMS.values():
         keys += [f"algorithm.{name}" for name in options_of(kind.__init__)]
         keys += [f"algorithms.{kind.name}.{name}" for name in options_of(kind.__init__)]
-    keys += [f"{links}.{name}" for links in ("links", "downlink") for name in ("p", "sigma", "delta")]
+    keys += [
+        f"{links}.{name}" for links in ("links", "downlink") for name in ("p", "sigma", "delta")
+    ]
     return tuple(sorted({*keys, "algorithms", "seeds", "seed", "name"}))
 
 

@@ -39,7 +39,10 @@ def make(random: Random, place: Place) -> Case:
     values = copy.deepcopy(random.choice((QUADRATIC, QUADRATIC, DIGITS)))
     command = random.choices(("run", "compare", "theory"), (6, 2, 2))[0]
     if command == "compare":
-        values |= {"algorithms": random.choice((["fedavg"], {"fedau": {"cutoff": 3}})), "seeds": [0]}
+        values |= {
+            "algorithms": random.choice((["fedavg"], {"fedau": {"cutoff": 3}})),
+            "seeds": [0],
+        }
     elif random.random() < 0.5:
         values["algorithm"] = random.choice(("fedavg", {"name": "fedau", "cutoff": 5}, "mifa"))
     faults = random.choices((0, 1, 2), (10, 60, 30))[0]
@@ -75,7 +78,14 @@ def change(random: Random, values: dict[str, Any]) -> None:
     elif pick < 0.9:
         name = hostile.text(random)
         values["algorithms"] = random.choice(
-            ({name: {}}, {"../mine": {}}, {"fedavg": {name: 1}}, [name], [["fedavg"]], {"fedavg": 3})
+            (
+                {name: {}},
+                {"../mine": {}},
+                {"fedavg": {name: 1}},
+                [name],
+                [["fedavg"]],
+                {"fedavg": 3},
+            )
         )
     else:
         file = hostile.path(random)

@@ -31,7 +31,9 @@ def make(random: Random, place: Place) -> Case:
         for _ in range(random.choice((1, 1, 2))):
             random.choice((damage, damage, rename, another_table, special))(random, folder)
     if random.random() < 0.7:
-        name = "mnist" if sound or random.random() < 0.9 else random.choice(("cifar10", "digits", "x"))
+        name = (
+            "mnist" if sound or random.random() < 0.9 else random.choice(("cifar10", "digits", "x"))
+        )
         code = CODE.format(name=name, folder="data")
         return Case([Step(code=code, expect="success" if sound else "any")])
     words = ("run", "--data", "mnist", "--data-dir", "data", "--model", "softmax", "--rounds", "1")

@@ -86,6 +86,8 @@ def folder(random: Random, place: Place) -> Case:
             k = random.choice(keys)
             lines[k] = f"{lines[k].partition(' = ')[0]} = {hostile.toml_value(random)}"
             path.write_text("\n".join(lines) + "\n", errors="replace")
-    words = random.choice((["add", "fleet"], ["renew", "fleet"], ["add", "fleet", "--replace", "0"]))
+    words = random.choice(
+        (["add", "fleet"], ["renew", "fleet"], ["add", "fleet", "--replace", "0"])
+    )
     expect = "success" if not faults and words[0] == "add" else "any"
     return Case([Step(("fleet", *words), expect=expect, writes=("fleet",))])

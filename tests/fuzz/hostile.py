@@ -185,9 +185,7 @@ def as_toml(value: Any) -> str:
 
 def toml_string(value: str) -> str:
     """A basic string, with escapes."""
-    escaped = (
-        c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08x}" for c in value
-    )
+    escaped = (c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08x}" for c in value)
     return '"' + "".join(escaped).encode("utf-8", "replace").decode() + '"'
 
 
@@ -236,7 +234,9 @@ def _mutate_once(random: Random, content: bytes) -> bytes:
     elif what == 10:
         data += random.choice((b"\n", b"\0", b"garbage", b"\xff\xfe", b"\n\n{}\n"))
     else:
-        data = bytearray(random.choice((b"", b"\n", b"\0" * 64, b"{}", b"[]", b"null", b"\xef\xbb\xbf")))
+        data = bytearray(
+            random.choice((b"", b"\n", b"\0" * 64, b"{}", b"[]", b"null", b"\xef\xbb\xbf"))
+        )
     return bytes(data)
 
 
@@ -267,6 +267,20 @@ def _mutate_number(random: Random, content: bytes) -> bytes:
     while end < len(content) and content[end : end + 1] in b"0123456789.e":
         end += 1
     other = random.choice(
-        ("0", "-1", "1.5", "1e308", "1e999", "nan", "NaN", "99", "1" * 5000, "7", "3", "true", '"x"')
+        (
+            "0",
+            "-1",
+            "1.5",
+            "1e308",
+            "1e999",
+            "nan",
+            "NaN",
+            "99",
+            "1" * 5000,
+            "7",
+            "3",
+            "true",
+            '"x"',
+        )
     )
     return content[:start] + other.encode() + content[end:]

@@ -16,12 +16,10 @@ ERROR_LENGTH, LINE_LENGTH = 1200, 4000
 INTERRUPTED = 130
 IN_THE_RUN = re.compile(r"diverged|failed|not enough memory|cannot be written|is in use")
 """Failures of work that had begun: its folder stays."""
-OUR_NOTES = ("fedpbc: ", "note: ")
+NOTE = "fedpbc: note: "
 
 
-def judge(
-    step: Step, outcome: Outcome, place: Place, before: dict[str, Entry]
-) -> Iterator[str]:
+def judge(step: Step, outcome: Outcome, place: Place, before: dict[str, Entry]) -> Iterator[str]:
     """What is wrong with how a step ended."""
     if outcome.hung:
         yield f"hang: {outcome.hung}"
@@ -35,7 +33,7 @@ def judge(
         yield from _one_line(outcome)
     elif outcome.code == 0 and not step.code:
         for line in outcome.err.splitlines():
-            if not line.startswith(OUR_NOTES):
+            if not line.startswith(NOTE):
                 yield f"unexpected line on standard error: {line[:200]!r}"
                 break
     yield from _characters(step, outcome)
@@ -62,7 +60,7 @@ def judge(
 
 
 def _one_line(outcome: Outcome) -> Iterator[str]:
-    lines = outcome.err.split("\n")
+    lines = [line for line in outcome.err.split("\n") if not line.startswith(NOTE)]
     if not outcome.err and "Usage:" in outcome.out:
         return  # A command without arguments shows its help.
     if len(lines) != 2 or lines[1]:
@@ -83,5 +81,5 @@ def _characters(step: Step, outcome: Outcome) -> Iterator[str]:
             if bad:
                 yield f"control characters in {name}: {sorted(map(ascii, bad))[:5]}"
         longest = max(map(len, text.split("\n")))
-        if longest > limit and not outcome.code == 1:
+        if longest > limit and outcome.code != 1:
             yield f"a line of {longest} characters in {name}"

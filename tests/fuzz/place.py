@@ -76,7 +76,9 @@ class Place:
             # A folder on the way to what was asked for.
             parent = any(a.startswith(f"{name}/") for a in allowed) and name not in before
             if name in CANARIES or not (inside or parent):
-                verb = "removed" if name not in after else "new" if name not in before else "changed"
+                verb = (
+                    "removed" if name not in after else "new" if name not in before else "changed"
+                )
                 changed.append(f"{verb}: {name}")
         return changed
 

@@ -167,7 +167,16 @@ def make(random: Random, place: Place) -> Case:
     if pick < 0.1:
         words = ["list", "--plugin", "own.py"]
     elif pick < 0.2 and algorithm:
-        words = ["compare", *words[1:6], "--algorithms", "own,fedavg", "--seeds", "0", "--jobs", "1"]
+        words = [
+            "compare",
+            *words[1:6],
+            "--algorithms",
+            "own,fedavg",
+            "--seeds",
+            "0",
+            "--jobs",
+            "1",
+        ]
     elif random.random() < 0.2:
         words += ["--set", f"algorithm.factor={hostile.toml_value(random)}".replace("\0", "")]
         faults += 1

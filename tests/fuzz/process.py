@@ -176,16 +176,14 @@ def _watcher(root: Path, report: int) -> Callable[[str, tuple[Any, ...]], None]:
             path = values[position]
             if isinstance(path, int):
                 continue
-            name = os.fsdecode(path)
+            name = Path(os.fsdecode(path))
             base = values[folder] if folder is not None and folder < len(values) else -1
             if isinstance(base, int) and base >= 0:
-                name = os.path.join(f"/proc/self/fd/{base}", name)
-            if event == "open":
-                real = os.path.realpath(name)
-            else:
-                real = os.path.join(
-                    os.path.realpath(os.path.dirname(name) or "."), os.path.basename(name)
-                )
+                name = Path(f"/proc/self/fd/{base}") / name
+            # What is removed or renamed is a link itself, not what it points to.
+            is_link = event != "open"
+            real = os.path.realpath(name.parent if is_link else name)
+            real = f"{real}/{name.name}" if is_link else real
             if not real.startswith((inside, *ELSEWHERE)) and "__pycache__" not in real:
                 os.write(report, f"{event} {real!r}\n".encode())
 

@@ -112,7 +112,9 @@ def here(*arguments: str) -> None:
         main()
     except SystemExit as ending:
         if ending.code:
-            raise RuntimeError(f"fedpbc {' '.join(arguments)} ended with code {ending.code}") from None
+            raise RuntimeError(
+                f"fedpbc {' '.join(arguments)} ended with code {ending.code}"
+            ) from None
 
 
 def killed(folder: Path, config: str, after: int, **options: object) -> None:

@@ -57,7 +57,11 @@ def commands(random: Random, what: str, file: str) -> list[str]:
     run = random.random() < 0.6
     if what == "timetable":
         table = ["--links", "table", "--set", f"links.file={file}"]
-        return ["run", "quadratic.toml", *table, "--out", "out"] if run else ["theory", "--table", file]
+        return (
+            ["run", "quadratic.toml", *table, "--out", "out"]
+            if run
+            else ["theory", "--table", file]
+        )
     if what == "targets":
         if run:
             return ["run", "quadratic.toml", "--set", f"task.targets={file}", "--out", "out"]

@@ -52,7 +52,7 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, **SETTINGS, "MPLCONFIGDIR": f"{self.scratch.name}/matplotlib"},
+            env={**os.environ, **SETTINGS},
         )
 
     def run(self, kind: str, seed: int, number: int) -> Verdict:
@@ -210,7 +210,8 @@ def examine(
 
 def shown(step: Step, outcome: Outcome) -> str:
     """A step's output for a person, without anything that a terminal obeys."""
-    text = f"$ {step.shell()}\n{outcome.out[:OUTPUT]}{outcome.err[-OUTPUT:]}[exit code {outcome.code}]\n"
+    output = outcome.out[:OUTPUT] + outcome.err[-OUTPUT:]
+    text = f"$ {step.shell()}\n{output}[exit code {outcome.code}]\n"
     return "".join(c if c == "\n" or c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
@@ -220,9 +221,10 @@ def remove(root: Path) -> None:
 
 
 def _force(function: Any, path: str, _: Any) -> None:
-    Path(path).parent.chmod(0o700)
-    if not os.path.islink(path):
-        os.chmod(path, 0o700)
+    file = Path(path)
+    file.parent.chmod(0o700)
+    if not file.is_symlink():
+        file.chmod(0o700)
     function(path)
 
 

@@ -23,6 +23,7 @@ from fedpbc.errors import InputError
 from fedpbc.experiments.build import build_task
 from fedpbc.experiments.config_file import read_toml
 from fedpbc.experiments.configuration import Config
+from fedpbc.limits import parse_json
 from fedpbc.options import checked
 from fedpbc.tasks import LocalTraining, Task
 from fedpbc.tasks.parameter_layout import Layout, layout_of, parameters_of
@@ -150,7 +151,7 @@ def task_of_client(
     checked: a server cannot name files of the device.
     """
     try:
-        received = json.loads(settings)
+        received = parse_json(settings)
         options = {name: received[name] for name in ("seed", "clients", "train")}
         if app is None:
             data, model = received["data"], received["model"]

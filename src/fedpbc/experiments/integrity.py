@@ -22,6 +22,7 @@ from fedpbc.limits import parse_toml
 from fedpbc.simulation.last_reports import DamagedReportsError, LastReportsOnDisk, is_index
 from fedpbc.simulation.loop import upgrade_state
 from fedpbc.storage.files import read_own_file
+from fedpbc.storage.manifest import MANIFEST
 from fedpbc.storage.removal import own_files
 from fedpbc.storage.tensors import DamagedCheckpointError, load_state
 
@@ -134,8 +135,8 @@ def _damage_of_finished(directory: RunDirectory) -> Iterator[Damage]:
         yield Damage(directory.summary_path, str(error))
         return
     checksums = summary.get(CHECKSUMS)
-    if checksums is None and not _is_of_this_version(summary):
-        return
+    if checksums is None and not (directory.path / MANIFEST).exists():
+        return  # Earlier versions wrote neither.
     if not isinstance(checksums, dict):
         yield Damage(directory.summary_path, "its checksums are missing")
         return
@@ -154,13 +155,6 @@ def _damage_of_finished(directory: RunDirectory) -> Iterator[Damage]:
             reason += "; restore it, or start again with --overwrite"
         if reason:
             yield Damage(directory.path / name, reason, repairable=not is_input)
-
-
-def _is_of_this_version(summary: Mapping[str, Any]) -> bool:
-    """Whether the summary's version writes checksums: then someone removed them."""
-    versions = summary.get("versions")
-    version = versions.get("fedpbc", "") if isinstance(versions, Mapping) else ""
-    return not str(version).startswith("0.1.")
 
 
 def _damage_of_unfinished(directory: RunDirectory) -> Iterator[Damage]:

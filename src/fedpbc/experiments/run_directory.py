@@ -30,6 +30,7 @@ from torch import Tensor
 
 from fedpbc.errors import InputError
 from fedpbc.experiments.checkpoints import Checkpoints
+from fedpbc.experiments.result_schema import check_summary
 from fedpbc.experiments.settings import FILES
 from fedpbc.experiments.tracking.tensorboard import EVENTS as EVENT_FILES
 from fedpbc.experiments.tracking.tensorboard import FOLDER as EVENT_FOLDER
@@ -338,7 +339,7 @@ class RunDirectory:
         """The result of a finished run."""
         try:
             summary: dict[str, Any] = parse_json(read_own_file(self.path, "summary.json"))
-            summary["views"], summary["rounds"]
+            check_summary(summary)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{self.summary_path} cannot be read: {error}") from None
         return summary

@@ -13,8 +13,10 @@ from fedpbc.errors import InputError
 __all__ = [
     "MAX_BYTES",
     "append_line",
+    "expanded",
     "is_own_file",
     "open_regular_file",
+    "read_inside",
     "read_own_file",
     "read_regular_file",
     "refuse_links",
@@ -22,6 +24,14 @@ __all__ = [
 
 MAX_BYTES = 1 << 30
 """Of a file that is read whole and is not a tensor file: a gigabyte."""
+
+
+def expanded(path: str | Path, option: str) -> Path:
+    """The path with ``~`` replaced by the user's folder."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:  # There is no such user.
+        raise InputError(option, str(path), "a path; there is no user of that name") from None
 
 
 def open_regular_file(path: Path, *, follow_links: bool = True) -> BufferedReader:
@@ -76,6 +86,21 @@ def read_own_file(folder: Path, name: str, limit: int = MAX_BYTES) -> bytes:
     if path.is_symlink() or not path.parent.resolve().is_relative_to(folder.resolve()):
         raise OSError(errno.ELOOP, "it is a link, which is not followed", str(path))
     return read_regular_file(path, limit, follow_links=False)
+
+
+def read_inside(folder: Path, name: str, limit: int = MAX_BYTES) -> bytes:
+    """Read a file of a folder that its owner arranges; a link may lead to a place inside it.
+
+    Systems that mount keys and configurations put such links there.
+    """
+    path = folder / name
+    try:
+        target = path.resolve()
+    except RuntimeError:  # Links in a circle.
+        target = path
+    if not target.is_relative_to(folder.resolve()):
+        raise OSError(errno.ELOOP, "it is a link out of its folder, not followed", str(path))
+    return read_regular_file(target, limit, follow_links=False)
 
 
 def append_line(path: Path, line: str) -> None:

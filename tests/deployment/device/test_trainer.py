@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 import time
 from dataclasses import replace
 
@@ -15,7 +17,7 @@ from fedpbc.deployment.protocol.messages import MessageError, TrainReply, TrainR
 from fedpbc.deployment.protocol.tensors import to_vector
 from fedpbc.engines.segment import Segment
 from fedpbc.engines.serial import train
-from fedpbc.errors import DivergedError
+from fedpbc.errors import DivergedError, InputError
 from fedpbc.storage.tensors import save_state
 from tests.deployment.fake_network import ROUND, Killed, small_task
 
@@ -320,3 +322,63 @@ def test_every_reply_is_logged(tmp_path):
 def test_the_clock_starts_at_the_time_of_day():
     now = trainer_module.steady_clock()
     assert abs(now() - time.time()) < 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"done": "x"},
+        {"done": -3},
+        {"round": 10**30},
+        {"began": "now"},
+        {"round_seconds": float("inf")},
+        {"began": float("nan")},
+        {"model": [1, 2]},
+        {"model": torch.zeros(1)},
+        {"segment": {}},
+        {"segment": 3},
+        {"job": None},
+        {"more": 1},
+    ],
+)
+def test_a_state_that_no_trainer_saved_is_not_used(tmp_path, change, caplog):
+    trainer = Trainer(1, tmp_path, lambda settings: TASK)
+    before = trainer.handle(train_request(0, 0).pack())
+    state = {**vars(trainer.state), "segment": vars(trainer.state.segment), **change}
+    save_state(tmp_path / "trainer.safetensors", state)
+    trainer = Trainer(1, tmp_path, lambda settings: TASK)
+    assert trainer.state is None
+    assert caplog.messages[0].startswith("starts from scratch: ")
+    after = trainer.handle(train_request(0, 0).pack())
+    assert after.vectors["end"].data == before.vectors["end"].data
+
+
+@pytest.mark.parametrize("name", ["answers.jsonl", "trainer.safetensors", ".lock"])
+def test_links_out_of_the_state_are_not_followed(tmp_path, name):
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / name).symlink_to(tmp_path / "precious")
+    with pytest.raises(InputError, match="is a link, which is not followed"):
+        Trainer(1, tmp_path / "state", lambda settings: TASK)
+    assert (tmp_path / "precious").read_text() == "mine"
+
+
+def test_a_log_that_cannot_be_written_stops_no_reply_half_way(tmp_path, monkeypatch):
+    """A full disk: the error is one line, and the next attempt has the same bits."""
+    trainer = Trainer(1, tmp_path, lambda settings: TASK)
+    write, full = os.write, [True]
+
+    def failing(handle, content):
+        if full:
+            full.clear()
+            write(handle, bytes(content[:5]))
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(handle, content)
+
+    monkeypatch.setattr(os, "write", failing)
+    with pytest.raises(OSError, match=r"No space left on device: '.*answers\.jsonl'"):
+        trainer.handle(train_request(0, 0).pack())
+    reply = trainer.handle(train_request(0, 0).pack())
+    assert torch.equal(torch.from_numpy(reply.vectors["end"].array()), simulated(0, 1))
+    assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == 1
+    assert json.loads((tmp_path / "answers.jsonl").read_text())["round"] == 0

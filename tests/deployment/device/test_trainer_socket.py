@@ -44,7 +44,8 @@ def test_noise_does_not_stop_the_socket(tmp_path):
 
 def test_a_restarted_trainer_is_reached(tmp_path):
     # As a killed trainer left it.
-    (tmp_path / "s").touch()
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(tmp_path / "s"))
     replies = []
 
     def client_app():
@@ -122,3 +123,26 @@ def test_a_client_that_leaves_before_the_reply_is_logged(tmp_path, caplog):
             assert time.monotonic() < end
             time.sleep(0.01)
     assert caplog.messages[0].startswith("connection lost: BrokenPipeError")
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "link"])
+def test_nothing_but_a_socket_is_replaced(tmp_path, kind):
+    path, precious = tmp_path / "s", tmp_path / "precious"
+    precious.write_text("mine")
+    if kind == "file":
+        path.write_text("mine")
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to(precious)
+    with pytest.raises(InputError, match="where nothing is but an earlier socket"):
+        TrainerSocket(path, echo)
+    assert precious.read_text() == "mine"
+    assert path.is_dir() or path.read_text() == "mine"
+
+
+def test_what_took_the_place_of_the_socket_stays(tmp_path):
+    with TrainerSocket(tmp_path / "s", echo):
+        (tmp_path / "s").unlink()
+        (tmp_path / "s").write_text("mine")
+    assert (tmp_path / "s").read_text() == "mine"

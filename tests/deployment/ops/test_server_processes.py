@@ -7,7 +7,6 @@ import json
 import shutil
 import time
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -131,14 +130,12 @@ def test_a_key_with_a_password_is_refused_without_a_prompt(folder):
 
 @pytest.mark.parametrize("name", ["ca.crt", "server.crt", "server.key"])
 def test_an_unreadable_file_is_one_line(folder, monkeypatch, name):
-    read_bytes = Path.read_bytes
+    def read(folder, file, limit):
+        if file == name:
+            raise PermissionError(13, "Permission denied", str(folder / file))
+        return (folder / file).read_bytes()
 
-    def read(path):
-        if path.name == name:
-            raise PermissionError(13, "Permission denied", str(path))
-        return read_bytes(path)
-
-    monkeypatch.setattr(Path, "read_bytes", read)
+    monkeypatch.setattr("fedpbc.deployment.security.certificates.read_inside", read)
     with pytest.raises(
         InputError, match=rf"cannot read the certificates .*PermissionError: .*{name}"
     ):

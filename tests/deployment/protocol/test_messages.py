@@ -128,3 +128,55 @@ def test_truncated_large_and_malformed_payloads_are_errors():
 def test_a_refusal_is_an_error_with_its_reason():
     with pytest.raises(MessageError, match=r"^no such data$"):
         TrainReply.unpack(refusal("no such\n data"))
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"[" * 100_000,
+        b'{"header": {"kind": ' + b"[" * 50_000 + b'}, "vectors": []}',
+        b'{"header": {"n": ' + b"9" * 5000 + b'}, "vectors": []}',
+        b'{"header": {"n": 1e999}, "vectors": []}',
+        b'{"header": {"n": NaN}, "vectors": []}',
+        b'{"header": {"n": null}, "vectors": []}',
+        b'{"header": [], "vectors": []}',
+        b'{"header": {}, "vectors": {"a": 1}}',
+        b'{"header": {}, "vectors": [["a", "float32", -1]]}',
+        b'{"header": {}, "vectors": [["a", "float32", 1e18]]}',
+        b'{"header": {}, "vectors": [["a", "float32", 99999999999999999999]]}',
+        b"\xff\xfe",
+        b"3",
+    ],
+)
+def test_an_absurd_header_is_refused(header):
+    message = MARK + struct.pack("<I", len(header)) + header
+    with pytest.raises(MessageError) as raised:
+        read_payload(io.BytesIO(message))
+    assert len(str(raised.value)) < 1100
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"round": 10**400},
+        {"scale": 10**400},
+        {"scale": float("inf")},
+        {"age": -1.0},
+        {"round_seconds": 0.0},
+        {"round_seconds": -(10**300)},
+        {"job": 3},
+        {"settings": "x" * 10**6, "client": "y" * 10**6},
+    ],
+)
+def test_an_absurd_request_is_refused(change):
+    payload = REQUEST.pack()
+    with pytest.raises(MessageError) as raised:
+        TrainRequest.unpack(Payload({**payload.header, **change}, payload.vectors))
+    assert len(str(raised.value)) <= 1000
+
+
+def test_the_reason_of_a_refusal_is_one_line_without_control_characters():
+    with pytest.raises(MessageError) as raised:
+        TrainReply.unpack(refusal("a\x1b[31m\nfake line\u202e" + "x" * 9000))
+    assert str(raised.value).isprintable()
+    assert len(str(raised.value)) <= 300

@@ -68,8 +68,10 @@ def test_an_unreadable_file_revokes_no_key(folder, keys, caplog, wrong):
 
 def test_only_changed_files_are_read_again(folder, monkeypatch):
     read = []
-    read_bytes = Path.read_bytes
-    monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path.name) or read_bytes(path))
+    monkeypatch.setattr(
+        "fedpbc.deployment.security.key_directory.read_inside",
+        lambda folder, name, limit: read.append(name) or (folder / name).read_bytes(),
+    )
     keys = KeyDirectory(folder)
     before = keys.names_by_key()
     # A new file could change again without a new time stamp, so it is read again.
@@ -112,3 +114,26 @@ def test_a_folder_that_is_briefly_missing(folder, keys, caplog):
     moved.rename(folder)
     (folder / "client-0.pub").unlink()
     assert list(keys.names_by_key().values()) == ["client-1"]
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "circle", "large"])
+def test_only_regular_files_of_the_folder_are_read(folder, keys, tmp_path_factory, caplog, kind):
+    """A pipe would block the gateway; what a link leads to belongs to somebody else."""
+    elsewhere = make_node_key(tmp_path_factory.mktemp("elsewhere"), "other").with_suffix(".pub")
+    path = folder / "client-7.pub"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "large":
+        path.write_bytes(elsewhere.read_bytes() + bytes(10**6))
+    else:
+        path.symlink_to(elsewhere if kind == "link" else path)
+    assert sorted(keys.names_by_key().values()) == ["client-0", "client-1"]
+    assert caplog.messages[0].startswith("client-7.pub: ignored: OSError: ")
+
+
+def test_a_link_inside_the_folder_is_followed(folder, keys):
+    """As where a folder of secrets is mounted."""
+    (folder / ".data").mkdir()
+    (folder / "client-1.pub").rename(folder / ".data" / "key")
+    (folder / "client-1.pub").symlink_to(Path(".data", "key"))
+    assert sorted(keys.names_by_key().values()) == ["client-0", "client-1"]

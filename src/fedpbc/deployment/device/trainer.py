@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -25,6 +24,8 @@ from fedpbc.engines.engine import one_thread
 from fedpbc.engines.segment import Segment
 from fedpbc.engines.serial import train
 from fedpbc.errors import FedpbcError
+from fedpbc.limits import MAX_INTEGER
+from fedpbc.storage.files import append_line, refuse_links
 from fedpbc.storage.tensors import DamagedCheckpointError, load_state, save_state
 from fedpbc.tasks import Task
 
@@ -63,6 +64,21 @@ class TrainerState:
     began: float
     round_seconds: float
     job_rounds: int
+
+    def check(self) -> None:
+        """Raise TypeError for a state that no trainer saved."""
+        segment = self.segment
+        counts = (self.done, self.round, self.asked, self.job_rounds, segment.first_round)
+        times = (self.began, self.round_seconds)
+        models = (self.model, self.asked_model, segment.start)
+        if not all(isinstance(text, str) for text in (self.job, self.settings)):
+            raise TypeError("the trainer's state has no job")
+        if not all(isinstance(count, int) and 0 <= count <= MAX_INTEGER for count in counts):
+            raise TypeError("the trainer's state has a wrong number of rounds")
+        if not all(isinstance(t, int | float) and abs(t) <= MAX_INTEGER for t in times):
+            raise TypeError("the trainer's state has a wrong time")
+        if not all(isinstance(m, Tensor) and m.shape == models[0].shape for m in models):
+            raise TypeError("the trainer's state has a wrong model")
 
     def progress_on(self, request: TrainRequest, segment: Segment) -> tuple[int, Tensor]:
         """How many rounds of the requested segment are done, and the model after them."""
@@ -130,6 +146,7 @@ class Trainer:
         self._task: tuple[str, Task] | None = None
         self._lock = Lock()
         folder.mkdir(parents=True, exist_ok=True)
+        refuse_links(folder)
         self._path = folder / "trainer.safetensors"
         self.state = self._load()
 
@@ -138,8 +155,10 @@ class Trainer:
             return None
         try:
             state = load_state(self._path)
-            return TrainerState(**{**state, "segment": Segment(**state["segment"])})
-        except (DamagedCheckpointError, KeyError, TypeError, AttributeError) as error:
+            loaded = TrainerState(**{**state, "segment": Segment(**state["segment"])})
+            loaded.check()
+            return loaded
+        except (DamagedCheckpointError, KeyError, TypeError, ValueError, AttributeError) as error:
             # Only time is lost: the server sends the synchronized model again.
             LOG.warning("starts from scratch: %s", error)
             return None
@@ -219,10 +238,7 @@ class Trainer:
             "trained_now": trained_now,
             "checksum": checksum(state.model),
         }
-        with (self.folder / "answers.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        append_line(self.folder / "answers.jsonl", json.dumps(line))
         LOG.info("round %d: %d rounds trained", state.round, trained_now)
 
 

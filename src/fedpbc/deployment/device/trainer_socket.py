@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import stat
 import struct
 import threading
 import time
@@ -39,8 +40,7 @@ class TrainerSocket:
         self._path, self._handle = path, handle
         self._handling = threading.Lock()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        with suppress(FileNotFoundError):
-            path.unlink()
+        remove_socket(path)
         # Not chmod afterwards: another user could connect in between.
         before = os.umask(0o177)
         try:
@@ -92,14 +92,27 @@ class TrainerSocket:
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
-        self._path.unlink(missing_ok=True)
+        remove_socket(self._path)
         self._thread.join(timeout=5)
 
 
 def check_socket(path: Path) -> None:
-    """Raise an InputError if the path is too long for a socket."""
+    """Raise an InputError if no socket can be at this path, or something else is there."""
     if len(os.fsencode(path)) > LONGEST_PATH:
         raise InputError("socket", str(path), f"at most {LONGEST_PATH} bytes long")
+    try:
+        mode = path.lstat().st_mode
+    except (OSError, ValueError):
+        return
+    if not stat.S_ISSOCK(mode):
+        raise InputError("socket", str(path), "a path where nothing is but an earlier socket")
+
+
+def remove_socket(path: Path) -> None:
+    """Remove a socket that an earlier process left, and nothing else."""
+    with suppress(FileNotFoundError):
+        if stat.S_ISSOCK(path.lstat().st_mode):
+            path.unlink()
 
 
 def request(path: Path, payload: Payload, timeout: float = 0.0) -> Payload:

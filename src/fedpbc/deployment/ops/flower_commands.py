@@ -17,6 +17,7 @@ import tomli_w
 
 from fedpbc.deployment.address import LOOPBACK, Address
 from fedpbc.errors import FedpbcError, InputError, MissingExtraError
+from fedpbc.storage.atomic import write_atomically
 
 __all__ = ["FlowerCommands", "require_flower"]
 
@@ -113,7 +114,7 @@ class FlowerCommands:
         script = self.home / "bin" / "flwr-clientapp"
         script.parent.mkdir(parents=True, exist_ok=True)
         command = shlex.join([sys.executable, "-m", "fedpbc.deployment.device.client_process"])
-        script.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+        write_atomically(script, f'#!/bin/sh\nexec {command} "$@"\n')
         script.chmod(0o755)
 
     def prepare_server(self) -> None:
@@ -125,8 +126,8 @@ class FlowerCommands:
         else:
             connection["root-certificates"] = str((self.certificates / "ca.crt").resolve())
         superlink = {"default": CONNECTION, CONNECTION: connection}
-        (self.home / "config.toml").write_text(tomli_w.dumps({"superlink": superlink}))
-        (self.home / "app" / "pyproject.toml").write_text(tomli_w.dumps(APP))
+        write_atomically(self.home / "config.toml", tomli_w.dumps({"superlink": superlink}))
+        write_atomically(self.home / "app" / "pyproject.toml", tomli_w.dumps(APP))
 
 
 APP: dict[str, Any] = {

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from fedpbc.deployment.ops.flower_commands import FlowerCommands
 from fedpbc.errors import FedpbcError, one_line
+from fedpbc.limits import parse_json
 
 __all__ = ["SuperLinkControl", "clients_by_key"]
 
@@ -132,7 +133,7 @@ def _retry(attempt: Callable[[], T], timeout: float) -> T:
 def rejection_reason(response: Any) -> str:
     """Return the SuperLink's reason for rejecting a request, or its status code."""
     try:
-        detail = response.json()["detail"]
+        detail = parse_json(response.content)["detail"]
     except (ValueError, KeyError, TypeError):
         detail = None
     if not isinstance(detail, str):

@@ -18,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedpbc.errors import FedpbcError
+from fedpbc.limits import MAX_INTEGER, parse_json
+from fedpbc.text import printable
 
 __all__ = [
     "MessageError",
@@ -33,7 +35,7 @@ Value = str | int | float | bool
 DTYPES = ("float32", "float64", "float16")
 MARK = b"fpbc1\n"
 LARGEST_HEADER = 2**20
-LONGEST_TEXT, LONGEST_REASON = 2000, 300
+LONGEST_REASON = 300
 LARGEST_VECTORS = 2**32
 """Bytes of all vectors of a payload together."""
 
@@ -92,6 +94,8 @@ class Payload:
         value = self.header.get(name)
         if isinstance(value, bool) or not isinstance(value, int):
             raise MessageError(f"{name} is {value!r}, not an integer")
+        if abs(value) > MAX_INTEGER:
+            raise MessageError(f"{name} has {value.bit_length()} bits")
         return value
 
     def number(self, name: str) -> float:
@@ -99,8 +103,9 @@ class Payload:
         value = self.header.get(name)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise MessageError(f"{name} is {value!r}, not a number")
-        if not math.isfinite(value):
-            raise MessageError(f"{name} is not finite")
+        # Not in the other order: an integer may be too large to be a float.
+        if not abs(value) <= MAX_INTEGER or not math.isfinite(value):
+            raise MessageError(f"{name} is not finite, or too large")
         return float(value)
 
 
@@ -159,6 +164,8 @@ class TrainRequest:
             raise MessageError(f"inconsistent rounds: {rounds} from {first} for round {current}")
         if current >= request.job_rounds:
             raise MessageError(f"round is {current}, but the job has {request.job_rounds} rounds")
+        if request.round_seconds <= 0 or request.age < 0:
+            raise MessageError(f"rounds of {request.round_seconds} s, {request.age} s ago")
         return request
 
 
@@ -206,8 +213,7 @@ def sanitized(text: str) -> str:
         >>> sanitized("a\\n  b")
         'a b'
     """
-    printable = "".join(c if c.isprintable() else " " for c in text[:LONGEST_TEXT])
-    return " ".join(printable.split())[:LONGEST_REASON]
+    return printable(text, LONGEST_REASON)
 
 
 def refusal(reason: str) -> Payload:
@@ -233,7 +239,7 @@ def read_payload(stream: BufferedIOBase, largest: int = LARGEST_VECTORS) -> Payl
     if length > LARGEST_HEADER:
         raise MessageError(f"message with a header of {length:,} bytes")
     try:
-        head = json.loads(_read_exactly(stream, length))
+        head = parse_json(_read_exactly(stream, length))
         header, entries = head["header"], [(str(n), str(d), int(k)) for n, d, k in head["vectors"]]
         plain = all(isinstance(v, str | int | float | bool) for v in header.values())
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -13,6 +13,7 @@ from typing import Any
 from fedpbc.deployment.address import LOOPBACK
 from fedpbc.errors import FedpbcError, InputError, MissingExtraError, one_line
 from fedpbc.storage.atomic import write_atomically
+from fedpbc.storage.files import read_inside
 
 __all__ = [
     "CertificateAuthority",
@@ -22,6 +23,8 @@ __all__ = [
 ]
 
 COMMON_NAME = "fedpbc fleet authority"
+LARGEST_FILE = 1 << 20
+"""Bytes of a file with a key or with certificates."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +44,7 @@ class CertificateAuthority:
     def read(cls, folder: Path) -> CertificateAuthority:
         """Read ``ca.crt`` and ``ca.key``, and check that they match and are still valid."""
         _x509()
+        from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
         for name in ("ca.crt", "ca.key"):
@@ -48,8 +52,8 @@ class CertificateAuthority:
                 raise FedpbcError(f"{folder / name} is missing: restore the authority's folder")
         certificate = read_certificate(folder / "ca.crt")
         try:
-            key = load_pem_private_key((folder / "ca.key").read_bytes(), None)
-        except (ValueError, TypeError) as error:
+            key = load_pem_private_key(read_inside(folder, "ca.key", LARGEST_FILE), None)
+        except (ValueError, TypeError, OSError, UnsupportedAlgorithm) as error:
             raise FedpbcError(
                 f"{folder / 'ca.key'} is not a private key: {one_line(error)}"
             ) from None
@@ -82,12 +86,16 @@ class CertificateAuthority:
 def read_server_certificate(path: Path) -> tuple[Any, list[str]]:
     """Read the public key of a server certificate and the hosts that it names."""
     x509 = _x509()
+    from cryptography.exceptions import UnsupportedAlgorithm
+
     certificate = read_certificate(path)
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        return certificate.public_key(), [str(name.value) for name in names]
     except x509.ExtensionNotFound:
         raise FedpbcError(f"{path} is not a server certificate: it names no host") from None
-    return certificate.public_key(), [str(name.value) for name in names]
+    except (ValueError, UnsupportedAlgorithm, x509.DuplicateExtension) as error:
+        raise FedpbcError(f"{path} is not a server certificate: {one_line(error)}") from None
 
 
 def check_server_certificate(folder: Path) -> datetime:
@@ -98,8 +106,9 @@ def check_server_certificate(folder: Path) -> datetime:
             raise InputError("certificates", str(folder), expected)
     try:
         for name in ("ca.crt", "server.key"):
-            (folder / name).read_bytes()
-        certificate = _x509().load_pem_x509_certificate((folder / "server.crt").read_bytes())
+            read_inside(folder, name, LARGEST_FILE)
+        content = read_inside(folder, "server.crt", LARGEST_FILE)
+        certificate = _x509().load_pem_x509_certificate(content)
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read the certificates in {folder}: {one_line(error)}") from None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -122,10 +131,11 @@ def check_server_certificate(folder: Path) -> datetime:
 def read_certificate(path: Path) -> Any:
     """Read an ``x509.Certificate`` from a PEM file."""
     try:
-        return _x509().load_pem_x509_certificate(path.read_bytes())
+        content = read_inside(path.parent, path.name, LARGEST_FILE)
+        return _x509().load_pem_x509_certificate(content)
     except FileNotFoundError:
         raise FedpbcError(f"{path} is missing") from None
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         raise FedpbcError(f"{path} is not a certificate: {one_line(error)}") from None
 
 

@@ -8,12 +8,15 @@ from base64 import b64encode
 from pathlib import Path
 
 from fedpbc.errors import one_line
+from fedpbc.storage.files import read_inside
 
 __all__ = ["KeyDirectory"]
 
 LOG = logging.getLogger("fedpbc.deployment")
 COPY_SECONDS = 10.0
 """An empty file younger than this may still be being copied."""
+LARGEST_KEY = 1 << 16
+"""Bytes of a file with a public key."""
 
 
 class KeyDirectory:
@@ -55,7 +58,7 @@ class KeyDirectory:
             if previous is not None and self._fingerprints.get(name) == fingerprint:
                 return previous
             self._fingerprints.pop(name, None)
-            content = path.read_bytes()
+            content = read_inside(self._folder, name, LARGEST_KEY)
             if not content:
                 if previous is not None and time.time() - status.st_mtime < COPY_SECONDS:
                     return previous

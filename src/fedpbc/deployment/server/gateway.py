@@ -208,7 +208,7 @@ class Gateway:
         # Known keys are looked up again as well: their files may have been deleted.
         if self._keys is not None and time.monotonic() - self._keys_read_at > 1:
             self._name_of, self._keys_read_at = self._keys.names_by_key(), time.monotonic()
-        name = self._name_of.get(headers.get(PUBLIC_KEY, b"").decode())
+        name = self._name_of.get(headers.get(PUBLIC_KEY, b"").decode("latin-1"))
         return peer if name is None else f"{name} ({peer})"
 
     def _check(
@@ -217,11 +217,11 @@ class Gateway:
         """Raise RejectedRequest unless the request may pass."""
         method, path = request.method, request.target
         if (method, request.http_version) != (b"POST", b"1.1") or not FLEET_PATH.fullmatch(path):
-            what = f"{method[:10].decode()} {path[:60].decode()!r}"
+            what = f"{method[:10].decode('latin-1')} {path[:60].decode('latin-1')!r}"
             raise RejectedRequest(404, f"{what} is not open to devices")
         if {b"expect", b"upgrade"} & headers.keys():
             raise RejectedRequest(400, "Expect and Upgrade are not supported")
-        key = headers.get(PUBLIC_KEY, b"").decode()
+        key = headers.get(PUBLIC_KEY, b"").decode("latin-1")
         if self._keys is not None and key not in self._name_of:
             raise RejectedRequest(401, "unknown key" if key else "no key")
         if length > (limit := self.limits.request):

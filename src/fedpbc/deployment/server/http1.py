@@ -111,7 +111,7 @@ def check_head(head: bytes, *, is_request: bool) -> None:
     for line in head[:-4].split(b"\r\n")[1:]:
         name = line.partition(b":")[0].lower()
         if name in seen and name not in MAY_REPEAT:
-            raise RejectedRequest(400, f"header {name[:30].decode()!r} appears twice")
+            raise RejectedRequest(400, f"header {name[:30].decode('latin-1')!r} appears twice")
         seen.add(name)
     if is_request and b"transfer-encoding" in seen:
         raise RejectedRequest(411, "request without a Content-Length")

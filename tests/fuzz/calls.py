@@ -233,7 +233,7 @@ def public() -> tuple[str, ...]:
     import fedpbc
 
     names = [
-        name for name in fedpbc.__all__ if name not in PASSIVE and callable(getattr(fedpbc, name))
+        name for name in dir(fedpbc) if name not in PASSIVE and callable(getattr(fedpbc, name))
     ]
     theory = [f"theory.{name}" for name in vars(fedpbc.theory)["__all__"]]
     return (*names, *theory, *METHODS)

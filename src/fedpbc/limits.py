@@ -6,17 +6,47 @@ Everything that people or files give passes here before anything else looks at i
 
 from __future__ import annotations
 
+import datetime
 import json
 import math
+import os
 import tomllib
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedpbc.errors import InputError
 
-__all__ = ["MAX_DEPTH", "MAX_INTEGER", "MAX_TEXT", "check_values", "parse_json", "parse_toml"]
+if TYPE_CHECKING:  # The command line starts without NumPy.
+    from numpy.typing import NDArray
+
+__all__ = [
+    "MAX_CLIENTS",
+    "MAX_DEPTH",
+    "MAX_INTEGER",
+    "MAX_LOCAL_STEPS",
+    "MAX_ROUNDS",
+    "MAX_SECONDS",
+    "MAX_TEXT",
+    "MAX_WORKERS",
+    "array_of",
+    "check_encodable",
+    "check_path",
+    "check_text",
+    "check_values",
+    "memory_bytes",
+    "numbers_of",
+    "parse_json",
+    "parse_toml",
+]
 
 MAX_INTEGER = 2**63 - 1
+MAX_ROUNDS = 10_000_000
+MAX_CLIENTS = 10_000_000
+MAX_LOCAL_STEPS = 1_000_000
+MAX_WORKERS = 4096
+"""Processes: more would exhaust a machine before anything is said."""
+MAX_SECONDS = 1e12
+"""A length of time: 30,000 years, and far from where a sum of two overflows."""
 MAX_TEXT = 4096
 """Characters of a text or a name: as long as a path may be."""
 MAX_DEPTH = 20
@@ -47,6 +77,8 @@ def check_values(value: Any, option: str = "", depth: int = 0) -> None:
             raise InputError(option, value, "a finite number")
     elif isinstance(value, str):
         check_text(value, option)
+    elif isinstance(value, datetime.date | datetime.time):
+        raise InputError(option, str(value), "a number or a text: no setting is a date or a time")
     elif isinstance(value, Mapping):
         for key, inner in value.items():
             if isinstance(key, str):
@@ -63,6 +95,63 @@ def check_text(text: str, option: str) -> None:
         raise InputError(f"{option} has {len(text):,} characters, but at most {MAX_TEXT:,} fit")
     if "\0" in text:
         raise InputError(option, text, "a text without NUL characters")
+
+
+def check_path(path: object, option: str) -> None:
+    """Raise InputError unless this names a file or a folder: a text, or an object of pathlib."""
+    if not isinstance(path, str | os.PathLike) or not str(path):
+        raise InputError(option, path, "a path")
+    check_text(str(path), option)
+
+
+def check_encodable(values: Mapping[str, Any], option: str = "") -> None:
+    """Raise InputError if a text cannot be written to a file: a name of bytes that are no UTF-8."""
+    for key, value in values.items():
+        name = f"{option}.{key}" if option else str(key)
+        if isinstance(value, Mapping):
+            check_encodable(value, name)
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str) and not text.isascii():
+                try:
+                    text.encode()
+                except UnicodeEncodeError:
+                    raise InputError(name, text, "a text in UTF-8") from None
+
+
+def memory_bytes() -> int:
+    """How much memory this machine has; unknown: as much as may be."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # Windows.
+        return MAX_INTEGER
+
+
+def array_of(name: str, value: Any) -> NDArray[Any]:
+    """An array of finite numbers; anything else is an InputError.
+
+    Example:
+        >>> array_of("targets", [[1.0], [2.0, 3.0]])
+        Traceback (most recent call last):
+        fedpbc.errors.InputError: targets is ragged or not numeric: give an array of numbers
+    """
+    import numpy as np
+
+    array = numbers_of(name, value)
+    if array.dtype.kind not in "biuf":
+        raise InputError(f"{name} is of type {array.dtype}, but should be an array of numbers")
+    if not np.isfinite(array).all():
+        raise InputError(f"{name} is not finite everywhere")
+    return array
+
+
+def numbers_of(name: str, value: Any) -> NDArray[Any]:
+    """An array of whatever type; what cannot be one is an InputError."""
+    import numpy as np
+
+    try:
+        return np.asarray(value)
+    except Exception:  # Whatever an object does when it is converted.
+        raise InputError(f"{name} is ragged or not numeric: give an array of numbers") from None
 
 
 def parse_json(text: str | bytes) -> Any:

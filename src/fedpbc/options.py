@@ -10,14 +10,41 @@ import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_type_hints
+from functools import lru_cache, wraps
+from types import UnionType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from fedpbc.errors import InputError
+from fedpbc.limits import check_values
 
 if TYPE_CHECKING:
-    from pydantic import ValidationError
+    from pydantic import TypeAdapter, ValidationError
 
-__all__ = ["Help", "Option", "checked", "nearest", "options_of", "unknown_option"]
+__all__ = [
+    "Help",
+    "Option",
+    "check_arguments",
+    "check_fields",
+    "check_kind",
+    "check_type",
+    "checked",
+    "nearest",
+    "options_of",
+    "unknown_option",
+]
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -94,8 +121,6 @@ def checked(
         Traceback (most recent call last):
         fedpbc.errors.InputError: links.gama is unknown: use one of gamma; did you mean 'gamma'?
     """
-    from pydantic import ConfigDict, TypeAdapter, ValidationError
-
     options = options_of(function)
     for name in given:
         if name not in options:
@@ -105,18 +130,100 @@ def checked(
         full_name = f"{section}.{name}" if section else name
         if name in given:
             annotation = Any if option.annotation is inspect.Parameter.empty else option.annotation
-            adapter: TypeAdapter[Any] = TypeAdapter(
-                annotation, config=ConfigDict(strict=True, allow_inf_nan=False)
-            )
-            try:
-                values[name] = adapter.validate_python(given[name])
-            except ValidationError as error:
-                raise InputError(full_name, given[name], _expected(error)) from None
+            values[name] = check_type(full_name, given[name], annotation)
         elif option.required:
             raise InputError(f"{full_name} is missing: it has no default")
         else:
             values[name] = option.default
     return values
+
+
+def check_type(name: str, value: Any, annotation: Any) -> Any:
+    """Return a value of that type, with its bounds; a wrong one is an InputError.
+
+    Example:
+        >>> from annotated_types import Ge
+        >>> check_type("clients", -1, Annotated[int, Ge(1)])
+        Traceback (most recent call last):
+        fedpbc.errors.InputError: clients is -1, but should be at least 1
+    """
+    from pydantic import ValidationError
+
+    check_values(value, name)
+    try:
+        return _adapter(annotation).validate_python(_plain(value))
+    except ValidationError as error:
+        raise InputError(name, value, _expected(error)) from None
+
+
+@lru_cache(maxsize=256)
+def _adapter(annotation: Any) -> TypeAdapter[Any]:
+    from pydantic import ConfigDict, TypeAdapter
+
+    return TypeAdapter(annotation, config=ConfigDict(strict=True, allow_inf_nan=False))
+
+
+def check_arguments(function: Function) -> Function:
+    """Check the arguments of a public function against its annotations, where it is called.
+
+    Numbers, texts, truth values and None are checked, with their bounds. What is of another type,
+    such as an array, is for the function to check.
+
+    Example:
+        >>> @check_arguments
+        ... def draw(table: list, clients: int, alpha: float = 0.1): ...
+        >>> draw([], clients=2.5)
+        Traceback (most recent call last):
+        fedpbc.errors.InputError: clients is 2.5, but should be a valid integer
+    """
+    signature = inspect.signature(function)
+
+    @lru_cache(maxsize=1)
+    def annotations() -> dict[str, Any]:
+        # At the first call: annotations may name what is defined further down.
+        hints = get_type_hints(function, include_extras=True)
+        return {name: hint for name, hint in hints.items() if _is_plain(hint)}
+
+    @wraps(function)
+    def wrapper(*arguments: Any, **options: Any) -> Any:
+        bound = signature.bind(*arguments, **options)
+        hints = annotations()
+        for name, value in bound.arguments.items():
+            if name in hints:
+                bound.arguments[name] = check_type(name, value, hints[name])
+        return function(*bound.args, **bound.kwargs)
+
+    return cast("Function", wrapper)
+
+
+def check_fields(instance: Any) -> None:
+    """Check the fields of a frozen dataclass as :func:`check_arguments` checks arguments."""
+    for name, hint in get_type_hints(type(instance), include_extras=True).items():
+        if name in instance.__dataclass_fields__ and _is_plain(hint):
+            object.__setattr__(instance, name, check_type(name, getattr(instance, name), hint))
+
+
+def check_kind(name: str, value: Any, kind: type | tuple[type, ...], expected: str) -> None:
+    """Raise InputError unless the argument is an object of that kind."""
+    if not isinstance(value, kind):
+        raise InputError(name, value, expected)
+
+
+def _is_plain(annotation: Any) -> bool:
+    """Whether values of this type are numbers, texts, truth values or None."""
+    if get_origin(annotation) is Annotated:
+        return _is_plain(get_args(annotation)[0])
+    if get_origin(annotation) is Literal or annotation in (int, float, str, bool, type(None)):
+        return True
+    if get_origin(annotation) in (Union, UnionType):
+        return all(map(_is_plain, get_args(annotation)))
+    return False
+
+
+def _plain(value: Any) -> Any:
+    """A number of NumPy or PyTorch as a number of Python."""
+    is_scalar = getattr(value, "shape", None) == () and hasattr(value, "item")
+    return value.item() if is_scalar else value
 
 
 def _expected(error: ValidationError) -> str:

@@ -66,5 +66,5 @@ def test_without_flip_nothing_is_mirrored():
 
 
 def test_negative_padding():
-    with pytest.raises(InputError, match=r"data\.crop_padding is -1"):
+    with pytest.raises(InputError, match=r"^padding is -1"):
         Augmentation(1, -1, False)

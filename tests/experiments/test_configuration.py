@@ -238,12 +238,13 @@ def test_the_folder_keeps_copies_of_the_files(tmp_path):
 
 
 def test_files_of_the_same_name_do_not_overwrite_each_other(tmp_path):
-    # The uplinks' table and their probabilities, both called a.npy.
+    # The uplinks' table and the downlinks' probabilities, both called a.npy.
     check = write_check(tmp_path / "given", clients=4)
     (tmp_path / "p").mkdir()
     (tmp_path / "given" / "timetable.npy").rename(tmp_path / "given" / "a.npy")
     np.save(tmp_path / "p" / "a.npy", np.full(4, 0.5))
-    files = ["--set", f"links.file={tmp_path}/given/a.npy", "--set", f"links.p={tmp_path}/p/a.npy"]
+    files = ["--set", f"links.file={tmp_path}/given/a.npy", "--downlink", "bernoulli"]
+    files += ["--set", f"downlink.p={tmp_path}/p/a.npy"]
     ran("run", check, *files, "--out", tmp_path / "one")
     ran("run", tmp_path / "one" / "config.toml", "--out", tmp_path / "two")
     assert_same_run(tmp_path / "one", tmp_path / "two")

@@ -82,10 +82,10 @@ def test_varying_repeats_after_a_period() -> None:
         (np.zeros((0, 3)), {}, "shape (0, 3)"),
         ([[2, 3]], {}, "class_shares must be at least 0 and add up to 1 for each client"),
         ([[1.5, -0.5]], {}, "must be at least 0 and add up to 1"),
-        ([[math.nan, 1]], {}, "must be at least 0 and add up to 1"),
-        ([[1, 0]], {"delta": 1.5}, "links.delta is 1.5, but should be a number from 0 to 1"),
-        ([[1, 0]], {"sigma": -1}, "links.sigma is -1, but should be a finite number of at least 0"),
-        ([[1, 0]], {"sigma": math.nan}, "links.sigma is nan"),
+        ([[math.nan, 1]], {}, "class_shares is not finite everywhere"),
+        ([[1, 0]], {"delta": 1.5}, "delta is 1.5, but should be at most 1"),
+        ([[1, 0]], {"sigma": -1}, "sigma is -1, but should be at least 0"),
+        ([[1, 0]], {"sigma": math.nan}, "sigma is nan"),
     ],
 )
 def test_wrong_input(shares: object, options: dict[str, float], message: str) -> None:

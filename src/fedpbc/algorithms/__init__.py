@@ -69,6 +69,8 @@ def register_algorithm(algorithm: AlgorithmClass) -> AlgorithmClass:
         'Never moves.'
         >>> del ALGORITHMS["frozen"]
     """
+    if not isinstance(algorithm, type) or not issubclass(algorithm, Algorithm):
+        raise InputError("algorithm", algorithm, "a class that derives from Algorithm")
     option, name = f"{algorithm.__name__}.name", getattr(algorithm, "name", None)
     if not isinstance(name, str) or not name.isidentifier():
         raise InputError(option, name, "a word such as 'fedmedian'")
@@ -82,6 +84,6 @@ def register_algorithm(algorithm: AlgorithmClass) -> AlgorithmClass:
 
 def find_algorithm(name: str) -> type[Algorithm]:
     """Return the algorithm registered under ``name``."""
-    if name not in ALGORITHMS:
-        raise InputError("algorithm", name, nearest(name, ALGORITHMS))
+    if not isinstance(name, str) or name not in ALGORITHMS:
+        raise InputError("algorithm", name, nearest(str(name), ALGORITHMS))
     return ALGORITHMS[name]

@@ -7,15 +7,16 @@ clients are summed does not show in the result.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
+from annotated_types import Ge, Gt
 from numpy.typing import NDArray
 
 from fedpbc.errors import InputError
+from fedpbc.options import check_kind, check_type
 
 if TYPE_CHECKING:
     # Only for types: listing the algorithms must not import torch.
@@ -47,9 +48,10 @@ class ServerInit:
     global_lr: float = 1.0
 
     def __post_init__(self) -> None:
-        # The condition is also false for NaN.
-        if not 0 < self.global_lr < math.inf:
-            raise InputError("global_lr", self.global_lr, "above 0 and finite")
+        check_type("clients", self.clients, Annotated[int, Ge(1)])
+        check_type("global_lr", self.global_lr, Annotated[float, Gt(0)])
+        if getattr(self.x0, "ndim", None) != 1:
+            raise InputError("x0", type(self.x0).__name__, "a tensor, a flat vector")
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,9 @@ def mean(vectors: Iterable[Vector]) -> Vector:
     """
     # Consumed one at a time, so only one of the clients' models need exist.
     remaining = iter(vectors)
-    first = next(remaining)
+    first = next(remaining, None)
+    if first is None:
+        raise InputError("vectors is empty, but should have at least one vector")
     total, count = first.double().clone(), 1
     for vector in remaining:
         total += vector
@@ -169,6 +173,7 @@ class Algorithm:
     """Vectors of the model's size that a client keeps from round to round."""
 
     def __init__(self, init: ServerInit) -> None:
+        check_kind("init", init, ServerInit, "a ServerInit")
         self._x = init.x0
         self.clients = init.clients
         self.global_lr = init.global_lr

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from fedpbc.errors import InputError
+from annotated_types import Ge
+
+from fedpbc.options import check_fields
 from fedpbc.randomness import integer_seed
 
 if TYPE_CHECKING:  # importing torch takes a second, and only its users need it
@@ -27,12 +29,11 @@ class Augmentation:
     """
 
     seed: int
-    padding: int
+    padding: Annotated[int, Ge(0)]
     flip: bool
 
     def __post_init__(self) -> None:
-        if self.padding < 0:
-            raise InputError("data.crop_padding", self.padding, "at least 0 pixels")
+        check_fields(self)
 
     @property
     def is_used(self) -> bool:

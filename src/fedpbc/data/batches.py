@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
+from annotated_types import Ge
 
 from fedpbc.errors import InputError
+from fedpbc.options import check_fields
 from fedpbc.randomness import generator
 
 __all__ = ["Batches"]
@@ -33,15 +35,14 @@ class Batches:
 
     seed: int
     sizes: Sequence[int] | npt.NDArray[np.integer[Any]]
-    batch_size: int = 16
+    batch_size: Annotated[int, Ge(1)] = 16
     # Cache: each client's current epoch and permutation.
     _permutations: dict[int, tuple[int, npt.NDArray[np.int64]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
     def __post_init__(self) -> None:
-        if self.batch_size < 1:
-            raise InputError("batch_size", self.batch_size, "at least 1")
+        check_fields(self)
         object.__setattr__(self, "sizes", tuple(int(size) for size in self.sizes))
         for client, size in enumerate(self.sizes):
             if size < 1:

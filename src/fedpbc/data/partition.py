@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
+from annotated_types import Ge, Gt, Le
 
 from fedpbc.errors import InputError
+from fedpbc.limits import MAX_CLIENTS, numbers_of
+from fedpbc.options import check_arguments
 from fedpbc.randomness import generator
 
 __all__ = ["check_labels", "class_shares", "dirichlet_partition"]
@@ -16,12 +19,13 @@ __all__ = ["check_labels", "class_shares", "dirichlet_partition"]
 Integers = npt.NDArray[np.integer[Any]]
 
 
+@check_arguments
 def dirichlet_partition(
     labels: Integers | Sequence[int],
-    clients: int,
-    alpha: float,
-    seed: int,
-    classes: int | None = None,
+    clients: Annotated[int, Ge(1), Le(MAX_CLIENTS)],
+    alpha: Annotated[float, Gt(0)],
+    seed: Annotated[int, Ge(0)],
+    classes: Annotated[int, Ge(1)] | None = None,
 ) -> npt.NDArray[np.int64]:
     """Return each client's sample indices, [clients, samples // clients], without repetition.
 
@@ -39,10 +43,6 @@ def dirichlet_partition(
         True
     """
     labels, classes = check_labels(labels, classes)
-    if not (np.isfinite(alpha) and alpha > 0):
-        raise InputError("data.alpha", alpha, "a finite number above 0")
-    if clients < 1:
-        raise InputError("clients", clients, "at least 1")
     if clients > len(labels):
         raise InputError("clients", clients, f"at most {len(labels)}, the number of samples")
     samples_per_client = len(labels) // clients
@@ -119,7 +119,7 @@ def class_shares(
 
 def check_labels(labels: Integers | Sequence[int], classes: int | None) -> tuple[Integers, int]:
     """Return the labels as an array and the number of classes; raise if a label is out of range."""
-    labels = np.asarray(labels)
+    labels = numbers_of("labels", labels)
     if labels.size == 0:
         raise InputError("data is empty, but should have at least one sample")
     if labels.ndim != 1 or labels.dtype.kind not in "iu":

@@ -6,15 +6,18 @@ import hashlib
 from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
+from annotated_types import Ge
 
 from fedpbc.data.parquet import find_shards, read_images
 from fedpbc.data.partition import check_labels
 from fedpbc.errors import FedpbcError, InputError, MissingExtraError
-from fedpbc.options import nearest
+from fedpbc.limits import check_path, numbers_of
+from fedpbc.options import check_fields, check_kind, nearest
+from fedpbc.storage.files import expanded
 
 __all__ = ["SOURCES", "DataSet", "Source", "Split", "load"]
 
@@ -34,7 +37,10 @@ class Split:
     labels: npt.NDArray[np.int64]
 
     def __post_init__(self) -> None:
-        labels = np.asarray(self.labels)
+        labels, inputs = numbers_of("labels", self.labels), numbers_of("inputs", self.inputs)
+        if inputs.ndim < 1 or inputs.dtype.kind not in "biuf":
+            raise InputError(f"inputs are {inputs.dtype} of shape {inputs.shape}, no samples")
+        object.__setattr__(self, "inputs", inputs)
         if labels.ndim != 1 or labels.dtype.kind not in "iu" or len(labels) != len(self.inputs):
             raise InputError(
                 f"labels are {labels.dtype} of shape {labels.shape}, "
@@ -59,11 +65,14 @@ class DataSet:
     train: Split
     test: Split
     classes: tuple[str, ...]
-    crop_padding: int = 0
+    crop_padding: Annotated[int, Ge(0)] = 0
     flip: bool = False
 
     def __post_init__(self) -> None:
-        for split in (self.train, self.test):
+        check_fields(self)
+        check_kind("classes", self.classes, (tuple, list), "the names of the classes")
+        for name, split in (("train", self.train), ("test", self.test)):
+            check_kind(name, split, Split, "a Split")
             check_labels(split.labels, len(self.classes))
 
     def fingerprint(self) -> str:
@@ -181,16 +190,18 @@ def load(name: str, folder: Path | str | None = None) -> DataSet:
         >>> digits.train.inputs.shape, len(digits.test.labels)
         ((1437, 8, 8, 1), 360)
     """
-    source = SOURCES.get(name)
+    source = SOURCES.get(name) if isinstance(name, str) else None
     if source is None:
-        raise InputError("data.name", name, nearest(name, SOURCES))
+        raise InputError("data.name", name, nearest(str(name), SOURCES))
+    if folder is not None:
+        check_path(folder, "data.dir")
     if not source.repository:
         if folder is not None:
             expected = f"left out for {name}, which is part of the package"
             raise InputError("data.dir", str(folder), expected)
         train, test = _load_embedded(name)
     else:
-        root = _download(source) if folder is None else Path(folder).expanduser()
+        root = _download(source) if folder is None else expanded(folder, "data.dir")
         train, test = _load_parquet(root, source)
     return DataSet(name, train, test, source.classes, source.crop_padding, source.flip)
 
@@ -198,7 +209,7 @@ def load(name: str, folder: Path | str | None = None) -> DataSet:
 def _load_embedded(name: str) -> tuple[Split, Split]:
     # Written by tools/make_embedded_data.py.
     resource = files("fedpbc.data") / "embedded" / f"{name}.npz"
-    with as_file(resource) as path, np.load(path) as arrays:
+    with as_file(resource) as path, np.load(path, allow_pickle=False) as arrays:
         train = Split(arrays["train_inputs"], arrays["train_labels"])
         return train, Split(arrays["test_inputs"], arrays["test_labels"])
 

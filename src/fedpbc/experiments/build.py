@@ -15,6 +15,8 @@ from fedpbc.data import load as load_data
 from fedpbc.engines import choose_engine
 from fedpbc.errors import InputError
 from fedpbc.experiments.configuration import Config, identity
+from fedpbc.experiments.settings import General
+from fedpbc.experiments.unused_settings import check_probabilities_are_read
 from fedpbc.simulation.build import draw_timetable, make_algorithm
 from fedpbc.simulation.last_reports import choose_last_reports
 from fedpbc.simulation.loop import Simulation
@@ -87,6 +89,12 @@ def build_experiment(config: Config, last_reports_path: Path | None = None) -> E
     last_reports = choose_last_reports(general.reported, last_reports_path)
     task: Task = objects["task"] if "task" in objects else build_task(config)
     uplink = draw_timetable(objects.get("links", config.links), task, general.rounds, general.seed)
+    check_probabilities_are_read(config, "links", uplink)
+    if general.rounds not in (uplink.rounds, General.rounds):
+        raise InputError(
+            f"rounds is {general.rounds}, but the links are a table of {uplink.rounds} rounds: "
+            "leave it out"
+        )
     algorithm = make_algorithm(
         objects.get("algorithm", config.algorithm), task, config.train.global_learning_rate
     )
@@ -94,6 +102,7 @@ def build_experiment(config: Config, last_reports_path: Path | None = None) -> E
     if config.downlink["name"] != "always":
         section = objects.get("downlink", config.downlink)
         downlink = draw_timetable(section, task, uplink.rounds, general.seed, option="downlink")
+        check_probabilities_are_read(config, "downlink", downlink)
     trainers = task.clients if algorithm.everyone_trains else uplink.shares().sum()
     engine, line = choose_engine(
         general.engine,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -73,7 +73,8 @@ class ComparisonPlan:
 
     def first(self) -> Config:
         """One run's configuration; all others differ only in the algorithm and the seed."""
-        return Config.from_dict(self.config(next(iter(self.algorithms)), self.seeds[0]))
+        values = self.config(next(iter(self.algorithms)), self.seeds[0])
+        return Config.from_dict(values, lenient=True)
 
     def self_contained(self) -> tuple[str, dict[str, bytes]]:
         """The plan as TOML with files as ``inputs/NAME``, and the content of these files."""
@@ -87,8 +88,11 @@ class ComparisonPlan:
         return tomli_w.dumps(plan), inputs
 
 
-def plan_comparison(values: Mapping[str, Any]) -> ComparisonPlan:
-    """Check what is to be compared; raises InputError before anything is written."""
+def plan_comparison(values: Mapping[str, Any], *, lenient: bool = False) -> ComparisonPlan:
+    """Check what is to be compared; raises InputError before anything is written.
+
+    A setting must have an effect for one of the algorithms, unless ``lenient``.
+    """
     shared = dict(values)
     algorithms = shared.pop("algorithms", list(PAPER_ALGORITHMS))
     if isinstance(algorithms, list | tuple):
@@ -112,10 +116,14 @@ def plan_comparison(values: Mapping[str, Any]) -> ComparisonPlan:
         if key in shared:
             raise InputError(key, shared[key], f"left out: a comparison has '{key}s'")
     plan = ComparisonPlan(shared, algorithms, seeds)
-    for name in algorithms:
-        Config.from_dict(plan.config(name, seeds[0]))
+    configs = [Config.from_dict(plan.config(name, seeds[0]), lenient=True) for name in algorithms]
+    unused = (
+        set[str]() if lenient else set.intersection(*(set(config.unused) for config in configs))
+    )
+    for key in sorted(unused):
+        raise InputError(configs[0].unused[key])
     # Data, links and model are the same for all: building one finds what is wrong there.
-    first = plan.first()
+    first = replace(plan.first(), lenient=lenient)
     check_trackers(first.general.track or ())
     build_experiment(first)
     return plan
@@ -200,7 +208,9 @@ class ComparisonDirectory:
         for name in plan.algorithms:
             values = {**plan.config(name, plan.seeds[0]), "track": []}
             try:
-                start_run(Config.from_dict(values), run.path, watcher=Watcher(on_round=stop))
+                start_run(
+                    Config.from_dict(values, lenient=True), run.path, watcher=Watcher(on_round=stop)
+                )
             except StoppedError:
                 pass
             except DivergedError as error:
@@ -257,7 +267,8 @@ class ComparisonDirectory:
         for run in self.planned_runs() if trust else ():
             if run.holds_run:
                 check_trust(run.path, read_toml(run.config_path), trust=True)
-        return plan_comparison(values if track is None else {**values, "track": list(track)})
+        values = values if track is None else {**values, "track": list(track)}
+        return plan_comparison(values, lenient=True)
 
     def cells(self, plan: ComparisonPlan) -> list[tuple[str, int, GridCell]]:
         """All runs, the long ones first: then the cores are busy to the end."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedpbc.experiments.settings import FILES
+from fedpbc.storage.files import expanded
 from fedpbc.storage.toml import parsed_toml
 
 __all__ = ["read_toml"]
@@ -17,14 +18,16 @@ def read_toml(path: Path) -> dict[str, Any]:
     for section, option in (*FILES, ("data", "dir")):
         table = values.get(section)
         if isinstance(table, dict) and isinstance(table.get(option), str):
-            table[option] = str(_beside(path, table[option]))
+            table[option] = str(_beside(path, table[option], f"{section}.{option}"))
     plugins = values.get("plugins")
     if isinstance(plugins, list):
-        values["plugins"] = [str(_beside(path, p)) if isinstance(p, str) else p for p in plugins]
+        values["plugins"] = [
+            str(_beside(path, p, "plugins")) if isinstance(p, str) else p for p in plugins
+        ]
     return values
 
 
-def _beside(config: Path, name: str) -> Path:
-    path = Path(name).expanduser()
+def _beside(config: Path, name: str, option: str) -> Path:
+    path = expanded(name, option)
     beside = config.parent / path
     return (beside if beside.exists() or not path.exists() else path).resolve()

@@ -33,11 +33,14 @@ from fedpbc.experiments.settings import (
     TrainSection,
 )
 from fedpbc.experiments.tracking import checked_names
+from fedpbc.experiments.unused_settings import unused_settings
+from fedpbc.limits import MAX_INTEGER, check_encodable, check_values
 from fedpbc.links import Timetable, find_scheme
 from fedpbc.links.probabilities import ProbabilityOptions
 from fedpbc.options import checked, unknown_option
 from fedpbc.simulation.build import take_probability_options
 from fedpbc.simulation.views import views_of
+from fedpbc.storage.files import expanded, read_regular_file
 
 __all__ = ["Config", "identity", "is_python_task"]
 
@@ -51,6 +54,8 @@ class Config:
 
     Attributes:
         objects: sections that were given as Python objects, by name.
+        unused: why some of the settings that were given have no effect, by key.
+        lenient: whether such settings are allowed.
 
     Example:
         >>> config = Config.from_dict({"algorithm": "fedau", "rounds": 60})
@@ -69,11 +74,21 @@ class Config:
     links: dict[str, Any]
     downlink: dict[str, Any]
     objects: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    unused: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    lenient: bool = field(default=False, repr=False, compare=False)
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Config:
-        """Check all values and fill in the defaults."""
+    def from_dict(cls, values: Mapping[str, Any], *, lenient: bool = False) -> Config:
+        """Check all values and fill in the defaults.
+
+        A setting without effect is an error, unless ``lenient``: what was begun by an earlier
+        version can be continued.
+        """
+        if not isinstance(values, Mapping):
+            raise InputError("the configuration", values, "a table of settings")
+        check_values(values)
         top, sections, objects = split_sections(values)
+        given = {"": top, **{name: dict(table) for name, table in sections.items()}}
         general = General(**checked(General, top))
         general = replace(general, track=checked_names(general.track) or None)
         for plugin in general.plugins or ():
@@ -99,8 +114,12 @@ class Config:
             links=checked_links(sections, objects, "links", LinksSection.name),
             downlink=checked_links(sections, objects, "downlink", DownlinkSection.name),
             objects=objects,
+            lenient=lenient,
         )
         config._check_task()
+        config = replace(config, unused=unused_settings(given, config))
+        for reason in () if lenient else config.unused.values():
+            raise InputError(reason)
         return config
 
     def _check_task(self) -> None:
@@ -133,7 +152,7 @@ class Config:
 
         def copy(name: str, file: Path) -> str:
             try:
-                inputs[name] = file.read_bytes()
+                inputs[name] = read_regular_file(file, limit=MAX_INTEGER - 1)
             except OSError as error:
                 raise InputError(f"{file} cannot be read: {error.strerror}") from None
             return f"inputs/{name}"
@@ -141,14 +160,15 @@ class Config:
         for section, option in FILES:
             value = nested.get(section, {}).get(option)
             if isinstance(value, str):
-                file = Path(value)
+                file = expanded(value, f"{section}.{option}")
                 nested[section][option] = copy(f"{section}-{option}{file.suffix}", file)
         if self.general.plugins:
             nested["plugins"] = [
                 copy(f"plugin-{k}.py", Path(file)) for k, file in enumerate(self.general.plugins)
             ]
         if nested.get("data", {}).get("dir"):
-            nested["data"]["dir"] = str(Path(nested["data"]["dir"]).expanduser().resolve())
+            nested["data"]["dir"] = str(expanded(nested["data"]["dir"], "data.dir").resolve())
+        check_encodable(nested)
         return nested, inputs
 
 

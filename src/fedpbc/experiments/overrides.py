@@ -10,6 +10,7 @@ from typing import Any
 from fedpbc.errors import InputError
 from fedpbc.experiments.config_file import read_toml
 from fedpbc.experiments.trust import check_trust, is_of_results
+from fedpbc.limits import check_path, check_text, check_values
 
 __all__ = ["configuration_values", "set_value", "split_list"]
 
@@ -19,6 +20,8 @@ SHARED = {
     "data": ("alpha", "train_samples"),
 }
 """Settings of a section that stay when another scheme or data set is chosen."""
+WITHOUT_PROBABILITIES = ("always", "table", "trace")
+"""Schemes for which not even those stay: they use no probabilities."""
 
 
 def configuration_values(
@@ -42,22 +45,52 @@ def configuration_values(
     if file is not None and is_of_results(file.parent):
         check_trust(file.parent, values, trust=trust)
     options = {key: value for key, value in (options or {}).items() if value is not None}
-    for key, value in options.items():
+    check_values(options)
+    given: dict[str, Any] = {}
+
+    def give(key: str, value: Any) -> None:
         set_value(values, key, value)
+        given[key] = value
+
+    for key, value in options.items():
+        give(key, value)
     if trace is not None:
         set_trace(values, trace, options.get("links.name"))
     for assignment in assignments or ():
         key, equals, text = assignment.partition("=")
         if not equals or not key:
             raise InputError("--set", assignment, "KEY=VALUE, such as links.gamma=0.2")
-        set_value(values, key.strip(), parse_value(text.strip()))
+        check_text(key, "--set")
+        give(key.strip(), parse_value(text.strip(), key.strip()))
+    check_values(values)
+    check_kept(values, given, trace)
     return values
+
+
+def check_kept(values: Mapping[str, Any], given: Mapping[str, Any], trace: Path | None) -> None:
+    """Raise InputError if a later setting replaced the section of an earlier one."""
+    for key, value in given.items():
+        *sections, last = key.split(".")
+        table: Any = values
+        for section in sections:
+            table = table.get(section) if isinstance(table, Mapping) else None
+        if sections and last != "name" and not (isinstance(table, Mapping) and last in table):
+            raise InputError(
+                f"{key} is {value!r}, but a later '--set {sections[0]}' replaces it: leave one out"
+            )
+    links = values.get("links")
+    if trace is not None and (
+        not isinstance(links, Mapping)
+        or (links.get("name"), links.get("file")) != ("trace", str(trace))
+    ):
+        raise InputError("--trace", str(trace), "left out: a later '--set links' replaces it")
 
 
 def set_trace(values: dict[str, Any], file: Path, links: str | None) -> None:
     """Use a recorded trace; a fleet's log also has its round length and number of clients."""
     from fedpbc.links.trace import fleet_log_settings
 
+    check_path(file, "--trace")
     if links not in (None, "trace"):
         raise InputError("--trace", str(file), f"left out with --links {links}")
     set_value(values, "links.name", "trace")
@@ -76,11 +109,7 @@ def set_value(values: dict[str, Any], key: str, value: Any) -> None:
     if not all([*sections, last]):
         raise InputError("--set", key, "a key, such as links.gamma")
     if sections[:1] == ["algorithms"]:
-        from fedpbc.algorithms import PAPER_ALGORITHMS
-
-        # An option of one of them: a list of names becomes a table.
-        names = values.get("algorithms", PAPER_ALGORITHMS)
-        values["algorithms"] = names if isinstance(names, dict) else {name: {} for name in names}
+        values["algorithms"] = _algorithm_tables(values.get("algorithms"))
     table = values
     for section in sections:
         inner = table.get(section, {})
@@ -88,18 +117,35 @@ def set_value(values: dict[str, Any], key: str, value: Any) -> None:
         table = table[section]
         if not isinstance(table, dict):
             raise InputError("--set", key, f"a key; {section} is no section")
-    if last == "name" and table.get("name") not in (None, value):
-        for option in set(table) - set(SHARED.get(sections[0], ())):
+    if sections and last == "name":
+        shared = SHARED.get(sections[0], ())
+        for option in set(table) - set(shared) if table.get("name") not in (None, value) else ():
             del table[option]
+        for option in shared if value in WITHOUT_PROBABILITIES else ():
+            table.pop(option, None)
     table[last] = value
 
 
-def parse_value(text: str) -> Any:
+def _algorithm_tables(names: Any) -> dict[str, Any]:
+    """The algorithms of a comparison as tables: an option of one of them is to be set."""
+    from fedpbc.algorithms import PAPER_ALGORITHMS
+
+    if isinstance(names, dict):
+        return names
+    names = PAPER_ALGORITHMS if names is None else names
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise InputError("algorithms", names, "a list of names, or tables [algorithms.NAME]")
+    return {name: {} for name in names}
+
+
+def parse_value(text: str, key: str = "--set") -> Any:
     """A TOML value; anything else is a string."""
+    check_text(text, key)
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        parsed = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
         return text
+    return parsed["value"] if len(parsed) == 1 else text
 
 
 def split_list(

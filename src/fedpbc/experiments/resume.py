@@ -72,7 +72,7 @@ def resume_run(
             f"out={str(path)!r}) there again to continue it"
         )
     check_trust(path, values, trust=trust)
-    config = Config.from_dict({**values, "track": names})
+    config = Config.from_dict({**values, "track": names}, lenient=True)
     if group is None:
         check_trackers(names)
     with directory.locked():

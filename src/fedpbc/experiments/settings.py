@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Le
 
 from fedpbc import defaults
+from fedpbc.limits import MAX_CLIENTS, MAX_ROUNDS, MAX_WORKERS
 from fedpbc.options import Help, options_of
 from fedpbc.tasks.local_training import LocalTraining
 
@@ -45,13 +46,16 @@ class General:
         plugins: Python files to import first, with algorithms and link schemes of one's own.
     """
 
-    rounds: Annotated[int, Ge(1), Help("T, how many rounds")] = 500
+    rounds: Annotated[int, Ge(1), Le(MAX_ROUNDS), Help("T, how many rounds")] = 500
     seed: Annotated[int, Ge(0), Help("Seed of everything random")] = 0
     clients: Annotated[
-        Annotated[int, Ge(1)] | None, Help("m, how many clients", str(defaults.CLIENTS))
+        Annotated[int, Ge(1), Le(MAX_CLIENTS)] | None,
+        Help("m, how many clients", str(defaults.CLIENTS)),
     ] = None
     engine: Annotated[str, Help("auto, serial, stacked, pool or ray")] = "auto"
-    workers: Annotated[int, Ge(0), Help("Processes of the engine", "one per core")] = 0
+    workers: Annotated[
+        int, Ge(0), Le(MAX_WORKERS), Help("Processes of the engine", "one per core")
+    ] = 0
     ray_address: Annotated[str, Help("An existing Ray cluster", "this machine")] = ""
     device: Annotated[str, Help("Where to train: cpu, cuda, cuda:1, …")] = "cpu"
     evaluate_every: Annotated[int, Ge(1), Help("Rounds between evaluations")] = (

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from annotated_types import Ge, Gt
 from torch import Tensor, nn
 
 from fedpbc.algorithms import PAPER_ALGORITHMS, Algorithm, find_algorithm, register_algorithm
@@ -29,7 +29,8 @@ from fedpbc.experiments.settings import (
 )
 from fedpbc.experiments.start import run_python_task
 from fedpbc.experiments.tracking import check_trackers, checked_names
-from fedpbc.options import nearest
+from fedpbc.limits import check_path, numbers_of
+from fedpbc.options import check_arguments, check_type, nearest
 from fedpbc.simulation.build import AlgorithmLike, LinksLike
 from fedpbc.simulation.metrics import Metrics
 from fedpbc.simulation.views import paper_view
@@ -86,6 +87,7 @@ class Result:
         return view
 
 
+@check_arguments
 def simulate(
     task: Task,
     algorithm: AlgorithmLike = AlgorithmSection.name,
@@ -94,7 +96,7 @@ def simulate(
     rounds: int = General.rounds,
     downlink: LinksLike = DownlinkSection.name,
     seed: int | None = None,
-    global_lr: float = TrainSection.global_learning_rate,
+    global_lr: Annotated[float, Gt(0)] = TrainSection.global_learning_rate,
     evaluate_every: int = General.evaluate_every,
     views: Sequence[str] | None = None,
     reported: str = General.reported,
@@ -136,9 +138,13 @@ def simulate(
         >>> abs(float(result.models["mean"]) - 50) < 1
         True
     """
-    # Checked here, under the name that it has here.
-    if not 0 < global_lr < math.inf:
-        raise InputError("global_lr", global_lr, "above 0 and finite")
+    if not hasattr(task, "local_steps"):
+        raise InputError("task", task, "a task, such as Supervised or Quadratic")
+    if on_round is not None and not callable(on_round):
+        raise InputError("on_round", on_round, "a function of the round and its metrics")
+    for name, folder in (("out", out), ("group", group)):
+        if folder is not None:
+            check_path(folder, name)
     trackers = checked_names(track)
     if trackers and out is None:
         raise InputError("track", track, "given together with out, the run's folder")
@@ -154,7 +160,7 @@ def simulate(
             "rounds": rounds,
             "seed": task.seed if seed is None else seed,
             "evaluate_every": evaluate_every,
-            "views": views,
+            "views": list(views) if isinstance(views, tuple) else views,
             "reported": reported,
             "engine": engine,
             "workers": workers,
@@ -181,7 +187,7 @@ def simulate(
 
 def _table(links: Any) -> Any:
     """A nested list is a table as well as an array is."""
-    return np.asarray(links) if isinstance(links, list | tuple) else links
+    return numbers_of("links", links) if isinstance(links, list | tuple) else links
 
 
 def compare(
@@ -209,21 +215,39 @@ def compare(
         >>> len(result.rows())
         6
     """
+    if not callable(make_task):
+        raise InputError("make_task", make_task, "a function from a seed to a task")
+    if isinstance(algorithms, str) or not isinstance(algorithms, Sequence) or not algorithms:
+        raise InputError("algorithms", algorithms, "a list of names, tables or classes")
+    if not isinstance(seeds, Sequence | np.ndarray) or not len(seeds):
+        raise InputError("seeds", seeds, "different whole numbers from 0, such as [0, 1, 2]")
+    seeds = [check_type("seeds", seed, Annotated[int, Ge(0)]) for seed in seeds]
+    if len(set(seeds)) < len(seeds):
+        raise InputError("seeds", seeds, "different whole numbers from 0, such as [0, 1, 2]")
+    if out is not None:
+        check_path(out, "out")
     # Once, before anything begins: a server that goes away later must not stop the comparison.
     check_trackers(checked_names(options.get("track")))
     runs: list[RunResult] = []
-    for algorithm in algorithms:
-        name = _name_of(algorithm)
-        if any(run.algorithm == name for run in runs):
+    names = [_name_of(algorithm) for algorithm in algorithms]
+    for name in names:
+        if names.count(name) > 1:
             raise InputError(
                 "algorithms", name, "named once: each row of a comparison has its own name"
             )
+    # Where some algorithm has reports, those that have none may be compared with it.
+    some_reports = any(find_algorithm(name).client_models for name in names)
+    for algorithm, name in zip(algorithms, names, strict=True):
+        of_run = dict(options)
+        if some_reports and not find_algorithm(name).client_models:
+            of_run.pop("reported", None)
         for seed in seeds:
             task = make_task(seed)
             folder = None if out is None else Path(out) / name / f"seed-{seed}"
             try:
-                grouped = {"group": out, **options}
-                result = simulate(task, algorithm, seed=seed, out=folder, **grouped)
+                result = simulate(
+                    task, algorithm, seed=seed, out=folder, **{"group": out, **of_run}
+                )
             except DivergedError as error:
                 runs.append(RunResult(name, seed, task.clients, failure=str(error)))
                 continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -145,6 +145,7 @@ def analyze_run(
     """The links that a configuration draws."""
     from fedpbc.experiments.build import build_task
     from fedpbc.experiments.configuration import Config
+    from fedpbc.experiments.unused_settings import check_probabilities_are_read
     from fedpbc.simulation.build import draw_timetable
     from fedpbc.tasks import Quadratic
 
@@ -164,7 +165,10 @@ def analyze_run(
         set_value(values, "links.p", p.tolist() if len(p) > 1 else float(p[0]))
         if len(p) > 1:
             values.setdefault("clients", len(p))
-    config = Config.from_dict(values)
+    # A run of an earlier version may hold settings without effect.
+    of_folder = query.source is not None and query.source.is_dir()
+    config = Config.from_dict(values, lenient=of_folder)
+    check_options_are_read(query, config)
     if config.task.name == "quadratic" and targets is None:
         targets = read_array(str(config.task.targets), "task.targets").astype(np.float64)
     if config.task.name == "classification" and config.links.get("p") is None:
@@ -175,6 +179,8 @@ def analyze_run(
         task = Quadratic(np.zeros((config.general.clients or default, 1)))
     rounds, seed = config.general.rounds, config.general.seed
     timetable = draw_timetable(config.links, task, rounds, seed)
+    if p is not None or not of_folder:
+        check_probabilities_are_read(replace(config, lenient=False), "links", timetable)
     constants = constants_of(
         query,
         targets,
@@ -186,6 +192,27 @@ def analyze_run(
     )
     name = f"{config.links['name']}, seed {seed}"
     return of_timetable(name, timetable, constants, targets, limitations(config))
+
+
+READ = ("rounds", "seed", "clients", "plugins", "task", "links", "train", "downlink")
+"""Settings of a run that the theory reads: sections and single ones."""
+READ_TO_DRAW_P = ("data.name", "data.dir", "data.alpha", "device")
+"""Those that it reads if p is drawn from the data."""
+
+
+def check_options_are_read(query: TheoryQuery, config: Any) -> None:
+    """Raise InputError for an option that the theory does not read.
+
+    A configuration file describes a whole run; what else it says does no harm.
+    """
+    draws_p = config.task.name == "classification" and config.links.get("p") is None
+    read = (*READ, *READ_TO_DRAW_P) if draws_p else READ
+    assignments = dict(text.partition("=")[::2] for text in query.assignments or ())
+    given = {**query.options, **{key.strip(): text for key, text in assignments.items()}}
+    for key, value in given.items():
+        # "data" is short for "data.name".
+        if not {key, f"{key}.name", key.partition(".")[0]} & set(read):
+            raise InputError(f"{key} is {value!r}, but 'theory' does not use it: leave it out")
 
 
 def config_file(source: Path | None) -> Path | None:

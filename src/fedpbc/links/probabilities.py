@@ -11,6 +11,8 @@ from annotated_types import Ge, Le
 from numpy.typing import ArrayLike, NDArray
 
 from fedpbc.errors import InputError
+from fedpbc.limits import array_of
+from fedpbc.options import check_arguments
 from fedpbc.randomness import generator
 
 __all__ = ["ProbabilityOptions", "class_rates", "from_data", "varying"]
@@ -29,39 +31,37 @@ class ProbabilityOptions:
     delta: Probability = 0.02  # δ, the least probability
 
 
+@check_arguments
 def class_rates(
-    seed: int, classes: int, sigma: float = ProbabilityOptions.sigma
+    seed: Annotated[int, Ge(0)],
+    classes: Annotated[int, Ge(1)],
+    sigma: Annotated[float, Ge(0)] = ProbabilityOptions.sigma,
 ) -> NDArray[np.float64]:
     """The vector r: ``classes`` draws of lognormal(0, sigma²), divided by their sum.
 
     With the default sigma, one or two classes take nearly everything: clients that hold them are
     often up, the others hardly ever. r depends on the seed alone, so uplink and downlink share it.
     """
-    if classes < 1:
-        raise InputError("classes", classes, "at least 1")
-    if not 0 <= sigma < math.inf:
-        raise InputError("links.sigma", sigma, "a finite number of at least 0")
     exponents = sigma * generator(seed, "class rates").standard_normal(classes)
     # Subtracting the largest cancels in the ratio, and avoids overflow for any sigma.
     rates = np.exp(exponents - exponents.max())
     return np.asarray(rates / rates.sum(), dtype=np.float64)
 
 
+@check_arguments
 def from_data(
-    seed: int,
+    seed: Annotated[int, Ge(0)],
     class_shares: ArrayLike,
-    sigma: float = ProbabilityOptions.sigma,
-    delta: float = ProbabilityOptions.delta,
+    sigma: Annotated[float, Ge(0)] = ProbabilityOptions.sigma,
+    delta: Probability = ProbabilityOptions.delta,
 ) -> NDArray[np.float64]:
     """p_i = max(delta, ⟨r, ν_i⟩), where row i of ``class_shares`` is ν_i, the classes i holds."""
-    shares = np.ascontiguousarray(class_shares, dtype=np.float64)
+    shares = np.ascontiguousarray(array_of("class_shares", class_shares), dtype=np.float64)
     if shares.ndim != 2 or 0 in shares.shape:
         raise InputError(f"class_shares has shape {shares.shape}, but should be clients x classes")
     # The condition is also false for NaN.
     if not (shares.min() >= 0 and np.abs(shares.sum(axis=1) - 1).max() <= 1e-5):
         raise InputError("class_shares must be at least 0 and add up to 1 for each client")
-    if not 0 <= delta <= 1:
-        raise InputError("links.delta", delta, "a number from 0 to 1")
     rates = class_rates(seed, shares.shape[1], sigma)
     # Not a matrix product: BLAS may round a row differently when there are more rows.
     products: NDArray[np.float64] = (shares * rates).sum(axis=1)

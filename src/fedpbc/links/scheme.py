@@ -6,13 +6,15 @@ import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias, TypeVar, overload
+from typing import Annotated, TypeAlias, TypeVar, overload
 
 import numpy as np
+from annotated_types import Ge, Le
 from numpy.typing import NDArray
 
 from fedpbc.errors import InputError
-from fedpbc.options import Option, nearest, options_of
+from fedpbc.limits import MAX_CLIENTS, MAX_ROUNDS, numbers_of
+from fedpbc.options import Option, check_fields, nearest, options_of
 from fedpbc.randomness import generator, uniform
 
 __all__ = [
@@ -50,20 +52,21 @@ class Setting:
         [0.1, 0.9]
     """
 
-    seed: int
-    clients: int
-    rounds: int
+    seed: Annotated[int, Ge(0)]
+    clients: Annotated[int, Ge(1), Le(MAX_CLIENTS)]
+    rounds: Annotated[int, Ge(1), Le(MAX_ROUNDS)]
     base_probabilities: Probabilities | None = None
     stream: str = "uplink"
     option: str = "links"
 
     def __post_init__(self) -> None:
-        for name, number in (("clients", self.clients), ("rounds", self.rounds)):
-            if number < 1:
-                raise InputError(name, number, "at least 1")
+        check_fields(self)
         if self.base_probabilities is None:
             return
-        p = np.asarray(self.base_probabilities, dtype=np.float64).view()
+        given = numbers_of(f"{self.option}.p", self.base_probabilities)
+        if given.dtype.kind not in "biuf":
+            raise InputError(f"{self.option}.p is of type {given.dtype}, but should be numbers")
+        p = np.asarray(given, dtype=np.float64).view()
         if p.shape != (self.clients,):
             raise InputError(
                 f"{self.option}.p has shape {p.shape}, but should be "
@@ -154,6 +157,8 @@ def link_scheme(
 
 
 def _register(function: _Function, independent: bool) -> _Function:
+    if not callable(function) or not hasattr(function, "__name__"):
+        raise InputError("link scheme", function, "a function")
     name = function.__name__
     registered = SCHEMES.get(name)
     if registered and _origin(registered.rows) != _origin(function):
@@ -171,8 +176,8 @@ def _register(function: _Function, independent: bool) -> _Function:
 
 def find_scheme(name: str, option: str = "links") -> LinkScheme:
     """Return the scheme registered under ``name``; ``option`` names the choice in an error."""
-    if name not in SCHEMES:
-        raise InputError(option, name, nearest(name, SCHEMES))
+    if not isinstance(name, str) or name not in SCHEMES:
+        raise InputError(option, name, nearest(str(name), SCHEMES))
     return SCHEMES[name]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from numpy.typing import NDArray
 
 from fedpbc.errors import InputError
 from fedpbc.links.scheme import Row, Setting, link_scheme
+from fedpbc.storage.arrays import check_npy_header
+from fedpbc.storage.files import expanded, open_regular_file
 
 __all__ = ["table"]
 
@@ -23,7 +26,8 @@ def table(setting: Setting, *, file: str) -> Iterator[Row]:
     used. Both formats are read row by row, so a table may be larger than memory.
     """
     option, size = f"{setting.option}.file", f"{setting.rounds} rows of {setting.clients} 0s or 1s"
-    rows = _npy_rows(Path(file)) if Path(file).suffix == ".npy" else _csv_rows(Path(file))
+    path = expanded(file, option)
+    rows = _npy_rows(path) if path.suffix == ".npy" else _csv_rows(path, setting.clients)
     for t in range(setting.rounds):
         try:
             row = next(rows, None)
@@ -48,6 +52,8 @@ class WrongShapeError(ValueError):
 
 
 def _npy_rows(path: Path) -> Iterator[NDArray[Any]]:
+    with open_regular_file(path) as content:
+        check_npy_header(content)
     array = np.lib.format.open_memmap(path, mode="r")
     if array.ndim != 2 or array.dtype.kind not in "biuf":
         raise WrongShapeError(f"it holds {array.dtype} of shape {array.shape}")
@@ -55,9 +61,19 @@ def _npy_rows(path: Path) -> Iterator[NDArray[Any]]:
     yield from map(np.array, array)
 
 
-def _csv_rows(path: Path) -> Iterator[NDArray[Any]]:
-    with path.open(encoding="utf-8-sig") as lines:
-        for line in filter(None, map(str.strip, lines)):
+def _csv_rows(path: Path, clients: int) -> Iterator[NDArray[Any]]:
+    # A damaged file can be one line without end.
+    longest = 64 * clients + 1000
+    with (
+        open_regular_file(path) as content,
+        io.TextIOWrapper(content, encoding="utf-8-sig") as lines,
+    ):
+        while raw := lines.readline(longest + 1):
+            line = raw.strip()
+            if len(raw) > longest:
+                raise WrongShapeError(f"a line has more than {longest:,} characters")
+            if not line:
+                continue
             characters = np.frombuffer(line.encode(), dtype=np.uint8)
             if len(line) % 2 and (characters[1::2] == ord(",")).all():
                 # Single digits and commas: a hundred times faster than parsing numbers.

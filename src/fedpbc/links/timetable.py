@@ -8,13 +8,16 @@ from functools import partial
 from hashlib import sha256
 from itertools import islice, repeat
 from types import MappingProxyType
+from typing import Annotated
 
 import numpy as np
+from annotated_types import Ge
 from numpy.typing import ArrayLike, NDArray
 
 from fedpbc.errors import InputError
+from fedpbc.limits import memory_bytes, numbers_of
 from fedpbc.links.scheme import LinkScheme, Probabilities, Row, Rows, Setting, find_scheme
-from fedpbc.options import checked
+from fedpbc.options import check_arguments, check_kind, checked
 
 __all__ = ["Timetable", "from_table"]
 
@@ -46,6 +49,12 @@ class Timetable:
         base: Probabilities | None = None,
         independent: bool = False,
     ) -> None:
+        is_packed = isinstance(packed, np.ndarray) and packed.dtype == np.uint8
+        if not is_packed or packed.ndim != 2 or packed.shape[1] != -(-clients // 8):
+            raise InputError(
+                f"packed is not a uint8 array of rounds × clients/8 for {clients} clients: "
+                "use Timetable.draw or from_table"
+            )
         self.clients, self.rounds = clients, len(packed)
         self.base_probabilities = base
         self.independent = independent
@@ -68,16 +77,18 @@ class Timetable:
             >>> Timetable.draw("cyclic", setting, {"cycle": 3}).shares()[1]
             np.float64(1.0)
         """
-        if isinstance(scheme, str):
+        check_kind("setting", setting, Setting, "a Setting")
+        check_kind("options", options, Mapping, "a table of options")
+        if not isinstance(scheme, LinkScheme):
             scheme = find_scheme(scheme, setting.option)
         recorder = _RecordingSetting(**vars(setting))
         run = partial(scheme.rows, recorder, **checked(scheme.rows, options, setting.option))
         name = f"{setting.option} {scheme.name}"
-        try:
-            packed = np.empty((setting.rounds, -(-setting.clients // 8)), dtype=np.uint8)
-        except (MemoryError, ValueError):
+        # Not left to NumPy: the system promises more memory than it has.
+        if setting.rounds * setting.clients // 8 > memory_bytes():
             reason = f"a timetable of {setting.clients} clients would not fit into memory"
-            raise InputError("rounds", setting.rounds, f"fewer: {reason}") from None
+            raise InputError("rounds", setting.rounds, f"fewer: {reason}")
+        packed = np.empty((setting.rounds, -(-setting.clients // 8)), dtype=np.uint8)
         drawn, with_p = 0, 0
         for t, item in enumerate(islice(run(), setting.rounds)):
             row, p = item if isinstance(item, tuple) else (item, None)
@@ -106,8 +117,7 @@ class Timetable:
 
     def up(self, t: int) -> Row:
         """Whether each client's link is up in round ``t``."""
-        if not 0 <= t < self.rounds:
-            raise InputError("round", t, f"from 0 to {self.rounds - 1}")
+        _check_index("round", t, self.rounds)
         return np.unpackbits(self._packed[t], count=self.clients).view(np.bool_)
 
     def active(self, t: int) -> NDArray[np.int64]:
@@ -116,8 +126,9 @@ class Timetable:
 
     def next_contact(self, client: int, after: int) -> int | None:
         """The first round after ``after`` in which the client's link is up, or None."""
-        if not 0 <= client < self.clients:
-            raise InputError("client", client, f"from 0 to {self.clients - 1}")
+        _check_index("client", client, self.clients)
+        if not isinstance(after, int | np.integer):
+            raise InputError("after", after, "a round")
         column, bit = self._packed[:, client >> 3], 128 >> (client & 7)
         # In growing blocks: most contacts are near, and a client that never returns costs one
         # pass over its column.
@@ -134,7 +145,8 @@ class Timetable:
         """A hash of all rounds, by which a resumed run detects that its links changed."""
         return sha256(self._packed.tobytes()).hexdigest()
 
-    def shares(self, clients: int | None = None) -> NDArray[np.float64]:
+    @check_arguments
+    def shares(self, clients: Annotated[int, Ge(0)] | None = None) -> NDArray[np.float64]:
         """The share of rounds in which each client, or each of the first ``clients``, is up."""
         count = self.clients if clients is None else min(clients, self.clients)
         counts = np.zeros(count, dtype=np.int64)
@@ -142,13 +154,17 @@ class Timetable:
             counts += np.unpackbits(row, count=count)
         return counts / self.rounds
 
-    def block(self, rounds: int, clients: int) -> NDArray[np.bool_]:
+    @check_arguments
+    def block(
+        self, rounds: Annotated[int, Ge(0)], clients: Annotated[int, Ge(0)]
+    ) -> NDArray[np.bool_]:
         """The first rounds of the first clients, or as many as there are."""
         count = min(clients, self.clients)
         packed = np.ascontiguousarray(self._packed[:rounds, : -(-count // 8)])
         return np.unpackbits(packed, axis=1, count=count).view(np.bool_)
 
-    def probabilities(self, start: int = 0) -> Iterator[Probabilities]:
+    @check_arguments
+    def probabilities(self, start: Annotated[int, Ge(0)] = 0) -> Iterator[Probabilities]:
         """p_i^t for t = start, start + 1, …: what ``fedavg_known`` divides by.
 
         These are what the scheme yields, or each client's share of active rounds if it yields none
@@ -169,7 +185,7 @@ class Timetable:
 
 def from_table(table: ArrayLike) -> Timetable:
     """A timetable from an array of rounds x clients, of bools or of 0 and 1."""
-    rows = np.asarray(table)
+    rows = numbers_of("the table", table)
     if rows.ndim != 2 or 0 in rows.shape:
         raise InputError(
             f"the table has shape {rows.shape}, but should be rounds x clients, at least 1 x 1"
@@ -189,6 +205,11 @@ class _RecordingSetting(Setting):
     def p(self) -> Probabilities:
         self.reads.add("p")
         return super().p
+
+
+def _check_index(name: str, value: object, count: int) -> None:
+    if not isinstance(value, int | np.integer) or not 0 <= value < count:
+        raise InputError(name, value, f"from 0 to {count - 1}")
 
 
 def _check_array(name: str, array: object, clients: int, kind: type[np.generic]) -> None:

@@ -8,28 +8,32 @@ devices reuse them in turn, each shifted in time by a random part of the trace.
 from __future__ import annotations
 
 import csv
+import io
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import numpy as np
-from annotated_types import Gt
+from annotated_types import Gt, Le
 from numpy.typing import NDArray
 
 from fedpbc.errors import InputError
+from fedpbc.limits import MAX_SECONDS
 from fedpbc.links.scheme import Row, Setting, link_scheme
+from fedpbc.storage.files import expanded, open_regular_file
 
 __all__ = ["fleet_log_settings", "trace"]
 
 _COLUMNS = ["client", "online_from_s", "online_until_s"]
-_ROUND_SECONDS = re.compile(r"# *round_seconds *= *([0-9.]+(?:e[-+]?[0-9]+)?)")
+_ROUND_SECONDS = re.compile(r"# *round_seconds *= *(.*)")
+_SHORTEST = 1e-6
+"""Seconds: of a shorter trace, the parts would be too small for numbers."""
 _BUCKETS_PER_INTERVAL = 8
 
 
 @link_scheme
 def trace(
-    setting: Setting, *, file: str, round_seconds: Annotated[float, Gt(0)] = 600.0
+    setting: Setting, *, file: str, round_seconds: Annotated[float, Gt(0), Le(MAX_SECONDS)] = 600.0
 ) -> Iterator[Row]:
     """Replay a recorded trace: up if the device was online at the end of the round.
 
@@ -61,15 +65,20 @@ def fleet_log_settings(file: str) -> tuple[float, int] | None:
     None for any other trace: only a fleet's log starts with a ``round_seconds`` comment.
     """
     try:
-        with Path(file).open(encoding="utf-8-sig") as lines:
-            comment = _ROUND_SECONDS.fullmatch(next(lines, "").strip())
+        with open_regular_file(expanded(file, "--trace")) as lines:
+            comment = _ROUND_SECONDS.fullmatch(lines.readline(200).decode("utf-8-sig").strip())
     except (OSError, UnicodeDecodeError):
         # The scheme reports the error when it reads the file.
         return None
     if comment is None:
         return None
+    try:
+        seconds = float(comment[1])
+    except ValueError:
+        expected = "a log whose first line is '# round_seconds = …', with a number"
+        raise InputError("--trace", file, f"{expected}; it is {_excerpt([comment[0]])}") from None
     device, _, _ = _read(file, "--trace")
-    return float(comment[1]), int(device.max()) + 1
+    return seconds, int(device.max()) + 1
 
 
 class _Events(NamedTuple):
@@ -132,7 +141,10 @@ def _read(
     numbers: dict[str, int] = {}
     device, start, until = [], [], []
     try:
-        with Path(file).open(encoding="utf-8-sig", newline="") as lines:
+        with (
+            open_regular_file(expanded(file, option)) as content,
+            io.TextIOWrapper(content, encoding="utf-8-sig", newline="") as lines,
+        ):
             # Comments become empty lines, so that line numbers stay correct.
             reader = csv.reader("\n" if line.startswith("#") else line for line in lines)
             header = [name.strip() for name in next(filter(None, reader), [])]
@@ -143,8 +155,10 @@ def _read(
                     name, begin, end = fields[0].strip(), *map(float, fields[1:])
                 except ValueError:
                     name, begin, end = "", 0, 0
-                if not (name and 0 <= begin <= end < np.inf):
+                if not (name and 0 <= begin <= end <= MAX_SECONDS):
                     rule = "0 <= online_from_s <= online_until_s on every line"
+                    if end > MAX_SECONDS:
+                        rule = f"times of at most {MAX_SECONDS:g} s"
                     line = f"line {reader.line_num} is {_excerpt(fields)}"
                     raise InputError(option, file, f"{expected}, {rule}: {line}")
                 device.append(numbers.setdefault(name, len(numbers)))
@@ -156,6 +170,8 @@ def _read(
         raise InputError(option, file, f"{expected}: it cannot be parsed") from None
     if not any(until):
         raise InputError(option, file, f"{expected}: it has no intervals")
+    if max(until) < _SHORTEST:
+        raise InputError(option, file, f"{expected}: it ends at {max(until):g} s")
     return np.array(device, dtype=np.int32), np.array(start), np.array(until)
 
 

@@ -254,7 +254,8 @@ def fingerprint(config: Mapping[str, Any]) -> str:
 
 def _has_options(directory: RunDirectory, config: Mapping[str, Any]) -> bool:
     """Whether a run of which no fingerprint was recorded has these options."""
-    held, planned = Config.from_dict(read_toml(directory.config_path)), Config.from_dict(config)
+    held = Config.from_dict(read_toml(directory.config_path), lenient=True)
+    planned = Config.from_dict(config)
     if planned.general.clients is None:
         # A run records the number of its clients.
         planned = replace(planned, general=replace(planned.general, clients=held.general.clients))

@@ -11,9 +11,10 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from annotated_types import Ge
 from torch import Tensor
 
 from fedpbc import defaults
@@ -21,6 +22,7 @@ from fedpbc.algorithms.algorithm import Algorithm, Round
 from fedpbc.engines.engine import Engine, one_thread
 from fedpbc.errors import DivergedError, InputError
 from fedpbc.links import Timetable
+from fedpbc.options import check_kind, check_type
 from fedpbc.simulation.last_reports import LastReports
 from fedpbc.simulation.metrics import Metrics, Observer
 from fedpbc.simulation.server_state import ServerState
@@ -78,7 +80,14 @@ class Simulation:
             last_reports: where to keep each client's last report; None: in memory.
             observers: add values to the metrics of every evaluation.
         """
+        check_type("evaluate_every", evaluate_every, Annotated[int, Ge(1)])
+        check_kind("algorithm", algorithm, Algorithm, "an algorithm, made from its class")
+        for member, kind in ((task, "local_steps"), (engine, "submit")):
+            if not hasattr(member, kind):
+                name = "task" if kind == "local_steps" else "engine"
+                raise InputError(name, member, f"a {name}: it has no {kind}()")
         for name, timetable in (("links", uplink), ("downlink", downlink or uplink)):
+            check_kind(name, timetable, Timetable, "a Timetable")
             if timetable.clients != task.clients:
                 raise InputError(
                     f"{name} is for {timetable.clients} clients, but the task has {task.clients}"
@@ -92,8 +101,6 @@ class Simulation:
                 f"algorithm {algorithm.name} has client models, so it cannot have a correction: "
                 "its clients' work begins before the server's next round"
             )
-        if evaluate_every < 1:
-            raise InputError("evaluate_every", evaluate_every, "at least 1")
         self.task, self.engine = task, engine
         self.uplink, self.downlink = uplink, downlink
         self.rounds, self.evaluate_every = uplink.rounds, evaluate_every

@@ -35,9 +35,11 @@ def views_of(algorithm: type[Algorithm], names: Sequence[str] | None = None) -> 
     """
     if isinstance(names, str):
         raise InputError("views", names, f"a list, such as ['{names}']")
+    if not isinstance(names, Sequence | None):
+        raise InputError("views", names, "a list of names")
     for name in names or ():
         if name not in VIEWS:
-            raise InputError("views", name, nearest(name, VIEWS))
+            raise InputError("views", name, nearest(str(name), VIEWS))
     available = VIEWS if algorithm.client_models else ("server", "averaged")
     views = tuple(view for view in available if names is None or view in names)
     if not views:

@@ -13,6 +13,7 @@ from fedpbc.errors import InputError
 __all__ = [
     "MAX_BYTES",
     "append_line",
+    "expanded",
     "is_own_file",
     "open_regular_file",
     "read_inside",
@@ -23,6 +24,14 @@ __all__ = [
 
 MAX_BYTES = 1 << 30
 """Of a file that is read whole and is not a tensor file: a gigabyte."""
+
+
+def expanded(path: str | Path, option: str) -> Path:
+    """The path with ``~`` replaced by the user's folder."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:  # There is no such user.
+        raise InputError(option, str(path), "a path; there is no user of that name") from None
 
 
 def open_regular_file(path: Path, *, follow_links: bool = True) -> BufferedReader:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fedpbc.data import Augmentation, Batches, class_shares, dirichlet_partition
 from fedpbc.errors import InputError
+from fedpbc.limits import array_of
 from fedpbc.randomness import generator
 from fedpbc.tasks.user_data import Partition, Samples, as_tensors, checked_partition
 
@@ -61,6 +62,7 @@ class ClientData:
         self.augmentation = augmentation
         self._normalise: tuple[Tensor, Tensor] | None = None
         if normalise is not None:
+            self._check_normalise(normalise)
             width = self.inputs.shape[2]
             means, deviations = (
                 torch.tensor(v, dtype=torch.float32, device="cpu") for v in normalise
@@ -75,6 +77,19 @@ class ClientData:
         used = np.sort(np.concatenate(self.parts))
         count = min(train_samples, len(used)) if train_samples else len(used)
         self.evaluated = torch.from_numpy(used[np.linspace(0, len(used) - 1, count).astype(int)])
+
+    def _check_normalise(self, normalise: tuple[Sequence[float], Sequence[float]]) -> None:
+        for name, inputs in (("train", self.inputs), ("test", self.test_inputs)):
+            if inputs.dim() != 4:
+                raise InputError(
+                    f"{name} has inputs of shape {tuple(inputs.shape)}, but should have images "
+                    "[N, H, W, C] with normalise"
+                )
+        channels = self.inputs.shape[3]
+        expected = f"means and deviations above 0, {channels} of each, one per channel"
+        values = array_of("normalise", normalise)
+        if values.shape != (2, channels) or not (values[1] > 0).all():
+            raise InputError("normalise", normalise, expected)
 
     def _draw_partition(self, clients: int, alpha: float, seed: int) -> list[NDArray[np.int64]]:
         if clients < 1:

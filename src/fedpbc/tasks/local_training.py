@@ -11,11 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from annotated_types import Ge, Gt, Lt
+from annotated_types import Ge, Gt, Le, Lt
 
+from fedpbc.errors import InputError
+from fedpbc.limits import MAX_LOCAL_STEPS
 from fedpbc.options import Help, checked
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 __all__ = ["LocalTraining"]
@@ -39,7 +42,7 @@ class LocalTraining:
         0.05
     """
 
-    local_steps: Annotated[int, Ge(1), Help("s, local steps per round")] = 5
+    local_steps: Annotated[int, Ge(1), Le(MAX_LOCAL_STEPS), Help("s, local steps per round")] = 5
     batch_size: Annotated[int, Ge(1), Help("Samples per step")] = 16
     learning_rate: Annotated[float, Gt(0), Help("η_0")] = 0.05
     decay: bool = True
@@ -49,6 +52,17 @@ class LocalTraining:
 
     def __post_init__(self) -> None:
         checked(type(self), vars(self), "train")
+
+    def check_precision(self, dtype: torch.dtype) -> None:
+        """Raise InputError if a number is too large for models of that type."""
+        import torch
+
+        largest = torch.finfo(dtype).max
+        for name in ("learning_rate", "proximal"):
+            if getattr(self, name) > largest:
+                kind = str(dtype).removeprefix("torch.")
+                expected = f"at most {largest:g}, the largest number in {kind}, the model's type"
+                raise InputError(f"train.{name}", getattr(self, name), expected)
 
     def rate(self, t: int) -> float:
         """Return η_t."""

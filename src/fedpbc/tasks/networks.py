@@ -5,18 +5,22 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from typing import Annotated
 
 import torch
+from annotated_types import Ge, Le
 from torch import nn
 
 from fedpbc.errors import InputError
-from fedpbc.options import nearest
+from fedpbc.options import check_arguments, check_type, nearest
 from fedpbc.randomness import integer_seed
 
 __all__ = ["MODELS", "build_model", "initialise"]
 
 PictureShape = tuple[int, int, int]
 """Height, width and channels."""
+Side = Annotated[int, Ge(1), Le(10_000)]
+MAX_CLASSES = 1_000_000
 
 
 def convolutions(shape: PictureShape) -> tuple[list[nn.Module], int]:
@@ -71,7 +75,13 @@ MODELS: dict[str, Callable[[PictureShape, int], nn.Sequential]] = {
 }
 
 
-def build_model(name: str, shape: PictureShape, classes: int, seed: int) -> nn.Sequential:
+@check_arguments
+def build_model(
+    name: str,
+    shape: PictureShape,
+    classes: Annotated[int, Ge(1), Le(MAX_CLASSES)],
+    seed: Annotated[int, Ge(0)],
+) -> nn.Sequential:
     """Build a network by name, initialised from the seed.
 
     Example:
@@ -79,6 +89,7 @@ def build_model(name: str, shape: PictureShape, classes: int, seed: int) -> nn.S
         >>> sum(p.numel() for p in network.parameters())
         551786
     """
+    shape = check_type("shape", shape, tuple[Side, Side, Side])
     if name not in MODELS:
         raise InputError("model", name, nearest(name, MODELS))
     if name.startswith("cnn") and min(shape[:2]) < 4:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import sha256
+from typing import Annotated
 
 import numpy as np
 import torch
+from annotated_types import Ge
 from numpy.typing import ArrayLike
 from torch import Tensor
 
 from fedpbc.errors import InputError
+from fedpbc.limits import numbers_of
+from fedpbc.options import check_arguments, check_kind
 from fedpbc.tasks.local_training import LocalTraining
 from fedpbc.tasks.parameter_layout import Layout
 from fedpbc.tasks.stacked_training import StackAdvice
@@ -35,17 +39,19 @@ class Quadratic:
 
     class_shares = None
 
+    @check_arguments
     def __init__(
         self,
         targets: ArrayLike,
         *,
         training: LocalTraining | None = None,
-        seed: int = 0,
+        seed: Annotated[int, Ge(0)] = 0,
         device: str | torch.device = "cpu",
     ) -> None:
         self.device = find_device(device)
         refuse_double(self.device, [torch.float64])
-        array = np.asarray(targets)
+        check_kind("training", training or LocalTraining(), LocalTraining, "a LocalTraining")
+        array = numbers_of("task.targets", targets)
         if array.ndim != 2 or 0 in array.shape or array.dtype.kind not in "fiu":
             raise InputError(
                 f"task.targets is an array of {array.dtype} and shape {array.shape}, "

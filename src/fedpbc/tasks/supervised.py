@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+from annotated_types import Ge, Gt, Le
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
@@ -15,6 +16,8 @@ from torch.nn import functional
 from fedpbc import defaults
 from fedpbc.data import Augmentation
 from fedpbc.errors import InputError, one_line
+from fedpbc.limits import MAX_CLIENTS
+from fedpbc.options import check_arguments, check_kind
 from fedpbc.randomness import generator, integer_seed
 from fedpbc.tasks.client_data import ClientData
 from fedpbc.tasks.dense_kernel import dense_steps, has_dense_steps
@@ -29,6 +32,8 @@ from fedpbc.tasks.user_data import Partition, Samples, refuse_running_statistics
 
 __all__ = ["Supervised"]
 
+MAX_PADDING = 10_000
+"""Pixels."""
 STACK_BYTES = 2**22
 """Bytes of a stack that are trained at once; the fastest value with a shared cache of 32 MB."""
 ESTIMATE_CLIENTS = 10
@@ -61,22 +66,23 @@ class Supervised:
         (10, 3)
     """
 
+    @check_arguments
     def __init__(
         self,
         module: nn.Module,
         train: Samples,
         test: Samples,
         *,
-        clients: int = defaults.CLIENTS,
-        alpha: float = defaults.ALPHA,
+        clients: Annotated[int, Ge(1), Le(MAX_CLIENTS)] = defaults.CLIENTS,
+        alpha: Annotated[float, Gt(0)] = defaults.ALPHA,
         partition: Partition | None = None,
         loss: Loss = functional.cross_entropy,
         training: LocalTraining | None = None,
-        seed: int = 0,
-        crop_padding: int = 0,
+        seed: Annotated[int, Ge(0)] = 0,
+        crop_padding: Annotated[int, Ge(0), Le(MAX_PADDING)] = 0,
         flip: bool = False,
         normalise: tuple[Sequence[float], Sequence[float]] | None = None,
-        train_samples: int = defaults.TRAIN_SAMPLES,
+        train_samples: Annotated[int, Ge(0)] = defaults.TRAIN_SAMPLES,
         device: str | torch.device = "cpu",
     ) -> None:
         """Set up the task.
@@ -99,6 +105,10 @@ class Supervised:
             device: cpu, cuda, cuda:1, … or mps. Module and all samples are moved there.
         """
         self.device = find_device(device)
+        check_kind("module", module, nn.Module, "a torch.nn.Module")
+        check_kind("training", training or LocalTraining(), LocalTraining, "a LocalTraining")
+        if not callable(loss):
+            raise InputError("loss", loss, "a function of outputs and labels")
         refuse_running_statistics(module)
         self.training = training or LocalTraining()
         self.loss, self.seed = loss, seed
@@ -128,6 +138,8 @@ class Supervised:
         self.data.move_to(self.device)
         self.module = module.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._parameters = parameters_of(self.module)
+        for parameter in self._parameters:
+            self.training.check_precision(parameter.dtype)
         self._initial = self.layout.flatten(self._parameters).cpu()
         self._try_module()
 

@@ -17,7 +17,9 @@ def find_device(device: str | torch.device) -> torch.device:
     name = str(device)
     # Not left to torch.device, which reads cuda:300 as cuda:44.
     kind, colon, digits = name.partition(":")
-    if kind not in {"cpu", "cuda", "mps"} or (colon and not digits.isdecimal()):
+    # More digits than Python converts.
+    is_number = digits.isascii() and digits.isdecimal() and len(digits) < 10
+    if kind not in {"cpu", "cuda", "mps"} or (colon and not is_number):
         raise InputError("device", name, "'cpu', or for a GPU 'cuda', 'cuda:1', … or 'mps'")
     number = int(digits) if colon else None
     if kind == "cpu":

@@ -9,7 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedpbc.errors import InputError
+from fedpbc.errors import InputError, one_line
+from fedpbc.limits import numbers_of
 
 __all__ = ["Partition", "Samples", "as_tensors", "checked_partition", "refuse_running_statistics"]
 
@@ -19,7 +20,15 @@ Partition = Sequence[NDArray[np.int64]] | NDArray[np.int64]
 
 def as_tensors(samples: Samples, name: str) -> tuple[Tensor, Tensor]:
     """Return validated inputs and labels as tensors on the CPU."""
-    inputs, labels = (torch.as_tensor(array, device="cpu") for array in samples)
+    expected = "a pair of inputs and labels, tensors or arrays of numbers"
+    if not isinstance(samples, tuple | list) or len(samples) != 2:
+        raise InputError(name, type(samples).__name__, expected)
+    try:
+        inputs, labels = (torch.as_tensor(array, device="cpu") for array in samples)
+    except Exception as error:  # PyTorch raises many kinds of errors for what is no array.
+        raise InputError(name, type(samples).__name__, f"{expected} ({one_line(error)})") from None
+    if labels.is_complex() or inputs.is_complex():
+        raise InputError(f"{name} has complex numbers, but should be real")
     if not inputs.dim() or not labels.dim():
         raise InputError(f"{name} is a single number, but should be one input and label per sample")
     if len(inputs) != len(labels):
@@ -42,7 +51,9 @@ def as_tensors(samples: Samples, name: str) -> tuple[Tensor, Tensor]:
 
 def checked_partition(partition: Partition, samples: int) -> list[NDArray[np.int64]]:
     """Return a user's partition, validated."""
-    parts = [np.asarray(part) for part in partition]
+    if not isinstance(partition, Sequence | np.ndarray):
+        raise InputError("partition", type(partition).__name__, "an array of indices per client")
+    parts = [numbers_of(f"partition of client {k}", part) for k, part in enumerate(partition)]
     if not parts:
         raise InputError("partition is empty, but should have one array of indices per client")
     for client, part in enumerate(parts):

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedpbc.errors import InputError
+from fedpbc.limits import MAX_INTEGER, array_of
 
 __all__ = [
     "Floats",
@@ -24,19 +25,6 @@ __all__ = [
 ]
 
 Floats = NDArray[np.float64]
-
-
-def array_of(name: str, value: ArrayLike) -> NDArray[Any]:
-    """An array of finite numbers."""
-    try:
-        array = np.asarray(value)
-    except (TypeError, ValueError):
-        raise InputError(f"{name} is ragged or not numeric: give an array of numbers") from None
-    if array.dtype.kind not in "biuf":
-        raise InputError(f"{name} is of type {array.dtype}, but should be an array of numbers")
-    if not np.isfinite(array).all():
-        raise InputError(f"{name} is not finite everywhere")
-    return array
 
 
 def wrong_shape(name: str, array: NDArray[Any], expected: str) -> InputError:
@@ -71,7 +59,7 @@ def number(
     """A number from ``low`` (with ``above``: exclusive) to ``high``."""
     try:
         result = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         result = math.nan
     if not (math.isfinite(result) and low <= result <= high and (result > low or not above)):
         bounds = f"above {low:g}" if above else f"at least {low:g}"
@@ -81,12 +69,14 @@ def number(
 
 def positive_integer(name: str, value: int) -> int:
     """An integer of at least 1."""
+    if isinstance(value, bool):
+        raise InputError(name, value, "an integer of at least 1")
     try:
         result = operator.index(value)
     except TypeError:
         result = 0
-    if result < 1:
-        raise InputError(name, value, "an integer of at least 1")
+    if not 1 <= result <= MAX_INTEGER:
+        raise InputError(name, value, f"an integer from 1 to {MAX_INTEGER}")
     return result
 
 

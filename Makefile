@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-quick test-random test-fleet coverage check format install clean bench bench-peers
+.PHONY: demo test test-quick test-random test-fleet fuzz coverage check format install clean bench bench-peers
 
 install: $(READY)
 
@@ -44,6 +44,14 @@ coverage: $(READY)
 # Fleets of many real processes, with faults.
 test-fleet: $(READY)
 	$(BIN)/python -m pytest -m fleet --timeout 3600 -o faulthandler_timeout=0 tests/deployment
+
+# Generated input and damaged folders; `make fuzz CASES=… DAMAGES=… SEED=… JOBS=…`.
+CASES ?= 50000
+DAMAGES ?= 5000
+JOBS ?= 2
+fuzz: $(READY)
+	$(BIN)/python -m tests.fuzz --cases $(CASES) --damages $(DAMAGES) --jobs $(JOBS) \
+		--seed $(if $(SEED),$(SEED),1)
 
 format: $(READY)
 	$(BIN)/ruff format .

@@ -107,10 +107,17 @@ def write_run(
         (folder / "final.safetensors").write_bytes(b"")
         summary = {
             "algorithm": algorithm,
+            "links": "bernoulli",
+            "data": "digits",
+            "seed": seed,
+            "fingerprint": "0",
+            "engine": "serial: requested",
             "rounds": rounds,
             "clients": 8,
             "views": lines[-1]["views"],
             "cost": {
+                "local_steps": lines[-1]["local_steps"],
+                "uploads": lines[-1]["uploads"],
                 "models_on_server": {"server": 1, "averaged": 2},
                 "models_on_client": 0,
                 "vectors_per_upload": 1,

@@ -24,19 +24,19 @@ def show_summary(summary: dict[str, Any], path: Path) -> None:
     cost, views = summary["cost"], summary["views"]
     title = f"{summary['algorithm']} · {summary['data']} · {summary['links']}"
     table = TextTable(title, framed=True)
-    has_classes = any(view["test_accuracy"] is not None for view in views.values())
+    has_classes = any(view.get("test_accuracy") is not None for view in views.values())
     columns = ["view", "test %", "train %", "test loss"] if has_classes else ["view", "test loss"]
-    extra = sorted({key for view in views.values() for key in view} - set(STANDARD_VALUES))
+    numbers = {k for view in views.values() for k, v in view.items() if not isinstance(v, list)}
+    extra = sorted(numbers - set(STANDARD_VALUES))
     for column in [*columns, *extra, "models on server"]:
         table.column(column, right=column != "view")
     for name, view in views.items():
         accuracies = ("test_accuracy", "train_accuracy") if has_classes else ()
-        models = cost["models_on_server"][name]
         table.row(
             name,
-            *(f"{100 * view[key]:.1f}" for key in accuracies),
-            *(f"{view[key]:.4g}" for key in ("test_loss", *extra)),
-            "–" if models is None else str(models),
+            *(_number(view.get(key), ".1f", 100) for key in accuracies),
+            *(_number(view.get(key), ".4g") for key in ("test_loss", *extra)),
+            _number(cost["models_on_server"].get(name), ""),
         )
     show(table)
     say(
@@ -47,6 +47,10 @@ def show_summary(summary: dict[str, Any], path: Path) -> None:
     say_written([path], f"/ ({files})")
     say(f"next: {command('fedpbc', 'report', path)} makes an HTML page with charts")
     say("next: 'fedpbc compare' runs other algorithms on the same links")
+
+
+def _number(value: float | None, form: str, scale: int = 1) -> str:
+    return "–" if value is None else format(scale * value, form)
 
 
 def show_comparison(comparison: Comparison, directory: ComparisonDirectory) -> None:

@@ -6,9 +6,9 @@ Started as ``python -m fedpbc.engines.worker`` by :mod:`fedpbc.engines.worker_pr
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import threading
+import warnings
 from multiprocessing.connection import Connection
 
 import torch
@@ -18,14 +18,17 @@ from fedpbc.engines.segment import Segment
 from fedpbc.engines.serial import train
 from fedpbc.engines.shared_memory import Slots, unpack
 from fedpbc.errors import DivergedError, one_line
+from fedpbc.interrupts import leave_to_parent
 
 __all__ = ["main"]
 
 
 def main() -> None:
     """Work until the connection is closed."""
-    # Ctrl-C is handled by the process that the user started; it stops its workers.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Signals are handled by the process that the user started; it stops its workers.
+    leave_to_parent()
+    # The process that evaluates the model warns of the same, and its warnings are shown.
+    warnings.simplefilter("ignore")
     handle, lifeline = (int(number) for number in sys.argv[1:])
     threading.Thread(target=exit_with_parent, args=(lifeline,), daemon=True).start()
     torch.set_num_threads(1)

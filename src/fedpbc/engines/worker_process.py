@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fedpbc.engines.segment import Segment
 from fedpbc.engines.shared_memory import SharedTask, Slots
+from fedpbc.interrupts import held_back
 
 __all__ = ["PoolJob", "WorkerProcess"]
 
@@ -54,13 +55,15 @@ class WorkerProcess:
         files = [remote.fileno(), lifeline, task.file, slots.file]
         # The worker finds the same modules as this process.
         path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)  # noqa: PTH100
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "fedpbc.engines.worker", *map(str, files[:2])],
-            pass_fds=files,
-            env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
-            # Ctrl-C in a terminal reaches only this process.
-            start_new_session=True,
-        )
+        threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        with held_back():
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "fedpbc.engines.worker", *map(str, files[:2])],
+                pass_fds=files,
+                env=os.environ | {"PYTHONPATH": path, **threads},
+                # Ctrl-C in a terminal reaches only this process.
+                start_new_session=True,
+            )
         remote.close()
         os.close(lifeline)
         with suppress(OSError):  # It has already ended: the reader will see that.

@@ -24,7 +24,7 @@ class Checkpoints:
     def paths(self) -> list[Path]:
         """The files, newest first."""
         files = self._directory.glob("checkpoint-*.safetensors")
-        numbered = [file for file in files if file.stem.removeprefix("checkpoint-").isdigit()]
+        numbered = [file for file in files if file.stem.removeprefix("checkpoint-").isdecimal()]
         return sorted(numbered, key=rounds_of, reverse=True)
 
     def save(self, rounds: int, state: Mapping[str, Any]) -> None:

@@ -7,6 +7,7 @@ timetable the part that a picture can show.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from fedpbc.simulation.loop import Simulation
+from fedpbc.storage.files import is_own_file
 from fedpbc.storage.tensors import save_tensors
 
 __all__ = ["ClientOverview", "load_client_overview", "save_client_overview"]
@@ -70,10 +72,30 @@ def save_client_overview(path: Path, simulation: Simulation, task: str = "") -> 
 
 def load_client_overview(path: Path) -> ClientOverview:
     """What :func:`save_client_overview` wrote; empty if the file is missing or damaged."""
+    if not is_own_file(path.parent, path.name):
+        return ClientOverview()
     try:
         with safe_open(path, framework="np") as file:
-            names = set(ClientOverview.__dataclass_fields__) - {"task"}
-            arrays: dict[str, Any] = {k: file.get_tensor(k) for k in file.keys() if k in names}  # noqa: SIM118
-            return ClientOverview(**arrays, task=(file.metadata() or {}).get("task", ""))
-    except (SafetensorError, OSError, ValueError):
+            arrays: dict[str, Any] = {k: file.get_tensor(k) for k in file.keys() if k in KINDS}  # noqa: SIM118
+            task = str((file.metadata() or {}).get("task", ""))
+    except (SafetensorError, OSError, ValueError, TypeError, KeyError):
         return ClientOverview()
+    whole = all(_is_kind(array, *KINDS[name]) for name, array in arrays.items())
+    return ClientOverview(**arrays, task=task) if whole else ClientOverview()
+
+
+KINDS = {
+    "p": ("f", 1, 1.0),
+    "shares": ("f", 1, 1.0),
+    "up": ("b", 2, 1.0),
+    "class_counts": ("iu", 2, math.inf),
+    "samples": ("iu", 1, math.inf),
+}
+"""Of each array: NumPy's kinds of numbers, its dimensions, and the largest number; 0 is the least.
+"""
+
+
+def _is_kind(array: NDArray[Any], kinds: str, dimensions: int, largest: float) -> bool:
+    if array.dtype.kind not in kinds or array.ndim != dimensions or not array.size:
+        return False
+    return bool(np.all((array >= 0) & (array <= largest)))

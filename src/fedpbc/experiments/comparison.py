@@ -7,6 +7,7 @@ are means over the evaluations of the last rounds, ± the standard deviation ove
 from __future__ import annotations
 
 import statistics
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import takewhile
@@ -15,10 +16,27 @@ from typing import Any
 from fedpbc.algorithms import ALGORITHMS
 from fedpbc.simulation.views import DEPLOYABLE, cost_of, paper_view
 
-__all__ = ["Comparison", "ComparisonRow", "RunResult", "Spread"]
+__all__ = ["Comparison", "ComparisonRow", "RunResult", "Spread", "mean_of"]
 
 Value = Callable[[Mapping[str, Any]], Any]
 """Extracts a value from the evaluation of a view."""
+
+
+LARGEST = sys.float_info.max
+HUGE = 1e150
+
+
+def mean_of(values: Sequence[float]) -> float:
+    """The mean, also of numbers whose sum is beyond the range of floats.
+
+    Example:
+        >>> mean_of([1.0, 2.0]), mean_of([1.5e308, 1.5e308])
+        (1.5, 1.5e+308)
+    """
+    try:
+        return statistics.fmean(values)
+    except OverflowError:
+        return statistics.fmean(value / len(values) for value in values) * len(values)
 
 
 @dataclass(frozen=True)
@@ -39,8 +57,12 @@ class Spread:
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
         """The spread of one value per seed."""
-        deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-        return cls(statistics.fmean(values), deviation, len(values))
+        deviation = 0.0
+        if len(values) > 1:
+            # Of numbers near the largest that there is, the squares would overflow.
+            scale = max(map(abs, values)) if max(map(abs, values)) > HUGE else 1.0
+            deviation = min(scale * statistics.stdev(v / scale for v in values), LARGEST)
+        return cls(mean_of(values), deviation, len(values))
 
     def __str__(self) -> str:
         mean = f"{100 * self.mean:.1f}"
@@ -153,7 +175,7 @@ class Comparison:
         # From the end: a run may have thousands of evaluations before.
         lines = list(takewhile(lambda line: line["round"] > first, reversed(run.metrics)))
         values = [value(line["views"][view]) for line in reversed(lines)]
-        return None if None in values else statistics.fmean(values)
+        return None if None in values else mean_of(values)
 
     def rows(self) -> list[ComparisonRow]:
         """One row for each algorithm and view."""
@@ -178,10 +200,10 @@ class Comparison:
         return ComparisonRow(
             algorithm=algorithm,
             view=view,
-            test=spread(lambda e: e["test_accuracy"]),
-            train=spread(lambda e: e["train_accuracy"]),
+            test=spread(lambda e: e.get("test_accuracy")),
+            train=spread(lambda e: e.get("train_accuracy")),
             worst_class=spread(
-                lambda e: min((v for v in e["per_class"] or () if v is not None), default=None)
+                lambda e: min((v for v in e.get("per_class") or () if v is not None), default=None)
             ),
             loss=loss,
             local_steps=round(statistics.fmean(r.metrics[-1]["local_steps"] for r in runs)),

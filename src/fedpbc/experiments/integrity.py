@@ -8,7 +8,7 @@ found, and what a checkpoint has is put back to the bit.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from hashlib import sha256
@@ -22,6 +22,7 @@ from fedpbc.limits import parse_toml
 from fedpbc.simulation.last_reports import DamagedReportsError, LastReportsOnDisk, is_index
 from fedpbc.simulation.loop import upgrade_state
 from fedpbc.storage.files import read_own_file
+from fedpbc.storage.manifest import MANIFEST
 from fedpbc.storage.removal import own_files
 from fedpbc.storage.tensors import DamagedCheckpointError, load_state
 
@@ -95,9 +96,12 @@ def sealed(directory: RunDirectory, summary: Mapping[str, Any]) -> dict[str, Any
     return {**summary, CHECKSUMS: checksums | {"summary.json": _summary_checksum(content)}}
 
 
-def damage_of(directory: RunDirectory) -> list[Damage]:
-    """What is wrong with the files of a finished run; nothing can be said of earlier versions'."""
-    return list(_damage_of_finished(directory))
+def damage_of(directory: RunDirectory, files: Collection[str] | None = None) -> list[Damage]:
+    """What is wrong with the files of a finished run; nothing can be said of earlier versions'.
+
+    Besides the summary and the configuration only ``files`` are read; None: all.
+    """
+    return list(_damage_of_finished(directory, files))
 
 
 def verify_run(path: Path) -> Verification:
@@ -127,15 +131,17 @@ def verify_run(path: Path) -> Verification:
     return Verification(path, "finished", checked=len(checksums), note=note)
 
 
-def _damage_of_finished(directory: RunDirectory) -> Iterator[Damage]:
+def _damage_of_finished(
+    directory: RunDirectory, files: Collection[str] | None = None
+) -> Iterator[Damage]:
     try:
         summary = directory.summary()
     except InputError as error:
         yield Damage(directory.summary_path, str(error))
         return
     checksums = summary.get(CHECKSUMS)
-    if checksums is None and not _is_of_this_version(summary):
-        return
+    if checksums is None and not (directory.path / MANIFEST).exists():
+        return  # Earlier versions wrote neither.
     if not isinstance(checksums, dict):
         yield Damage(directory.summary_path, "its checksums are missing")
         return
@@ -148,19 +154,14 @@ def _damage_of_finished(directory: RunDirectory) -> Iterator[Damage]:
         reason = "it was changed since the run; restore it, or start again with --overwrite"
         yield Damage(directory.config_path, reason, repairable=False)
     for name, checksum in expected.items():
+        if files is not None and name not in files:
+            continue
         is_input = name.startswith("inputs/")
         reason = _difference(directory, name, checksum)
         if reason and is_input:
             reason += "; restore it, or start again with --overwrite"
         if reason:
             yield Damage(directory.path / name, reason, repairable=not is_input)
-
-
-def _is_of_this_version(summary: Mapping[str, Any]) -> bool:
-    """Whether the summary's version writes checksums: then someone removed them."""
-    versions = summary.get("versions")
-    version = versions.get("fedpbc", "") if isinstance(versions, Mapping) else ""
-    return not str(version).startswith("0.1.")
 
 
 def _damage_of_unfinished(directory: RunDirectory) -> Iterator[Damage]:

@@ -31,13 +31,17 @@ from fedpbc.experiments.resume import resume_run
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.start import start_run
 from fedpbc.experiments.tracking import check_trackers, checked_names
+from fedpbc.interrupts import held_back, leave_to_parent
 from fedpbc.parallel import leave_cores_to_others
 from fedpbc.simulation.metrics import Metrics
 from fedpbc.simulation.views import paper_view
+from fedpbc.warning_notes import warnings_noted
 
 __all__ = ["DivergedReason", "GridCell", "GridProgress", "long_ones_alone", "run_grid"]
 
 REPORT_SECONDS = 0.2
+GRACE_SECONDS = 5.0
+"""In which a process that is to end hears whether its parent ends as well."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,7 @@ def run_grid(
     if alone >= len(cells):
         return failures
     with _workers(min(jobs, len(cells) - alone)) as (executor, messages):
-        with _without_interrupts():
+        with held_back():
             futures: dict[Future[str | None], int] = {
                 executor.submit(_work, k, cells[k]): k for k in range(alone, len(cells))
             }
@@ -136,23 +140,12 @@ def long_ones_alone(weights: Sequence[float], jobs: int, most: int) -> int:
 
 
 @contextmanager
-def _without_interrupts() -> Iterator[None]:
-    """Ignore Ctrl-C here, and in processes that are started meanwhile."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # Only the main thread may set signal handlers.
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
 def _workers(jobs: int) -> Iterator[tuple[ProcessPoolExecutor, Any]]:
     """Worker processes that stop when this one is interrupted or gone."""
     context = multiprocessing.get_context("spawn")
-    messages, stop = context.Queue(), context.Event()
+    # These start Python's resource tracker, which would complain if a signal ended it early.
+    with held_back():
+        messages, stop = context.Queue(), context.Event()
     executor = ProcessPoolExecutor(
         jobs, mp_context=context, initializer=_begin, initargs=(messages, stop, os.getpid())
     )
@@ -167,6 +160,7 @@ def _workers(jobs: int) -> Iterator[tuple[ProcessPoolExecutor, Any]]:
 
 _messages: Any = None
 _stop: StopEvent | None = None
+_told_to_end, _working = threading.Event(), threading.Event()
 
 
 def _begin(messages: Any, stop: StopEvent, parent: int) -> None:
@@ -178,13 +172,24 @@ def _begin(messages: Any, stop: StopEvent, parent: int) -> None:
     leave_cores_to_others()
     keep_freed_memory()
     threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
-    # Ctrl-C reaches the whole process group; the parent decides, and sets the event.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A signal may reach the whole process group; the parent decides, and sets the event.
+    leave_to_parent()
+    # But a pool that lost one process ends the others so.
+    signal.signal(signal.SIGTERM, lambda *_: _told_to_end.set())
 
 
 def _leave_with(parent: int) -> None:
-    """End this process when its parent was killed: an idle worker would wait forever."""
+    """End this process when its parent was killed, or told it to: an idle one would wait forever.
+
+    If the parent was told to end as well, the work under way is stopped in order.
+    """
+    last = None
     while os.getppid() == parent:
+        if _told_to_end.is_set():
+            last = last or time.monotonic() + GRACE_SECONDS
+            in_order = _stop is not None and _stop.is_set() and _working.is_set()
+            if time.monotonic() > last and not in_order:
+                break
         time.sleep(0.5)
     os._exit(1)
 
@@ -197,7 +202,17 @@ def _work(k: int, cell: GridCell) -> str | None:
             raise StoppedError("stopped")
         _messages.put(progress)
 
-    return _run_cell(k, cell, on_progress)
+    def on_warning(line: str) -> None:
+        _messages.put(GridProgress(k, 0, note=line))
+
+    if _stop is not None and _stop.is_set():
+        return "stopped"
+    _working.set()
+    try:
+        with warnings_noted(on_warning):
+            return _run_cell(k, cell, on_progress)
+    finally:
+        _working.clear()
 
 
 def _run_cell(k: int, cell: GridCell, on_progress: Callable[[GridProgress], None]) -> str | None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from statistics import fmean
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedpbc.data.sources import SOURCES
-from fedpbc.experiments.comparison import Comparison, ComparisonRow, RunResult
+from fedpbc.experiments.comparison import Comparison, ComparisonRow, RunResult, mean_of
 from fedpbc.report.client_charts import fleet_data
 from fedpbc.report.groups import RunGroup
 from fedpbc.report.load import LoadedRun
@@ -127,10 +127,14 @@ def _is_drawn(key: str, value: Any) -> bool:
 def _spread(points: Sequence[Sequence[Any]]) -> dict[str, list[float | None]]:
     """Return mean and deviation over seeds at each point; None where a seed has no number."""
     # In one array: there may be hundreds of seeds and of curves.
-    values = np.array(points, dtype=np.float64)
+    numbers = [[v if isinstance(v, int | float) else None for v in point] for point in points]
+    values = np.array(numbers, dtype=np.float64)
     several = values.shape[1] > 1
-    deviations = values.std(axis=1, ddof=1) if several else np.zeros(len(values))
-    return {"mean": _rounded(values.mean(axis=1)), "deviation": _rounded(deviations)}
+    # What overflows is shown as missing.
+    with np.errstate(all="ignore"):
+        deviations = values.std(axis=1, ddof=1) if several else np.zeros(len(values))
+        means = values.mean(axis=1)
+    return {"mean": _rounded(means), "deviation": _rounded(deviations)}
 
 
 def _rounded(numbers: NDArray[np.float64]) -> list[float | None]:
@@ -141,12 +145,14 @@ def _mean(values: Sequence[Any]) -> float | None:
     """Return the mean; None if a value is missing or there is none."""
     if not values or not all(isinstance(value, int | float) for value in values):
         return None
-    return _round(fmean(values))
+    return _round(mean_of(values))
 
 
 def _round(number: float) -> float:
     """Round to as many digits as a chart can show."""
-    return float(f"{number:.5g}")
+    rounded = float(f"{number:.5g}")
+    # The largest numbers would be rounded to infinity.
+    return rounded if math.isfinite(rounded) else number
 
 
 def _values(curves: Mapping[str, Any]) -> list[str]:
@@ -172,7 +178,7 @@ def _per_class(comparison: Comparison) -> dict[str, dict[str, list[float | None]
 
 
 def _class_accuracy(index: int) -> Callable[[Mapping[str, Any]], Any]:
-    return lambda evaluation: evaluation["per_class"][index]
+    return lambda evaluation: dict(enumerate(evaluation.get("per_class") or ())).get(index)
 
 
 def _staleness(candidates: Sequence[Sequence[LoadedRun]], limit: int) -> dict[str, Any] | None:
@@ -196,4 +202,4 @@ def _memory(group: RunGroup) -> dict[str, float]:
     for run in group.runs:
         if run.peak_memory is not None:
             peaks.setdefault(run.algorithm, []).append(run.peak_memory)
-    return {name: fmean(peaks[name]) for name in in_registry_order(peaks)}
+    return {name: mean_of(peaks[name]) for name in in_registry_order(peaks)}

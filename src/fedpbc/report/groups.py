@@ -19,6 +19,7 @@ from fedpbc.experiments.configuration import is_python_task
 from fedpbc.experiments.settings import COMPUTE, EXECUTION, FILES
 from fedpbc.report.load import LoadedRun, section
 from fedpbc.report.style import in_registry_order
+from fedpbc.storage.files import read_own_file
 
 __all__ = ["LEARNING_RATES", "RunGroup", "flatten", "group_runs"]
 
@@ -73,7 +74,7 @@ def shared_options(run: LoadedRun) -> dict[str, str]:
     """Return what must be equal in a comparison, as text by key; files by their content."""
     options = flatten({k: v for k, v in run.config.items() if k not in NOT_SHARED})
     return {
-        key: _file_label(run.path / value)
+        key: _file_label(run.path, value)
         if key in FILE_OPTIONS and isinstance(value, str)
         else _label(value)
         for key, value in sorted(options.items())
@@ -100,15 +101,16 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def _label(value: Any) -> str:
     """Return a short text that is different for different values."""
     if isinstance(value, list) and len(value) > 4:
-        return f"{len(value)} values, {_short_hash(json.dumps(value).encode())}"
-    return value if isinstance(value, str) else json.dumps(value)
+        return f"{len(value)} values, {_short_hash(json.dumps(value, default=str).encode())}"
+    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
-def _file_label(path: Path) -> str:
+def _file_label(folder: Path, name: str) -> str:
+    """Return a file's name with a hash of its content, if it lies in the run's own folder."""
     try:
-        return f"{path.name} {_short_hash(path.read_bytes())}"
-    except OSError:
-        return path.name
+        return f"{Path(name).name} {_short_hash(read_own_file(folder, name))}"
+    except (OSError, ValueError):
+        return name
 
 
 def _short_hash(content: bytes) -> str:
@@ -131,7 +133,8 @@ def _learning_rates(run: LoadedRun) -> tuple[str, ...]:
 
 def _variant(run: LoadedRun) -> str:
     """Return the algorithm's options and views as text."""
-    return json.dumps([section(run.config, "algorithm"), run.config.get("views")], sort_keys=True)
+    views = run.config.get("views") or (sorted(run.metrics[0]["views"]) if run.metrics else None)
+    return json.dumps([section(run.config, "algorithm"), views], sort_keys=True, default=str)
 
 
 def _has_several(runs: Sequence[LoadedRun], key: Callable[[LoadedRun], Hashable]) -> bool:
@@ -196,7 +199,8 @@ def _distinct_options(part: Sequence[LoadedRun], candidates: Sequence[LoadedRun]
         variant = flatten({first.algorithm: section(first.config, "algorithm")})
         variant.pop(f"{first.algorithm}.name", None)
         options |= {key: _label(value) for key, value in variant.items()}
-        options["views"] = ",".join(first.config.get("views") or ())
+        views = first.config.get("views")
+        options["views"] = ",".join(map(str, views)) if isinstance(views, list) else ""
     if is_python_task(first.config):
         options["folder"] = str(_root(first) if len(part) > 1 else first.path)
     return options

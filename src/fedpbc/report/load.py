@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import os
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,7 +13,11 @@ from fedpbc.errors import FedpbcError, InputError, one_line
 from fedpbc.experiments.checkpoints import rounds_of
 from fedpbc.experiments.client_overview import ClientOverview, load_client_overview
 from fedpbc.experiments.comparison_directory import ComparisonDirectory
+from fedpbc.experiments.integrity import damage_of
+from fedpbc.experiments.result_schema import check_metrics
 from fedpbc.experiments.run_directory import RunDirectory
+from fedpbc.limits import parse_toml
+from fedpbc.storage.files import read_own_file
 
 __all__ = ["LoadedRun", "find_runs", "load_run", "load_runs"]
 
@@ -64,7 +66,7 @@ class LoadedRun:
 
     def _integer(self, option: str) -> int | None:
         value = self.config.get(option)
-        return value if isinstance(value, int) else None
+        return value if type(value) is int else None
 
     @property
     def peak_memory(self) -> int | None:
@@ -132,61 +134,27 @@ def load_run(path: Path) -> LoadedRun:
     config: dict[str, Any] = {}
     if not directory.config_path.is_file():
         seed = path.name.removeprefix("seed-")
-        config = {"seed": int(seed)} if seed.isdigit() else {}
+        config = {"seed": int(seed)} if seed.isdecimal() else {}
         return LoadedRun(path, config, "not begun", "not begun")
     try:
-        config = tomllib.loads(directory.config_path.read_text(encoding="utf-8"))
+        config = parse_toml(read_own_file(path, "config.toml").decode())
         metrics = directory.metrics()
         check_metrics(metrics, config)
         rounds = config["rounds"]
         if directory.finished:
             if not metrics or metrics[-1]["round"] != rounds:
                 raise InputError(f"{directory.metrics_path} ends before round {rounds}")
+            for damage in damage_of(directory, ["metrics.jsonl"]):
+                raise InputError(str(damage))
             return LoadedRun(path, config, "finished", "", metrics, directory.summary(), rounds)
+        saved = max(map(rounds_of, directory.checkpoints.paths()), default=0)
     except InputError as error:
         return LoadedRun(path, config, "damaged", str(error))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         return LoadedRun(path, config, "damaged", one_line(error))
-    saved = max(map(rounds_of, directory.checkpoints.paths()), default=0)
     done = max(saved, metrics[-1]["round"] if metrics else 0)
     failure = directory.failure()
     if failure is not None:
         return LoadedRun(path, config, "failed", failure, metrics, {}, done)
     note = f"not finished: round {done:,} of {rounds:,}"
     return LoadedRun(path, config, "unfinished", note, metrics, {}, done)
-
-
-NUMBERS = ("local_steps", "uploads", "seconds", "staleness_mean", "staleness_max")
-
-
-def check_metrics(lines: Sequence[Any], config: Mapping[str, Any]) -> None:
-    """Raise unless a run with this configuration may have written these metrics."""
-    interval, rounds = config["evaluate_every"], config["rounds"]
-    for number, line in enumerate(lines, start=1):
-        where = f"metrics.jsonl line {number}"
-        if not isinstance(line, dict):
-            raise InputError(f"{where} is not a JSON object")
-        due = min(number * interval, rounds)
-        if line.get("round") != due:
-            expected = f"{due}: it is evaluated every {interval} rounds"
-            raise InputError(f"round in {where}", line.get("round"), expected)
-        views = line.get("views")
-        if not isinstance(views, dict) or not views:
-            raise InputError(f"views in {where}", views, "one for each view")
-        if views.keys() != lines[0]["views"].keys():
-            names, first = ", ".join(views), ", ".join(lines[0]["views"])
-            raise InputError(f"views in {where} are {names}, but in line 1 they are {first}")
-        for key in NUMBERS:
-            if not _is_number(line.get(key)):
-                raise InputError(f"{key} in {where}", line.get(key), "a number")
-        for view, evaluation in views.items():
-            if not isinstance(evaluation, dict) or not _is_number(evaluation.get("test_loss")):
-                raise InputError(f"{view} in {where} has no test loss")
-            accuracy = evaluation.get("test_accuracy")
-            if accuracy is not None and not _is_number(accuracy):
-                expected = "a number or null"
-                raise InputError(f"test_accuracy of {view} in {where}", accuracy, expected)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)

@@ -89,7 +89,8 @@ def write_page(
             data={"live": live, "groups": charts, "styles": page_styles(algorithms)},
         )
     )
-    write_atomically(path, text)
+    # A path may have bytes that are not UTF-8.
+    write_atomically(path, text.encode(errors="backslashreplace"))
     return loaded
 
 

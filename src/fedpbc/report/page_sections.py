@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,16 @@ from fedpbc.report.chart_data import chart_data, comparison_of
 from fedpbc.report.groups import LEARNING_RATES, RunGroup, flatten
 from fedpbc.report.load import LoadedRun
 from fedpbc.report.page_tables import comparison_table, count_states, page_footnotes, runs_table
+from fedpbc.storage.files import read_own_file
+from fedpbc.text import shell_quoted
 
 __all__ = ["group_section"]
 
 OPEN_RUNS = 6
 """The table of runs starts unfolded if it has at most this many rows."""
 SHOWN_COMMANDS = 4
+MAX_CONFIG = 1 << 20
+"""Bytes of a configuration that the page shows."""
 
 
 def group_section(number: int, group: RunGroup, group_count: int) -> dict[str, Any]:
@@ -70,8 +73,9 @@ def _facts(group: RunGroup) -> list[tuple[str, str]]:
 
 
 def _common_value(group: RunGroup, key: str) -> str | None:
-    values = {flatten(run.config).get(key) for run in group.runs} - {None}
-    return str(values.pop()) if len(values) == 1 else "differ" if values else None
+    given = [flatten(run.config).get(key) for run in group.runs]
+    values = {str(value) for value in given if value is not None}
+    return values.pop() if len(values) == 1 else "differ" if values else None
 
 
 def _describe_links(options: Mapping[str, Any]) -> str:
@@ -90,7 +94,7 @@ def _first_config(runs: Sequence[LoadedRun]) -> tuple[str, str]:
     for run in runs:
         if run.state != "not begun":
             try:
-                text = (run.path / "config.toml").read_text(encoding="utf-8")
+                text = read_own_file(run.path, "config.toml", MAX_CONFIG).decode()
             except (OSError, ValueError):
                 break
             return f"config.toml of {run.algorithm}, seed {run.seed}", text
@@ -110,13 +114,13 @@ def commands_for(runs: Sequence[LoadedRun]) -> list[str]:
             single.append(run)
     for directory, members in comparisons.items():
         if any(run.state in {"unfinished", "not begun"} for run in members):
-            lines.append(f"fedpbc resume {shlex.quote(str(directory))}")
+            lines.append(f"fedpbc resume {shell_quoted(directory)}")
         lines.append(_repeat("compare", directory / "compare.toml"))
     if single and is_python_task(single[0].config):
         return [*lines, f"# made from Python: simulate(…, out={str(single[0].path)!r})"]
     for run in single[:SHOWN_COMMANDS]:
         if run.state == "unfinished":
-            lines.append(f"fedpbc resume {shlex.quote(str(run.path))}")
+            lines.append(f"fedpbc resume {shell_quoted(run.path)}")
         lines.append(_repeat("run", run.path / "config.toml"))
     if (more := len(single) - SHOWN_COMMANDS) > 0:
         lines.append(f"# {more:,} more runs: each folder has its config.toml")
@@ -124,4 +128,4 @@ def commands_for(runs: Sequence[LoadedRun]) -> list[str]:
 
 
 def _repeat(command: str, file: Path) -> str:
-    return f"fedpbc {command} {shlex.quote(str(file))} --out NEW-FOLDER"
+    return f"fedpbc {command} {shell_quoted(file)} --out NEW-FOLDER"

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
-from fedpbc.experiments.comparison import Comparison, ComparisonRow
+from fedpbc.experiments.comparison import Comparison, ComparisonRow, mean_of
 from fedpbc.report.comparison_table import cells_of, footnotes, headings
 from fedpbc.report.groups import RunGroup
 from fedpbc.report.load import LoadedRun
@@ -108,7 +107,7 @@ def _comparison_row(
         TableCell(name, kind="text"),
         TableCell(row.view, tags=tags, kind="text"),
         *(TableCell(text, value) for text, value in zip(texts, sort_values, strict=True)),
-        _seconds(fmean(cell.metrics[-1]["seconds"] for cell in comparison.of(row.algorithm))),
+        _seconds(mean_of([run.metrics[-1]["seconds"] for run in comparison.of(row.algorithm)])),
         _memory(memory),
     ]
 

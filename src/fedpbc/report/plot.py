@@ -12,6 +12,7 @@ from fedpbc.experiments.comparison import Comparison
 from fedpbc.report.comparison_table import marked_name
 from fedpbc.report.style import style_of
 from fedpbc.storage.atomic import write_atomically
+from fedpbc.text import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,13 +59,15 @@ def comparison_figure(
         axes.spines[["top", "right"]].set_visible(False)
         axes.set_xlim(left=0)
         if axes.has_data():
-            axes.legend(fontsize=8.5, frameon=False, handlelength=3.2, loc="best")
+            legend = axes.legend(fontsize=8.5, frameon=False, handlelength=3.2, loc="best")
+            for text in legend.get_texts():
+                text.set_parse_math(False)
     left.set_ylabel("test accuracy, %" if has_classes else "test loss")
     if not has_classes:
         left.set_yscale("log")
     seeds = len({cell.seed for cell in comparison.runs})
     band = f"bands: ± one deviation over {seeds} seeds" if seeds > 1 else "one seed"
-    figure.suptitle(f"{title} · {band}", fontsize=12)
+    figure.suptitle(printable(f"{title} · {band}"), fontsize=12, parse_math=False)
     return figure
 
 
@@ -87,6 +90,7 @@ def draw(
     rounds, means, deviations = comparison.curve(algorithm, view, key)
     colour, dash, marker = style_of(algorithm)
     index = list(ALGORITHMS).index(algorithm)
+    label = f"{marked_name(algorithm)} ({view})"
     low = [scale * (m - d) for m, d in zip(means, deviations, strict=True)]
     high = [scale * (m + d) for m, d in zip(means, deviations, strict=True)]
     axes.fill_between(rounds, low, high, color=colour, alpha=0.13, linewidth=0)
@@ -100,5 +104,6 @@ def draw(
         markevery=(index * max(1, len(rounds) // 50), max(1, len(rounds) // 6)),
         markersize=5,
         linewidth=2.4 if algorithm == "fedpbc" else 1.5,
-        label=f"{marked_name(algorithm)} ({view})",
+        # Matplotlib hides labels that begin with an underscore.
+        label=(" " if algorithm.startswith("_") else "") + printable(label, 60),
     )

@@ -23,14 +23,14 @@ class TextTable:
     """A table of text that may come from anyone; Rich prints it.
 
     Example:
+        >>> import io
         >>> from rich.console import Console
         >>> table = TextTable()
         >>> table.column("name")
         >>> table.row("x[/b]")
-        >>> Console(width=40).print(table)
-        name
-        ───────
-        x[/b]
+        >>> Console(file=(shown := io.StringIO())).print(table)
+        >>> shown.getvalue().split()
+        ['name', '─────', 'x[/b]']
     """
 
     def __init__(self, title: str = "", *, framed: bool = False) -> None:

@@ -19,7 +19,8 @@ def write_comparison(
 ) -> None:
     """Write comparison.json, table.md, accuracy.png and report.html."""
     write_atomically(directory.json_path, json.dumps(comparison.as_dict(), indent=2) + "\n")
-    write_atomically(directory.table_path, markdown_table(comparison))
+    table = markdown_table(comparison)
+    write_atomically(directory.table_path, table.encode(errors="backslashreplace"))
     config = plan.first()
     subject = config.task.name if config.task.name == "quadratic" else config.data.name
     title = f"{subject} · {config.links['name']}"

@@ -57,8 +57,9 @@ def naming_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        error.filename, error.filename2 = str(path), None
-        raise
+        if error.errno is None:  # A message of its own, without the system's number.
+            raise
+        raise type(error)(error.errno, error.strerror, str(path)) from error
 
 
 def sync_folder(folder: Path) -> None:

@@ -23,7 +23,7 @@ from zlib import crc32
 import torch
 from torch import Tensor
 
-from fedpbc.errors import FedpbcError
+from fedpbc.errors import FedpbcError, InputError
 from fedpbc.limits import parse_json
 from fedpbc.storage.files import open_regular_file
 
@@ -91,7 +91,7 @@ def dtype_name(tensor: Tensor) -> str:
     """The format's name for a tensor's type; raises FedpbcError if it has none."""
     if tensor.dtype not in NAMES or tensor.layout is not torch.strided:
         kind = tensor.dtype if tensor.dtype not in NAMES else tensor.layout
-        raise FedpbcError(f"a checkpoint cannot hold a tensor of {kind}: use torch.float64, say")
+        raise InputError(f"a checkpoint cannot hold a tensor of {kind}: use torch.float64, say")
     return NAMES[tensor.dtype]
 
 

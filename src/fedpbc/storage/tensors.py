@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpbc.errors import FedpbcError, one_line
+from fedpbc.errors import FedpbcError, InputError, one_line
 from fedpbc.storage.atomic import write_atomically
 from fedpbc.storage.safetensors_file import (
     Rows,
@@ -48,10 +48,11 @@ class DamagedCheckpointError(FedpbcError):
 def save_state(path: Path, state: Mapping[str, Any]) -> None:
     """Write nested dicts and lists of tensors, arrays, numbers and strings."""
     pool = TensorPool()
+    encoded = pool.encode(state)
     try:
-        text = json.dumps(pool.encode(state), separators=(",", ":"))
+        text = json.dumps(encoded, separators=(",", ":"))
     except ValueError as error:  # An integer of too many digits.
-        raise FedpbcError(f"a checkpoint cannot hold what an algorithm keeps: {error}") from error
+        raise InputError(f"a checkpoint cannot hold what an algorithm keeps: {error}") from error
     metadata = {"format": FORMAT, "state": text}
     write(path, lambda file: write_safetensors(file, pool.entries(), metadata, checksum=True))
 
@@ -131,7 +132,7 @@ class TensorPool:
     def encode(self, value: Any, depth: int = 0) -> Any:
         """The JSON for a value; its tensors are added to the pool."""
         if depth > MAX_DEPTH:
-            raise FedpbcError(f"a checkpoint cannot hold what nests deeper than {MAX_DEPTH} levels")
+            raise InputError(f"a checkpoint cannot hold what nests deeper than {MAX_DEPTH} levels")
         if isinstance(value, bool | int | float | str) or value is None:
             return value
         if isinstance(value, np.generic):
@@ -153,7 +154,7 @@ class TensorPool:
             }
         if isinstance(value, list | tuple):
             return self._encode_list(value, depth)
-        raise FedpbcError(
+        raise InputError(
             f"a checkpoint cannot hold a {type(value).__name__}: keep tensors, arrays, numbers and "
             "strings in an algorithm's attributes (or dicts and lists of them)"
         )
@@ -202,7 +203,7 @@ def tensor_of(array: np.ndarray[Any, Any]) -> Tensor:
     try:
         return torch.from_numpy(array)
     except (TypeError, ValueError) as error:
-        raise FedpbcError(f"a checkpoint cannot hold an array of {array.dtype}") from error
+        raise InputError(f"a checkpoint cannot hold an array of {array.dtype}") from error
 
 
 class Tensors(Protocol):

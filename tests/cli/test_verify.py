@@ -1,0 +1,106 @@
+"""``fedpbc verify``: damage is found and named, and nothing is changed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.commandline import content, fedpbc, ran, write_check
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    check = write_check(folder / "given", rounds=12, clients=3)
+    check.write_text(check.read_text().replace("rounds = 60", "rounds = 12"))
+    ran(
+        "run",
+        check,
+        "--set",
+        "checkpoint_every=2",
+        "--evaluate-every",
+        1,
+        "--out",
+        folder / "finished",
+    )
+    shutil.copytree(folder / "finished", folder / "stopped")
+    (folder / "stopped" / "summary.json").unlink()
+    return folder
+
+
+@pytest.fixture
+def runs(folder, tmp_path) -> Path:
+    for name in ("finished", "stopped"):
+        shutil.copytree(folder / name, tmp_path / name)
+    return tmp_path
+
+
+def test_intact_runs(runs):
+    said = ran("verify", runs / "finished").out
+    assert said == f"{runs / 'finished'}: finished, 7 files as written\n"
+    assert ran("verify", runs).out.count("\n") == 2
+    [first, _] = json.loads(ran("verify", runs, "--json").out)
+    assert (first["state"], first["damage"]) == ("finished", [])
+
+
+@pytest.mark.parametrize(
+    ("run", "file"),
+    [
+        ("finished", "metrics.jsonl"),
+        ("finished", "final.safetensors"),
+        ("finished", "summary.json"),
+        ("finished", "fleet.safetensors"),
+        ("finished", "inputs/task-targets.npy"),
+        ("stopped", "metrics.jsonl"),
+        ("stopped", "inputs/links-file.npy"),
+        ("stopped", "checkpoint-0000010.safetensors"),
+    ],
+)
+@pytest.mark.parametrize("how", ["flipped", "cut", "deleted"])
+def test_damage_is_found_and_nothing_is_changed(runs, run, file, how):
+    path = runs / run / file
+    damaged = bytearray(path.read_bytes())
+    damaged[len(damaged) // 2] ^= 4
+    path.write_bytes(damaged if how == "flipped" else damaged[: len(damaged) // 2])
+    if how == "deleted":
+        path.unlink()
+    before = content(runs)
+    ended = fedpbc("verify", runs)
+    if (run, how) == ("stopped", "deleted") and "checkpoint" in file:
+        assert ended.code == 0  # The older one is used.
+        return
+    if how == "deleted" and file in ("summary.json", "final.safetensors"):
+        assert f"{runs / run}: unfinished" in ended.out
+        return
+    assert ended.code == 2
+    assert str(path) in ended.out
+    assert "1 of 2 runs are damaged" in ended.err
+    assert ("fedpbc resume" in ended.err) == ("inputs" not in file)
+    assert content(runs) == before
+    if "inputs" in file:
+        assert fedpbc("resume", runs / run).code == 2
+        assert content(runs) == before
+    else:
+        assert fedpbc("resume", runs / run).code == 0
+        assert fedpbc("verify", runs).code == 0
+
+
+def test_a_changed_configuration_of_a_finished_run(runs):
+    config = runs / "finished" / "config.toml"
+    config.write_text(config.read_text().replace("local_steps = 5", "local_steps = 6"))
+    assert "config.toml is damaged: it was changed since the run" in fedpbc("verify", runs).out
+    assert "config.toml" in fedpbc("resume", runs / "finished").err
+
+
+def test_a_summary_without_its_checksums(runs):
+    path = runs / "finished" / "summary.json"
+    summary = json.loads(path.read_text())
+    summary.pop("checksums")
+    path.write_text(json.dumps(summary))
+    assert "its checksums are missing" in fedpbc("verify", runs).out
+    # Earlier versions had none, and no manifest.
+    (runs / "finished" / "fedpbc-manifest.json").unlink()
+    assert "an earlier version wrote it" in ran("verify", runs / "finished").out

@@ -1,0 +1,151 @@
+"""A folder that somebody sent: its plugins need ``--trust``, and it harms no other file."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fedpbc import InputError
+from fedpbc.experiments import trust
+from fedpbc.experiments.resume import resume_run
+from tests.commandline import DIGITS, content, fedpbc, ran, refused
+
+PLUGIN = """
+from pathlib import Path
+from fedpbc import register_algorithm
+from fedpbc.algorithms import FedAvg
+
+Path({mark!r}).write_text("ran")
+
+class Mine(FedAvg):
+    name = "mine"
+
+register_algorithm(Mine)
+"""
+
+
+@pytest.fixture
+def sent(tmp_path, monkeypatch):
+    """A stopped run and a comparison with a plugin, from somebody else."""
+    monkeypatch.setattr(trust, "_remembered", set())
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "sender"))
+    mark = tmp_path / "mark"
+    plugin = tmp_path / "mine.py"
+    plugin.write_text(PLUGIN.format(mark=str(mark)))
+    options = [*DIGITS, "--rounds", 2, "--plugin", plugin]
+    ran("run", *options, "--algorithm", "mine", "--out", tmp_path / "run")
+    (tmp_path / "run" / "summary.json").unlink()
+    ran("compare", *options, "--algorithms", "mine", "--seeds", 0, "--out", tmp_path / "compared")
+    mark.unlink()
+    monkeypatch.setattr(trust, "_remembered", set())
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "receiver"))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("resume", "run"),
+        ("theory", "run"),
+        ("theory", "run/config.toml"),
+        ("run", "run/config.toml", "--out", "new"),
+        ("resume", "compared"),
+        ("compare", "compared/compare.toml", "--out", "new"),
+    ],
+    ids=" ".join,
+)
+def test_a_plugin_that_was_sent_needs_trust(sent, monkeypatch, arguments):
+    monkeypatch.chdir(sent)
+    before = content(sent)
+    line = refused(fedpbc(*arguments))
+    assert "has a plugin that you have not run on this machine" in line
+    assert "plugin-0.py, and pass --trust" in line
+    assert content(sent) == before
+    assert not (sent / "mark").exists()
+    assert fedpbc(*arguments, "--trust").code == 0
+    assert (sent / "mark").read_text() == "ran"
+    # It is remembered.
+    shutil.rmtree(sent / "new", ignore_errors=True)
+    assert fedpbc(*arguments).code == 0
+
+
+@pytest.mark.parametrize(
+    "arguments", [("report", "run"), ("verify", "run"), ("verify", "compared")]
+)
+def test_looking_at_a_folder_runs_nothing(sent, monkeypatch, arguments):
+    monkeypatch.chdir(sent)
+    fedpbc(*arguments)
+    assert not (sent / "mark").exists()
+
+
+def test_from_python_it_needs_trust_too(sent):
+    with pytest.raises(InputError, match="trust=True in Python"):
+        resume_run(sent / "run")
+    resume_run(sent / "run", trust=True)
+
+
+def test_a_changed_plugin_is_not_the_one_that_was_trusted(sent, monkeypatch):
+    monkeypatch.chdir(sent)
+    ran("run", *DIGITS, "--rounds", 1, "--plugin", "mine.py", "--out", "other")
+    with (sent / "run" / "inputs" / "plugin-0.py").open("a") as file:
+        file.write("# more\n")
+    assert "not run on this machine" in refused(fedpbc("resume", "run"))
+
+
+def test_without_a_home_the_own_plugin_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(trust, "_remembered", set())
+    monkeypatch.setenv("XDG_STATE_HOME", "/dev/null")
+    plugin = tmp_path / "mine.py"
+    plugin.write_text(PLUGIN.format(mark=str(tmp_path / "mark")))
+    ran("run", *DIGITS, "--rounds", 1, "--plugin", plugin, "--out", tmp_path / "run")
+
+
+@pytest.fixture
+def stopped(tmp_path):
+    run = tmp_path / "run"
+    ran("run", *DIGITS, "--rounds", 3, "--reported", "disk", "--out", run)
+    (run / "summary.json").unlink()
+    return run
+
+
+@pytest.mark.parametrize(
+    "name", [".lock", "reports.bin", "metrics.jsonl", "failure.txt", "config.toml", "inputs"]
+)
+@pytest.mark.parametrize("command", ["resume", "run --overwrite", "verify", "report"])
+def test_a_link_in_a_folder_does_not_change_its_target(stopped, name, command):
+    outside = stopped.parent / "outside"
+    outside.mkdir()
+    (outside / "mine").write_text("mine")
+    (stopped / name).unlink(missing_ok=True)
+    (stopped / name).symlink_to(outside if name == "inputs" else outside / "mine")
+    arguments = {"run --overwrite": ["run", *DIGITS, "--rounds", 2, "--overwrite", "--out"]}
+    fedpbc(*arguments.get(command, [command]), stopped)
+    assert content(outside) == {"mine": b"mine"}
+
+
+@pytest.mark.parametrize("name", [".lock", "metrics.jsonl", "config.toml", "summary.json"])
+@pytest.mark.parametrize("command", ["resume", "verify", "report"])
+@pytest.mark.timeout(60)
+def test_a_pipe_in_a_folder_does_not_block(stopped, name, command):
+    (stopped / name).unlink(missing_ok=True)
+    os.mkfifo(stopped / name)
+    assert fedpbc(command, stopped).code in (0, 2)
+
+
+def test_a_plan_with_names_that_lead_elsewhere_removes_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = ["--algorithms", "fedavg", "--seeds", "0", "--rounds", "2", *DIGITS]
+    ran("compare", *options, "--out", "compared")
+    ran("run", *DIGITS, "--rounds", 2, "--out", "mine/seed-0")
+    plan = Path("compared/compare.toml")
+    plan.write_text(plan.read_text() + '\n[algorithms."../mine"]\n')
+    before = content(Path("mine"))
+    for arguments in (
+        ["resume", "compared"],
+        ["compare", *options, "--out", "compared", "--overwrite"],
+    ):
+        fedpbc(*arguments)
+        assert content(Path("mine")) == before

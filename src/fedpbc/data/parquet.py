@@ -129,7 +129,9 @@ def _open(file: Path, column: str) -> Any:
         raise _wrong(file, f"the columns {', '.join(schema.names)}", expected)
     for k in range(table.metadata.num_row_groups):
         if table.metadata.row_group(k).total_byte_size > MAX_GROUP_BYTES:
-            raise _wrong(file, "a row group that is too large", f"at most {MAX_GROUP_BYTES:,} bytes")
+            raise _wrong(
+                file, "a row group that is too large", f"at most {MAX_GROUP_BYTES:,} bytes"
+            )
     if schema.names.count(column) > 1 or schema.names.count("label") > 1:
         raise _wrong(file, "a column twice", expected)
     image_type, label_type = schema.field(column).type, schema.field("label").type

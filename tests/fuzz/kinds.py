@@ -1,0 +1,35 @@
+"""The kinds of cases, and how many of a thousand are of each."""
+
+from __future__ import annotations
+
+from tests.fuzz import (
+    calls,
+    commands,
+    configurations,
+    damages,
+    data_files,
+    fleets,
+    plugins,
+    timetables,
+    traces,
+)
+from tests.fuzz.case import Kind
+
+KINDS: dict[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        Kind("commands", commands.make, 300),
+        Kind("configurations", configurations.make, 200),
+        Kind("calls", calls.make, 200),
+        Kind("traces", traces.make, 70),
+        Kind("timetables", timetables.make, 80),
+        Kind("data", data_files.make, 50),
+        Kind("plugins", plugins.make, 50),
+        Kind("fleets", fleets.make, 50),
+        Kind("runs", damages.runs, 550, damage=True),
+        Kind("comparisons", damages.comparisons, 150, damage=True),
+        Kind("running", damages.running, 50, damage=True),
+        Kind("foreign", damages.foreign, 100, damage=True),
+        Kind("fleet-folders", damages.fleets, 150, damage=True),
+    )
+}

@@ -1,0 +1,43 @@
+"""The short part of the fuzzer; ``make fuzz`` is the long one."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fuzz.campaign import shares
+from tests.fuzz.kinds import KINDS
+from tests.fuzz.worker import Worker
+
+SEED, CASES, DAMAGES = 10, 240, 80
+FOR_NOW = ("configurations", "traces", "timetables")
+
+
+@pytest.fixture(scope="module")
+def worker():
+    """Imports everything once; a busy machine has its time."""
+    worker = Worker(patience=200)
+    yield worker
+    worker.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", FOR_NOW)
+def test_a_few_cases_of_each_kind(worker, kind):
+    for number in range(shares(CASES, DAMAGES, None)[kind]):
+        verdict = worker.run(kind, SEED, number)
+        repeat = f"python -m tests.fuzz --seed {SEED} --case {kind}-{number}"
+        assert not verdict.problems, f"{repeat}\n{verdict.about}\n{verdict.output}"
+
+
+def test_a_case_is_the_same_each_time(tmp_path):
+    from random import Random
+
+    from tests.fuzz.place import Place
+
+    made = []
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        place = Place(folder, tmp_path / "templates")
+        place.prepare()
+        case = KINDS["traces"].make(Random("1/traces/5"), place)
+        made.append((case.steps, (place.work / "links.csv").read_bytes()))
+    assert made[0] == made[1]

@@ -66,7 +66,7 @@ def find_step_sizes(request: ExperimentRequest) -> StepSizes:
     if request.tuned == "no":
         return StepSizes(f"{DEFAULT}{manual}")
     if request.tuned is not None:
-        path = Path(request.tuned).expanduser()
+        path = expanded(request.tuned, "--tuned")
     else:
         path = request.out.parent / default_folder("tune", request.quick).name / CHOSEN
         if not path.is_file():

@@ -14,6 +14,7 @@ from fedpbc.paper.grid import SweepResult, run_planned
 from fedpbc.paper.plan import Condition, PlannedRun, plan_runs
 from fedpbc.paper.request import requested_seeds
 from fedpbc.paper.results import scale_note
+from fedpbc.storage.files import expanded
 
 __all__ = ["CHOSEN", "STEP_SIZES", "find_step_sizes", "read_chosen", "run_conditions"]
 

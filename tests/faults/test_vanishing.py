@@ -20,7 +20,6 @@ VICTIMS = [
     ("run", "checkpoint-0000004.safetensors"),
     ("run", "final.safetensors"),
     ("run", ".lock"),
-    ("run", "fedpbc-manifest.json"),
     ("run with reports on disk", "reports.bin"),
     ("run with reports on disk", "tracking.json"),
     ("resume", "config.toml"),

@@ -20,6 +20,7 @@ from typing import Any
 
 __all__ = [
     "Interrupted",
+    "deferred",
     "end_at_once",
     "exit_code",
     "handled",
@@ -107,6 +108,45 @@ def _raise_elsewhere(hook: Callable[[Any], object]) -> Callable[[Any], object]:
             hook(error)
 
     return unraisable
+
+
+@contextmanager
+def deferred() -> Iterator[threading.Event]:
+    """Inside this block a signal sets an event instead, and is raised at its end.
+
+    For a command that waits most of the time, and ends its processes in order. A second signal does
+    not wait for that.
+    """
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before: dict[signal.Signals, Any] = {
+        number: handler
+        for number in SIGNALS
+        if (handler := signal.getsignal(number)) not in (signal.SIG_IGN, None)
+    }
+    arrived: list[tuple[int, float]] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if arrived and now - arrived[0][1] < REPEAT_SECONDS:
+            return
+        if arrived:
+            signal.signal(number, before[signal.Signals(number)])
+            signal.raise_signal(number)
+        arrived.append((number, now))
+        stop.set()
+
+    try:
+        for number in before:
+            signal.signal(number, note)
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if arrived:
+            signal.raise_signal(arrived[0][0])
 
 
 @contextmanager

@@ -11,7 +11,8 @@ import json
 import math
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from fedpbc.errors import InputError
@@ -169,17 +170,26 @@ def parse_json(text: str | bytes) -> Any:
             raise ValueError(f"{digits[:40]} is not a finite number")
         return value
 
-    try:
+    with _one_line_errors():
         return json.loads(text, parse_float=finite, parse_constant=finite)
-    except RecursionError:
-        raise ValueError("it nests too deeply") from None
 
 
 def parse_toml(text: str) -> dict[str, Any]:
     """A TOML document, within the bounds; whatever is wrong is a ValueError of one line."""
-    try:
+    with _one_line_errors():
         values = tomllib.loads(text)
-    except RecursionError:
-        raise ValueError("it nests too deeply") from None
     check_values(values)
     return values
+
+
+@contextmanager
+def _one_line_errors() -> Iterator[None]:
+    """Say what is wrong with a text where Python's own words are about Python."""
+    try:
+        yield
+    except RecursionError:
+        raise ValueError("it nests too deeply") from None
+    except ValueError as error:
+        if "set_int_max_str_digits" in str(error):
+            raise ValueError("a number in it has thousands of digits") from None
+        raise

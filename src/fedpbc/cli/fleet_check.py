@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from fedpbc.cli.fleet_status import ServerFolder, compare_hint
+from fedpbc.cli.options import Trust
 from fedpbc.cli.terminal import complain, open_console, say, show
 
 if TYPE_CHECKING:
@@ -19,8 +20,14 @@ if TYPE_CHECKING:
 __all__ = ["check", "print_checks", "run_check"]
 
 
-def check(folder: ServerFolder) -> None:
+def check(folder: ServerFolder, trust: Trust = False) -> None:
     """Simulate a fleet's job on its recorded links and compare; exit code 1 if models differ."""
+    from fedpbc.deployment.ops.consent import check_server_code
+    from fedpbc.deployment.ops.status import read_job_settings
+
+    # Reports a wrong folder before anything else is read.
+    read_job_settings(folder)
+    check_server_code(folder, trust=trust, starts_flower=False)
     checks = run_check(folder)
     print_checks(checks)
     if (folder / "links.csv").exists():

@@ -40,14 +40,14 @@ def demo(
     from fedpbc.cli.fleet_display import watch
     from fedpbc.deployment.ops.demo import (
         Demo,
+        check_folder,
         describe_cuts,
         describe_links,
         plan_demo,
-        prepare_folder,
     )
 
     plan = plan_demo(overrides, nodes, round_seconds)
-    prepare_folder(out, overwrite=overwrite)
+    check_folder(out, overwrite=overwrite)
     again = command("fedpbc", "fleet", "status", out / "server")
     begin_work(out, f"{again} shows its progress")
     security = "without encryption and keys" if insecure else "with TLS and node keys"

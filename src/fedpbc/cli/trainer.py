@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from fedpbc.cli.workspace import remember_work
+
 __all__ = ["trainer"]
 
 
@@ -31,6 +33,7 @@ def trainer(
     """Run a device's trainer, the long-lived process to which the client app connects."""
     from fedpbc.deployment.device.trainer_process import run_trainer
 
+    remember_work(state, "the same command resumes")
     run_trainer(
         client,
         state,

@@ -28,7 +28,7 @@ from fedpbc.options import checked
 from fedpbc.tasks import LocalTraining, Task
 from fedpbc.tasks.parameter_layout import Layout, layout_of, parameters_of
 
-__all__ = ["FleetSection", "FleetSettings", "read_fleet", "task_of_client"]
+__all__ = ["FleetSection", "FleetSettings", "fleet_options", "read_fleet", "task_of_client"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,13 +128,18 @@ class FleetSettings:
 
 
 def read_fleet(path: Path) -> FleetSettings:
+    """Read and check a TOML file; imports its plugins, and not its app."""
+    return FleetSettings.from_dict(fleet_options(path))
+
+
+def fleet_options(path: Path) -> dict[str, Any]:
     """Read a TOML file; it names files relative to itself, or to the current directory."""
     options = read_toml(path)
     fleet = options.get("fleet")
     if isinstance(fleet, dict) and isinstance(fleet.get("app"), str):
         beside = path.parent / fleet["app"]
         fleet["app"] = str((beside if beside.exists() else Path(fleet["app"])).resolve())
-    return FleetSettings.from_dict(options)
+    return options
 
 
 def task_of_client(

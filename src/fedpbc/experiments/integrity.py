@@ -8,7 +8,7 @@ found, and what a checkpoint has is put back to the bit.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from hashlib import sha256
@@ -96,9 +96,12 @@ def sealed(directory: RunDirectory, summary: Mapping[str, Any]) -> dict[str, Any
     return {**summary, CHECKSUMS: checksums | {"summary.json": _summary_checksum(content)}}
 
 
-def damage_of(directory: RunDirectory) -> list[Damage]:
-    """What is wrong with the files of a finished run; nothing can be said of earlier versions'."""
-    return list(_damage_of_finished(directory))
+def damage_of(directory: RunDirectory, files: Collection[str] | None = None) -> list[Damage]:
+    """What is wrong with the files of a finished run; nothing can be said of earlier versions'.
+
+    Besides the summary and the configuration only ``files`` are read; None: all.
+    """
+    return list(_damage_of_finished(directory, files))
 
 
 def verify_run(path: Path) -> Verification:
@@ -128,7 +131,9 @@ def verify_run(path: Path) -> Verification:
     return Verification(path, "finished", checked=len(checksums), note=note)
 
 
-def _damage_of_finished(directory: RunDirectory) -> Iterator[Damage]:
+def _damage_of_finished(
+    directory: RunDirectory, files: Collection[str] | None = None
+) -> Iterator[Damage]:
     try:
         summary = directory.summary()
     except InputError as error:
@@ -149,6 +154,8 @@ def _damage_of_finished(directory: RunDirectory) -> Iterator[Damage]:
         reason = "it was changed since the run; restore it, or start again with --overwrite"
         yield Damage(directory.config_path, reason, repairable=False)
     for name, checksum in expected.items():
+        if files is not None and name not in files:
+            continue
         is_input = name.startswith("inputs/")
         reason = _difference(directory, name, checksum)
         if reason and is_input:

@@ -21,6 +21,7 @@ import os
 import re
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -379,6 +380,20 @@ def write_inputs(directory: Path, inputs: Mapping[str, bytes]) -> None:
         write_atomically(directory / "inputs" / name, content)
 
 
+def _check_final(run: RunDirectory) -> None:
+    """Raise if the final models are not those that the summary knows."""
+    if not run.finished:
+        return  # Whoever reads them finds out why.
+    checksums = run.summary().get("checksums")
+    known = checksums.get(run.final_path.name) if isinstance(checksums, dict) else None
+    content = read_own_file(run.path, run.final_path.name, 1 << 40)
+    if known is not None and sha256(content).hexdigest() != known:
+        raise InputError(
+            f"{run.final_path} is damaged: its checksum does not fit; 'fedpbc resume {run.path}' "
+            "makes it again"
+        )
+
+
 def load_view(folder: Path | str, view: str) -> dict[str, Tensor]:
     """The parameters of a finished run's final model, by name.
 
@@ -391,7 +406,9 @@ def load_view(folder: Path | str, view: str) -> dict[str, Tensor]:
         >>> load_view(run.path, "server")["weight"].shape
         torch.Size([2, 3])
     """
-    path = RunDirectory(folder).final_path
+    run = RunDirectory(folder)
+    path = run.final_path
+    _check_final(run)
     try:
         with safe_open(path, framework="pt") as file:
             names = list(file.keys())

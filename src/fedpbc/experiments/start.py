@@ -14,6 +14,7 @@ from fedpbc.experiments.build import Experiment, build_experiment
 from fedpbc.experiments.config_file import read_toml
 from fedpbc.experiments.configuration import Config, identity
 from fedpbc.experiments.execution import OnRound, Watcher, execute
+from fedpbc.experiments.integrity import damage_of
 from fedpbc.experiments.replacement import discard_staged, recover_run, staged_run, take_place
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.tracking import check_trackers
@@ -90,7 +91,8 @@ def run_python_task(
     """Run an experiment whose task was built in Python, or continue it; returns its metrics."""
     recover_run(path)
     directory, values = RunDirectory(path), experiment.config.to_dict()
-    if directory.finished:
+    directory.check_links()
+    if directory.finished and not damage_of(directory):
         raise InputError(
             f"out: {path} holds a finished run; choose a new folder, or read its models with "
             "load_view()"

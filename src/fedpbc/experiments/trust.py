@@ -17,7 +17,7 @@ from fedpbc.errors import InputError
 from fedpbc.storage.files import read_regular_file
 from fedpbc.storage.manifest import MANIFEST
 
-__all__ = ["check_trust", "is_of_results", "remember_plugins", "trusted_plugins_path"]
+__all__ = ["check_trust", "is_of_results", "is_trusted", "remember_plugins", "trusted_plugins_path"]
 
 _remembered: set[str] = set()
 """Those of this process: the file may not be writable."""
@@ -74,6 +74,11 @@ def check_trust(folder: Path, values: Mapping[str, Any], *, trust: bool = False)
                 f"{folder} has a plugin that you have not run on this machine: read {file}, and "
                 "pass --trust (trust=True in Python) if its code may run"
             )
+
+
+def is_trusted(file: str) -> bool:
+    """Whether a file has the content of one that was remembered."""
+    return _checksum(file) in _known()
 
 
 def _known() -> set[str]:

@@ -24,6 +24,7 @@ from fedpbc.experiments.checkpoints import rounds_of
 from fedpbc.experiments.comparison import RunResult
 from fedpbc.experiments.config_file import read_toml
 from fedpbc.experiments.configuration import Config, identity
+from fedpbc.experiments.integrity import damage_of
 from fedpbc.experiments.run_directory import RunDirectory, is_report, write_inputs
 from fedpbc.experiments.settings import EXECUTION, FILES
 from fedpbc.experiments.sweep import GridCell, GridProgress, long_ones_alone, run_grid
@@ -169,13 +170,13 @@ class PaperDirectory:
         return engines
 
     def pending(self, runs: Sequence[PlannedRun]) -> list[tuple[PlannedRun, int]]:
-        """The runs that are not finished, each with the rounds already completed."""
+        """The runs that are not finished or are damaged, each with the rounds already completed."""
         unfinished = []
         for run in runs:
             directory = RunDirectory(self.path / run.place)
             checkpoints = directory.checkpoints.paths()
             # A finished run that has checkpoints was stopped before it could remove them.
-            if not directory.finished or checkpoints:
+            if not directory.finished or checkpoints or damage_of(directory):
                 unfinished.append((run, rounds_of(checkpoints[0]) if checkpoints else 0))
         return unfinished
 

@@ -13,6 +13,7 @@ from fedpbc.errors import FedpbcError, InputError, one_line
 from fedpbc.experiments.checkpoints import rounds_of
 from fedpbc.experiments.client_overview import ClientOverview, load_client_overview
 from fedpbc.experiments.comparison_directory import ComparisonDirectory
+from fedpbc.experiments.integrity import damage_of
 from fedpbc.experiments.result_schema import check_metrics
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.limits import parse_toml
@@ -143,6 +144,8 @@ def load_run(path: Path) -> LoadedRun:
         if directory.finished:
             if not metrics or metrics[-1]["round"] != rounds:
                 raise InputError(f"{directory.metrics_path} ends before round {rounds}")
+            for damage in damage_of(directory, ["metrics.jsonl"]):
+                raise InputError(str(damage))
             return LoadedRun(path, config, "finished", "", metrics, directory.summary(), rounds)
         saved = max(map(rounds_of, directory.checkpoints.paths()), default=0)
     except InputError as error:

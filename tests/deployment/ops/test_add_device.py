@@ -48,7 +48,7 @@ def test_add_a_device(fleet):
     before = content(fleet)
     output = ran("fleet", "add", ".").out
     assert "from the next job on" in output
-    assert output.endswith("next: use ./server as the server's folder for the next job\n")
+    assert output.endswith("next: use server as the server's folder for the next job\n")
     # The server of a running job has no use for the key.
     assert "client-2.pub" not in output
     device = {name.removeprefix("device-1/") for name in before if name.startswith("device-1/")}

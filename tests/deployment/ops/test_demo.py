@@ -15,10 +15,16 @@ import pytest
 
 from fedpbc.deployment.ops import demo as demo_module
 from fedpbc.deployment.ops.check import check_job
-from fedpbc.deployment.ops.demo import Demo, describe_cuts, plan_demo, prepare_folder
+from fedpbc.deployment.ops.demo import (
+    Demo,
+    Replacement,
+    check_folder,
+    describe_cuts,
+    plan_demo,
+)
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.links import Setting, Timetable
-from tests.commandline import fedpbc, refused
+from tests.commandline import content, fedpbc, ran, refused
 
 SMALL = {"rounds": 4, "data": {"name": "digits"}}
 
@@ -87,19 +93,47 @@ def test_the_command_refuses_in_one_line_and_writes_nothing(tmp_path):
 
 
 def test_only_an_older_demo_is_replaced(tmp_path):
-    prepare_folder(tmp_path / "new", overwrite=False)
+    check_folder(tmp_path / "new", overwrite=False)
     (tmp_path / "mine").mkdir()
-    prepare_folder(tmp_path / "mine", overwrite=False)
+    check_folder(tmp_path / "mine", overwrite=False)
     (tmp_path / "mine/thesis.tex").touch()
-    with pytest.raises(InputError, match="that of an older demo"):
-        prepare_folder(tmp_path / "mine", overwrite=True)
-    (tmp_path / "old/server").mkdir(parents=True)
-    (tmp_path / "old/server/fleet.toml").touch()
-    with pytest.raises(InputError, match="or use --overwrite"):
-        prepare_folder(tmp_path / "old", overwrite=False)
-    prepare_folder(tmp_path / "old", overwrite=True)
-    assert not (tmp_path / "old").exists()
-    assert (tmp_path / "mine/thesis.tex").exists()
+    # A real fleet, with its authority's key.
+    ran("fleet", "init", tmp_path / "real", "--clients", 1, "--host", "127.0.0.1")
+    before = content(tmp_path)
+    for folder in ("mine", "real", "mine/thesis.tex"):
+        with pytest.raises(InputError, match="that of an older demo"):
+            check_folder(tmp_path / folder, overwrite=True)
+    assert content(tmp_path) == before
+
+
+@pytest.mark.parametrize("succeeded", [True, False])
+@pytest.mark.parametrize("killed", [True, False])
+def test_an_older_demo_goes_when_the_new_one_has_run(tmp_path, succeeded, killed):
+    def write(clients, text):
+        for name in ("server", *(f"device-{i}" for i in range(clients)), "logs"):
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "file").write_text(text)
+
+    first = Replacement(tmp_path, clients=3)
+    write(3, "old")
+    first.finish(succeeded=True)
+    (tmp_path / "notes.txt").write_text("mine")
+    before = content(tmp_path)
+    check_folder(tmp_path, overwrite=True)
+    if killed:
+        Replacement(tmp_path, clients=1)
+        write(1, "killed")
+    new = Replacement(tmp_path, clients=2)
+    write(2, "new")
+    new.finish(succeeded=succeeded)
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+    if not succeeded:
+        before["fedpbc-manifest.json"] = (tmp_path / "fedpbc-manifest.json").read_bytes()
+        assert content(tmp_path) == before
+    names = {path.name for path in tmp_path.iterdir()} - {"fedpbc-manifest.json", "notes.txt"}
+    last = 2 if succeeded else 3
+    assert names == {"server", "logs", *(f"device-{i}" for i in range(last))}
+    check_folder(tmp_path, overwrite=True)
 
 
 class FaultProxy:

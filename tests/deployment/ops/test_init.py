@@ -191,7 +191,7 @@ def test_service_container_and_readme_run_the_same_command(fleet, role):
     folder = fleet / ("server" if role == "server" else "device-1")
     service = unit(folder / f"fedpbc-fleet-{role}.service")
     program, *arguments = shlex.split(service["ExecStart"])
-    assert arguments == ["fleet", role, f"/var/lib/fedpbc/{role}"]
+    assert arguments == ["fleet", role, f"/var/lib/fedpbc/{role}", "--trust"]
     assert service["StateDirectory"] == service["User"] == "fedpbc"
     assert service["Restart"] == ("on-failure" if role == "server" else "always")
     readme = (fleet / "README.md").read_text()
@@ -205,7 +205,7 @@ def test_service_container_and_readme_run_the_same_command(fleet, role):
         assert line in readme
     yaml = pytest.importorskip("yaml")
     composed = yaml.safe_load((folder / "compose.yaml").read_text())["services"][role]
-    assert composed["command"] == ["fleet", role, "/fleet"]
+    assert composed["command"] == ["fleet", role, "/fleet", "--trust"]
     assert composed["volumes"] == [".:/fleet"]
     assert composed.get("ports") == (["8443:8443"] if role == "server" else None)
     # No secret of the folder gets into an image.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import signal
 import sys
 import threading
 from functools import partial
@@ -11,9 +10,11 @@ from pathlib import Path
 
 from fedpbc.deployment.device.trainer import Trainer
 from fedpbc.deployment.device.trainer_socket import TrainerSocket, check_socket
+from fedpbc.deployment.log_lines import LineFormatter
 from fedpbc.deployment.settings import task_of_client
 from fedpbc.deployment.user_app import load_user_app
 from fedpbc.errors import FedpbcError, one_line
+from fedpbc.interrupts import deferred
 from fedpbc.storage.directories import locked_directory
 from fedpbc.tasks.torch_device import find_device
 
@@ -33,11 +34,13 @@ def run_trainer(
     lazy: bool = False,
     device: str = "cpu",
 ) -> None:
-    """Serve until SIGTERM or Ctrl-C."""
+    """Serve until a signal ends it."""
     check_socket(socket)
     find_device(device)
     user_app = None if app is None else load_user_app(app)
-    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(message)s")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LineFormatter())
+    logging.basicConfig(handlers=[handler])
     LOG.setLevel(logging.INFO)
     make_task = partial(
         task_of_client,
@@ -46,10 +49,8 @@ def run_trainer(
         data_dir=None if data_dir is None else str(data_dir),
         device=device,
     )
-    stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
     state.mkdir(parents=True, exist_ok=True)
-    with locked_directory(state):
+    with deferred() as stop, locked_directory(state):
         trainer = Trainer(client, state, make_task, lazy=lazy)
         with TrainerSocket(socket, trainer.handle):
             LOG.info("client %d is ready at %s", client, socket)

@@ -13,9 +13,11 @@ from fedpbc.deployment.ops.init import (
     render_readme,
     write_device,
 )
-from fedpbc.deployment.security.keys import generate_node_key
+from fedpbc.deployment.security.certificates import LARGEST_FILE
+from fedpbc.deployment.security.keys import generate_node_key, public_key_of
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.storage.atomic import write_atomically
+from fedpbc.storage.files import is_own_file, read_inside, read_own_file
 
 __all__ = ["add_device", "public_key_path", "replace_device"]
 
@@ -38,16 +40,17 @@ def add_device(folder: Path) -> int:
             "keys in its place, and run this command again"
         )
     path = server / "fleet.toml"
-    text, changes = CLIENTS_LINE.subn(
-        rf"\g<1>{client + 1}", path.read_text(encoding="utf-8"), count=1
-    )
+    before = _read(server, path.name).decode()
+    text, changes = CLIENTS_LINE.subn(rf"\g<1>{client + 1}", before, count=1)
     if not changes:
         raise FedpbcError(f"{path} has no line 'clients = {client}' to change")
-    if (device := folder / f"device-{client}").exists():
-        raise FedpbcError(f"{device} exists already, left from an interrupted attempt: remove it")
-    make_device(folder, plan, client)
-    write_atomically(path, text)
+    if (folder / f"device-{client}").exists():
+        complete_device(folder, plan, client)
+    else:
+        make_device(folder, plan, client)
     write_atomically(folder / "README.md", render_readme(folder, replace(plan, clients=client + 1)))
+    # Last: with this, the device is part of the fleet, and a second attempt adds another.
+    write_atomically(path, text)
     return client
 
 
@@ -70,19 +73,35 @@ def replace_device(folder: Path, client: int) -> None:
 def make_device(folder: Path, plan: FleetPlan, client: int) -> None:
     """Create a device's folder atomically, then its public key for the server."""
     server = folder / "server"
-    app = _read(server / plan.app_name) if plan.app_name is not None else b""
-    ca = None if plan.insecure else _read(server / "certificates" / "ca.crt")
+    app = _read(server, plan.app_name) if plan.app_name is not None else b""
+    ca = None if plan.insecure else _read(server / "certificates", "ca.crt")
     with built_aside(folder / f"device-{client}") as building:
         public = write_device(building, plan, client, app, ca)
     if public is not None:
         write_atomically(public_key_path(folder, client), public)
 
 
-def _read(path: Path) -> bytes:
+def complete_device(folder: Path, plan: FleetPlan, client: int) -> None:
+    """Use the folder of a device that an interrupted attempt has made; it is always complete."""
+    device = folder / f"device-{client}"
+    problem = f"{device} exists already, and not from an interrupted attempt: remove it"
+    if not is_own_file(device, "device.toml"):
+        raise FedpbcError(problem)
+    if plan.insecure:
+        return
     try:
-        return path.read_bytes()
+        private = read_own_file(device, "node.key", LARGEST_FILE)
+        public = public_key_of(private, f"client-{client}")
+    except (OSError, ValueError):
+        raise FedpbcError(problem) from None
+    write_atomically(public_key_path(folder, client), public)
+
+
+def _read(folder: Path, name: str) -> bytes:
+    try:
+        return read_inside(folder, name, LARGEST_FILE)
     except FileNotFoundError:
-        raise FedpbcError(f"{path} is missing") from None
+        raise FedpbcError(f"{folder / name} is missing") from None
 
 
 def public_key_path(folder: Path, client: int) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedpbc.deployment.log_lines import LineFormatter
 from fedpbc.deployment.ops.check import read_timetable
 from fedpbc.deployment.ops.flower_commands import require_flower
 from fedpbc.deployment.ops.local_fleet import LocalFleet
@@ -22,17 +23,21 @@ from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.build import build_task
 from fedpbc.parallel import usable_cores
 from fedpbc.simulation.build import draw_timetable
+from fedpbc.storage.directories import make_directory
+from fedpbc.storage.manifest import read_manifest, write_manifest
 
 __all__ = [
     "Demo",
     "DemoPlan",
+    "check_folder",
     "describe_cuts",
     "describe_links",
     "plan_demo",
-    "prepare_folder",
 ]
 
 LOG = logging.getLogger("fedpbc.deployment")
+KIND, REPLACED = "fleet demo", ".replaced"
+"""What a demo's manifest says it is of; and the folder of the demo that it replaces."""
 LINK_SECONDS, STEP_SECONDS = 0.1, 1.0
 """How often the links and the processes are checked."""
 MAX_EXITS = 3
@@ -94,15 +99,59 @@ def with_default_probability(links: Any) -> Any:
     return {"name": "bernoulli", "p": PROBABILITY, **scheme}
 
 
-def prepare_folder(path: Path, *, overwrite: bool) -> None:
-    """Check that a demo can be written there; with ``overwrite``, remove an older demo."""
+def check_folder(path: Path, *, overwrite: bool) -> None:
+    """Check that a demo can be written there; with ``overwrite``, in the place of an older one."""
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return
-    if not (path / "server" / "fleet.toml").is_file():
+    if not path.is_dir() or read_manifest(path, KIND) is None:
         raise InputError("--out", str(path), "a new folder, or that of an older demo")
     if not overwrite:
         raise InputError("--out", str(path), "a new folder; or use --overwrite")
-    shutil.rmtree(path)
+
+
+class Replacement:
+    """An older demo, put aside until the new one's first round is done; else it comes back.
+
+    Only what the older demo's manifest lists is touched.
+    """
+
+    def __init__(self, folder: Path, clients: int) -> None:
+        self.folder = folder
+        self._names = ["server", *(f"device-{client}" for client in range(clients)), "logs"]
+        self._older = list(read_manifest(folder, KIND) or ())
+        self._aside = folder / REPLACED
+        if self._older and not self._aside.is_dir():
+            self._move_aside()
+        else:
+            # A demo that was killed: what it replaced is still there.
+            self._remove(self._older)
+        make_directory(folder)
+        write_manifest(folder, KIND, sorted({*self._names, *self._older, REPLACED}))
+
+    def _move_aside(self) -> None:
+        self._aside.mkdir()
+        for name in self._older:
+            if (self.folder / name).is_dir() and name != REPLACED:
+                (self.folder / name).rename(self._aside / name)
+
+    def _remove(self, names: Sequence[str]) -> None:
+        for name in names:
+            path = self.folder / name
+            if name != REPLACED and path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+
+    def finish(self, *, succeeded: bool) -> None:
+        """Remove the older demo, or put it back."""
+        if self._aside.is_dir():
+            if not succeeded:
+                self._remove(self._names)
+                for path in self._aside.iterdir():
+                    path.rename(self.folder / path.name)
+                self._names = self._older
+            shutil.rmtree(self._aside)
+        elif not succeeded:
+            return  # The files of a demo that failed show why.
+        write_manifest(self.folder, KIND, self._names)
 
 
 class Demo:
@@ -114,17 +163,20 @@ class Demo:
         data = plan.configuration.get("data", {})
         data_dir = data.get("dir") if isinstance(data, Mapping) else None
         options = {} if data_dir is None else {"data_dir": str(Path(data_dir).resolve())}
-        if folder.is_dir():
-            folder.rmdir()
-        self.fleet = LocalFleet(
-            folder, plan.configuration, insecure=insecure, device_options=options
-        )
+        self._replacement = Replacement(folder, int(plan.configuration["clients"]))
+        try:
+            self.fleet = LocalFleet(
+                folder, plan.configuration, insecure=insecure, device_options=options
+            )
+        except BaseException:
+            self._replacement.finish(succeeded=False)
+            raise
         self.folder, self.server = folder, self.fleet.server
         # Log messages go to a file, because they would break the table on the terminal.
         self._handler = logging.FileHandler(
             folder / "logs" / "demo.log", encoding="utf-8", delay=True
         )
-        self._handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+        self._handler.setFormatter(LineFormatter())
         LOG.addHandler(self._handler)
         LOG.propagate = False
         self.is_done = False
@@ -198,10 +250,13 @@ class Demo:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.fleet.close()
-        LOG.removeHandler(self._handler)
-        LOG.propagate = True
-        self._handler.close()
+        try:
+            self.fleet.close()
+        finally:
+            LOG.removeHandler(self._handler)
+            LOG.propagate = True
+            self._handler.close()
+        self._replacement.finish(succeeded=self.is_done or self._applied_round > 0)
 
 
 def describe_cuts(server: Path, up: NDArray[np.bool_]) -> str:

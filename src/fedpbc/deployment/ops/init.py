@@ -9,7 +9,10 @@ device-I/       for the device of client I: run by ``fedpbc fleet device``
 
 from __future__ import annotations
 
+import glob
 import json
+import os
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,21 +28,34 @@ import fedpbc
 from fedpbc.algorithms import find_algorithm
 from fedpbc.data import SOURCES
 from fedpbc.deployment.address import Address, check_host, is_unspecified
+from fedpbc.deployment.ops.consent import INCOMPLETE, check_complete, check_plugins
 from fedpbc.deployment.security.certificates import CertificateAuthority, read_certificate
 from fedpbc.deployment.security.keys import generate_node_key, make_server_certificate
 from fedpbc.deployment.settings import FleetSettings, read_fleet
 from fedpbc.deployment.user_app import load_user_app
-from fedpbc.errors import InputError
+from fedpbc.errors import FedpbcError, InputError
+from fedpbc.experiments.trust import remember_plugins
 from fedpbc.options import checked, nearest
 from fedpbc.simulation.views import views_of
-from fedpbc.storage.atomic import sync_folder, write_atomically
+from fedpbc.storage.atomic import naming_errors, sync_folder, write_atomically
+from fedpbc.storage.directories import LOCK, locked_directory, make_directory
+from fedpbc.storage.files import is_own_file, read_own_file, read_regular_file
 from fedpbc.storage.toml import parsed_toml
 
-__all__ = ["FleetPlan", "read_fleet_plan", "render_readme", "write_device", "write_fleet"]
+__all__ = [
+    "FleetPlan",
+    "built_aside",
+    "read_fleet_plan",
+    "render_readme",
+    "write_device",
+    "write_fleet",
+]
 
 AUTHORITY_DAYS = 3650
 """Longer than a server's certificate, which is renewed without any change on devices."""
 EMBEDDED_DATA = ("digits", "fashion")
+FLEET_ENTRY = re.compile(r"authority|server|device-[0-9]+|init\.toml|README\.md")
+"""What is directly in a fleet's folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +144,9 @@ def read_fleet_plan(folder: Path) -> FleetPlan:
     if not (folder / "init.toml").is_file():
         expected = "a folder that 'fedpbc fleet init' created, with init.toml"
         raise InputError("folder", str(folder), expected)
+    check_complete(folder)
     options = checked(_init_toml, parsed_toml(folder / "init.toml"))
+    check_plugins(folder / "server")
     settings = read_fleet(folder / "server" / "fleet.toml")
     app = options.pop("app")
     hosts = tuple(check_host(host, "hosts") for host in options.pop("hosts"))
@@ -157,6 +175,7 @@ def _init_toml(
 
 def write_fleet(folder: Path, plan: FleetPlan) -> FleetPlan:
     """Create a fleet's folder atomically, and return the validated plan."""
+    remove_incomplete(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError("folder", str(folder), "new or empty")
     plan = plan.validated()
@@ -168,39 +187,108 @@ def write_fleet(folder: Path, plan: FleetPlan) -> FleetPlan:
             make_server_certificate(authority, server / "certificates", plan.hosts, plan.days)
             (server / "keys").mkdir()
             ca = authority.certificate_pem()
-        app = plan.app.read_bytes() if plan.app else render("app.py").encode()
+        app = read_regular_file(plan.app) if plan.app else render("app.py").encode()
         unspecified = "::" if ":" in plan.hosts[0] else "0.0.0.0"
         values = {**asdict(plan), "listen": str(Address(unspecified, plan.port))}
         _write_machine(server, "server", f"server of {plan.clients} clients", plan, app, values)
         for client in range(plan.clients):
             public = write_device(building / f"device-{client}", plan, client, app, ca)
             if public is not None:
-                (server / "keys" / f"client-{client}.pub").write_bytes(public)
-        (building / "init.toml").write_text(plan.to_toml(), encoding="utf-8")
-        (building / "README.md").write_text(render_readme(building, plan), encoding="utf-8")
+                write_file(server / "keys" / f"client-{client}.pub", public)
+        write_file(building / "init.toml", plan.to_toml())
+        write_file(building / "README.md", render_readme(building, plan))
+    if plan.app_name is not None:
+        # Whoever creates a fleet may run its app on this machine.
+        remember_plugins([str(folder / "server" / plan.app_name)])
     return plan
+
+
+def write_file(path: Path, content: str | bytes) -> None:
+    """Write a file of a folder that is built aside; errors name it."""
+    with naming_errors(path):
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 @contextmanager
 def built_aside(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder, which is renamed to ``folder`` on success and else removed."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    building = folder.resolve().with_name(f".{folder.resolve().name}.{uuid4().hex[:8]}.tmp")
+    """Yield a temporary folder, which is renamed to ``folder`` on success and else removed.
+
+    Of a process that was killed it stays, and is removed by the next.
+    """
+    make_directory(folder.parent)
+    target = folder.resolve()
+    for left in target.parent.glob(f".{glob.escape(target.name)}.????????.tmp"):
+        remove_unused(left)
+    building = target.with_name(f".{target.name}.{uuid4().hex[:8]}.tmp")
     # Private until the secrets in it have their own modes.
     building.mkdir(mode=0o700)
     try:
-        yield building
-        if folder.exists():
-            # It may be a shell's working directory, so it stays; the README is moved last.
-            for path in sorted(building.iterdir(), key=lambda path: path.name == "README.md"):
-                path.rename(folder / path.name)
-            building.rmdir()
-        else:
-            building.chmod(0o755)
-            building.rename(folder)
-        sync_folder(folder.parent)
+        with locked_directory(building):
+            yield building
+            with naming_errors(folder):
+                sync_tree(building)
+                (building / LOCK).unlink()
+                if folder.exists():
+                    move_into(building, folder)
+                else:
+                    building.chmod(0o755)
+                    building.rename(folder)
+                sync_folder(target.parent)
     finally:
         shutil.rmtree(building, ignore_errors=True)
+
+
+def remove_unused(building: Path) -> None:
+    """Remove the temporary folder of a process that was killed."""
+    if building.is_symlink() or not building.is_dir():
+        return
+    try:
+        with locked_directory(building):
+            shutil.rmtree(building, ignore_errors=True)
+    except (FedpbcError, OSError):
+        return  # Another process is building there.
+
+
+def sync_tree(folder: Path) -> None:
+    """Sync all files below a folder to disk."""
+    for parent, _, files in os.walk(folder):
+        for name in files:
+            path = Path(parent, name)
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        sync_folder(Path(parent))
+
+
+def move_into(building: Path, folder: Path) -> None:
+    """Move everything into an existing folder, which may be a shell's working directory.
+
+    A list of what belongs there comes first and goes last: with it, the fleet is incomplete.
+    """
+    # The options last: without them, no other command takes the folder for a fleet.
+    last = ("init.toml", "README.md")
+    names = sorted((path.name for path in building.iterdir()), key=lambda n: (n in last, n))
+    write_atomically(folder / INCOMPLETE, "".join(f"{name}\n" for name in names))
+    for name in names:
+        (building / name).rename(folder / name)
+    sync_folder(folder)
+    (folder / INCOMPLETE).unlink()
+    building.rmdir()
+
+
+def remove_incomplete(folder: Path) -> None:
+    """Remove what an interrupted ``fleet init`` has moved into a folder, and nothing else."""
+    if not is_own_file(folder, INCOMPLETE):
+        return
+    names = read_own_file(folder, INCOMPLETE, 1 << 24).decode(errors="replace").splitlines()
+    for name in names:
+        path = folder / name
+        if not FLEET_ENTRY.fullmatch(name) or path.is_symlink():
+            continue
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    (folder / INCOMPLETE).unlink()
 
 
 def write_device(
@@ -214,7 +302,7 @@ def write_device(
     _write_machine(folder, "device", f"device of client {client}", plan, app, values)
     if ca is None:
         return None
-    (folder / "ca.crt").write_bytes(ca)
+    write_file(folder / "ca.crt", ca)
     private, public = generate_node_key(f"client-{client}")
     write_atomically(folder / "node.key", private, private=True)
     return public
@@ -231,8 +319,9 @@ def _write_machine(
     """Write the settings, the app, a systemd unit and the files of a container."""
     folder.mkdir(exist_ok=True)
     if plan.app_name is not None:
-        (folder / plan.app_name).write_bytes(app)
-    options = ["--insecure"] if plan.insecure else []
+        write_file(folder / plan.app_name, app)
+    # Whoever installs a unit or starts a container agrees that the folder's code runs.
+    options = ["--trust", *(["--insecure"] if plan.insecure else [])]
     command = ["/opt/fedpbc/bin/fedpbc", "fleet", role, f"/var/lib/fedpbc/{role}", *options]
     values = {
         **values,
@@ -254,7 +343,7 @@ def _write_machine(
         ("Dockerfile", "Dockerfile"),
         (".dockerignore", "dockerignore"),
     ):
-        (folder / name).write_text(render(template, **values), encoding="utf-8")
+        write_file(folder / name, render(template, **values))
 
 
 def render_readme(folder: Path, plan: FleetPlan) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from fedpbc.deployment.log_lines import LONGEST_LINE, cleaned
 from fedpbc.deployment.ops import process_sessions
 from fedpbc.deployment.ops.process_sessions import end_sessions
 from fedpbc.errors import FedpbcError, one_line
@@ -71,9 +72,13 @@ class Supervisor:
     However this process ends, even if it is killed, a guard process ends everything it started.
     """
 
-    def __init__(self, on_line: OnLine) -> None:
-        """Create a supervisor without processes; ``on_line`` receives their output."""
+    def __init__(self, on_line: OnLine, stopped: threading.Event | None = None) -> None:
+        """Create a supervisor without processes; ``on_line`` receives their output.
+
+        Once ``stopped`` is set, no command is waited for.
+        """
         self._on_line = on_line
+        self._stopped = stopped or threading.Event()
         self._services: dict[str, Service] = {}
         self._lock = threading.RLock()
         self._closed = threading.Event()
@@ -125,10 +130,10 @@ class Supervisor:
 
     def _read_output(self, name: str, service: Service, stream: IO[bytes]) -> None:
         with stream:
-            for line in stream:
+            while line := stream.readline(LONGEST_LINE):
+                line = cleaned(line)
                 self.log(name, line)
-                text = line.decode(errors="replace").rstrip()
-                service.last_output = [*service.last_output[-9:], text]
+                service.last_output = [*service.last_output[-9:], line.decode().rstrip()]
 
     def _tell_guard(self, sign: str, session: int) -> None:
         assert self._guard.stdin is not None
@@ -207,10 +212,11 @@ class Supervisor:
     def _wait_for(self, process: subprocess.Popen[bytes], name: str, timeout: float) -> bool:
         """Wait for a process, or end it after the timeout; returns whether it was in time."""
         self._tell_guard("+", process.pid)
+        deadline = time.monotonic() + timeout
         try:
-            process.wait(timeout=timeout)
-        except subprocess.TimeoutExpired:
-            return False
+            while process.poll() is None:
+                if time.monotonic() > deadline or self._stopped.wait(0.05):
+                    return False
         finally:
             self._end_session(name, process.pid)
             _reap(process)

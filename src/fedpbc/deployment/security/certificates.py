@@ -68,7 +68,7 @@ class CertificateAuthority:
         """Write ``ca.crt`` and ``ca.key``."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_atomically(folder / "ca.key", private_key_pem(self.key), private=True)
-        (folder / "ca.crt").write_bytes(self.certificate_pem())
+        write_atomically(folder / "ca.crt", self.certificate_pem())
 
     def certificate_pem(self) -> bytes:
         """Return the certificate that devices trust."""

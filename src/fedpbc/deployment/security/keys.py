@@ -12,7 +12,13 @@ from fedpbc.deployment.security.certificates import (
 )
 from fedpbc.storage.atomic import write_atomically
 
-__all__ = ["generate_node_key", "make_certificates", "make_node_key", "make_server_certificate"]
+__all__ = [
+    "generate_node_key",
+    "make_certificates",
+    "make_node_key",
+    "make_server_certificate",
+    "public_key_of",
+]
 
 
 def make_certificates(folder: Path, hosts: Sequence[str], days: int = 825) -> None:
@@ -29,8 +35,8 @@ def make_server_certificate(
     """Write a new server key, its certificate and the authority's certificate."""
     key = generate_private_key()
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "ca.crt").write_bytes(authority.certificate_pem())
-    (folder / "server.crt").write_bytes(authority.issue(key.public_key(), hosts, days))
+    write_atomically(folder / "ca.crt", authority.certificate_pem())
+    write_atomically(folder / "server.crt", authority.issue(key.public_key(), hosts, days))
     write_atomically(folder / "server.key", private_key_pem(key), private=True)
 
 
@@ -39,8 +45,25 @@ def make_node_key(folder: Path, name: str) -> Path:
     private, public = generate_node_key(name)
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / name, private, private=True)
-    (folder / f"{name}.pub").write_bytes(public)
+    write_atomically(folder / f"{name}.pub", public)
     return folder / name
+
+
+def public_key_of(private: bytes, name: str) -> bytes:
+    """Return the public key that belongs to a node's private key; a ValueError if it is none."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        PublicFormat,
+        load_ssh_private_key,
+    )
+
+    try:
+        key = load_ssh_private_key(private, None)
+    except (TypeError, UnsupportedAlgorithm) as error:
+        raise ValueError(str(error)) from None
+    public: bytes = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    return public + f" {name}\n".encode()
 
 
 def generate_node_key(name: str) -> tuple[bytes, bytes]:

@@ -25,6 +25,7 @@ from pathlib import Path
 import h11
 
 from fedpbc.deployment.address import Address, parse_address
+from fedpbc.deployment.log_lines import LineFormatter
 from fedpbc.deployment.security.key_directory import KeyDirectory
 from fedpbc.deployment.server.http1 import RejectedRequest, forwarded_request
 from fedpbc.deployment.server.http_stream import BUFFER_SIZE, IDLE_SECONDS, HttpStream
@@ -315,7 +316,9 @@ def main() -> None:
     parser.add_argument("--certificates", type=Path)
     parser.add_argument("--keys", type=Path)
     options = parser.parse_args()
-    logging.basicConfig(stream=sys.stdout, format="%(asctime)s %(message)s", level=logging.INFO)
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(LineFormatter())
+    logging.basicConfig(handlers=[handler], level=logging.INFO)
     gateway = Gateway(
         parse_address(options.superlink, "superlink"),
         Limits(options.largest_answer, connections=most_connections()),

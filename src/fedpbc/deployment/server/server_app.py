@@ -11,6 +11,7 @@ from pathlib import Path
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from fedpbc.deployment.log_lines import LineFormatter
 from fedpbc.deployment.server.flower_transport import FlowerTransport
 from fedpbc.deployment.server.server_directory import ServerDirectory
 from fedpbc.deployment.server.server_loop import Server
@@ -45,7 +46,7 @@ def main(grid: Grid, context: Context) -> None:
 def logging_to(path: Path) -> Iterator[None]:
     """Log to a file in the server's folder: Flower discards a server app's output."""
     handler = RotatingFileHandler(path, maxBytes=LARGEST_LOG, backupCount=1, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    handler.setFormatter(LineFormatter())
     LOG.addHandler(handler)
     LOG.setLevel(logging.INFO)
     try:

@@ -1,0 +1,165 @@
+"""A fleet's folder that somebody sent runs no code and writes nowhere else without consent."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fedpbc.deployment.ops.consent import check_device_code, check_server_code
+from fedpbc.deployment.settings import read_fleet
+from fedpbc.errors import InputError
+from fedpbc.experiments import trust as trust_module
+from tests.commandline import content, fedpbc, ran, refused
+
+APP = """
+from pathlib import Path
+Path({mark!r}).touch()
+from torch import nn
+def model():
+    return nn.Linear(3, 2)
+def data(client):
+    raise ValueError
+"""
+NEW = "has a plugin that you have not run on this machine"
+
+
+@pytest.fixture
+def stranger(monkeypatch, tmp_path):
+    """From now on, another user on another machine."""
+
+    def become():
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state of a stranger"))
+        monkeypatch.setattr(trust_module, "_remembered", set())
+
+    return become
+
+
+@pytest.fixture
+def sent(tmp_path, stranger):
+    """A fleet that somebody sent, whose app leaves a mark when it runs."""
+    mark = tmp_path / "it ran"
+    (tmp_path / "mine.py").write_text(APP.format(mark=str(mark)))
+    fleet = tmp_path / "fleet"
+    options = ("--clients", 1, "--host", "127.0.0.1", "--insecure", "--app", tmp_path / "mine.py")
+    ran("fleet", "init", fleet, *options)
+    assert mark.exists()
+    mark.unlink()
+    stranger()
+    return fleet, mark
+
+
+@pytest.mark.parametrize(
+    ("command", "folder"), [("server", "server"), ("check", "server"), ("device", "device-0")]
+)
+def test_an_app_that_is_new_here_needs_consent(sent, command, folder):
+    fleet, mark = sent
+    before = content(fleet)
+    options = () if command == "check" else ("--insecure",)
+    assert NEW in refused(fedpbc("fleet", command, fleet / folder, *options))
+    assert not mark.exists()
+    assert content(fleet) == before
+
+
+def test_commands_that_need_no_code_run_none(sent):
+    fleet, mark = sent
+    ran("fleet", "status", fleet / "server")
+    ran("fleet", "add", fleet)
+    assert not mark.exists()
+
+
+def test_a_plugin_of_a_fleet_needs_consent_too(sent, tmp_path):
+    fleet, mark = sent
+    (fleet / "server" / "more.py").write_text(f"open({str(mark)!r}, 'w')")
+    path = fleet / "server" / "fleet.toml"
+    path.write_text('plugins = ["more.py"]\n' + path.read_text())
+    for command in (("add", fleet), ("check", fleet / "server")):
+        assert NEW in refused(fedpbc("fleet", *command))
+    assert not mark.exists()
+
+
+def test_consent_is_remembered(sent, stranger):
+    fleet, _ = sent
+    with pytest.raises(InputError, match=NEW):
+        check_device_code(fleet / "device-0")
+    check_server_code(fleet / "server", trust=True)
+    check_server_code(fleet / "server")
+    # The same app.
+    check_device_code(fleet / "device-0")
+    shutil.rmtree(Path(os.environ["XDG_STATE_HOME"]))
+    stranger()
+    with pytest.raises(InputError, match=NEW):
+        check_server_code(fleet / "server")
+
+
+@pytest.mark.parametrize("way", ["none", "another's"])
+def test_the_state_of_flower_needs_consent(tmp_path, stranger, way):
+    """Its database can hold apps that would be started, and its folder of commands programs."""
+    ran("fleet", "init", tmp_path / "f", "--clients", 1, "--host", "a", "--insecure")
+    server = tmp_path / "f" / "server"
+    check_server_code(server)
+    check_server_code(server)
+    (server / "flower" / "superlink.db").write_bytes(b"apps")
+    check_server_code(server)
+    stranger()
+    check_server_code(server, trust=True, starts_flower=False)
+    if way == "none":
+        (server / "flower" / "origin").unlink()
+    with pytest.raises(InputError, match="remove it, or pass --trust if what it holds may run"):
+        check_server_code(server)
+    check_server_code(server, trust=True)
+    check_server_code(server)
+
+
+@pytest.mark.parametrize("name", ["state", "state/flower", "state/answers.jsonl"])
+def test_links_out_of_a_devices_folder(tmp_path, name):
+    ran("fleet", "init", tmp_path / "f", "--clients", 1, "--host", "a", "--insecure")
+    device, outside = tmp_path / "f" / "device-0", tmp_path / "outside"
+    outside.mkdir()
+    (device / name).parent.mkdir(exist_ok=True)
+    (device / name).symlink_to(outside)
+    line = refused(fedpbc("fleet", "device", device, "--insecure"))
+    assert line == f"{device / name} is a link, which is not followed: remove it"
+    assert not any(outside.iterdir())
+
+
+def test_a_fleet_whose_creation_was_killed_is_not_taken_for_one(tmp_path):
+    fleet, options = tmp_path / "f", ("--clients", 1, "--host", "a", "--insecure")
+    ran("fleet", "init", fleet, *options)
+    # As if killed while its parts were moved into an existing folder.
+    (fleet / ".fleet-init").write_text("device-0\nserver\ninit.toml\n../mine\n")
+    (fleet / "README.md").unlink()
+    (tmp_path / "mine").mkdir()
+    for command in (("server", fleet / "server"), ("device", fleet / "device-0")):
+        line = refused(fedpbc("fleet", *command, "--insecure"))
+        assert line == f"{fleet} is incomplete: 'fedpbc fleet init' was interrupted; run it again"
+    for command in ("add", "renew"):
+        assert "is incomplete" in refused(fedpbc("fleet", command, fleet))
+    ran("fleet", "init", fleet, *options)
+    assert (tmp_path / "mine").exists()
+    assert sorted(path.name for path in fleet.iterdir()) == [
+        "README.md",
+        "device-0",
+        "init.toml",
+        "server",
+    ]
+
+
+def test_another_folder_is_not_emptied(tmp_path):
+    (tmp_path / "thesis.tex").write_text("mine")
+    (tmp_path / ".fleet-init").write_text("thesis.tex\n")
+    line = refused(fedpbc("fleet", "init", tmp_path, "--clients", 1, "--host", "a", "--insecure"))
+    assert "new or empty" in line
+    assert (tmp_path / "thesis.tex").read_text() == "mine"
+
+
+def test_an_app_that_is_no_file(sent):
+    fleet, _ = sent
+    app = fleet / "server" / "mine.py"
+    app.unlink()
+    os.mkfifo(app)
+    check_server_code(fleet / "server")
+    with pytest.raises(InputError, match="a Python file that exists"):
+        read_fleet(fleet / "server" / "fleet.toml").first_model()

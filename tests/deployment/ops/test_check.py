@@ -174,11 +174,11 @@ def test_a_users_model_and_data(tmp_path):
     text = 'rounds = 3\nclients = 3\n[fleet]\napp = "mine.py"\nround_seconds = 10.0\nwait_for = 3\n'
     checks = check_job(train(server, text))
     assert [(check.difference, check.fleet_accuracy) for check in checks] == [(0.0, None)] * 3
-    assert "test %" not in ran("fleet", "check", server).out
+    assert "test %" not in ran("fleet", "check", server, "--trust").out
     # A real server does not have the devices' data.
     app = MINE.replace("    random =", '    open("/nowhere/samples")\n    random =')
     (server / "mine.py").write_text(app)
-    line = refused(fedpbc("fleet", "check", server))
+    line = refused(fedpbc("fleet", "check", server, "--trust"))
     assert line.startswith(f"{server} cannot be compared with the simulator on this machine")
     assert "data(0)" in line
     assert "/nowhere/samples" in line

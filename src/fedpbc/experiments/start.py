@@ -7,8 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import tomli_w
-
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.build import Experiment, build_experiment
 from fedpbc.experiments.config_file import read_toml
@@ -22,6 +20,7 @@ from fedpbc.experiments.trust import remember_plugins
 from fedpbc.simulation.metrics import Metrics
 from fedpbc.storage.directories import LOCK, make_directory
 from fedpbc.storage.removal import remove_empty_folder, remove_files
+from fedpbc.storage.toml import toml_text
 
 __all__ = ["run_python_task", "start_run"]
 
@@ -70,7 +69,7 @@ def start_run(
             experiment.simulation.server.last_reports.move(directory.last_reports_path)
 
         try:
-            directory.write_config(tomli_w.dumps(values), inputs)
+            directory.write_config(toml_text(values), inputs)
             first = take_over if staged else None
             return execute(experiment, directory, watcher, group, on_first_round=first)
         except BaseException as error:
@@ -100,7 +99,7 @@ def run_python_task(
     if not directory.holds_run:
         directory.check_free()
         make_directory(path)
-        directory.write_config(tomli_w.dumps(values), {})
+        directory.write_config(toml_text(values), {})
     elif identity(read_toml(directory.config_path)) != identity(values):
         raise FedpbcError(
             f"{path} belongs to another run: its options are not these; choose a new folder"

@@ -35,7 +35,7 @@ from fedpbc.experiments.result_schema import check_summary
 from fedpbc.experiments.settings import FILES
 from fedpbc.experiments.tracking.tensorboard import EVENTS as EVENT_FILES
 from fedpbc.experiments.tracking.tensorboard import FOLDER as EVENT_FOLDER
-from fedpbc.limits import parse_json, parse_toml
+from fedpbc.limits import check_path, parse_json, parse_toml
 from fedpbc.simulation.last_reports import FILE as LAST_REPORTS_FILE
 from fedpbc.storage.atomic import naming_errors, temporary_names, write_atomically
 from fedpbc.storage.directories import LOCK, locked_directory
@@ -406,6 +406,7 @@ def load_view(folder: Path | str, view: str) -> dict[str, Tensor]:
         >>> load_view(run.path, "server")["weight"].shape
         torch.Size([2, 3])
     """
+    check_path(folder, "folder")
     run = RunDirectory(folder)
     path = run.final_path
     _check_final(run)

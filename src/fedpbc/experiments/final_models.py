@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedpbc.errors import InputError
 from fedpbc.experiments.run_directory import RunDirectory
+from fedpbc.limits import check_path
 from fedpbc.storage.files import read_own_file
 from fedpbc.tasks.parameter_layout import Layout
 
@@ -43,6 +44,7 @@ def load_view(folder: Path | str, view: str) -> dict[str, Tensor]:
         >>> load_view(run.path, "server")["weight"].shape
         torch.Size([2, 3])
     """
+    check_path(folder, "folder")
     run = RunDirectory(folder)
     path = run.final_path
     _check_final(run)

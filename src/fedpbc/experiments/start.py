@@ -19,6 +19,8 @@ from fedpbc.experiments.replacement import discard_staged, recover_run, staged_r
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.tracking import check_trackers
 from fedpbc.experiments.trust import remember_plugins
+from fedpbc.limits import check_path
+from fedpbc.options import check_kind
 from fedpbc.simulation.metrics import Metrics
 from fedpbc.storage.directories import LOCK, make_directory
 from fedpbc.storage.removal import remove_empty_folder, remove_files
@@ -45,6 +47,9 @@ def start_run(
         >>> start_run(config, Path(tempfile.mkdtemp()) / "run")["rounds"]
         2
     """
+    check_kind("config", config, Config, "a Config")
+    check_path(path, "path")
+    path = Path(path)
     recover_run(path)
     target = RunDirectory(path)
     target.check_free(overwrite=overwrite)

@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-quick test-random test-fleet fuzz coverage check format install clean bench bench-peers
+.PHONY: demo test test-quick test-random test-fleet test-faults test-kills fuzz coverage check format install clean bench bench-peers
 
 install: $(READY)
 
@@ -30,7 +30,7 @@ test: check
 
 # The core, for every save: neither fleets nor the paper's experiments, and no test marked as slow.
 test-quick: $(READY)
-	$(PYTEST) -m 'not fleet and not slow' \
+	$(PYTEST) -m 'not fleet and not faults and not kills and not slow' \
 		$(foreach room,deployment paper,--ignore tests/$(room) --ignore src/fedpbc/$(room))
 
 # In another order each time; `make test-random SEED=...` repeats the one that the first lines name.
@@ -44,6 +44,14 @@ coverage: $(READY)
 # Fleets of many real processes, with faults.
 test-fleet: $(READY)
 	$(BIN)/python -m pytest -m fleet --timeout 3600 -o faulthandler_timeout=0 tests/deployment
+
+# Every call on the disk fails once, or is the last before a kill; STEP=10 takes every tenth.
+test-faults: $(READY)
+	$(PYTEST) -m faults --timeout 7200 -o faulthandler_timeout=0 tests/faults
+
+# Two hundred kills at random moments; SEED=... for other moments.
+test-kills: $(READY)
+	SEED=$(SEED) $(PYTEST) -m kills --timeout 7200 -o faulthandler_timeout=0 tests/faults
 
 # Generated input and damaged folders; `make fuzz CASES=… DAMAGES=… SEED=… JOBS=…`.
 CASES ?= 50000

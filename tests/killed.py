@@ -6,6 +6,9 @@ otherwise take a minute of imports.
 
 from __future__ import annotations
 
+import ctypes
+import functools
+import importlib
 import json
 import os
 import signal
@@ -14,38 +17,65 @@ import sys
 import tempfile
 import time
 import warnings
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from tests.commandline import Ended
 
+MARK = "FEDPBC_TEST_COMMAND"
+"""A variable in the environment of every process that a command starts."""
+
 
 class Server:
-    """Forks commands; a kill is {"at": what, "n": which time} or {"after": seconds}."""
+    """Forks commands; a kill is {"at": what, "n": which time} or {"after": seconds}.
 
-    def __init__(self) -> None:
+    With ``preload``, a library with faults of the disk, a command can meet one of them:
+    "KIND N FOLDER" as in ``tests/faults/disk_faults.c``.
+    """
+
+    def __init__(self, preload: Path | None = None) -> None:
+        self.preload = preload
         self.process = self.start()
 
     def start(self) -> subprocess.Popen[str]:
+        separate = [] if self.preload is None else own_shared_memory()
         return subprocess.Popen(
-            [sys.executable, "-m", "tests.killed"],
+            [*separate, sys.executable, "-m", "tests.killed"],
             cwd=Path(__file__).parent.parent,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             # Threads do not survive a fork.
-            env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+            | ({} if self.preload is None else {"LD_PRELOAD": str(self.preload)}),
         )
 
-    def run(self, *arguments: object, kill: dict[str, Any] | None = None) -> Ended:
-        """Run a command; a killed one has the code -9."""
+    def run(
+        self,
+        *arguments: object,
+        kill: dict[str, Any] | None = None,
+        fault: str | None = None,
+        victim: Path | None = None,
+    ) -> Ended:
+        """Run a command; a killed one has the code -9.
+
+        Instead of a command it may be a function: ``"module:function"`` and its arguments, all
+        texts. It may raise what the command reports as one line.
+        """
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        request = {"arguments": [str(a) for a in arguments], "kill": kill}
+        variables = {MARK: str(time.monotonic_ns())}
+        if fault is not None:
+            variables |= {"DISK_FAULT": fault, "DISK_FAULT_VICTIM": str(victim or "")}
+        self.mark = variables[MARK]
+        request = {"arguments": [str(a) for a in arguments], "kill": kill, "variables": variables}
         try:
             self.process.stdin.write(json.dumps(request) + "\n")
             self.process.stdin.flush()
-            return Ended(**json.loads(self.process.stdout.readline()))
+            answer = json.loads(self.process.stdout.readline())
+            self.calls = int(answer.pop("calls") or 0)
+            return Ended(**answer)
         except BaseException:
             # A test ran out of time: the answer that may still come is not the next test's.
             self.process.kill()
@@ -53,8 +83,28 @@ class Server:
             self.process = self.start()
             raise
 
+    def shared_memory(self) -> list[str]:
+        """The names of shared memory that commands left behind, where they have their own."""
+        if self.preload is None or not own_shared_memory():
+            return []
+        folder = Path(f"/proc/{self.process.pid}/root/dev/shm")
+        return sorted(path.name for path in folder.iterdir())
+
     def close(self) -> None:
         self.process.communicate(timeout=60)
+
+
+@functools.cache
+def own_shared_memory() -> list[str]:
+    """What starts a process that shares no memory by name with others, if that is possible."""
+    script = ["sh", "-c", 'mount -t tmpfs tmpfs /dev/shm && exec "$@"', "sh"]
+    for unshare in (["unshare", "--mount"], ["unshare", "--user", "--map-root-user", "--mount"]):
+        try:
+            subprocess.run([*unshare, *script, "true"], check=True, capture_output=True)
+        except (OSError, subprocess.SubprocessError):
+            continue
+        return [*unshare, *script]
+    return []
 
 
 def until_done(
@@ -86,30 +136,48 @@ def serve() -> None:
     for line in sys.stdin:
         request = json.loads(line)
         kill = request["kill"] or {}
-        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        with (
+            tempfile.TemporaryFile("w+") as out,
+            tempfile.TemporaryFile("w+") as err,
+            tempfile.TemporaryFile("w+") as calls,
+        ):
             child = os.fork()
             if child == 0:
-                run_and_exit(request["arguments"], kill, out.fileno(), err.fileno())
+                os.setsid()
+                os.environ.update(request["variables"])
+                run_and_exit(request["arguments"], kill, out.fileno(), err.fileno(), calls)
             if "after" in kill:
                 time.sleep(kill["after"])
+                with suppress(ProcessLookupError):  # It has no group of its own yet.
+                    os.killpg(child, signal.SIGKILL)
                 os.kill(child, signal.SIGKILL)
             code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-            out.seek(0)
-            err.seek(0)
-            print(json.dumps({"code": code, "out": out.read(), "err": err.read()}), flush=True)
+            answer: dict[str, Any] = {"code": code}
+            for name, file in (("out", out), ("err", err), ("calls", calls)):
+                file.seek(0)
+                answer[name] = file.read()
+            print(json.dumps(answer), flush=True)
 
 
-def run_and_exit(arguments: list[str], kill: dict[str, Any], out: int, err: int) -> None:
+def run_and_exit(
+    arguments: list[str], kill: dict[str, Any], out: int, err: int, calls: TextIO
+) -> None:
     os.dup2(out, 1)
     os.dup2(err, 2)
     if "at" in kill:
         arm(kill["at"], kill["n"])
-    sys.argv = ["fedpbc", *arguments]
-    code = 1
+    code, library = 1, ctypes.CDLL(None)
     try:
-        from fedpbc.cli.app import main
+        if "DISK_FAULT" in os.environ:
+            library.disk_fault_arm()
+        if ":" in arguments[0]:
+            call(*arguments)
+            code = 0
+        else:
+            from fedpbc.cli.app import main
 
-        main()
+            sys.argv = ["fedpbc", *arguments]
+            main()
     except SystemExit as ending:
         code = int(ending.code or 0)
     except BaseException:
@@ -117,9 +185,27 @@ def run_and_exit(arguments: list[str], kill: dict[str, Any], out: int, err: int)
 
         traceback.print_exc()
     finally:
+        if "DISK_FAULT" in os.environ:
+            calls.write(str(library.disk_fault_calls()))
+            calls.flush()
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def call(function: str, *arguments: str) -> None:
+    """Call a function as the command line calls its own."""
+    from fedpbc.errors import explained
+
+    module, name = function.split(":")
+    try:
+        getattr(importlib.import_module(module), name)(*arguments)
+    except Exception as error:
+        line = explained(error)
+        if line is None:
+            raise
+        print(f"fedpbc: {line}", file=sys.stderr)
+        sys.exit(2)
 
 
 def arm(at: str, n: int) -> None:

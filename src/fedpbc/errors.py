@@ -154,7 +154,9 @@ def explained(error: BaseException) -> str | None:
     return _in_plugin(error)
 
 
-ALLOCATION = re.compile(r"you tried to allocate (\d+) bytes|std::bad_alloc|fail at alloc_cpu")
+ALLOCATION = re.compile(
+    r"(?:DefaultCPUAllocator|alloc_cpu)(?:.*allocate (\d+) bytes)?|std::bad_alloc"
+)
 
 
 def _out_of_memory(error: BaseException) -> str | None:

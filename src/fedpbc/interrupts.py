@@ -98,12 +98,14 @@ def _kill_children() -> None:
 
 
 def _raise_elsewhere(hook: Callable[[Any], object]) -> Callable[[Any], object]:
-    """A finalizer cannot pass on an exception: then the signal is raised again, outside of it."""
+    """A finalizer cannot pass on an exception: then the signal is raised again, a moment later."""
 
     def unraisable(error: Any) -> None:
         if isinstance(error.exc_value, Interrupted) and _received:
             _received.pop()
-            _thread.interrupt_main(error.exc_value.number)
+            again = threading.Timer(0.01, _thread.interrupt_main, [error.exc_value.number])
+            again.daemon = True
+            again.start()
         else:
             hook(error)
 

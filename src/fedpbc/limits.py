@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 MAX_INTEGER = 2**63 - 1
-MAX_ROUNDS = 10_000_000
+MAX_ROUNDS = 1_000_000
 MAX_CLIENTS = 10_000_000
 MAX_LOCAL_STEPS = 1_000_000
 MAX_WORKERS = 4096
@@ -82,8 +82,10 @@ def check_values(value: Any, option: str = "", depth: int = 0) -> None:
         raise InputError(option, str(value), "a number or a text: no setting is a date or a time")
     elif isinstance(value, Mapping):
         for key, inner in value.items():
-            if isinstance(key, str):
-                check_text(key, f"a name in {option}" if option else "a name")
+            where = f"a name in {option}" if option else "a name"
+            if not isinstance(key, str):
+                raise InputError(where, key, "a text")
+            check_text(key, where)
             check_values(inner, f"{option}.{key}" if option else str(key), depth + 1)
     elif isinstance(value, list | tuple):
         for inner in value:

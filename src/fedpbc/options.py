@@ -241,7 +241,7 @@ def _expected(error: ValidationError) -> str:
 def unknown_option(name: str, options: Iterable[str], section: str = "") -> InputError:
     """The error for an option that does not exist."""
     names = list(options)
-    remedy = f"use {nearest(name, names)}" if names else "there are no options here"
+    remedy = f"use {nearest(str(name), names)}" if names else "there are no options here"
     return InputError(f"{section}.{name} is unknown: {remedy}".removeprefix("."))
 
 

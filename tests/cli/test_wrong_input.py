@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -556,3 +558,144 @@ def test_a_process_of_its_own_says_one_line_too(stored):
 def test_a_process_of_its_own_that_diverges_says_one_line_too(tmp_path):
     given = [*RUN[:-1], tmp_path / "run", "--learning-rate", "1e30"]
     assert DIVERGED.match(refused(process(*given)))
+
+
+HEAD = "client,online_from_s,online_until_s\n"
+CONTENT = {
+    "date.toml": "rounds = 2024-01-01\n",
+    "time.toml": "[links]\np = 07:32:00\n",
+    "brackets.toml": "rounds = " + "[" * 3000 + "]" * 3000,
+    "digits.toml": "rounds = " + "9" * 5000,
+    "nul.toml": '[task]\ntargets = "a\\u0000b"\n',
+    "home.toml": '[task]\ntargets = "~nosuchuser/x.npy"\n',
+    "short.csv": HEAD + "a,0,1e-310\nb,0,1e-310\n",
+    "long.csv": HEAD + "a,0,1e308\n",
+    "good.csv": HEAD + "a,0,90\nb,50,100\n",
+    "dots.csv": "# round_seconds = 1.2.3\n" + HEAD + "a,0,9\n",
+    "endless.csv": "# round_seconds = 1e999\n" + HEAD + "a,0,9\n",
+}
+ABSURD = [
+    (("run", "date.toml"), "configuration: date.toml: rounds is '2024-01-01', but should be a"),
+    (("run", "time.toml"), "configuration: time.toml: links.p is '07:32:00', but should be a"),
+    (("run", "brackets.toml"), "configuration: brackets.toml is not valid TOML: it nests too"),
+    (("run", "digits.toml"), "configuration: digits.toml is not valid TOML: "),
+    (
+        ("run", "nul.toml"),
+        "configuration: nul.toml: task.targets is 'a\\x00b', but should be a text",
+    ),
+    (
+        ("run", "home.toml"),
+        "task.targets is '~nosuchuser/x.npy', but should be a path; there is no",
+    ),
+    ((*RUN, *settings("name=a", "name=b")), "name is unknown: use one of rounds"),
+    ((*COMPARE, *settings("algorithms=3", "algorithms.fedau.cutoff=2")), "algorithms is 3, but"),
+    ((*COMPARE, *settings("algorithms=x", "algorithms.fedau.cutoff=2")), "algorithms is 'x', but"),
+    (
+        (*RUN, *settings("links.p=~nosuchuser/x")),
+        "links.p is '~nosuchuser/x', but should be a path",
+    ),
+    (
+        (*RUN, "--data", "cifar10", "--data-dir", "~nosuchuser/x"),
+        "data.dir is '~nosuchuser/x', but",
+    ),
+    ((*RUN, "--trace", "~nosuchuser/x"), "--trace is '~nosuchuser/x', but should be a path"),
+    (
+        (*RUN, "--links", "table", *settings("links.file=~nosuchuser/x")),
+        "links.file is '~nosuchuser/x', but should be a path",
+    ),
+    (("theory", "--p", "~nosuchuser/x.npy"), "--p is '~nosuchuser/x.npy', but should be a path"),
+    ((*RUN, *settings("links.p=a\0b")), "links.p is 'a\\x00b', but should be a text without NUL"),
+    ((*RUN, *settings("rounds=" + "9" * 5000)), "rounds has 5,000 characters, but at most"),
+    ((*RUN, *settings("rounds=" + "9" * 400)), "rounds is 'of 1329 bits', but should be a number"),
+    ((*RUN, "--rounds", "9" * 5000), "Invalid value for '--rounds': '999"),
+    ((*RUN, "--seed", "9" * 30), f"seed is {'9' * 30}, but should be a number from"),
+    ((*COMPARE, "--seeds", "9" * 5000), "seeds is '999"),
+    ((*RUN, *settings("links.p=" + "[" * 3000 + "]" * 3000)), "links.p has 6,000 characters"),
+    ((*RUN, *settings("links.p=" + "[" * 30 + "]" * 30)), "links.p nests deeper than 20 levels"),
+    (
+        (*RUN, *settings("a." * 1500 + "a=1")),
+        "a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a nests deeper",
+    ),
+    ((*RUN, *settings("rounds=3\nseed=4")), "rounds is '3\\nseed=4', but should be"),
+    (
+        (*RUN, "--trace", "good.csv", *settings("links.round_seconds=1e308")),
+        "links.round_seconds is 1e+308, but should be at most",
+    ),
+    ((*RUN, "--trace", "short.csv"), "links.file is 'short.csv', but should be a CSV of client"),
+    ((*RUN, "--trace", "long.csv"), "links.file is 'long.csv', but should be a CSV of client"),
+    (
+        (*RUN, "--trace", "dots.csv"),
+        "--trace is 'dots.csv', but should be a log whose first line is",
+    ),
+    ((*RUN, "--trace", "endless.csv"), "links.round_seconds is inf, but should be a finite number"),
+    ((*RUN, "--workers", 10**21), "workers is 1000000000000000000000, but should be"),
+    ((*RUN, "--workers", 10**6, "--engine", "pool"), "workers is 1000000, but should be at most"),
+    ((*RUN, "--clients", 10**12), "clients is 1000000000000, but should be at most"),
+    (
+        (*CHECK, *settings("clients=1000000000000")),
+        "clients is 1000000000000, but should be at most",
+    ),
+    ((*RUN, "--rounds", 10**10), "rounds is 10000000000, but should be at most"),
+    ((*RUN, "--local-steps", 10**10), "train.local_steps is 10000000000, but should be at most"),
+    ((*RUN, "--learning-rate", "1e39"), "train.learning_rate is 1e+39, but should be at most"),
+    (
+        (*RUN, "--learning-rate", "1e39", *settings("train.optimizer=adam")),
+        "train.learning_rate is 1e+39, but should be at most 3.40282e+38, the largest number in",
+    ),
+    ((*RUN, *settings("train.proximal=1e39")), "train.proximal is 1e+39, but should be at most"),
+    (("run", "pipe", *OUT), "configuration: pipe cannot be read: it is not a regular file"),
+    (
+        (*RUN, "--trace", "pipe"),
+        "links.file is 'pipe', but should be a file that can be read: it is",
+    ),
+    (
+        (*CHECK, *settings("task.targets=pipe")),
+        "task.targets: pipe is unreadable as a .npy or .csv",
+    ),
+    ((*CHECK, *settings("links.file=pipe")), "links.file is 'pipe', but should be a file that can"),
+    (("theory", "--table", "empty.csv"), "--table: empty.csv is unreadable as a .npy or .csv file"),
+    (("theory", "--table", "targets_none.npy"), "--table has an array of shape (0, 3), but should"),
+    (("theory", "--p", 0.5, "--local-steps", "9" * 400), "--local-steps is "),
+    (("theory", "--p", 0.5, "--rounds", 10**18), "--rounds is 1000000000000000000, but should be"),
+    (("theory", "--p", 0.5, "--clients", 10**15), "--clients is 1000000000000000, but should be"),
+    (
+        ("theory", "--p", 0.5, "--targets", "targets_huge.npy"),
+        "--targets has numbers whose squares",
+    ),
+]
+
+
+@pytest.fixture
+def absurd(tmp_path, monkeypatch):
+    write_check(tmp_path, clients=4)
+    for name, text in CONTENT.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "empty.csv").write_text("")
+    np.save(tmp_path / "targets_none.npy", np.ones((0, 3)))
+    np.save(tmp_path / "targets_huge.npy", np.full((4, 2), 1e308))
+    os.mkfifo(tmp_path / "pipe")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("given", "line"), ABSURD)
+def test_absurd_values(absurd, given, line):
+    before = sorted(absurd.iterdir())
+    assert refused(fedpbc(*given)).startswith(line)
+    assert sorted(absurd.iterdir()) == before
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "given",
+    [
+        *(["--p", p] for p in ("5e-324", "1e-310", "0", "1", "5e-324,1")),
+        *(["--p", 0.5, f"--{name}", 1e308] for name in ("step-size", "lipschitz", "beta", "gap")),
+        ["--p", 0.5, "--local-steps", 10**6],
+        ["--p", 0.5, "--gap", 1e308, "--step-size", 5e-324],
+    ],
+)
+def test_theory_at_the_ends_of_the_numbers(given):
+    clients = [] if "," in str(given[1]) else ["--clients", 3]
+    assert json.loads(ran("theory", *given, *clients, "--json").out)["clients"] in (2, 3)

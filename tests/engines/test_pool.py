@@ -18,7 +18,7 @@ from fedpbc import simulate
 from fedpbc.algorithms import FedPBC, ServerInit
 from fedpbc.engines import PoolEngine, Segment, SerialEngine, pool
 from fedpbc.engines.serial import train
-from fedpbc.errors import DivergedError, WorkerError
+from fedpbc.errors import DivergedError, FedpbcError, WorkerError
 from fedpbc.links import from_table
 from fedpbc.simulation.loop import Simulation
 from tests import small_runs as small
@@ -60,6 +60,29 @@ class Wrong(nn.Tanh):
         if self.training:
             raise ZeroDivisionError("as planned")
         return super().forward(value)
+
+
+class Hungry(nn.Tanh):
+    """Needs more memory than there is."""
+
+    def forward(self, value):
+        if self.training:
+            torch.empty(2**60, dtype=torch.uint8)
+        return super().forward(value)
+
+
+class Unpackable:
+    """Needs more memory than there is, in a worker only."""
+
+    def __init__(self, task):
+        self.__dict__.update(vars(task))
+        self.task = task
+
+    def __getattr__(self, name):
+        return getattr(self.__dict__["task"], name)
+
+    def __reduce__(self):
+        return bytearray, (2**62,)
 
 
 class Deadly(nn.Tanh):
@@ -146,6 +169,23 @@ def test_no_more_processes_than_clients(opened):
     engine = opened(task, workers=task.clients + 5)
     engine.submit(Segment(0, task.init(), 0, 1, 0))
     assert len(engine.processes()) == engine.workers == task.clients
+
+
+def test_out_of_memory_in_a_worker_is_one_clear_line(opened):
+    task = around(Hungry())
+    engine = opened(task)
+    engine.submit(Segment(2, task.init(), 0, 1, 0))
+    with pytest.raises(WorkerError, match="failed twice: not enough memory"):
+        engine.result(2)
+
+
+def test_workers_that_cannot_even_start_say_why(opened, capfd):
+    task = Unpackable(small.network())
+    engine = opened(task)
+    engine.submit(Segment(0, task.init(), 0, 1, 0))
+    with pytest.raises(FedpbcError, match="before they are ready: one ended: not enough memory"):
+        engine.result(0)
+    assert capfd.readouterr().err == ""
 
 
 def test_one_engine_for_several_runs_and_results_that_outlive_it(opened):

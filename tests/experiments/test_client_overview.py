@@ -5,6 +5,8 @@ import mmap
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from fedpbc import Quadratic, simulate
 from fedpbc.experiments.build import build_experiment
@@ -182,3 +184,29 @@ def test_without_linux_it_is_the_processs_peak(monkeypatch, tmp_path):
     monkeypatch.setattr("fedpbc.experiments.peak_memory.PROC", tmp_path)
     reset_peak_memory()
     assert peak_memory()["process"] > 10 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [
+        ("up", np.zeros(3, dtype=bool)),
+        ("up", np.zeros((0, 3), dtype=bool)),
+        ("up", np.zeros((2, 3))),
+        ("p", np.array([0.5, np.nan])),
+        ("p", np.array([1.5])),
+        ("shares", np.array([[0.5]])),
+        ("class_counts", np.array([[-1]])),
+        ("samples", np.array([0.5])),
+    ],
+)
+def test_arrays_of_another_kind_count_as_none(tmp_path, name, array):
+    save_file({name: torch.from_numpy(array)}, tmp_path / "fleet.safetensors")
+    assert getattr(load_client_overview(tmp_path / "fleet.safetensors"), name) is None
+
+
+def test_a_link_is_not_followed(tmp_path):
+    save_file({"p": torch.ones(2, dtype=torch.float64)}, tmp_path / "elsewhere")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "fleet.safetensors").symlink_to(tmp_path / "elsewhere")
+    assert load_client_overview(tmp_path / "elsewhere").p is not None
+    assert load_client_overview(tmp_path / "run" / "fleet.safetensors").p is None

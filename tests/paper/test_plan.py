@@ -101,7 +101,7 @@ def test_each_of_several_data_sets_is_found_in_one_folder(tmp_path):
         (("--set", "rounds=5"), "use --rounds"),
         (("--set", "algorithm.cutoff=5"), "use --algorithms"),
         (("--set", "algorithms.scaffold.x=5"), "algorithms.scaffold"),
-        (("--set", "links.name=always"), "use --links"),
+        (("--set", "links.name=markov"), "use --links"),
         (("--set", "task.targets=a.npy"), "classification"),
         (("--set", "links.gamma=0.2", "--links", "bernoulli"), "links.gamma is unknown"),
         (("--set", "train.learning_rate=-1"), "train.learning_rate"),

@@ -91,6 +91,11 @@ class Update:
     start: Vector
     end: Vector
 
+    def __post_init__(self) -> None:
+        for name in ("start", "end"):
+            if not hasattr(getattr(self, name), "double"):
+                raise InputError(name, type(getattr(self, name)).__name__, "a tensor")
+
     @property
     def delta(self) -> Vector:
         """Δ_i, in double precision."""
@@ -114,10 +119,11 @@ def mean(vectors: Iterable[Vector]) -> Vector:
         tensor([1.5000])
     """
     # Consumed one at a time, so only one of the clients' models need exist.
+    check_kind("vectors", vectors, Iterable, "vectors, one for each client")
     remaining = iter(vectors)
     first = next(remaining, None)
-    if first is None:
-        raise InputError("vectors is empty, but should have at least one vector")
+    if first is None or not hasattr(first, "double"):
+        raise InputError("vectors", type(first).__name__, "at least one tensor")
     total, count = first.double().clone(), 1
     for vector in remaining:
         total += vector
@@ -134,6 +140,10 @@ def advance(base: Vector, update: Update, scale: float) -> Vector:
         >>> advance(x, Update(0, x, torch.tensor([3.0])), scale=0.5)
         tensor([2.], dtype=torch.float64)
     """
+    check_kind("update", update, Update, "an Update")
+    check_type("scale", scale, float)
+    if not hasattr(base, "double") or base.shape != update.start.shape:
+        raise InputError("base", type(base).__name__, "a tensor like those of the update")
     if scale == 1 and (update.start is base or update.start.equal(base)):
         return update.end
     return base.double() + scale * update.delta

@@ -6,6 +6,7 @@ import importlib
 import io
 import os
 import re
+import stat
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -22,9 +23,22 @@ __all__ = ["find_shards", "read_images"]
 _ROWS_PER_TASK = 500
 
 
-def find_shards(folder: Path, split: str) -> list[Path]:
-    """Return the files of one split in order: train-00000-of-00002.parquet, …"""
+MAX_ROWS = 10**8
+MAX_GROUP_BYTES = 1 << 33
+"""Of a row group, unpacked: a few kilobytes in the file may stand for terabytes."""
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
+"""Pillow would start other programs for some of the others."""
+
+
+def find_shards(folder: Path, split: str, root: Path | None = None) -> list[Path]:
+    """Return the files of one split in order: train-00000-of-00002.parquet, …
+
+    Links are followed inside ``root`` only, or as in the hub's cache: from ``snapshots`` to the
+    ``blobs`` of the same repository.
+    """
     files = sorted(folder.glob(f"{split}-*.parquet"))
+    for file in files:
+        _check_place(file, folder if root is None else root)
     matches = [re.match(rf"{split}-(\d+)-of-(\d+)\b", file.name) for file in files]
     numbers = [(int(match[1]), int(match[2])) for match in matches if match]
     # An interrupted download must not pass for a smaller data set, nor two versions for one.
@@ -35,6 +49,26 @@ def find_shards(folder: Path, split: str) -> list[Path]:
             f"it should have every {split} file of one version, 00000 to the last"
         )
     return files
+
+
+def _check_place(file: Path, root: Path) -> None:
+    try:
+        target, allowed = file.resolve(strict=True), [root.resolve()]
+        mode = target.stat().st_mode
+    except (OSError, RuntimeError) as error:
+        raise _unreadable(file, error) from None
+    # In the hub's cache: REPOSITORY/snapshots/REVISION/… and REPOSITORY/blobs/…
+    parts = file.parent.resolve().parts
+    if "snapshots" in parts:
+        repository = Path(*parts[: len(parts) - 1 - parts[::-1].index("snapshots")])
+        allowed.append(repository / "blobs")
+    if not any(target.is_relative_to(folder) for folder in allowed):
+        raise InputError(
+            f"data.dir: {file} is a link out of the folder, which is not followed: "
+            f"name the folder of {target} instead"
+        )
+    if not stat.S_ISREG(mode):
+        raise _unreadable(file, OSError("it is not a regular file"))
 
 
 def read_images(
@@ -49,6 +83,8 @@ def read_images(
 
     tables = [(file, _open(file, column)) for file in files]
     total = sum(table.metadata.num_rows for _, table in tables)
+    if not 0 <= total <= MAX_ROWS:
+        raise _wrong(files[0], f"{total:,} rows", f"at most {MAX_ROWS:,}")
     images = np.empty((total, *shape), dtype=np.uint8)
     labels = np.empty(total, dtype=np.int64)
 
@@ -60,8 +96,10 @@ def read_images(
         tasks: list[Future[None]] = []
         offset = 0
         for file, table in tables:
-            row = 0
+            row, count = 0, table.metadata.num_rows
             for rows in _batches(file, table, column):
+                if row + len(rows) > count:
+                    break
                 labels[offset : offset + len(rows)] = _labels(
                     file, row, rows.column("label"), classes
                 )
@@ -70,6 +108,8 @@ def read_images(
                 tasks.append(pool.submit(decode, file, row, offset, encoded.to_pylist()))
                 row += len(rows)
                 offset += len(rows)
+            if row != count:
+                raise _wrong(file, f"other rows than the {count:,} that it announces", "those")
         for task in tasks:
             task.result()
     return images, labels
@@ -81,12 +121,19 @@ def _open(file: Path, column: str) -> Any:
 
     try:
         table = pq.ParquetFile(file)
-    except (pa.ArrowException, OSError) as error:
+        schema = table.schema_arrow
+    except (pa.ArrowException, OSError, ValueError, TypeError) as error:
         raise _unreadable(file, error) from error
-    schema = table.schema_arrow
     expected = f"the columns {column} (images) and label (integers)"
     if column not in schema.names or "label" not in schema.names:
         raise _wrong(file, f"the columns {', '.join(schema.names)}", expected)
+    for k in range(table.metadata.num_row_groups):
+        if table.metadata.row_group(k).total_byte_size > MAX_GROUP_BYTES:
+            raise _wrong(
+                file, "a row group that is too large", f"at most {MAX_GROUP_BYTES:,} bytes"
+            )
+    if schema.names.count(column) > 1 or schema.names.count("label") > 1:
+        raise _wrong(file, "a column twice", expected)
     image_type, label_type = schema.field(column).type, schema.field("label").type
     if not (pa.types.is_struct(image_type) and image_type.get_field_index("bytes") >= 0):
         raise _wrong(file, f"{image_type} in its column {column}", expected)
@@ -100,7 +147,7 @@ def _batches(file: Path, table: Any, column: str) -> Iterator[Any]:
 
     try:
         yield from table.iter_batches(_ROWS_PER_TASK, columns=[f"{column}.bytes", "label"])
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError, TypeError) as error:
         raise _unreadable(file, error) from error
 
 
@@ -123,7 +170,7 @@ def _decode(
     height, width, channels = shape
     expected = f"images of {width}x{height} pixels"
     try:
-        with Image.open(io.BytesIO(encoded)) as image:
+        with Image.open(io.BytesIO(encoded), formats=FORMATS) as image:
             size = image.size
             # Check the size before decoding the pixels, however many there are.
             pixels = (

@@ -25,7 +25,7 @@ def dirichlet_partition(
     clients: Annotated[int, Ge(1), Le(MAX_CLIENTS)],
     alpha: Annotated[float, Gt(0)],
     seed: Annotated[int, Ge(0)],
-    classes: Annotated[int, Ge(1)] | None = None,
+    classes: Annotated[int, Ge(1), Le(1_000_000)] | None = None,
 ) -> npt.NDArray[np.int64]:
     """Return each client's sample indices, [clients, samples // clients], without repetition.
 

@@ -238,7 +238,7 @@ def _load_parquet(root: Path, source: Source) -> tuple[Split, Split]:
     if not root.is_dir():
         raise InputError("data.dir", str(root), "an existing folder")
     for folder in (root / source.repository / source.config, root / source.config, root):
-        shards = {split: find_shards(folder, split) for split in ("train", "test")}
+        shards = {split: find_shards(folder, split, root) for split in ("train", "test")}
         if any(shards.values()):
             break
     splits = []

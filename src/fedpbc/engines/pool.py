@@ -201,6 +201,9 @@ class PoolEngine:
         if message is None:
             worker.ready, self._failed_starts = True, 0
             return
+        if isinstance(message, str):
+            worker.failure = message  # It could not start, and ends now.
+            return
         client, failure = message
         job = next(job for job in worker.jobs if job.segment.client == client)
         worker.jobs.remove(job)

@@ -17,7 +17,7 @@ from fedpbc.engines.malloc import keep_freed_memory
 from fedpbc.engines.segment import Segment
 from fedpbc.engines.serial import train
 from fedpbc.engines.shared_memory import Slots, unpack
-from fedpbc.errors import DivergedError, one_line
+from fedpbc.errors import DivergedError, explained, one_line
 from fedpbc.interrupts import leave_to_parent
 
 __all__ = ["main"]
@@ -35,7 +35,12 @@ def main() -> None:
     keep_freed_memory()
     with Connection(handle) as connection:
         shared_task, *geometry = connection.recv()
-        task, slots = unpack(shared_task), Slots(*geometry)
+        try:
+            task, slots = unpack(shared_task), Slots(*geometry)
+        except Exception as error:
+            # The other side says so, in one line.
+            connection.send(reason_of(error))
+            sys.exit(1)
         connection.send(None)
         while True:
             try:
@@ -51,8 +56,13 @@ def main() -> None:
                 failure = error
             except Exception as error:
                 # A user's module may raise anything: the run stops, but not this process.
-                failure = one_line(error)
+                failure = reason_of(error)
             connection.send((numbers[0], failure))
+
+
+def reason_of(error: Exception) -> str:
+    """What went wrong, in one line: out of memory, say, or whatever a user's module raised."""
+    return explained(error) or one_line(error)
 
 
 def exit_with_parent(lifeline: int) -> None:

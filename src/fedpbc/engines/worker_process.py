@@ -46,6 +46,8 @@ class WorkerProcess:
     lifeline: int
     jobs: list[PoolJob] = field(default_factory=list)
     ready: bool = False
+    failure: str = ""
+    """Why it could not start, if it said so."""
 
     @classmethod
     def start(cls, task: SharedTask, slots: Slots) -> WorkerProcess:
@@ -86,6 +88,8 @@ class WorkerProcess:
     def exit_reason(self) -> str:
         """Wait for the process to exit, and describe how it did."""
         code = self.process.wait()
+        if self.failure:
+            return f"ended: {self.failure}"
         if code >= 0:
             return f"ended with exit code {code}"
         with suppress(ValueError):

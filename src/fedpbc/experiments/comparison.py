@@ -14,6 +14,7 @@ from itertools import takewhile
 from typing import Any
 
 from fedpbc.algorithms import ALGORITHMS
+from fedpbc.options import check_kind
 from fedpbc.simulation.views import DEPLOYABLE, cost_of, paper_view
 
 __all__ = ["Comparison", "ComparisonRow", "RunResult", "Spread", "mean_of"]
@@ -138,7 +139,10 @@ class Comparison:
     """
 
     def __init__(self, runs: Iterable[RunResult]) -> None:
+        check_kind("runs", runs, Iterable, "results of runs")
         self.runs = list(runs)
+        for run in self.runs:
+            check_kind("runs", run, RunResult, "results of runs")
 
     @property
     def finished(self) -> list[RunResult]:

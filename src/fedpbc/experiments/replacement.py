@@ -41,8 +41,13 @@ def recover_run(path: Path) -> None:
 
 
 def discard_staged(path: Path) -> None:
-    """Remove a run that was to replace the one in ``path``."""
+    """Remove a run that was to replace the one in ``path``, unless it is doing so already.
+
+    Then the earlier run may be gone in part: :func:`recover_run` completes the replacement.
+    """
     staged = staged_run(path)
+    if any(own_files(staged.path, [READY, MOVING])):
+        return
     staged.clear()
     remove_files(staged.path, [LOCK, temporary_names(READY), temporary_names(MANIFEST)])
     remove_empty_folder(staged.path)

@@ -19,6 +19,7 @@ from fedpbc.experiments.replacement import recover_run
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.tracking import TrackedRun, check_trackers, checked_names
 from fedpbc.experiments.trust import check_trust
+from fedpbc.limits import check_path
 from fedpbc.storage.atomic import write_atomically
 
 __all__ = ["resume_run"]
@@ -51,7 +52,8 @@ def resume_run(
         >>> start_run(config, folder) == resume_run(folder)
         True
     """
-    watcher = watcher or Watcher()
+    check_path(path, "path")
+    path, watcher = Path(path), watcher or Watcher()
     recover_run(path)
     directory = RunDirectory(path)
     if not directory.holds_run:

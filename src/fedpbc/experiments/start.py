@@ -9,7 +9,7 @@ from typing import Any
 
 import tomli_w
 
-from fedpbc.errors import FedpbcError, InputError
+from fedpbc.errors import DivergedError, FedpbcError, InputError
 from fedpbc.experiments.build import Experiment, build_experiment
 from fedpbc.experiments.config_file import read_toml
 from fedpbc.experiments.configuration import Config, identity
@@ -19,6 +19,8 @@ from fedpbc.experiments.replacement import discard_staged, recover_run, staged_r
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.tracking import check_trackers
 from fedpbc.experiments.trust import remember_plugins
+from fedpbc.limits import check_path
+from fedpbc.options import check_kind
 from fedpbc.simulation.metrics import Metrics
 from fedpbc.storage.directories import LOCK, make_directory
 from fedpbc.storage.removal import remove_empty_folder, remove_files
@@ -45,6 +47,9 @@ def start_run(
         >>> start_run(config, Path(tempfile.mkdtemp()) / "run")["rounds"]
         2
     """
+    check_kind("config", config, Config, "a Config")
+    check_path(path, "path")
+    path = Path(path)
     recover_run(path)
     target = RunDirectory(path)
     target.check_free(overwrite=overwrite)
@@ -64,18 +69,23 @@ def start_run(
         target.clear_leftovers()
         make_directory(directory.path)
 
-        def take_over() -> None:
+        def take_over() -> RunDirectory:
+            nonlocal directory
             take_place(path)
-            directory.path = path
-            experiment.simulation.server.last_reports.move(directory.last_reports_path)
+            experiment.simulation.server.last_reports.move(target.last_reports_path)
+            directory = target
+            return target
 
         try:
             directory.write_config(tomli_w.dumps(values), inputs)
             first = take_over if staged else None
             return execute(experiment, directory, watcher, group, on_first_round=first)
         except BaseException as error:
-            if directory.path != path:
+            if directory is not target:
                 discard_staged(path)
+                kept = f"the earlier run in {path} is kept"
+                if isinstance(error, DivergedError):
+                    raise DivergedError(error.client, error.round, error.view, kept) from None
             elif isinstance(error, InputError) and experiment.simulation.round == 0:
                 # Found only when the run began; nothing is written.
                 directory.clear()

@@ -6,32 +6,24 @@ that fails is reported, and the rest continue.
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import queue
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from dataclasses import dataclass
-from multiprocessing.synchronize import Event as StopEvent
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from fedpbc.engines.malloc import keep_freed_memory
-from fedpbc.errors import DivergedError, FedpbcError, one_line
+from fedpbc.errors import DivergedError, FedpbcError, explained, one_line
 from fedpbc.experiments.configuration import Config
 from fedpbc.experiments.execution import StoppedError, Watcher
 from fedpbc.experiments.resume import resume_run
 from fedpbc.experiments.run_directory import RunDirectory
+from fedpbc.experiments.side_by_side import Ended, side_by_side
 from fedpbc.experiments.start import start_run
 from fedpbc.experiments.tracking import check_trackers, checked_names
-from fedpbc.interrupts import held_back, leave_to_parent
 from fedpbc.parallel import leave_cores_to_others
 from fedpbc.simulation.metrics import Metrics
 from fedpbc.simulation.views import paper_view
@@ -40,8 +32,6 @@ from fedpbc.warning_notes import warnings_noted
 __all__ = ["DivergedReason", "GridCell", "GridProgress", "long_ones_alone", "run_grid"]
 
 REPORT_SECONDS = 0.2
-GRACE_SECONDS = 5.0
-"""In which a process that is to end hears whether its parent ends as well."""
 
 
 @dataclass(frozen=True)
@@ -94,27 +84,15 @@ def run_grid(
             on_progress(GridProgress(k, 0, failure=failures[k]))
     if alone >= len(cells):
         return failures
-    with _workers(min(jobs, len(cells) - alone)) as (executor, messages):
-        with held_back():
-            futures: dict[Future[str | None], int] = {
-                executor.submit(_work, k, cells[k]): k for k in range(alone, len(cells))
-            }
-        waiting = set(futures)
-        while waiting:
-            try:
-                on_progress(messages.get(timeout=REPORT_SECONDS))
+    with closing(side_by_side(_work, cells[alone:], jobs)) as messages:
+        for message in messages:
+            if not isinstance(message, Ended):
+                on_progress(replace(message, cell=message.cell + alone))
                 continue
-            except queue.Empty:
-                pass
-            for future in [f for f in waiting if f.done()]:
-                waiting.remove(future)
-                k = futures[future]
-                try:
-                    failures[k] = future.result()
-                except BrokenProcessPool:
-                    failures[k] = "its process was killed; resume to run it again"
-                if failures[k] is not None:
-                    on_progress(GridProgress(k, 0, failure=failures[k]))
+            k = message.number + alone
+            failures[k] = message.result if message.failure is None else message.failure
+            if failures[k] is not None:
+                on_progress(GridProgress(k, 0, failure=failures[k]))
     return failures
 
 
@@ -139,80 +117,27 @@ def long_ones_alone(weights: Sequence[float], jobs: int, most: int) -> int:
     return most
 
 
-@contextmanager
-def _workers(jobs: int) -> Iterator[tuple[ProcessPoolExecutor, Any]]:
-    """Worker processes that stop when this one is interrupted or gone."""
-    context = multiprocessing.get_context("spawn")
-    # These start Python's resource tracker, which would complain if a signal ended it early.
-    with held_back():
-        messages, stop = context.Queue(), context.Event()
-    executor = ProcessPoolExecutor(
-        jobs, mp_context=context, initializer=_begin, initargs=(messages, stop, os.getpid())
-    )
-    try:
-        yield executor, messages
-    except BaseException:
-        stop.set()
-        raise
-    finally:
-        executor.shutdown(cancel_futures=True)
-
-
-_messages: Any = None
-_stop: StopEvent | None = None
-_told_to_end, _working = threading.Event(), threading.Event()
-
-
-def _begin(messages: Any, stop: StopEvent, parent: int) -> None:
-    """Set up a worker process."""
-    global _messages, _stop
-    _messages, _stop = messages, stop
+def _work(
+    k: int, cell: GridCell, send: Callable[[GridProgress], None], stopped: Callable[[], bool]
+) -> str | None:
+    """Run a cell in a worker process, and send its progress."""
     # There is one process per core; more threads would only compete.
     torch.set_num_threads(1)
     leave_cores_to_others()
     keep_freed_memory()
-    threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
-    # A signal may reach the whole process group; the parent decides, and sets the event.
-    leave_to_parent()
-    # But a pool that lost one process ends the others so.
-    signal.signal(signal.SIGTERM, lambda *_: _told_to_end.set())
-
-
-def _leave_with(parent: int) -> None:
-    """End this process when its parent was killed, or told it to: an idle one would wait forever.
-
-    If the parent was told to end as well, the work under way is stopped in order.
-    """
-    last = None
-    while os.getppid() == parent:
-        if _told_to_end.is_set():
-            last = last or time.monotonic() + GRACE_SECONDS
-            in_order = _stop is not None and _stop.is_set() and _working.is_set()
-            if time.monotonic() > last and not in_order:
-                break
-        time.sleep(0.5)
-    os._exit(1)
-
-
-def _work(k: int, cell: GridCell) -> str | None:
-    """Run a cell in a worker process, and send its progress."""
 
     def on_progress(progress: GridProgress) -> None:
-        if _stop is not None and _stop.is_set():
+        if stopped():
             raise StoppedError("stopped")
-        _messages.put(progress)
+        send(progress)
 
     def on_warning(line: str) -> None:
-        _messages.put(GridProgress(k, 0, note=line))
+        send(GridProgress(k, 0, note=line))
 
-    if _stop is not None and _stop.is_set():
+    if stopped():
         return "stopped"
-    _working.set()
-    try:
-        with warnings_noted(on_warning):
-            return _run_cell(k, cell, on_progress)
-    finally:
-        _working.clear()
+    with warnings_noted(on_warning):
+        return _run_cell(k, cell, on_progress)
 
 
 def _run_cell(k: int, cell: GridCell, on_progress: Callable[[GridProgress], None]) -> str | None:
@@ -257,7 +182,7 @@ def _run_cell(k: int, cell: GridCell, on_progress: Callable[[GridProgress], None
         if stopped:
             raise  # The listener stopped the sweep.
         # A plugin's algorithm may raise anything; the other runs continue.
-        return one_line(error)
+        return explained(error) or one_line(error)
     # Nobody resumes a finished run of a sweep, and there are many of them.
     directory.checkpoints.remove()
     on_progress(GridProgress(k, summary["rounds"], accuracy))

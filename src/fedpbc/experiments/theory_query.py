@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from annotated_types import Ge, Le
 from numpy.typing import NDArray
 
 from fedpbc import defaults
 from fedpbc.errors import InputError
 from fedpbc.experiments.overrides import configuration_values, set_value, split_list
 from fedpbc.experiments.settings import General
+from fedpbc.limits import MAX_CLIENTS, MAX_LOCAL_STEPS, MAX_ROUNDS
 from fedpbc.links import Timetable, from_table
+from fedpbc.options import check_type
 from fedpbc.storage.arrays import read_array
 from fedpbc.tasks.local_training import LocalTraining
 from fedpbc.theory.arguments import array_of, probabilities
@@ -69,6 +73,13 @@ class TheoryQuery:
 
 def analyze(query: TheoryQuery) -> TheorySummary:
     """Everything that the theory says of the links in question."""
+    for option, value, largest in (
+        ("--clients", query.clients, MAX_CLIENTS),
+        ("--rounds", query.constants.get("rounds"), MAX_ROUNDS),
+        ("--local-steps", query.constants.get("local_steps"), MAX_LOCAL_STEPS),
+    ):
+        if value is not None:
+            check_type(option, value, Annotated[int, Ge(1), Le(largest)])
     targets = None
     if query.targets is not None:
         targets = array_of("--targets", read_array(str(query.targets), "--targets"))
@@ -108,7 +119,7 @@ def analyze_probabilities(
         default = len(targets) if targets is not None and targets.ndim else defaults.CLIENTS
         clients = default if query.clients is None else query.clients
         if clients < 1:
-            raise InputError("--clients", clients, "at least 1")
+            raise InputError("--targets has no rows, but should have one for each client")
         per_client = np.repeat(per_client, clients)
     elif query.clients not in (None, len(per_client)):
         expected = f"left out, or {len(per_client)} as --p has numbers"
@@ -270,10 +281,13 @@ def constants_of(
     """Theorem 1's constants: given, of quadratics, of the run, or assumed."""
     values = dict(of_run or {})
     if targets is not None and targets.ndim and len(targets):
-        centre = targets.mean(axis=0)
         values |= {"lipschitz": 1.0, "sigma": 0.0, "beta": 0.0}
-        values |= {"zeta": float(np.sqrt(np.square(targets - centre).sum() / len(targets)))}
-        values |= {"gap": float(np.square(centre).sum() / 2)}
+        with np.errstate(over="ignore", invalid="ignore"):
+            centre = targets.mean(axis=0)
+            values["zeta"] = float(np.sqrt(np.square(targets - centre).sum() / len(targets)))
+            values["gap"] = float(np.square(centre).sum() / 2)
+        if not math.isfinite(values["zeta"] + values["gap"]):
+            raise InputError("--targets has numbers whose squares are too large for a number")
     values |= {name: value for name, value in query.constants.items() if value is not None}
     assumed = tuple(name for name in DEFAULT_CONSTANTS if name not in values)
     return Constants(**{**DEFAULT_CONSTANTS, **values}, assumed=assumed)

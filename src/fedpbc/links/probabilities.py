@@ -34,7 +34,7 @@ class ProbabilityOptions:
 @check_arguments
 def class_rates(
     seed: Annotated[int, Ge(0)],
-    classes: Annotated[int, Ge(1)],
+    classes: Annotated[int, Ge(1), Le(1_000_000)],
     sigma: Annotated[float, Ge(0)] = ProbabilityOptions.sigma,
 ) -> NDArray[np.float64]:
     """The vector r: ``classes`` draws of lognormal(0, sigma²), divided by their sum.

@@ -163,7 +163,10 @@ def _register(function: _Function, independent: bool) -> _Function:
     registered = SCHEMES.get(name)
     if registered and _origin(registered.rows) != _origin(function):
         raise InputError("link scheme", name, f"a new name: {_origin(registered.rows)} has it")
-    signature = inspect.signature(function)
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # Of a built-in type.
+        raise InputError("link scheme", function, "a function") from None
     kinds = [parameter.kind.name for parameter in signature.parameters.values()]
     if not kinds or kinds[0] == "KEYWORD_ONLY" or set(kinds[1:]) - {"KEYWORD_ONLY"}:
         raise InputError(

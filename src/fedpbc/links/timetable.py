@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedpbc.errors import InputError
 from fedpbc.limits import memory_bytes, numbers_of
 from fedpbc.links.scheme import LinkScheme, Probabilities, Row, Rows, Setting, find_scheme
-from fedpbc.options import check_arguments, check_kind, checked
+from fedpbc.options import check_arguments, check_kind, check_type, checked
 
 __all__ = ["Timetable", "from_table"]
 
@@ -49,6 +49,7 @@ class Timetable:
         base: Probabilities | None = None,
         independent: bool = False,
     ) -> None:
+        check_type("clients", clients, Annotated[int, Ge(1)])
         is_packed = isinstance(packed, np.ndarray) and packed.dtype == np.uint8
         if not is_packed or packed.ndim != 2 or packed.shape[1] != -(-clients // 8):
             raise InputError(

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from fedpbc.algorithms import find_algorithm
 from fedpbc.data.sources import SOURCES
 from fedpbc.errors import InputError
+from fedpbc.limits import MAX_ROUNDS, check_values
 from fedpbc.options import nearest
 from fedpbc.paper.catalog import ExperimentRequest
 from fedpbc.report.groups import flatten
+from fedpbc.storage.files import expanded
 
 __all__ = [
     "algorithm_options",
@@ -35,6 +36,7 @@ def requested_seeds(
     if request.quick and quick is not None:
         default = quick
     seeds = list(default if request.seeds is None else request.seeds)
+    check_values(seeds, "seeds")
     if not seeds or len(set(seeds)) < len(seeds) or any(seed < 0 for seed in seeds):
         raise InputError("seeds", seeds, "different whole numbers from 0, such as 0,1,2")
     return seeds
@@ -47,6 +49,8 @@ def requested_rounds(
     rounds = default if request.rounds is None else request.rounds
     if rounds < minimum:
         raise InputError("rounds", rounds, f"at least {minimum}{reason}")
+    if rounds > MAX_ROUNDS:
+        raise InputError("rounds", rounds, f"at most {MAX_ROUNDS}")
     return rounds
 
 
@@ -107,7 +111,7 @@ def data_folders(request: ExperimentRequest, names: Iterable[str]) -> dict[str, 
     folders: dict[str, dict[str, str]] = {name: {} for name in names}
     if request.data_dir is None:
         return folders
-    parent = Path(request.data_dir).expanduser()
+    parent = expanded(request.data_dir, "--data-dir")
     downloaded = [name for name in folders if SOURCES[name].repository]
     if not downloaded:
         raise InputError(

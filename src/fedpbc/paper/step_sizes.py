@@ -14,6 +14,7 @@ from fedpbc.paper.grid import SweepResult, run_planned
 from fedpbc.paper.plan import Condition, PlannedRun, plan_runs
 from fedpbc.paper.request import requested_seeds
 from fedpbc.paper.results import scale_note
+from fedpbc.storage.files import expanded
 
 __all__ = ["CHOSEN", "STEP_SIZES", "find_step_sizes", "read_chosen", "run_conditions"]
 
@@ -66,7 +67,7 @@ def find_step_sizes(request: ExperimentRequest) -> StepSizes:
     if request.tuned == "no":
         return StepSizes(f"{DEFAULT}{manual}")
     if request.tuned is not None:
-        path = Path(request.tuned).expanduser()
+        path = expanded(request.tuned, "--tuned")
     else:
         path = request.out.parent / default_folder("tune", request.quick).name / CHOSEN
         if not path.is_file():

@@ -86,7 +86,10 @@ class Simulation:
             if not hasattr(member, kind):
                 name = "task" if kind == "local_steps" else "engine"
                 raise InputError(name, member, f"a {name}: it has no {kind}()")
-        for name, timetable in (("links", uplink), ("downlink", downlink or uplink)):
+        for name, timetable in (
+            ("links", uplink),
+            ("downlink", uplink if downlink is None else downlink),
+        ):
             check_kind(name, timetable, Timetable, "a Timetable")
             if timetable.clients != task.clients:
                 raise InputError(

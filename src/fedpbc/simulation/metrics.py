@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from fedpbc.errors import InputError
 from fedpbc.tasks.task import Evaluation
 
 __all__ = ["Metrics", "Observer"]
@@ -60,6 +61,11 @@ class Metrics:
     def from_dict(cls, line: Mapping[str, Any]) -> Metrics:
         """The inverse of :meth:`as_dict`."""
         names = {f.name for f in fields(cls)}
+        if not isinstance(line, Mapping) or not isinstance(line.get("views"), Mapping):
+            raise InputError("a line of metrics", line, "a table with views")
+        missing = names - {"observed"} - {*line}
+        if missing:
+            raise InputError(f"a line of metrics has no {', '.join(sorted(missing))}")
         values = {name: value for name, value in line.items() if name in names}
         values["views"] = {k: Evaluation.from_dict(view) for k, view in line["views"].items()}
         return cls(**values, observed={k: v for k, v in line.items() if k not in names})

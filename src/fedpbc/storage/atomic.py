@@ -66,8 +66,9 @@ def sync_folder(folder: Path) -> None:
     """Make sure that a rename in a folder survives a power failure."""
     if os.name == "nt":  # Windows cannot open folders.
         return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    with naming_errors(folder):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

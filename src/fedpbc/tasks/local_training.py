@@ -7,6 +7,7 @@ a client's model remains a pure function of the model it received, the rounds si
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -14,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from annotated_types import Ge, Gt, Le, Lt
 
 from fedpbc.errors import InputError
-from fedpbc.limits import MAX_LOCAL_STEPS
-from fedpbc.options import Help, checked
+from fedpbc.limits import MAX_INTEGER, MAX_LOCAL_STEPS
+from fedpbc.options import Help, check_kind, checked
 
 if TYPE_CHECKING:
     import torch
@@ -66,6 +67,9 @@ class LocalTraining:
 
     def rate(self, t: int) -> float:
         """Return η_t."""
+        check_kind("round", t, numbers.Real, "a number")
+        if not 0 <= t <= MAX_INTEGER:
+            raise InputError("round", t, "at least 0")
         return self.learning_rate / (math.sqrt(t / 10 + 1) if self.decay else 1.0)
 
     @property

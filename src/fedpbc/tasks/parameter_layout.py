@@ -5,11 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
+from annotated_types import Ge
 from torch import Tensor, nn
 
+from fedpbc.errors import InputError
+from fedpbc.options import check_kind, check_type
+
 __all__ = ["Layout", "layout_of", "parameters_of"]
+
+
+Size = Annotated[int, Ge(0)]
 
 
 @dataclass(frozen=True)
@@ -24,6 +32,15 @@ class Layout:
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
 
+    def __post_init__(self) -> None:
+        for name, value in (("names", self.names), ("shapes", self.shapes)):
+            check_kind(name, value, (tuple, list), "a tuple")
+        for shape in self.shapes:
+            check_kind("shapes", shape, (tuple, list), "a tuple for each parameter")
+            check_type("shapes", list(shape), list[Size])
+        if len(self.names) != len(self.shapes):
+            raise InputError(f"{len(self.names)} names have {len(self.shapes)} shapes")
+
     @property
     def dimension(self) -> int:
         """d, the length of the vector."""
@@ -31,6 +48,9 @@ class Layout:
 
     def parts(self, flat: Tensor) -> list[Tensor]:
         """Return views of a vector [d], or of a stack [n, d], in the parameters' shapes."""
+        if not isinstance(flat, Tensor) or not flat.dim() or flat.shape[-1] != self.dimension:
+            shape = tuple(flat.shape) if isinstance(flat, Tensor) else type(flat).__name__
+            raise InputError("flat", shape, f"a vector of {self.dimension} numbers")
         lead = flat.shape[:-1]
         sizes = [math.prod(shape) for shape in self.shapes]
         pieces = torch.split(flat, sizes, dim=-1)
@@ -40,14 +60,23 @@ class Layout:
         """Return the same by name, as for ``module.load_state_dict(…, strict=False)``."""
         return dict(zip(self.names, self.parts(flat), strict=True))
 
+    def _check(self, parameters: Sequence[Tensor]) -> None:
+        is_list = isinstance(parameters, Sequence) and len(parameters) == len(self.names)
+        if not is_list or not all(isinstance(each, Tensor) for each in parameters):
+            raise InputError(
+                "parameters", type(parameters).__name__, f"a list of {len(self.names)} tensors"
+            )
+
     def fill(self, parameters: Sequence[Tensor], flat: Tensor) -> None:
         """Copy a vector into the parameters."""
+        self._check(parameters)
         with torch.no_grad():
             for parameter, part in zip(parameters, self.parts(flat), strict=True):
                 parameter.copy_(part)
 
     def flatten(self, parameters: Sequence[Tensor], out: Tensor | None = None) -> Tensor:
         """Return the parameters' values as a new vector, or in ``out``."""
+        self._check(parameters)
         return torch.cat([p.detach().reshape(-1) for p in parameters], out=out)
 
 

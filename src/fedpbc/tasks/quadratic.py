@@ -50,7 +50,8 @@ class Quadratic:
     ) -> None:
         self.device = find_device(device)
         refuse_double(self.device, [torch.float64])
-        check_kind("training", training or LocalTraining(), LocalTraining, "a LocalTraining")
+        self.training = LocalTraining() if training is None else training
+        check_kind("training", self.training, LocalTraining, "a LocalTraining")
         array = numbers_of("task.targets", targets)
         if array.ndim != 2 or 0 in array.shape or array.dtype.kind not in "fiu":
             raise InputError(
@@ -60,7 +61,6 @@ class Quadratic:
         if not np.isfinite(array).all():
             raise InputError("task.targets has infinite or NaN values, but should be finite")
         self.targets = torch.from_numpy(array.astype(np.float64)).to(self.device)
-        self.training = training or LocalTraining()
         self.seed = seed
         self.clients = len(array)
         self.layout = Layout(("x",), ((array.shape[1],),))

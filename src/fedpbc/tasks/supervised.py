@@ -106,11 +106,11 @@ class Supervised:
         """
         self.device = find_device(device)
         check_kind("module", module, nn.Module, "a torch.nn.Module")
-        check_kind("training", training or LocalTraining(), LocalTraining, "a LocalTraining")
+        self.training = LocalTraining() if training is None else training
+        check_kind("training", self.training, LocalTraining, "a LocalTraining")
         if not callable(loss):
             raise InputError("loss", loss, "a function of outputs and labels")
         refuse_running_statistics(module)
-        self.training = training or LocalTraining()
         self.loss, self.seed = loss, seed
         self.layout = layout_of(module)
         if not self.layout.names:

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedpbc.errors import InputError
 from fedpbc.tasks.local_training import LocalTraining
 from fedpbc.tasks.parameter_layout import Layout
 from fedpbc.tasks.stacked_training import StackAdvice
@@ -48,6 +49,8 @@ class Evaluation:
     @classmethod
     def from_dict(cls, entries: Mapping[str, Any]) -> Evaluation:
         """Create from a line of metrics."""
+        if not isinstance(entries, Mapping) or "test_loss" not in entries:
+            raise InputError("the entries of a view", entries, "a table with a test_loss")
         fields = {k: v for k, v in entries.items() if k in cls.__dataclass_fields__}
         return cls(**fields, extra={k: v for k, v in entries.items() if k not in fields})
 

@@ -24,9 +24,10 @@ def consensus_error(models: ArrayLike) -> float:
     rows = array_of("models", models)
     if rows.ndim != 2 or not rows.size:
         raise wrong_shape("models", rows, "clients × parameters, not empty")
-    centre = rows.mean(axis=0, dtype=np.float64)
     # Row by row: a second copy of all models may not fit into memory.
-    return sum(float(np.square(row - centre).sum()) for row in rows) / len(rows)
+    with np.errstate(over="ignore"):
+        centre = rows.mean(axis=0, dtype=np.float64)
+        return sum(float(np.square(row - centre).sum()) for row in rows) / len(rows)
 
 
 def consensus_bound(

@@ -65,7 +65,7 @@ class IndependentLinks:
         clients, constant = len(lowest), len(repetitions) == 1
         shares = sum(count * expected_shares(p) for p, count in repetitions.values())
         nonempty = float(np.sum(shares))
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", over="ignore"):
             limit = 1 / lowest if constant else None
         return cls(
             rounds=rounds,

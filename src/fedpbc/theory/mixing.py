@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedpbc.errors import InputError
+from fedpbc.limits import memory_bytes
 from fedpbc.theory.arguments import Floats, number, positive_integer, probabilities
 from fedpbc.theory.blas import one_blas_thread
 from fedpbc.theory.quadrature import expected_exchange, expected_shares
@@ -34,6 +35,8 @@ def mixing_matrix(active: Iterable[int], clients: int) -> Floats:
          [0.5 0.  0.5]]
     """
     count = positive_integer("clients", clients)
+    if count * count * 8 > memory_bytes():
+        raise InputError("clients", clients, "fewer: the matrix would not fit into memory")
     expected = f"different client numbers from 0 to {count - 1}"
     try:
         numbers = list(active)

@@ -127,6 +127,8 @@ class TheorySummary:
                 sigma=constants.sigma,
                 zeta=constants.zeta,
             )
+            if step_size
+            else None  # The largest step size is too small for a number.
             for step_size in (constants.step_size, largest)
         )
         within = constants.step_size <= largest

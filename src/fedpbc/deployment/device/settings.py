@@ -14,6 +14,7 @@ from annotated_types import Ge
 from fedpbc.deployment.address import is_unspecified, parse_address
 from fedpbc.errors import InputError
 from fedpbc.options import checked
+from fedpbc.storage.files import expanded
 from fedpbc.storage.toml import parsed_toml
 
 __all__ = ["DeviceSettings", "read_device"]
@@ -51,7 +52,7 @@ def read_device(path: Path) -> DeviceSettings:
         ("data_dir", Path.is_dir, "a folder that exists"),
     ):
         if options[name] is not None:
-            resolved = (path.parent / Path(options[name]).expanduser()).resolve()
+            resolved = (path.parent / expanded(options[name], name)).resolve()
             if not exists(resolved):
                 raise InputError(name, options[name], expected)
             options[name] = str(resolved)

@@ -28,7 +28,7 @@ def checked_names(names: Sequence[str] | str | None) -> list[str]:
     if trackers == ["none"]:
         return []
     for name in trackers:
-        if name not in TRACKERS:
+        if not isinstance(name, str) or name not in TRACKERS:
             allowed = nearest(name, [*TRACKERS, "none"]) if isinstance(name, str) else "a name"
             raise InputError("track", name, allowed)
         if trackers.count(name) > 1:

@@ -1,0 +1,152 @@
+"""Worker processes that take tasks one after another, each over a pipe of its own.
+
+Nothing here has a name in the system, as semaphores and queues have: whatever kills these
+processes, even all at once, they leave nothing behind.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnContext, SpawnProcess
+from typing import Any
+
+from fedpbc.errors import explained, one_line
+from fedpbc.interrupts import held_back, leave_to_parent
+
+__all__ = ["Ended", "Work", "side_by_side"]
+
+Work = Callable[[int, Any, Callable[[Any], None], Callable[[], bool]], Any]
+"""Runs in a worker: the number of a task, the task, a function that sends a message to whoever
+started it, and one that tells whether to stop. Returns the result."""
+
+STOP = "stop"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The end of a task: its result, or why there is none."""
+
+    number: int
+    result: Any = None
+    failure: str | None = None
+
+
+@dataclass
+class Worker:
+    """A process, the connection to it, and the number of its task."""
+
+    process: SpawnProcess
+    connection: Connection
+    number: int = -1
+
+    def send(self, value: Any) -> None:
+        """Send a task, or the order to stop or to end; a process that is gone does not hear it."""
+        try:
+            self.connection.send(value)
+        except OSError:
+            return  # Its end is noticed where its messages are read.
+
+
+def side_by_side(work: Work, tasks: Sequence[Any], jobs: int) -> Generator[Any, None, None]:
+    """Run tasks, ``jobs`` at a time, and yield their messages and the :class:`Ended` of each.
+
+    If this is closed early, the work under way is told to stop, and waited for.
+    """
+    context = multiprocessing.get_context("spawn")
+    waiting = deque(enumerate(tasks))
+    workers: list[Worker] = []
+    started: list[Worker] = []
+    try:
+        while waiting or workers:
+            while waiting and len(workers) < jobs:
+                workers.append(start(context, work))
+                started.append(workers[-1])
+                give_next(workers[-1], waiting)
+            for connection in wait([worker.connection for worker in workers]):
+                worker = next(w for w in workers if w.connection is connection)
+                try:
+                    message = worker.connection.recv()
+                except (EOFError, OSError):
+                    workers.remove(worker)
+                    failure = "its process was killed; resume to run it again"
+                    yield Ended(worker.number, failure=failure)
+                    continue
+                if isinstance(message, Ended) and not give_next(worker, waiting):
+                    workers.remove(worker)
+                yield message
+    finally:
+        end_all(started)
+
+
+def give_next(worker: Worker, waiting: deque[tuple[int, Any]]) -> bool:
+    """Give a worker its next task; without one, it ends."""
+    if not waiting:
+        worker.send(None)
+        return False
+    worker.number, task = waiting.popleft()
+    worker.send((worker.number, task))
+    return True
+
+
+def start(context: SpawnContext, work: Work) -> Worker:
+    """Start a worker, which leaves signals to this process."""
+    connection, remote = context.Pipe()
+    process = context.Process(target=serve, args=(remote, work))
+    with held_back():
+        process.start()
+    remote.close()
+    return Worker(process, connection)
+
+
+def end_all(workers: Sequence[Worker]) -> None:
+    """Stop what is under way, and wait until all processes have ended."""
+    for worker in workers:
+        worker.send(STOP)
+        worker.send(None)
+    for worker in workers:
+        # A process that sends while nobody reads would wait for ever.
+        while worker.process.is_alive():
+            for ready in wait([worker.connection, worker.process.sentinel]):
+                if ready is not worker.connection:
+                    break
+                try:
+                    worker.connection.recv()
+                except (EOFError, OSError):
+                    worker.process.join()
+                    break
+        worker.process.join()
+        worker.connection.close()
+
+
+def serve(connection: Connection, work: Work) -> None:
+    """Work in a worker process until there is nothing more to do."""
+    leave_to_parent()
+    tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    stop = threading.Event()
+
+    def read() -> None:
+        while True:
+            try:
+                task = connection.recv()
+            except Exception:
+                os._exit(1)  # Whoever gave the tasks is gone.
+            if task == STOP:
+                stop.set()
+            else:
+                tasks.put(task)
+
+    threading.Thread(target=read, daemon=True).start()
+    while (task := tasks.get()) is not None:
+        number, value = task
+        try:
+            ended = Ended(number, work(number, value, connection.send, stop.is_set))
+        except Exception as error:
+            ended = Ended(number, failure=explained(error) or one_line(error))
+        connection.send(ended)

@@ -1,0 +1,49 @@
+"""Worker processes over pipes: results, messages, losses, and the end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from fedpbc.experiments.side_by_side import Ended, side_by_side
+
+pytestmark = pytest.mark.slow
+
+
+def work(number, task, send, stopped):
+    if task == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if task == "fail":
+        raise MemoryError
+    if task == "wait":
+        send("begun")
+        while not stopped():
+            # Nobody reads these any more when it is told to stop.
+            send("x" * 100_000)
+            time.sleep(0.001)
+        Path(os.environ["STOPPED_IN_ORDER"]).touch()
+        return "stopped"
+    send(f"message of {number}")
+    return f"result of {task}"
+
+
+def test_tasks_that_end_that_fail_and_whose_process_dies():
+    messages = list(side_by_side(work, ["a", "die", "fail", "b"], 2))
+    ended = {m.number: m for m in messages if isinstance(m, Ended)}
+    assert ended[0] == Ended(0, "result of a")
+    assert ended[1].failure == "its process was killed; resume to run it again"
+    assert ended[2].failure == "not enough memory"
+    assert ended[3] == Ended(3, "result of b")
+    assert {m for m in messages if isinstance(m, str)} == {"message of 0", "message of 3"}
+
+
+def test_what_is_under_way_stops_in_order_when_nobody_listens_any_more(tmp_path, monkeypatch):
+    monkeypatch.setenv("STOPPED_IN_ORDER", str(tmp_path / "mark"))
+    with closing(side_by_side(work, ["wait", "wait"], 1)) as messages:
+        assert next(messages) == "begun"
+    assert (tmp_path / "mark").exists()

@@ -1,0 +1,65 @@
+"""The one line of every error that a user can meet."""
+
+from __future__ import annotations
+
+import errno
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+from fedpbc.errors import DivergedError, FedpbcError, InputError, explained, one_line
+from tests.commandline import fedpbc, refused
+
+
+def error_of(function) -> Exception:
+    try:
+        function()
+    except Exception as error:
+        return error
+    raise AssertionError("it did not fail")
+
+
+@pytest.mark.parametrize(
+    ("function", "line"),
+    [
+        (lambda: torch.empty(10**15), "not enough memory: 4,000,000,000,000,000 bytes more are"),
+        (lambda: np.empty(10**15), "not enough memory: Unable to allocate"),
+        (lambda: bytearray(2**62), "not enough memory"),
+    ],
+)
+def test_out_of_memory_is_one_line(monkeypatch, function, line):
+    error = error_of(function)
+    assert str(explained(error)).startswith(line)
+    assert one_line(error).startswith(line)
+    monkeypatch.setattr("fedpbc.report.listing.list_choices", function)
+    assert refused(fedpbc("list")).startswith(line)
+
+
+def test_a_device_without_memory_is_one_line():
+    error = type("OutOfMemoryError", (RuntimeError,), {})("CUDA out of memory. Tried to …")
+    assert explained(error) == "not enough memory on the device"
+
+
+def test_other_runtime_errors_are_defects():
+    assert explained(RuntimeError("mat1 and mat2 shapes cannot be multiplied")) is None
+
+
+def test_errors_of_files_name_them():
+    full = OSError(errno.ENOSPC, "No space left on device", "runs/a/metrics.jsonl")
+    assert explained(full) == "runs/a/metrics.jsonl: No space left on device"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        FedpbcError("a\x1b[31m\nb" + 5000 * "x"),
+        InputError("a\x1b", "\x1b[31m", "\x1b"),
+        DivergedError(3, 4, None, "runs/\x1b[31m"),
+    ],
+)
+def test_every_message_is_one_clean_line(error):
+    assert str(error).isprintable()
+    assert len(str(error)) <= 1000
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)

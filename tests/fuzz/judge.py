@@ -14,7 +14,9 @@ HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 """Categories of characters that a terminal may obey, or that change what a reader sees."""
 ERROR_LENGTH, LINE_LENGTH = 1200, 4000
 INTERRUPTED = 130
-IN_THE_RUN = re.compile(r"diverged|failed|not enough memory|cannot be written|is in use")
+IN_THE_RUN = re.compile(
+    r"diverged|failed|not enough memory|cannot be written|is in use|own\.py line \d+: "
+)
 """Failures of work that had begun: its folder stays."""
 REMEMBERED = (
     "home/.local",

@@ -163,3 +163,19 @@ def test_an_app_that_is_no_file(sent):
     check_server_code(fleet / "server")
     with pytest.raises(InputError, match="a Python file that exists"):
         read_fleet(fleet / "server" / "fleet.toml").first_model()
+
+
+@pytest.mark.parametrize(
+    "name", ["device-0", "server", "server/keys", "server/app.py", "README.md"]
+)
+@pytest.mark.parametrize("command", [("add",), ("add", "--replace", 0), ("renew",)])
+def test_links_out_of_a_fleets_folder(tmp_path, name, command):
+    """What a link leads to must neither be written, nor be copied to a device."""
+    fleet, outside = tmp_path / "f", tmp_path / "outside"
+    ran("fleet", "init", fleet, "--clients", 1, "--host", "a")
+    (fleet / name).rename(outside)
+    (fleet / name).symlink_to(outside)
+    before = content(tmp_path)
+    line = refused(fedpbc("fleet", command[0], fleet, *command[1:]))
+    assert line == f"{fleet / name} is a link, which is not followed: remove it"
+    assert content(tmp_path) == before

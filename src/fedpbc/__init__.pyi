@@ -24,10 +24,10 @@ from .errors import MissingExtraError as MissingExtraError
 from .errors import WorkerError as WorkerError
 from .experiments.comparison import Comparison as Comparison
 from .experiments.configuration import Config as Config
+from .experiments.final_models import load_view as load_view
 from .experiments.integrity import Verification as Verification
 from .experiments.integrity import verify_run as verify_run
 from .experiments.resume import resume_run as resume_run
-from .experiments.run_directory import load_view as load_view
 from .experiments.simulate import Result as Result
 from .experiments.simulate import compare as compare
 from .experiments.simulate import simulate as simulate

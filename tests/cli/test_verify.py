@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commandline import content, fedpbc, ran, write_check
+from tests.commandline import DIGITS, content, fedpbc, ran, write_check
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_damage_is_found_and_nothing_is_changed(runs, run, file, how):
         return
     assert ended.code == 2
     assert str(path) in ended.out
-    assert "1 of 2 runs are damaged" in ended.err
+    assert "1 of 2 runs and comparisons are damaged" in ended.err
     assert ("fedpbc resume" in ended.err) == ("inputs" not in file)
     assert content(runs) == before
     if "inputs" in file:
@@ -104,3 +104,26 @@ def test_a_summary_without_its_checksums(runs):
     # Earlier versions had none, and no manifest.
     (runs / "finished" / "fedpbc-manifest.json").unlink()
     assert "an earlier version wrote it" in ran("verify", runs / "finished").out
+
+
+@pytest.mark.parametrize("how", ["flipped", "another seed", "../mine"])
+def test_a_damaged_plan_of_a_comparison(tmp_path, how):
+    folder = tmp_path / "compared"
+    options = ["--algorithms", "fedavg", "--seeds", 0, "--rounds", 2, "--jobs", 1]
+    ran("compare", *DIGITS, *options, "--out", folder)
+    assert ran("verify", folder).out.startswith(f"{folder}: comparison, ")
+    plan = folder / "compare.toml"
+    text = plan.read_text()
+    changes = {
+        "flipped": "#" + text[1:] + "=",
+        "another seed": text.replace("0,\n]", "1,\n]"),
+        "../mine": text + '[algorithms."../mine"]\n',
+    }
+    plan.write_text(changes[how])
+    assert plan.read_text() != text
+    before = content(tmp_path)
+    ended = fedpbc("verify", folder)
+    assert ended.code == 2
+    assert f"{plan} is damaged: it is not as it was written" in ended.out
+    assert "compare.toml is damaged" in fedpbc("resume", folder).err
+    assert content(tmp_path) == before

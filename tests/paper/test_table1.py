@@ -159,10 +159,13 @@ def test_a_failed_run_is_shown_while_the_others_finish(tmp_path):
     ended = fedpbc("paper", "table1", *few, *broken, "--jobs", 1, "--out", out)
     assert ended.code == 2
     [last] = ended.err.splitlines()
-    assert last.startswith("fedpbc: 1 failed, such as digits · bernoulli · wild seed 0: KeyError")
+    # With the plugin's file and line.
+    assert last.startswith("fedpbc: 1 failed, such as digits · bernoulli · wild seed 0: ")
+    assert last.endswith("line 7: KeyError: 'no such thing'")
     table = (out / "table1.md").read_text()
     assert "| bernoulli | wild |  | failed |" in table
-    assert "FAILED: digits · bernoulli · wild seed 0: KeyError: 'no such thing'" in table
+    assert "FAILED: digits · bernoulli · wild seed 0: " in table
+    assert "KeyError: 'no such thing'" in table
     found = numbers(out, "table1")
     assert {row["algorithm"] for row in found["rows"]} == {"fedau"}
     assert len(found["failed"]) == 1

@@ -39,7 +39,7 @@ def resume(
             raise InputError(f"{folder} is resumed by its own command: {plan['command']}")
     trackers = split_list("track", track)
     comparison = ComparisonDirectory(folder)
-    if comparison.holds_comparison:
+    if comparison.was_begun:
         run_comparison(comparison, comparison.load_plan(trackers, trust=trust), jobs, as_json)
         return
     begin_work(folder)

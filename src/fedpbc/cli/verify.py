@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,9 @@ from fedpbc.cli.terminal import command, say, say_json
 from fedpbc.errors import FedpbcError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from fedpbc.experiments.comparison_directory import ComparisonDirectory
     from fedpbc.experiments.integrity import Verification
 
 __all__ = ["verify"]
@@ -28,7 +32,7 @@ def verify(
     from fedpbc.experiments.integrity import Damage, Verification, verify_run
     from fedpbc.report.load import find_runs
 
-    results = []
+    results = [comparison.verify() for comparison in comparisons_below(folders)]
     for path in find_runs(folders):
         try:
             results.append(verify_run(path))
@@ -46,7 +50,20 @@ def verify(
         remedy = ""
         if repairable:
             remedy = f"; {command('fedpbc', 'resume', repairable[0].path)} repairs it"
-        raise FedpbcError(f"{len(damaged)} of {len(results)} runs are damaged{remedy}")
+        what = f"{len(damaged)} of {len(results)} runs and comparisons are damaged"
+        raise FedpbcError(what + remedy)
+
+
+def comparisons_below(folders: Sequence[Path]) -> Iterator[ComparisonDirectory]:
+    """The comparisons in some folders."""
+    from fedpbc.experiments.comparison_directory import ComparisonDirectory
+
+    for folder in folders:
+        for name, subfolders, _ in os.walk(folder):
+            comparison = ComparisonDirectory(name)
+            if comparison.was_begun:
+                yield comparison
+            subfolders[:] = [each for each in subfolders if not each.startswith(".")]
 
 
 def show(result: Verification) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from fedpbc.experiments.comparison import Comparison, RunResult
 from fedpbc.experiments.config_file import read_toml
 from fedpbc.experiments.configuration import Config
 from fedpbc.experiments.execution import StoppedError, Watcher
+from fedpbc.experiments.integrity import Damage, Verification
 from fedpbc.experiments.run_directory import (
     STAGING,
     RunDirectory,
@@ -43,13 +45,14 @@ from fedpbc.storage.directories import LOCK, locked_directory, make_directory
 from fedpbc.storage.files import read_own_file
 from fedpbc.storage.manifest import (
     MANIFEST,
+    changed_files,
     is_folder_name,
     is_inside,
     read_manifest,
     write_manifest,
 )
 from fedpbc.storage.removal import own_files, remove_empty_folder, remove_files
-from fedpbc.storage.toml import parsed_toml
+from fedpbc.storage.toml import parsed_toml, toml_text
 
 __all__ = ["DEFAULT_SEEDS", "ComparisonDirectory", "ComparisonPlan", "plan_comparison"]
 
@@ -85,7 +88,7 @@ class ComparisonPlan:
             nested["views"] = self.shared["views"]
         algorithms = {name: dict(options) for name, options in self.algorithms.items()}
         plan = {**nested, "seeds": list(self.seeds), "algorithms": algorithms}
-        return tomli_w.dumps(plan), inputs
+        return toml_text(plan), inputs
 
 
 def plan_comparison(values: Mapping[str, Any], *, lenient: bool = False) -> ComparisonPlan:
@@ -156,6 +159,11 @@ class ComparisonDirectory:
         return [RunDirectory(self.path / name) for name in names if is_inside(self.path, name)]
 
     @property
+    def was_begun(self) -> bool:
+        """Whether a comparison was begun here, even if its plan is damaged now."""
+        return self.holds_comparison or read_manifest(self.path, "comparison") is not None
+
+    @property
     def _is_ours(self) -> bool:
         """Whether we made this directory: a plan that was written by hand is the user's."""
         if read_manifest(self.path, "comparison") is not None:
@@ -191,12 +199,20 @@ class ComparisonDirectory:
             if overwrite and self.holds_comparison:
                 self._rehearse(plan)
                 self._clear()
-            files = [*(f"inputs/{name}" for name in inputs), *FILES]
-            if read_manifest(self.path, "comparison") != sorted(files):
-                write_manifest(self.path, "comparison", files)
-            write_inputs(self.path, inputs)
-            write_atomically(self.plan_path, text)
+            self._write_plan(text, inputs)
             yield
+
+    def _write_plan(self, text: str, inputs: Mapping[str, bytes]) -> None:
+        contents = {f"inputs/{name}": content for name, content in inputs.items()}
+        contents[self.plan_path.name] = text.encode()
+        if self.plan_path.is_file() and self.plan_path.read_bytes() == text.encode():
+            return  # It goes on; the inputs were compared before.
+        # Without checksums first: a kill must not make a plan look damaged that is half-written.
+        write_manifest(self.path, "comparison", [*contents, *FILES])
+        write_inputs(self.path, inputs)
+        write_atomically(self.plan_path, text)
+        checksums = {name: sha256(content).hexdigest() for name, content in contents.items()}
+        write_manifest(self.path, "comparison", [*contents, *FILES], checksums)
 
     def _rehearse(self, plan: ComparisonPlan) -> None:
         """Run a round of every algorithm, before an earlier comparison is removed for this one."""
@@ -252,6 +268,16 @@ class ComparisonDirectory:
             remove_files(self.path, [self.report_path.name])
         remove_files(self.path, FILES)
 
+    def verify(self) -> Verification:
+        """Check the plan and its inputs; the runs are checked one by one."""
+        names = changed_files(self.path, "comparison")
+        reason = "it is not as it was written; restore it, or start again with --overwrite"
+        damage = [Damage(self.path / name, reason, repairable=False) for name in names]
+        if not damage and not self.holds_comparison:
+            damage = [Damage(self.plan_path, "it is no plan of runs in this folder", False)]
+        state = "comparison"
+        return Verification(self.path, state, tuple(damage), checked=1)
+
     def load_plan(
         self, track: Sequence[str] | None = None, *, trust: bool = False
     ) -> ComparisonPlan:
@@ -259,6 +285,8 @@ class ComparisonDirectory:
 
         ``trust`` allows plugins that this user has not run on this machine.
         """
+        for each in self.verify().damage:
+            raise InputError(str(each))
         values = read_toml(self.plan_path)
         for name in values.get("algorithms", ()):
             if not is_folder_name(str(name)):

@@ -65,14 +65,14 @@ def execute(
     watcher: Watcher | None = None,
     group: Path | None = None,
     *,
-    on_first_round: Callable[[], None] | None = None,
+    on_first_round: Callable[[], RunDirectory] | None = None,
 ) -> dict[str, Any]:
     """Run the remaining rounds and write the results; returns the summary.
 
     The experiment is before round 0, and continues from a checkpoint in the directory, which the
     caller has locked. ``group`` is the directory of the runs that belong together, for trackers.
-    ``on_first_round`` is called after the first round, before trackers hear of the run: a run that
-    replaces another takes its place then.
+    ``on_first_round`` is called after the first round, before trackers hear of the run, and returns
+    the directory to go on in: a run that replaces another takes its place then.
     """
     execution = _Execution(experiment, directory, watcher or Watcher())
     return execution.run(group, on_first_round)
@@ -86,20 +86,23 @@ class _Execution:
         self.inputs = input_checksums(directory)
         self.metrics_checksum = crc32(b"")
 
-    def run(self, group: Path | None, on_first_round: Callable[[], None] | None) -> dict[str, Any]:
-        simulation, directory, config = self.simulation, self.directory, self.experiment.config
+    def run(
+        self, group: Path | None, on_first_round: Callable[[], RunDirectory] | None
+    ) -> dict[str, Any]:
+        simulation, config = self.simulation, self.experiment.config
         reset_peak_memory()
         with closing(simulation):
-            directory.remove_temporary_files()
+            self.directory.remove_temporary_files()
             resumed = self._restore()
             if self.watcher.on_start is not None:
                 self.watcher.on_start(simulation.round, simulation.rounds, self.experiment.engine)
-            remove_files(directory.path, ["failure.txt"])
+            remove_files(self.directory.path, ["failure.txt"])
             rounds = self._rounds(resumed)
             if on_first_round is not None:
                 first = next(rounds)
-                on_first_round()
+                self.directory = on_first_round()
                 self._show(first)
+            directory = self.directory
             run = TrackedRun(directory.path, self.about, config.to_dict(), group)
             with tracked(config.general.track or (), run, self.watcher) as tracking:
                 try:
@@ -224,21 +227,21 @@ class _Execution:
 
     def _rounds(self, resumed: bool) -> Iterator[Metrics | None]:
         """Run the remaining rounds, with metrics and checkpoints."""
-        simulation, directory, config = self.simulation, self.directory, self.experiment.config
+        simulation, config = self.simulation, self.experiment.config
         self.done = simulation.round
         if not resumed:
             # A resumed run must know its data and options. And it shows now, not after half a
             # minute of work, whether the algorithm's state can be saved at all.
-            directory.write_metrics(b"")
+            self.directory.write_metrics(b"")
             self._checkpoint()
         python = config.task.name == "python"
         task = self.experiment.data_fingerprint() if python else ""
-        save_client_overview(directory.overview_path, simulation, task)
+        save_client_overview(self.directory.overview_path, simulation, task)
         every, last, wait = config.general.checkpoint_every, time.monotonic(), CHECKPOINT_SECONDS
         try:
             for metrics in simulation.steps():
                 if metrics is not None:
-                    written = directory.append_metrics(metrics.as_dict())
+                    written = self.directory.append_metrics(metrics.as_dict())
                     self.metrics_checksum = crc32(written, self.metrics_checksum)
                 self.done = simulation.round
                 due = self.done % every == 0 if every else time.monotonic() - last > wait
@@ -251,6 +254,7 @@ class _Execution:
             # only fetched now, or only the evaluation failed.
             if simulation.round == self.done == error.round > 0:
                 self._checkpoint()
+            directory = self.directory
             usable = [p for p in directory.checkpoints.paths() if rounds_of(p) <= error.round]
             where = (
                 f"{directory.path} keeps {usable[0].name}" if usable else f"see {directory.path}"
@@ -259,7 +263,7 @@ class _Execution:
         except WorkerError as error:
             # The state is that before the round: with more memory, say, the run can be resumed.
             self._checkpoint()
-            where = f"{directory.path} keeps everything up to round {simulation.round}"
+            where = f"{self.directory.path} keeps everything up to round {simulation.round}"
             raise WorkerError(
                 error.client, error.first_round, error.last_round, error.reason, where
             ) from None

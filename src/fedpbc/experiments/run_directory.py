@@ -21,12 +21,10 @@ import os
 import re
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import tomli_w
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from fedpbc.errors import InputError
@@ -35,7 +33,7 @@ from fedpbc.experiments.result_schema import check_summary
 from fedpbc.experiments.settings import FILES
 from fedpbc.experiments.tracking.tensorboard import EVENTS as EVENT_FILES
 from fedpbc.experiments.tracking.tensorboard import FOLDER as EVENT_FOLDER
-from fedpbc.limits import check_path, parse_json, parse_toml
+from fedpbc.limits import parse_json, parse_toml
 from fedpbc.simulation.last_reports import FILE as LAST_REPORTS_FILE
 from fedpbc.storage.atomic import naming_errors, temporary_names, write_atomically
 from fedpbc.storage.directories import LOCK, locked_directory
@@ -50,7 +48,6 @@ __all__ = [
     "RunDirectory",
     "inputs_named_in",
     "is_report",
-    "load_view",
     "write_inputs",
 ]
 
@@ -78,56 +75,16 @@ class RunDirectory:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-
-    @property
-    def config_path(self) -> Path:
-        """The configuration."""
-        return self.path / "config.toml"
-
-    @property
-    def metrics_path(self) -> Path:
-        """The evaluations."""
-        return self.path / "metrics.jsonl"
-
-    @property
-    def overview_path(self) -> Path:
-        """What a report shows of the clients."""
-        return self.path / "fleet.safetensors"
-
-    @property
-    def last_reports_path(self) -> Path:
-        """The clients' last reports, if they are kept on disk."""
-        return self.path / LAST_REPORTS_FILE
-
-    @property
-    def final_path(self) -> Path:
-        """The final models."""
-        return self.path / "final.safetensors"
-
-    @property
-    def summary_path(self) -> Path:
-        """The result."""
-        return self.path / "summary.json"
-
-    @property
-    def failure_path(self) -> Path:
-        """Why the run failed."""
-        return self.path / "failure.txt"
-
-    @property
-    def report_path(self) -> Path:
-        """The HTML page."""
-        return self.path / "report.html"
-
-    @property
-    def tracking_path(self) -> Path:
-        """What trackers need to recognise the run."""
-        return self.path / "tracking.json"
-
-    @property
-    def checkpoints(self) -> Checkpoints:
-        """The last two checkpoints."""
-        return Checkpoints(self.path)
+        self.config_path = self.path / "config.toml"
+        self.metrics_path = self.path / "metrics.jsonl"
+        self.overview_path = self.path / "fleet.safetensors"
+        self.last_reports_path = self.path / LAST_REPORTS_FILE
+        self.final_path = self.path / "final.safetensors"
+        self.summary_path = self.path / "summary.json"
+        self.failure_path = self.path / "failure.txt"
+        self.report_path = self.path / "report.html"
+        self.tracking_path = self.path / "tracking.json"
+        self.checkpoints = Checkpoints(self.path)
 
     @property
     def holds_run(self) -> bool:
@@ -384,50 +341,3 @@ def write_inputs(directory: Path, inputs: Mapping[str, bytes]) -> None:
     for name, content in inputs.items():
         (directory / "inputs").mkdir(exist_ok=True)
         write_atomically(directory / "inputs" / name, content)
-
-
-def _check_final(run: RunDirectory) -> None:
-    """Raise if the final models are not those that the summary knows."""
-    if not run.finished:
-        return  # Whoever reads them finds out why.
-    checksums = run.summary().get("checksums")
-    known = checksums.get(run.final_path.name) if isinstance(checksums, dict) else None
-    content = read_own_file(run.path, run.final_path.name, 1 << 40)
-    if known is not None and sha256(content).hexdigest() != known:
-        raise InputError(
-            f"{run.final_path} is damaged: its checksum does not fit; 'fedpbc resume {run.path}' "
-            "makes it again"
-        )
-
-
-def load_view(folder: Path | str, view: str) -> dict[str, Tensor]:
-    """The parameters of a finished run's final model, by name.
-
-    ``module.load_state_dict(load_view("runs/a", "reported"))`` puts them to use.
-
-    Example:
-        >>> import tempfile, torch
-        >>> run = RunDirectory(tempfile.mkdtemp())
-        >>> run.save_final({"server": torch.ones(6)}, Layout(("weight",), ((2, 3),)))
-        >>> load_view(run.path, "server")["weight"].shape
-        torch.Size([2, 3])
-    """
-    check_path(folder, "folder")
-    run = RunDirectory(folder)
-    path = run.final_path
-    _check_final(run)
-    try:
-        with safe_open(path, framework="pt") as file:
-            names = list(file.keys())
-            if view not in names:
-                raise InputError("view", view, f"one of {', '.join(sorted(names))}")
-            parameters = json.loads((file.metadata() or {})["parameters"])
-            flat = file.get_tensor(view).clone()
-    except (SafetensorError, OSError, KeyError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path} cannot be read: {error}; is the run finished?") from None
-    layout = Layout(
-        tuple(p["name"] for p in parameters), tuple(tuple(p["shape"]) for p in parameters)
-    )
-    return layout.named(flat)

@@ -7,9 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import tomli_w
-
-from fedpbc.errors import FedpbcError, InputError
+from fedpbc.errors import DivergedError, FedpbcError, InputError
 from fedpbc.experiments.build import Experiment, build_experiment
 from fedpbc.experiments.config_file import read_toml
 from fedpbc.experiments.configuration import Config, identity
@@ -24,6 +22,7 @@ from fedpbc.options import check_kind
 from fedpbc.simulation.metrics import Metrics
 from fedpbc.storage.directories import LOCK, make_directory
 from fedpbc.storage.removal import remove_empty_folder, remove_files
+from fedpbc.storage.toml import toml_text
 
 __all__ = ["run_python_task", "start_run"]
 
@@ -69,18 +68,23 @@ def start_run(
         target.clear_leftovers()
         make_directory(directory.path)
 
-        def take_over() -> None:
+        def take_over() -> RunDirectory:
+            nonlocal directory
             take_place(path)
-            directory.path = path
-            experiment.simulation.server.last_reports.move(directory.last_reports_path)
+            experiment.simulation.server.last_reports.move(target.last_reports_path)
+            directory = target
+            return target
 
         try:
-            directory.write_config(tomli_w.dumps(values), inputs)
+            directory.write_config(toml_text(values), inputs)
             first = take_over if staged else None
             return execute(experiment, directory, watcher, group, on_first_round=first)
         except BaseException as error:
-            if directory.path != path:
+            if directory is not target:
                 discard_staged(path)
+                kept = f"the earlier run in {path} is kept"
+                if isinstance(error, DivergedError):
+                    raise DivergedError(error.client, error.round, error.view, kept) from None
             elif isinstance(error, InputError) and experiment.simulation.round == 0:
                 # Found only when the run began; nothing is written.
                 directory.clear()
@@ -105,7 +109,7 @@ def run_python_task(
     if not directory.holds_run:
         directory.check_free()
         make_directory(path)
-        directory.write_config(tomli_w.dumps(values), {})
+        directory.write_config(toml_text(values), {})
     elif identity(read_toml(directory.config_path)) != identity(values):
         raise FedpbcError(
             f"{path} belongs to another run: its options are not these; choose a new folder"

@@ -31,7 +31,8 @@ def write_atomically(
     # The process id keeps two processes from writing to the same temporary file.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with naming_errors(path):
-        remove_abandoned(path)
+        if fcntl is not None:
+            remove_abandoned(path)
         # Also removes a link that someone may have put there.
         temporary.unlink(missing_ok=True)
         lock = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666)
@@ -57,8 +58,6 @@ def write_atomically(
 
 def remove_abandoned(path: Path) -> None:
     """Remove temporary files of processes that were killed while they wrote this file."""
-    if fcntl is None:
-        return
     pattern = re.compile(re.escape(f".{path.name}.") + r"\d+\.tmp")
     with os.scandir(path.parent) as entries:
         names = [entry.name for entry in entries if pattern.fullmatch(entry.name)]

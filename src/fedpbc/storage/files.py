@@ -126,19 +126,22 @@ def append_line(path: Path, line: str) -> None:
 
 
 def refuse_links(folder: Path) -> None:
-    """Raise InputError if anything below a folder is a link that leads out of it.
+    """Raise InputError if anything below a folder is a link that leads out of it, or a pipe.
 
-    For a folder in which files are written by name, also by libraries that follow links.
+    For a folder in which files are read and written by name, also by libraries that follow links.
     """
     root = folder.resolve()
     for parent, folders, files in os.walk(root):
         for name in (*folders, *files):
             path = Path(parent, name)
-            if not path.is_symlink():
-                continue
             try:
-                inside = path.resolve().is_relative_to(root)
+                mode = path.lstat().st_mode
+                inside = not stat.S_ISLNK(mode) or path.resolve().is_relative_to(root)
+            except FileNotFoundError:  # Other processes may work there.
+                continue
             except (OSError, RuntimeError):  # Links in a circle.
                 inside = False
             if not inside:
                 raise InputError(f"{path} is a link, which is not followed: remove it")
+            if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+                raise InputError(f"{path} is not a regular file: remove it")

@@ -7,34 +7,73 @@ the directory is overwritten, and whatever it does not list belongs to the user.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from fedpbc.limits import parse_json
 from fedpbc.storage.atomic import write_atomically
 from fedpbc.storage.files import read_own_file
 
-__all__ = ["MANIFEST", "is_folder_name", "is_inside", "read_manifest", "write_manifest"]
+__all__ = [
+    "MANIFEST",
+    "changed_files",
+    "is_folder_name",
+    "is_inside",
+    "read_manifest",
+    "write_manifest",
+]
 
 MANIFEST = "fedpbc-manifest.json"
 
 
-def write_manifest(folder: Path, kind: str, files: Iterable[str]) -> None:
-    """Write down which files belong to the run (or comparison, …) in a folder."""
-    text = json.dumps({"fedpbc": kind, "files": sorted(files)}, indent=2)
-    write_atomically(folder / MANIFEST, text + "\n")
+def write_manifest(
+    folder: Path, kind: str, files: Iterable[str], checksums: Mapping[str, str] | None = None
+) -> None:
+    """Write down which files belong to the run (or comparison, …) in a folder.
+
+    ``checksums`` are those of files that do not change.
+    """
+    content: dict[str, Any] = {"fedpbc": kind, "files": sorted(files)}
+    if checksums is not None:
+        content["checksums"] = dict(checksums)
+    write_atomically(folder / MANIFEST, json.dumps(content, indent=2) + "\n")
 
 
 def read_manifest(folder: Path, kind: str) -> Sequence[str] | None:
     """The files that a folder's manifest lists, or None if it has none of this kind."""
+    content = _read(folder, kind)
+    if content is None:
+        return None
+    return [file for file in content["files"] if is_inside(folder, file)]
+
+
+def changed_files(folder: Path, kind: str) -> list[str]:
+    """The files that are not those whose checksums a folder's manifest has."""
+    content = _read(folder, kind)
+    checksums = None if content is None else content.get("checksums")
+    if not isinstance(checksums, dict):
+        return []  # Earlier versions wrote none.
+    return [name for name, known in checksums.items() if _checksum(folder, name) != known]
+
+
+def _checksum(folder: Path, name: str) -> str:
+    try:
+        return sha256(read_own_file(folder, name)).hexdigest()
+    except OSError:
+        return ""
+
+
+def _read(folder: Path, kind: str) -> dict[str, Any] | None:
     try:
         content = parse_json(read_own_file(folder, MANIFEST, 1 << 24))
-        files = content["files"]
-        if content["fedpbc"] != kind or not all(isinstance(file, str) for file in files):
-            return None
+        valid = content["fedpbc"] == kind and all(
+            isinstance(file, str) for file in content["files"]
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return [file for file in files if is_inside(folder, file)]
+    return content if valid and isinstance(content, dict) else None
 
 
 def is_inside(folder: Path, name: str) -> bool:

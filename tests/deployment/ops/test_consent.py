@@ -160,6 +160,37 @@ def test_an_app_that_is_no_file(sent):
     app = fleet / "server" / "mine.py"
     app.unlink()
     os.mkfifo(app)
-    check_server_code(fleet / "server")
+    with pytest.raises(InputError, match="is not a regular file: remove it"):
+        check_server_code(fleet / "server")
     with pytest.raises(InputError, match="a Python file that exists"):
         read_fleet(fleet / "server" / "fleet.toml").first_model()
+
+
+@pytest.mark.parametrize(
+    "name", ["device-0", "server", "server/keys", "server/app.py", "README.md"]
+)
+@pytest.mark.parametrize("command", [("add",), ("add", "--replace", 0), ("renew",)])
+def test_links_out_of_a_fleets_folder(tmp_path, name, command):
+    """What a link leads to must neither be written, nor be copied to a device."""
+    fleet, outside = tmp_path / "f", tmp_path / "outside"
+    ran("fleet", "init", fleet, "--clients", 1, "--host", "a")
+    (fleet / name).rename(outside)
+    (fleet / name).symlink_to(outside)
+    before = content(tmp_path)
+    line = refused(fedpbc("fleet", command[0], fleet, *command[1:]))
+    assert line == f"{fleet / name} is a link, which is not followed: remove it"
+    assert content(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("role", "name"),
+    [("server", "server.log"), ("server", "rounds.jsonl"), ("device", "state/answers.jsonl")],
+)
+def test_a_pipe_in_a_folder_is_found_before_anything_waits_for_it(tmp_path, role, name):
+    ran("fleet", "init", tmp_path / "f", "--clients", 1, "--host", "a", "--insecure")
+    folder = tmp_path / "f" / ("server" if role == "server" else "device-0")
+    (folder / name).parent.mkdir(exist_ok=True)
+    os.mkfifo(folder / name)
+    (folder / "checkpoint-0.safetensors").touch()
+    line = refused(fedpbc("fleet", role, folder, "--insecure"))
+    assert line == f"{folder / name} is not a regular file: remove it"

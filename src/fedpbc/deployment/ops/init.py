@@ -39,7 +39,7 @@ from fedpbc.options import checked, nearest
 from fedpbc.simulation.views import views_of
 from fedpbc.storage.atomic import naming_errors, sync_folder, write_atomically
 from fedpbc.storage.directories import LOCK, locked_directory, make_directory
-from fedpbc.storage.files import is_own_file, read_own_file, read_regular_file
+from fedpbc.storage.files import is_own_file, read_own_file, read_regular_file, refuse_links
 from fedpbc.storage.toml import parsed_toml
 
 __all__ = [
@@ -145,6 +145,7 @@ def read_fleet_plan(folder: Path) -> FleetPlan:
         expected = "a folder that 'fedpbc fleet init' created, with init.toml"
         raise InputError("folder", str(folder), expected)
     check_complete(folder)
+    refuse_links(folder)
     options = checked(_init_toml, parsed_toml(folder / "init.toml"))
     check_plugins(folder / "server")
     settings = read_fleet(folder / "server" / "fleet.toml")

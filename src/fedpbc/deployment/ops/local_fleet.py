@@ -16,6 +16,7 @@ from fedpbc.deployment.ops.server_processes import ServerProcesses
 from fedpbc.deployment.ops.supervisor import Supervisor, log_to_files
 from fedpbc.deployment.security.keys import make_certificates, make_node_key
 from fedpbc.deployment.server.round_log import read_rounds
+from fedpbc.storage.atomic import write_atomically
 
 __all__ = ["LocalFleet"]
 
@@ -60,7 +61,8 @@ class LocalFleet:
         if app is not None:
             shutil.copy(app, self.server / "app.py")
             fleet["app"] = "app.py"
-        (self.server / "fleet.toml").write_text(tomli_w.dumps({**configuration, "fleet": fleet}))
+        content = tomli_w.dumps({**configuration, "fleet": fleet})
+        write_atomically(self.server / "fleet.toml", content)
         for client in range(self.clients):
             address = self.proxies[client].address if self.proxies else listen
             self._write_device(client, address, device_options or {})
@@ -92,7 +94,7 @@ class LocalFleet:
         if (self.server / "app.py").exists():
             shutil.copy(self.server / "app.py", folder / "app.py")
             settings["app"] = "app.py"
-        (folder / "device.toml").write_text(tomli_w.dumps(settings))
+        write_atomically(folder / "device.toml", tomli_w.dumps(settings))
         if not self._insecure:
             shutil.copy(self.server / "certificates" / "ca.crt", folder / "ca.crt")
             make_node_key(folder, "node.key")

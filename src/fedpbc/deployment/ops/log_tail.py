@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from pathlib import Path
 
+from fedpbc.storage.files import open_regular_file
+
 __all__ = ["LogTail"]
 
 
@@ -30,10 +32,10 @@ class LogTail:
                 if path is rotated and inode != self._position[0]:
                     continue
                 start = self._position[1] if inode == self._position[0] else 0
-                with path.open("rb") as file:
+                with open_regular_file(path, follow_links=False) as file:
                     file.seek(start)
                     added = file.read()
-            except FileNotFoundError:
+            except OSError:
                 continue
             self._position = inode, start + len(added)
             *complete, self._partial = (self._partial + added).split(b"\n")

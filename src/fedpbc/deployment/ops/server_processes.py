@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from fedpbc.deployment.address import LOOPBACK, Address, free_port, parse_address
+from fedpbc.deployment.log_lines import cleaned
 from fedpbc.deployment.ops.flower_commands import FlowerCommands, require_flower
 from fedpbc.deployment.ops.log_tail import LogTail
 from fedpbc.deployment.ops.superlink import SuperLinkControl, clients_by_key
@@ -138,7 +139,7 @@ class ServerProcesses:
         """Supervise the job; to be called about once per second. Returns whether it is done."""
         is_done = self._step()
         for line in self._log.new_lines():
-            self.supervisor.log("server", line)
+            self.supervisor.log("server", cleaned(line))
         return is_done
 
     def _warn_of_expiry(self) -> None:

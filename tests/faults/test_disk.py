@@ -36,7 +36,9 @@ def disturb(
         scenario.assert_same(whole, folder)
         return 0
     assert ended.code == 2, ended
-    [line] = ended.err.splitlines()
+    # A tracker that is switched off is a note.
+    [*notes, line] = ended.err.splitlines()
+    assert all(note.startswith("fedpbc: note: ") for note in notes), notes
     assert line.startswith("fedpbc: "), line
     assert str(folder) in line, line
     assert REASONS[kind] in line, line

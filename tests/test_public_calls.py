@@ -206,3 +206,15 @@ def test_numbers_beyond_the_precision_of_the_model(optimizer, option):
         supervised(training=training)
     # In double precision it fits.
     assert fedpbc.Quadratic([[1.0]], training=training).clients == 1
+
+
+@pytest.mark.parametrize("wrong", [object(), [["a"]], np.zeros(2), "nope", -1])
+def test_a_view_or_module_that_a_result_does_not_have(wrong):
+    result = simulate()
+    with pytest.raises(fedpbc.InputError, match="view is "):
+        result.accuracy(wrong)
+    with pytest.raises(fedpbc.InputError, match="module is "):
+        result.load_into(wrong, "server")
+    if not isinstance(wrong, str):
+        with pytest.raises(fedpbc.InputError, match="path is "):
+            fedpbc.verify_run(wrong)

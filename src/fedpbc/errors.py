@@ -132,7 +132,11 @@ def one_line(error: BaseException) -> str:
         >>> one_line(ValueError("no\\nsuch thing"))
         'ValueError: no such thing'
     """
-    return printable(_out_of_memory(error) or f"{type(error).__name__}: {error}", 300)
+    try:
+        text = _out_of_memory(error) or f"{type(error).__name__}: {error}"
+    except Exception:  # An error of a plugin, whose text fails.
+        text = type(error).__name__
+    return printable(text, 300)
 
 
 def explained(error: BaseException) -> str | None:
@@ -146,7 +150,7 @@ def explained(error: BaseException) -> str | None:
     """
     if isinstance(error, FedpbcError):
         return str(error)
-    if memory := _out_of_memory(error):
+    if isinstance(error, MemoryError | RuntimeError) and (memory := _out_of_memory(error)):
         return memory
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""

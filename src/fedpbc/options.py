@@ -245,7 +245,7 @@ def unknown_option(name: str, options: Iterable[str], section: str = "") -> Inpu
     return InputError(f"{section}.{name} is unknown: {remedy}".removeprefix("."))
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
+def nearest(name: object, names: Iterable[str]) -> str:
     """Return "one of …", with the most similar name if there is one.
 
     Example:
@@ -253,5 +253,5 @@ def nearest(name: str, names: Iterable[str]) -> str:
         "one of fedavg, mifa; did you mean 'fedavg'?"
     """
     names = list(names)
-    similar = difflib.get_close_matches(name, names, n=1)
+    similar = difflib.get_close_matches(name, names, n=1) if isinstance(name, str) else []
     return "one of " + ", ".join(names) + (f"; did you mean {similar[0]!r}?" if similar else "")

@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 from tests.fuzz import hostile
+from tests.fuzz.apart import apart
 from tests.fuzz.case import Case, Step
 from tests.fuzz.place import Place
 from tests.fuzz.templates import template
@@ -106,11 +107,18 @@ def another_table(random: Random, folder: Any) -> None:
     label: Any = random.choice((0, 9, 10, -1, None, 2**40, 1.5, "3", True))
     rows = random.choice((0, 1, 5))
     extra = {hostile.text(random): [1] * rows} if random.random() < 0.2 else {}
-    try:
-        content = parquet([image] * rows, [label] * rows, **extra)
-    except (ValueError, TypeError, UnicodeError, NotImplementedError):
-        content = b"PAR1"
-    (folder / random.choice((TRAIN, TEST))).write_bytes(content)
+    path = folder / random.choice((TRAIN, TEST))
+
+    def write() -> None:
+        try:
+            content = parquet([image] * rows, [label] * rows, **extra)
+        except (ValueError, TypeError, UnicodeError, NotImplementedError):
+            content = b"PAR1"
+        path.write_bytes(content)
+
+    # Arrow starts threads.
+    if not path.is_dir() and not path.is_fifo() and not path.is_symlink():
+        apart(write)
 
 
 def special(random: Random, folder: Any) -> None:

@@ -113,7 +113,7 @@ PATHS = (
 """``loop`` and ``fifo`` are made in the working folder."""
 
 
-def integer(random: Random, *, large: float = 0.02) -> int:
+def integer(random: Random, *, large: float = 0.01) -> int:
     """A number that may be wrong; seldom one that asks for too much work."""
     return random.choice(LARGE_INTEGERS if random.random() < large else INTEGERS)
 

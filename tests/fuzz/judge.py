@@ -14,8 +14,16 @@ HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 """Categories of characters that a terminal may obey, or that change what a reader sees."""
 ERROR_LENGTH, LINE_LENGTH = 1200, 4000
 INTERRUPTED = 130
-IN_THE_RUN = re.compile(r"diverged|failed|not enough memory|cannot be written|is in use")
+IN_THE_RUN = re.compile(
+    r"diverged|failed|not enough memory|cannot be written|is in use|own\.py line \d+: "
+)
 """Failures of work that had begun: its folder stays."""
+REMEMBERED = (
+    "home/.local",
+    "home/.local/state",
+    "home/.local/state/fedpbc",
+    "home/.local/state/fedpbc/trusted-plugins",
+)
 NOTE = "fedpbc: note: "
 
 
@@ -43,8 +51,9 @@ def judge(step: Step, outcome: Outcome, place: Place, before: dict[str, Entry]) 
         yield f"a change far outside: {path}"
     begun = outcome.code in (0, 1, INTERRUPTED) or bool(IN_THE_RUN.search(outcome.err))
     for change in place.changes(before, step.writes if begun else ()):
-        # A lock may stay: the folder that it locks was there before.
-        if not change.endswith("/.lock"):
+        # A lock may stay: the folder that it locks was there before. Which plugins the user has
+        # run is remembered at home.
+        if not change.endswith("/.lock") and not any(map(change.endswith, REMEMBERED)):
             yield f"a change outside of what was asked for: {change}"
     if any(place.temporary.iterdir()):
         yield f"temporary files: {[path.name for path in place.temporary.iterdir()][:3]}"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import traceback
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from tests.fuzz.apart import apart
 from tests.fuzz.place import Place
 
 TARGETS = np.array([[0.0, 1.0], [3.0, -1.0], [6.0, 2.5]])
@@ -314,18 +314,7 @@ def template(place: Place, name: str) -> Path:
     if not folder.exists():
         building = place.templates / f"{name}.building"
         shutil.rmtree(building, ignore_errors=True)
-        # In a process of its own: it may change the environment.
-        child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                make_template(name, building)
-                code = 0
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                os._exit(code)
-        if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
+        if not apart(partial(make_template, name, building)):
             raise RuntimeError(f"the template {name} cannot be made")
         building.rename(folder)
     return folder

@@ -114,7 +114,8 @@ def run_command() -> int:
         return terminal.complain(error.format_message())
     except click.Abort:
         return terminal.complain("stopped: the question was not answered")
-    except Exception as error:
+    except (Exception, SystemExit) as error:
+        # Commands end by returning: a SystemExit is a plugin's.
         terminal.discard_output_after(error)
         if isinstance(error, BrokenPipeError):
             return 1  # The reader of our output has exited.

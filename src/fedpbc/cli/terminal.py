@@ -108,7 +108,7 @@ def finish_output() -> None:
     _write("", flush=True)
 
 
-def discard_output_after(error: Exception) -> None:
+def discard_output_after(error: BaseException) -> None:
     """If standard output cannot be written, discard what Python would still write at its end."""
     if isinstance(error, BrokenPipeError) or getattr(error, "filename", None) == OUTPUT:
         _discard(sys.stdout)

@@ -52,7 +52,7 @@ from fedpbc.storage.manifest import (
     write_manifest,
 )
 from fedpbc.storage.removal import own_files, remove_empty_folder, remove_files
-from fedpbc.storage.toml import parsed_toml
+from fedpbc.storage.toml import parsed_toml, toml_text
 
 __all__ = ["DEFAULT_SEEDS", "ComparisonDirectory", "ComparisonPlan", "plan_comparison"]
 
@@ -88,7 +88,7 @@ class ComparisonPlan:
             nested["views"] = self.shared["views"]
         algorithms = {name: dict(options) for name, options in self.algorithms.items()}
         plan = {**nested, "seeds": list(self.seeds), "algorithms": algorithms}
-        return tomli_w.dumps(plan), inputs
+        return toml_text(plan), inputs
 
 
 def plan_comparison(values: Mapping[str, Any], *, lenient: bool = False) -> ComparisonPlan:

@@ -18,7 +18,7 @@ from typing import Any
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.configuration import identity
 from fedpbc.experiments.run_directory import RunDirectory
-from fedpbc.limits import parse_toml
+from fedpbc.limits import check_path, parse_toml
 from fedpbc.simulation.last_reports import DamagedReportsError, LastReportsOnDisk, is_index
 from fedpbc.simulation.loop import upgrade_state
 from fedpbc.storage.files import read_own_file
@@ -116,6 +116,7 @@ def verify_run(path: Path) -> Verification:
         >>> verify_run(folder).damage
         ()
     """
+    check_path(path, "path")
     directory = RunDirectory(path)
     if not directory.holds_run:
         raise InputError("folder", str(path), "one that holds a run (there is no config.toml)")

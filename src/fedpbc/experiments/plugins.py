@@ -27,7 +27,7 @@ def load_plugin(path: str, option: str = "plugins") -> ModuleType:
     sys.modules[name] = module
     try:
         specification.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
         if isinstance(error, InputError):
             raise

@@ -30,7 +30,7 @@ from fedpbc.experiments.settings import (
 from fedpbc.experiments.start import run_python_task
 from fedpbc.experiments.tracking import check_trackers, checked_names
 from fedpbc.limits import check_path, numbers_of
-from fedpbc.options import check_arguments, check_type, nearest
+from fedpbc.options import check_arguments, check_kind, check_type, nearest
 from fedpbc.simulation.build import AlgorithmLike, LinksLike
 from fedpbc.simulation.metrics import Metrics
 from fedpbc.simulation.views import paper_view
@@ -65,13 +65,15 @@ class Result:
     def accuracy(self, view: str | None = None) -> float:
         """The last test accuracy; by default in the view that the paper shows."""
         views = self.metrics[-1].views
-        accuracy = views[self._checked(view or paper_view(tuple(views)))].test_accuracy
+        chosen = paper_view(tuple(views)) if view is None else self._checked(view)
+        accuracy = views[chosen].test_accuracy
         if accuracy is None:
             raise InputError("this task has no classes, so there is no accuracy: see metrics")
         return accuracy
 
     def load_into(self, module: nn.Module, view: str) -> None:
         """Copy a view's model into a module with the same parameters."""
+        check_kind("module", module, nn.Module, "a torch.nn.Module")
         shapes = {name: tuple(p.shape) for name, p in module.named_parameters()}
         for name, shape in zip(self.layout.names, self.layout.shapes, strict=True):
             if shapes.get(name) != shape:
@@ -82,7 +84,7 @@ class Result:
         module.load_state_dict(self.layout.named(self.models[self._checked(view)]), strict=False)
 
     def _checked(self, view: str) -> str:
-        if view not in self.models:
+        if not isinstance(view, str) or view not in self.models:
             raise InputError("view", view, nearest(view, self.models))
         return view
 

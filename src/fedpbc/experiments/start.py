@@ -7,8 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import tomli_w
-
 from fedpbc.errors import DivergedError, FedpbcError, InputError
 from fedpbc.experiments.build import Experiment, build_experiment
 from fedpbc.experiments.config_file import read_toml
@@ -24,6 +22,7 @@ from fedpbc.options import check_kind
 from fedpbc.simulation.metrics import Metrics
 from fedpbc.storage.directories import LOCK, make_directory
 from fedpbc.storage.removal import remove_empty_folder, remove_files
+from fedpbc.storage.toml import toml_text
 
 __all__ = ["run_python_task", "start_run"]
 
@@ -77,7 +76,7 @@ def start_run(
             return target
 
         try:
-            directory.write_config(tomli_w.dumps(values), inputs)
+            directory.write_config(toml_text(values), inputs)
             first = take_over if staged else None
             return execute(experiment, directory, watcher, group, on_first_round=first)
         except BaseException as error:
@@ -110,7 +109,7 @@ def run_python_task(
     if not directory.holds_run:
         directory.check_free()
         make_directory(path)
-        directory.write_config(tomli_w.dumps(values), {})
+        directory.write_config(toml_text(values), {})
     elif identity(read_toml(directory.config_path)) != identity(values):
         raise FedpbcError(
             f"{path} belongs to another run: its options are not these; choose a new folder"

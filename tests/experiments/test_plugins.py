@@ -1,0 +1,48 @@
+"""Plugins that fail in ways of their own are one line."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.commandline import fedpbc, refused
+
+SCHEME = """
+import numpy as np
+from fedpbc import link_scheme
+
+@link_scheme
+def own_links(setting{option}):
+    for t in range(setting.rounds):
+        {line}
+        yield np.ones(setting.clients, dtype=bool)
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("raise SystemExit('no')", "line 8: SystemExit: no"),
+        ("raise type('Odd', (Exception,), {'__str__': lambda self: 1 / 0})", "line 8: Odd"),
+    ],
+)
+def test_an_error_while_it_runs(tmp_path, line, message):
+    plugin = tmp_path / "own.py"
+    plugin.write_text(SCHEME.format(option="", line=line))
+    words = ("--plugin", plugin, "--links", "own_links", "--data", "digits", "--clients", "3")
+    assert refused(fedpbc("run", *words, "--out", tmp_path / "out")).endswith(message)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_plugin_that_exits_when_it_is_imported(tmp_path):
+    plugin = tmp_path / "own.py"
+    plugin.write_text("raise SystemExit(0)")
+    assert "importable (SystemExit: 0)" in refused(fedpbc("list", "--plugin", plugin))
+
+
+def test_a_default_that_cannot_be_kept_with_a_run(tmp_path):
+    plugin = tmp_path / "own.py"
+    plugin.write_text(SCHEME.format(option=", *, other: object = object()", line="pass"))
+    words = ("--plugin", plugin, "--links", "own_links", "--data", "digits", "--clients", "3")
+    line = refused(fedpbc("run", *words, "--rounds", 2, "--out", tmp_path / "out"))
+    assert line.startswith("links.other is a object: only numbers")
+    assert not (tmp_path / "out").exists()

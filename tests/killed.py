@@ -259,14 +259,14 @@ def arm(at: str, n: int) -> None:
     elif at == "half a line":
         append = folder.RunDirectory.append_metrics
 
-        def append_half(self: folder.RunDirectory, line: dict) -> None:
+        def append_half(self: folder.RunDirectory, line: dict) -> bytes:
             if due():
                 with self.metrics_path.open("a") as file:
                     text = json.dumps(line)
                     file.write(text[: len(text) // 2])
                     file.flush()
                     die()
-            append(self, line)
+            return append(self, line)
 
         folder.RunDirectory.append_metrics = append_half
     elif at == "half a report":

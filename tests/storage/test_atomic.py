@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 
@@ -71,3 +72,18 @@ def test_a_private_file_is_its_owners_only(tmp_path):
         assert stat.S_IMODE(place.stat().st_mode) == 0o600
     assert modes == [0o600]
     assert [p.name for p in tmp_path.iterdir()] == ["node.key"]
+
+
+def test_what_killed_processes_left_is_removed_and_nothing_else(tmp_path):
+    place = tmp_path / "a.txt"
+    (tmp_path / ".a.txt.999.tmp").write_text("half")
+    others = {".a.txt.9x.tmp", ".b.txt.999.tmp", "a.txt.999.tmp", ".a.txt.7.tmp"}
+    for name in others:
+        (tmp_path / name).write_text("of somebody else")
+    (tmp_path / ".a.txt.8.tmp").symlink_to(tmp_path / ".b.txt.999.tmp")
+    with (tmp_path / ".a.txt.7.tmp").open() as alive:
+        fcntl.flock(alive, fcntl.LOCK_EX)
+        write_atomically(place, "new")
+    left = {p.name for p in tmp_path.iterdir()}
+    assert left == others | {"a.txt", ".a.txt.8.tmp"}
+    assert (tmp_path / ".b.txt.999.tmp").read_text() == "of somebody else"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
@@ -92,6 +93,7 @@ class _Execution:
         self.directory, self.watcher = directory, watcher
         self.about = experiment.about()
         self.inputs = input_checksums(directory)
+        self.metrics_checksum = crc32(b"")
 
     def run(
         self, group: Path | None, on_first_round: Callable[[], RunDirectory] | None
@@ -123,6 +125,7 @@ class _Execution:
                 except (KeyboardInterrupt, StoppedError):
                     self._checkpoint_last_round()
                     raise
+                self._checked_metrics()
                 summary = self._summary()
                 directory.save_final(simulation.view_models(), simulation.task.layout)
                 summary = sealed(directory, summary)
@@ -167,6 +170,7 @@ class _Execution:
                 )
             # Evaluations after the checkpoint are made again.
             directory.write_metrics(metrics)
+            self.metrics_checksum = crc32(metrics)
         return state is not None
 
     def _metrics_of(self, state: Mapping[str, Any]) -> bytes:
@@ -202,7 +206,7 @@ class _Execution:
     def _checkpoint(self) -> float:
         """Write a checkpoint; returns the seconds that it took."""
         began = time.monotonic()
-        metrics = np.frombuffer(bytearray(self.directory.metrics_bytes()), dtype=np.uint8)
+        metrics = np.frombuffer(bytearray(self._checked_metrics()), dtype=np.uint8)
         state = {
             "about": self.about,
             "simulation": self.simulation.state(),
@@ -212,6 +216,16 @@ class _Execution:
         self.directory.checkpoints.save(self.simulation.round, state)
         self._protect_last_reports()
         return time.monotonic() - began
+
+    def _checked_metrics(self) -> bytes:
+        """The evaluations so far; raises if the file is not as this process wrote it."""
+        content = self.directory.metrics_bytes()
+        if crc32(content) != self.metrics_checksum:
+            raise FedpbcError(
+                f"{self.directory.metrics_path} has changed while the run was under way: "
+                "'fedpbc resume' makes it again"
+            )
+        return content
 
     def _checkpoint_last_round(self) -> None:
         """Keep what was done before an interrupt."""
@@ -236,7 +250,8 @@ class _Execution:
         try:
             for metrics in simulation.steps():
                 if metrics is not None:
-                    self.directory.append_metrics(metrics.as_dict())
+                    written = self.directory.append_metrics(metrics.as_dict())
+                    self.metrics_checksum = crc32(written, self.metrics_checksum)
                 self.done = simulation.round
                 due = self.done % every == 0 if every else time.monotonic() - last > wait
                 if due and self.done < simulation.rounds:

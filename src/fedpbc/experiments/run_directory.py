@@ -198,12 +198,18 @@ class RunDirectory:
         write_inputs(self.path, inputs)
         write_atomically(self.config_path, text)
 
-    def append_metrics(self, line: Mapping[str, Any]) -> None:
-        """Add one evaluation."""
-        with naming_errors(self.metrics_path), self.metrics_path.open("a") as file:
-            file.write(json.dumps(line, allow_nan=False) + "\n")
+    def append_metrics(self, line: Mapping[str, Any]) -> bytes:
+        """Add one evaluation; returns its bytes. A file that has vanished is not made again."""
+        content = json.dumps(line, allow_nan=False).encode() + b"\n"
+        flags = os.O_WRONLY | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
+        with (
+            naming_errors(self.metrics_path),
+            os.fdopen(os.open(self.metrics_path, flags), "ab") as file,
+        ):
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
+        return content
 
     def metrics(self) -> list[dict[str, Any]]:
         """All evaluations; a last line that a kill cut short is skipped."""

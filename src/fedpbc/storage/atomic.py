@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows has no such locks.
+    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["naming_errors", "sync_folder", "temporary_names", "write_atomically"]
 
@@ -25,11 +31,15 @@ def write_atomically(
     # The process id keeps two processes from writing to the same temporary file.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with naming_errors(path):
+        if fcntl is not None:
+            remove_abandoned(path)
         # Also removes a link that someone may have put there.
         temporary.unlink(missing_ok=True)
+        lock = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666)
         try:
-            if private:
-                temporary.touch(mode=0o600, exist_ok=False)
+            if fcntl is not None:
+                # Shows other processes that this one is alive, however it ends.
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if callable(content):
                 content(temporary)
             else:
@@ -41,8 +51,28 @@ def write_atomically(
                 os.fsync(file.fileno())
             temporary.replace(path)
         finally:
+            os.close(lock)
             temporary.unlink(missing_ok=True)
         sync_folder(path.parent)
+
+
+def remove_abandoned(path: Path) -> None:
+    """Remove temporary files of processes that were killed while they wrote this file."""
+    pattern = re.compile(re.escape(f".{path.name}.") + r"\d+\.tmp")
+    with os.scandir(path.parent) as entries:
+        names = [entry.name for entry in entries if pattern.fullmatch(entry.name)]
+    for name in names:
+        try:
+            handle = os.open(path.with_name(name), os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:
+            continue  # No file of ours, or gone already.
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.with_name(name).unlink(missing_ok=True)
+        except BlockingIOError:
+            continue  # Its process is still writing.
+        finally:
+            os.close(handle)
 
 
 def temporary_names(name: str) -> str:

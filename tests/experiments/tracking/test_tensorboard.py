@@ -84,7 +84,7 @@ def test_the_page_hparams_has_the_configuration_and_how_it_ended(run):
     assert end.status == api_pb2.STATUS_SUCCESS
 
 
-@pytest.mark.parametrize("kill", [{"at": "half a line", "n": 3}, {"at": "before rename", "n": 6}])
+@pytest.mark.parametrize("kill", [{"at": "half a line", "n": 3}, {"at": "before rename", "n": 7}])
 def test_a_killed_run_goes_on_and_nothing_shows_twice(fork_server, tmp_path, run, kill):
     broken = tmp_path / "run"
     start = ["run", *TRACKED, "--set", "checkpoint_every=5", "--out", broken]

@@ -24,13 +24,15 @@ from fedpbc.experiments.peak_memory import peak_memory, reset_peak_memory
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.tracking import State, TrackedRun, Tracking
 from fedpbc.interrupts import held_back
+from fedpbc.limits import check_path
+from fedpbc.options import check_kind
 from fedpbc.simulation.loop import upgrade_state
 from fedpbc.simulation.metrics import Metrics
 from fedpbc.simulation.views import cost_of
 from fedpbc.storage.removal import remove_files
 from fedpbc.storage.tensors import DamagedCheckpointError
 
-__all__ = ["OnRound", "StoppedError", "Watcher", "execute", "tracked"]
+__all__ = ["OnRound", "StoppedError", "Watcher", "check_watching", "execute", "tracked"]
 
 OnRound = Callable[[int, Metrics | None], None]
 
@@ -58,6 +60,13 @@ class Watcher:
         """Pass on a line, if anybody listens."""
         if self.on_note is not None:
             self.on_note(line)
+
+
+def check_watching(watcher: object, group: object) -> None:
+    """Raise InputError unless these are what :func:`start_run` and :func:`resume_run` take."""
+    check_kind("watcher", watcher, (Watcher, type(None)), "a Watcher")
+    if group is not None:
+        check_path(group, "group")
 
 
 def execute(

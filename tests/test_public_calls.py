@@ -218,3 +218,11 @@ def test_a_view_or_module_that_a_result_does_not_have(wrong):
     if not isinstance(wrong, str):
         with pytest.raises(fedpbc.InputError, match="path is "):
             fedpbc.verify_run(wrong)
+
+
+@pytest.mark.parametrize("option", ["watcher", "group", "overwrite"])
+def test_an_option_of_a_run_that_is_wrong(tmp_path, option):
+    config = fedpbc.Config.from_dict({"data": "digits", "clients": 3, "rounds": 1})
+    with pytest.raises(fedpbc.InputError, match=f"{option} is "):
+        fedpbc.start_run(config, tmp_path / "run", **{option: [["a"]]})
+    assert not (tmp_path / "run").exists()

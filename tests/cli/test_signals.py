@@ -14,7 +14,7 @@ from tests.processes import PATIENCE, child, wait_until
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(sys.platform == "win32", reason="signals"),
+    pytest.mark.skipif(sys.platform != "linux", reason="it looks at processes in /proc"),
 ]
 
 LONG = (*DIGITS, "--rounds", 20_000, "--evaluate-every", 10)
@@ -26,17 +26,17 @@ def evaluated(folder: Path) -> bool:
     return file.is_file() and file.stat().st_size > 0
 
 
-def alive(group: int) -> list[str]:
-    """The names of a group's processes that have not ended."""
+def processes(group: int) -> list[str]:
+    """The ids of a group's processes that have not ended."""
     found = []
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
-            name, rest = status.read_text().split("(", 1)[1].rsplit(")", 1)
+            rest = status.read_text().rsplit(")", 1)[1]
         except OSError:
             continue
         state, _, its_group, *_ = rest.split()
         if int(its_group) == group and state != "Z":
-            found.append(name)
+            found.append(status.parent.name)
     return found
 
 
@@ -56,7 +56,7 @@ def test_a_run_is_interrupted(tmp_path, number, engine):
         wait_until(lambda: evaluated(run))
         os.killpg(process.pid, number)
         out, err = process.communicate(timeout=PATIENCE)
-        wait_until(lambda: not alive(process.pid))
+        wait_until(lambda: not processes(process.pid))
     assert (process.returncode, out) == (128 + number, "")
     assert err == f"fedpbc: interrupted; 'fedpbc resume {run}' continues it\n"
     # Of the last round, or of the one before that is kept: an evaluation is not finished first.
@@ -71,12 +71,29 @@ def test_a_comparison_is_interrupted_with_all_its_processes(tmp_path):
         # To the whole group, as a terminal or systemd sends it.
         os.killpg(process.pid, signal.SIGTERM)
         out, err = process.communicate(timeout=PATIENCE)
-        wait_until(lambda: not alive(process.pid))
+        wait_until(lambda: not processes(process.pid))
     assert (process.returncode, out) == (143, "")
     # In particular, nothing of "leaked semaphore objects".
     assert err == f"fedpbc: interrupted; 'fedpbc resume {folder}' continues it\n"
     for run in folder.glob("*/seed-0"):
         assert checkpoints(run)
+
+
+def test_workers_that_still_begin_leave_ctrl_c_to_their_parent(tmp_path):
+    folder = tmp_path / "compared"
+    given = ["compare", *LONG, "--algorithms", "fedavg,fedpbc", "--seeds", 0, "--jobs", 2]
+
+    def commands(group: int) -> str:
+        words = [f"/proc/{pid}/cmdline" for pid in processes(group)]
+        return "".join(Path(file).read_text() for file in words if Path(file).exists())
+
+    with child([COMMAND, *given, "--out", folder]) as process:
+        wait_until(lambda: "spawn_main" in commands(process.pid))
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=PATIENCE)
+        wait_until(lambda: not processes(process.pid))
+    assert (process.returncode, out) == (130, "")
+    assert err == f"fedpbc: interrupted; 'fedpbc resume {folder}' continues it\n"
 
 
 def test_what_is_ignored_from_the_start_stays_ignored(tmp_path):

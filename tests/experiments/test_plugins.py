@@ -46,3 +46,14 @@ def test_a_default_that_cannot_be_kept_with_a_run(tmp_path):
     line = refused(fedpbc("run", *words, "--rounds", 2, "--out", tmp_path / "out"))
     assert line.startswith("links.other is a object: only numbers")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("parameters", ["self, init, factor", "self", "self, *, init"])
+def test_an_algorithm_that_cannot_be_made(tmp_path, parameters):
+    plugin = tmp_path / "own.py"
+    plugin.write_text(
+        "from fedpbc import Algorithm, register_algorithm\n\n\n@register_algorithm\n"
+        f"class Own(Algorithm):\n    name = 'own'\n    def __init__({parameters}): ...\n"
+    )
+    line = refused(fedpbc("list", "--plugin", plugin))
+    assert line.endswith("should be __init__(self, init, *, option=default, ...)")

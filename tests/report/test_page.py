@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from html.parser import HTMLParser
@@ -376,3 +377,10 @@ def test_the_chart_library_is_small_licensed_and_cannot_end_its_element():
     assert "</script" not in asset("page.js").lower()
     assert "Apache License" in asset("LICENSE-echarts")
     assert "Apache ECharts" in asset("NOTICE-echarts")
+
+
+def test_a_pipe_is_no_report(tmp_path):
+    write_run(tmp_path / "run")
+    os.mkfifo(tmp_path / "pipe")
+    line = refused(fedpbc("report", tmp_path / "run", "--out", tmp_path / "pipe"))
+    assert "which is not a report" in line

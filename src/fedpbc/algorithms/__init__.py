@@ -6,6 +6,7 @@ and the property tests then include it. Outside the package, use :func:`register
 
 from __future__ import annotations
 
+import inspect
 from typing import TypeVar
 
 from fedpbc.algorithms.algorithm import Algorithm, Round, ServerInit, Update, advance, mean
@@ -74,12 +75,26 @@ def register_algorithm(algorithm: AlgorithmClass) -> AlgorithmClass:
     option, name = f"{algorithm.__name__}.name", getattr(algorithm, "name", None)
     if not isinstance(name, str) or not name.isidentifier():
         raise InputError(option, name, "a word such as 'fedmedian'")
+    _check_signature(algorithm)
     # A module that is imported again registers another class of the same origin.
     origins = {(a.__module__, a.__qualname__) for a in (algorithm, ALGORITHMS.get(name, algorithm))}
     if len(origins) > 1:
         raise InputError(option, name, "a name that is not taken yet")
     ALGORITHMS[name] = algorithm
     return algorithm
+
+
+def _check_signature(algorithm: type[Algorithm]) -> None:
+    """Raise InputError unless ``algorithm(init)`` can be called: options are keyword-only."""
+    _, *parameters = inspect.signature(algorithm.__init__).parameters.values()
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    is_variable = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    required = [p.name for p in positional[1:] if p.default is p.empty]
+    if required or not (positional or is_variable):
+        raise InputError(
+            f"{algorithm.__name__}.__init__{inspect.signature(algorithm.__init__)} should be "
+            "__init__(self, init, *, option=default, ...)"
+        )
 
 
 def find_algorithm(name: str) -> type[Algorithm]:

@@ -23,13 +23,16 @@ from fedpbc.experiments.integrity import changed_inputs, input_checksums, sealed
 from fedpbc.experiments.peak_memory import peak_memory, reset_peak_memory
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.tracking import State, TrackedRun, Tracking
+from fedpbc.interrupts import held_back
+from fedpbc.limits import check_path
+from fedpbc.options import check_kind
 from fedpbc.simulation.loop import upgrade_state
 from fedpbc.simulation.metrics import Metrics
 from fedpbc.simulation.views import cost_of
 from fedpbc.storage.removal import remove_files
 from fedpbc.storage.tensors import DamagedCheckpointError
 
-__all__ = ["OnRound", "StoppedError", "Watcher", "execute", "tracked"]
+__all__ = ["OnRound", "StoppedError", "Watcher", "check_watching", "execute", "tracked"]
 
 OnRound = Callable[[int, Metrics | None], None]
 
@@ -57,6 +60,13 @@ class Watcher:
         """Pass on a line, if anybody listens."""
         if self.on_note is not None:
             self.on_note(line)
+
+
+def check_watching(watcher: object, group: object) -> None:
+    """Raise InputError unless these are what :func:`start_run` and :func:`resume_run` take."""
+    check_kind("watcher", watcher, (Watcher, type(None)), "a Watcher")
+    if group is not None:
+        check_path(group, "group")
 
 
 def execute(
@@ -219,11 +229,22 @@ class _Execution:
         return content
 
     def _checkpoint_last_round(self) -> None:
-        """Keep what was done before an interrupt."""
-        # A round may be complete whose evaluation is not: that one must be run again.
+        """Keep what was done before an interrupt; a second one ends this, too."""
+        if self.simulation.round == self.done + 1:
+            # The round is complete, but its evaluation may not be.
+            self._record(self.simulation.evaluate_last_round())
         newest = next(iter(self.directory.checkpoints.paths()), None)
         if self.simulation.round == self.done and newest and rounds_of(newest) < self.done:
             self._checkpoint()
+
+    def _record(self, metrics: Metrics | None) -> None:
+        """Write the evaluation of the round that was completed, if there was one."""
+        # Once: an interrupt in between would leave half a line.
+        with held_back():
+            if metrics is not None:
+                written = self.directory.append_metrics(metrics.as_dict())
+                self.metrics_checksum = crc32(written, self.metrics_checksum)
+            self.done = self.simulation.round
 
     def _rounds(self, resumed: bool) -> Iterator[Metrics | None]:
         """Run the remaining rounds, with metrics and checkpoints."""
@@ -240,10 +261,7 @@ class _Execution:
         every, last, wait = config.general.checkpoint_every, time.monotonic(), CHECKPOINT_SECONDS
         try:
             for metrics in simulation.steps():
-                if metrics is not None:
-                    written = self.directory.append_metrics(metrics.as_dict())
-                    self.metrics_checksum = crc32(written, self.metrics_checksum)
-                self.done = simulation.round
+                self._record(metrics)
                 due = self.done % every == 0 if every else time.monotonic() - last > wait
                 if due and self.done < simulation.rounds:
                     wait = max(CHECKPOINT_SECONDS, self._checkpoint() / CHECKPOINT_SHARE)

@@ -13,13 +13,14 @@ from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.build import build_experiment
 from fedpbc.experiments.config_file import read_toml
 from fedpbc.experiments.configuration import Config, is_python_task
-from fedpbc.experiments.execution import Watcher, execute, tracked
+from fedpbc.experiments.execution import Watcher, check_watching, execute, tracked
 from fedpbc.experiments.integrity import Damage, damage_of
 from fedpbc.experiments.replacement import recover_run
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.tracking import TrackedRun, check_trackers, checked_names
 from fedpbc.experiments.trust import check_trust
 from fedpbc.limits import check_path
+from fedpbc.options import check_arguments
 from fedpbc.storage.atomic import write_atomically
 
 __all__ = ["resume_run"]
@@ -28,6 +29,7 @@ ABOUT = ("algorithm", "links", "data", "seed", "fingerprint")
 """What identifies a run, as in its summary."""
 
 
+@check_arguments
 def resume_run(
     path: Path,
     *,
@@ -53,6 +55,7 @@ def resume_run(
         True
     """
     check_path(path, "path")
+    check_watching(watcher, group)
     path, watcher = Path(path), watcher or Watcher()
     recover_run(path)
     directory = RunDirectory(path)

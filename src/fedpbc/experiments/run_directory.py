@@ -330,6 +330,9 @@ REPORT_MARK = "fedpbc report"
 def is_report(path: Path) -> bool:
     """Whether a file is a report page of ours, and not another file of the same name."""
     try:
+        # Opening a pipe would wait for somebody to fill it.
+        if not path.is_file():
+            return False
         with path.open("rb") as file:
             return REPORT_MARK.encode() in file.read(1000)
     except OSError:

@@ -13,6 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any
@@ -99,6 +100,9 @@ def start(context: SpawnContext, work: Work) -> Worker:
     """Start a worker, which leaves signals to this process."""
     connection, remote = context.Pipe()
     process = context.Process(target=serve, args=(remote, work))
+    with held_back():
+        # Starting Python's resource tracker unblocks signals; the worker must begin without them.
+        resource_tracker.ensure_running()
     with held_back():
         process.start()
     remote.close()

@@ -11,14 +11,14 @@ from fedpbc.errors import DivergedError, FedpbcError, InputError
 from fedpbc.experiments.build import Experiment, build_experiment
 from fedpbc.experiments.config_file import read_toml
 from fedpbc.experiments.configuration import Config, identity
-from fedpbc.experiments.execution import OnRound, Watcher, execute
+from fedpbc.experiments.execution import OnRound, Watcher, check_watching, execute
 from fedpbc.experiments.integrity import damage_of
 from fedpbc.experiments.replacement import discard_staged, recover_run, staged_run, take_place
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.tracking import check_trackers
 from fedpbc.experiments.trust import remember_plugins
 from fedpbc.limits import check_path
-from fedpbc.options import check_kind
+from fedpbc.options import check_arguments, check_kind
 from fedpbc.simulation.metrics import Metrics
 from fedpbc.storage.directories import LOCK, make_directory
 from fedpbc.storage.removal import remove_empty_folder, remove_files
@@ -27,6 +27,7 @@ from fedpbc.storage.toml import toml_text
 __all__ = ["run_python_task", "start_run"]
 
 
+@check_arguments
 def start_run(
     config: Config,
     path: Path,
@@ -48,6 +49,7 @@ def start_run(
     """
     check_kind("config", config, Config, "a Config")
     check_path(path, "path")
+    check_watching(watcher, group)
     path = Path(path)
     recover_run(path)
     target = RunDirectory(path)

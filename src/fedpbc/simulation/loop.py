@@ -119,6 +119,7 @@ class Simulation:
         self._observers = observers
         # The models of the last evaluation, and after how many rounds it was.
         self._evaluated: tuple[int, dict[str, Tensor]] = -1, {}
+        self._last_round: Round | None = None
         # Whose segments end in a round.
         self._due: dict[int, list[int]] = {}
 
@@ -162,9 +163,21 @@ class Simulation:
                 if algorithm.client_models:
                     # Before the evaluation: an engine with processes of its own need not wait.
                     self._submit_next(ended)
+                self._last_round = round
                 metrics = self._evaluate(round) if self._is_evaluated(round.number) else None
             self.seconds += time.perf_counter() - began
             yield metrics and replace(metrics, seconds=self.seconds)
+
+    def evaluate_last_round(self) -> Metrics | None:
+        """Repeat the evaluation of the last round, which an interrupt may have cut short.
+
+        None if there was none.
+        """
+        round = self._last_round
+        if round is None or not self._is_evaluated(round.number):
+            return None
+        with one_thread():
+            return self._evaluate(round)
 
     def _run_round(self, round: Round) -> list[int]:
         """Train, aggregate, broadcast; returns the clients whose segments ended."""

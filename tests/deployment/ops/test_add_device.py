@@ -112,6 +112,14 @@ def test_a_failed_addition_changes_nothing(fleet, tmp_path):
     assert content(fleet) == before
 
 
+def test_without_the_servers_certificate_nothing_is_added(fleet):
+    (fleet / "server/certificates/server.crt").unlink()
+    before = content(fleet)
+    line = refused(fedpbc("fleet", "add", "."))
+    assert line == "server/certificates/server.crt is missing"
+    assert content(fleet) == before
+
+
 @pytest.mark.parametrize("name", ["rounds.jsonl", "checkpoint-1.safetensors"])
 def test_the_clients_of_a_job_that_has_begun_are_fixed(fleet, name):
     (fleet / "server" / name).touch()

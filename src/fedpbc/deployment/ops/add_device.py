@@ -44,11 +44,13 @@ def add_device(folder: Path) -> int:
     text, changes = CLIENTS_LINE.subn(rf"\g<1>{client + 1}", before, count=1)
     if not changes:
         raise FedpbcError(f"{path} has no line 'clients = {client}' to change")
+    # Before anything is written: it reads the server's certificate.
+    readme = render_readme(folder, replace(plan, clients=client + 1))
     if (folder / f"device-{client}").exists():
         complete_device(folder, plan, client)
     else:
         make_device(folder, plan, client)
-    write_atomically(folder / "README.md", render_readme(folder, replace(plan, clients=client + 1)))
+    write_atomically(folder / "README.md", readme)
     # Last: with this, the device is part of the fleet, and a second attempt adds another.
     write_atomically(path, text)
     return client

@@ -53,6 +53,12 @@ def test_other_modes_and_formats_become_rgb(convert, kind):
     np.testing.assert_array_equal(_decode(FILE, 0, data, COLOUR), expected)
 
 
+def test_a_name_that_speaks_of_very_many_files(tmp_path):
+    (tmp_path / f"train-00000-of-{10**20}.parquet").touch()
+    with pytest.raises(InputError, match="every train file of one version"):
+        find_shards(tmp_path, "train")
+
+
 def test_another_size():
     small = encoded(Image.new("RGB", (4, 5)))
     with pytest.raises(InputError, match=r"an image of 4x5 pixels in row 7; .* 32x32 pixels$"):

@@ -224,8 +224,9 @@ def fleet_folder(random: Random, place: Place) -> Line:
     line = Line(("fleet", name), ["fleet"], writes=["fleet"])
     if name in ("status", "check"):
         line.positionals = ["fleet/server"]
-    line.sound = name == "add"
     add(random, line, *(("--replace",) if name == "add" else ()))
+    # Without keys there is nothing to replace.
+    line.sound = name == "add" and not line.options
     return line
 
 

@@ -42,7 +42,8 @@ def find_shards(folder: Path, split: str, root: Path | None = None) -> list[Path
     matches = [re.match(rf"{split}-(\d+)-of-(\d+)\b", file.name) for file in files]
     numbers = [(int(match[1]), int(match[2])) for match in matches if match]
     # An interrupted download must not pass for a smaller data set, nor two versions for one.
-    if numbers and numbers != [(k, numbers[0][1]) for k in range(numbers[0][1])]:
+    # As many as there are, not as many as a name says: that may be any number.
+    if numbers and numbers != [(k, len(numbers)) for k in range(len(numbers))]:
         names = ", ".join(file.name for file in files)
         raise InputError(
             f"data.dir: {folder} has {names}; "

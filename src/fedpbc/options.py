@@ -160,7 +160,9 @@ def check_type(name: str, value: Any, annotation: Any) -> Any:
 def _adapter(annotation: Any) -> TypeAdapter[Any]:
     from pydantic import ConfigDict, TypeAdapter
 
-    return TypeAdapter(annotation, config=ConfigDict(strict=True, allow_inf_nan=False))
+    # A plugin's option may be of any type.
+    settings = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
+    return TypeAdapter(annotation, config=settings)
 
 
 def check_arguments(function: Function) -> Function:

@@ -18,6 +18,23 @@ def own_links(setting{option}):
 """
 
 
+SET = {True: ("--set", "links.other=3"), False: ()}
+
+
+@pytest.mark.parametrize(
+    ("option", "line", "message"),
+    [
+        ("", "yield (np.ones(3, dtype=bool),)", "row 0 is a tuple"),
+        (", *, other: torch.Tensor = None", "pass", "links.other is 3, but should be"),
+    ],
+)
+def test_rows_and_options_of_no_known_kind(tmp_path, option, line, message):
+    plugin = tmp_path / "own.py"
+    plugin.write_text("import torch\n" + SCHEME.format(option=option, line=line))
+    words = ("--plugin", plugin, "--links", "own_links", "--data", "digits", "--clients", "3")
+    assert message in refused(fedpbc("run", *words, "--out", tmp_path / "out", *SET[bool(option)]))
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

@@ -384,3 +384,8 @@ def test_a_pipe_is_no_report(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     line = refused(fedpbc("report", tmp_path / "run", "--out", tmp_path / "pipe"))
     assert "which is not a report" in line
+
+
+def test_a_link_to_itself_is_no_folder(tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    refused(fedpbc("report", tmp_path / "loop"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,7 +37,9 @@ def report(
     from fedpbc.report.watch import write_report
 
     path = out or (folders[0] / "report.html" if len(folders) == 1 else Path("report.html"))
-    heading = printable(title or ", ".join(folder.resolve().name for folder in folders))
+    # Not resolve(), which fails for a link to itself.
+    names = [Path(os.path.realpath(folder)).name for folder in folders]
+    heading = printable(title or ", ".join(names))
     if not watch:
         runs = write_report(folders, path, heading)
         say_written([path], f" ({describe_progress(runs)})")

@@ -37,7 +37,7 @@ from fedpbc.experiments.unused_settings import unused_settings
 from fedpbc.limits import MAX_INTEGER, check_encodable, check_values
 from fedpbc.links import Timetable, find_scheme
 from fedpbc.links.probabilities import ProbabilityOptions
-from fedpbc.options import checked, unknown_option
+from fedpbc.options import check_kind, checked, unknown_option
 from fedpbc.simulation.build import take_probability_options
 from fedpbc.simulation.views import views_of
 from fedpbc.storage.files import expanded, read_regular_file
@@ -87,6 +87,7 @@ class Config:
         if not isinstance(values, Mapping):
             raise InputError("the configuration", values, "a table of settings")
         check_values(values)
+        check_kind("lenient", lenient, bool, "True or False")
         top, sections, objects = split_sections(values)
         given = {"": top, **{name: dict(table) for name, table in sections.items()}}
         general = General(**checked(General, top))

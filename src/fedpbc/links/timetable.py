@@ -92,7 +92,7 @@ class Timetable:
         packed = np.empty((setting.rounds, -(-setting.clients // 8)), dtype=np.uint8)
         drawn, with_p = 0, 0
         for t, item in enumerate(islice(run(), setting.rounds)):
-            row, p = item if isinstance(item, tuple) else (item, None)
+            row, p = item if isinstance(item, tuple) and len(item) == 2 else (item, None)
             _check_array(f"{name}: row {t}", row, setting.clients, np.bool_)
             if p is not None:
                 with_p += 1

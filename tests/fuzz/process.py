@@ -39,7 +39,7 @@ CHANGING: dict[str, tuple[tuple[int, int | None], ...]] = {
     "os.chmod": ((0, 2),),
     "os.chown": ((0, 3),),
 }
-ELSEWHERE = ("/dev/null", "/dev/shm/", "/dev/tty", "/dev/full", "/proc/")
+ELSEWHERE = ("/dev/null", "/dev/shm/", "/dev/tty", "/dev/full", "/proc")
 
 
 def run_step(step: Step, place: Place, patience: float) -> Outcome:
@@ -187,7 +187,7 @@ def _watcher(root: Path, report: int) -> Callable[[str, tuple[Any, ...]], None]:
             # What is removed or renamed is a link itself, not what it points to.
             is_link = event != "open"
             real = os.path.realpath(name.parent if is_link else name)
-            real = f"{real}/{name.name}" if is_link else real
+            real = f"{real.rstrip('/')}/{name.name}" if is_link else real
             if not real.startswith((inside, *ELSEWHERE)) and "__pycache__" not in real:
                 os.write(report, f"{event} {real!r}\n".encode())
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -77,3 +78,15 @@ def _private_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
+
+
+@pytest.fixture
+def signals_as_in_a_terminal() -> Iterator[None]:
+    """SIGINT and SIGHUP end processes here, although ``nohup`` or a background job ignores them."""
+    ignored = [n for n in (signal.SIGINT, signal.SIGHUP) if signal.getsignal(n) == signal.SIG_IGN]
+    defaults = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    for number in ignored:
+        signal.signal(number, defaults[number])
+    yield
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)

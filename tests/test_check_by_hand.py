@@ -155,7 +155,7 @@ def test_a_missing_view(tmp_path):
     with pytest.raises(InputError, match=r"final\.safetensors"):
         load_view(tmp_path / "nowhere", "server")
     (tmp_path / "run" / "final.safetensors").write_bytes(b"nonsense")
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="is damaged"):
         load_view(tmp_path / "run", "server")
 
 

@@ -13,7 +13,10 @@ import pytest
 from fedpbc import interrupts
 from fedpbc.interrupts import Interrupted, exit_code, handled, held_back
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals")
+pytestmark = [
+    pytest.mark.usefixtures("signals_as_in_a_terminal"),
+    pytest.mark.skipif(sys.platform == "win32", reason="signals"),
+]
 
 
 @pytest.fixture(autouse=True)

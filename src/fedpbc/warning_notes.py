@@ -18,6 +18,7 @@ def warnings_noted(note: Callable[[str], None]) -> Iterator[None]:
 
     Example:
         >>> with warnings_noted(print):
+        ...     warnings.simplefilter("always")
         ...     warnings.warn("two\\nlines", UserWarning)
         two lines
     """

@@ -14,6 +14,7 @@ from tests.processes import PATIENCE, child, wait_until
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.usefixtures("signals_as_in_a_terminal"),
     pytest.mark.skipif(sys.platform != "linux", reason="it looks at processes in /proc"),
 ]
 

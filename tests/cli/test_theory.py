@@ -206,7 +206,7 @@ WRONG = {
     "targets other": (["--p", "0.5,0.5", "--targets", "three.npy"], "targets is of shape (3, 2)"),
     "targets nan": (["--p", "0.5,0.5", "--targets", "nan.npy"], "--targets is not finite"),
     "step size": ([*HAND, "--step-size", 0], "step_size is 0.0"),
-    "local steps": ([*HAND, "--local-steps", 0], "local_steps is 0"),
+    "local steps": ([*HAND, "--local-steps", 0], "--local-steps is 0"),
     "rounds": ([*HAND, "--rounds", 0], "rounds is 0"),
     "lipschitz": ([*HAND, "--lipschitz", 0.5], "lipschitz is 0.5"),
     "sigma": ([*HAND, "--sigma", -1], "sigma is -1.0"),

@@ -127,7 +127,7 @@ def run(random: Random, place: Place) -> Line:
         line.positionals = ["digits.toml"]
         add(random, line, "--algorithm", "--seed", "--batch-size", "--model", "--views")
     else:
-        add(random, line, "--algorithm", "--seed", "--learning-rate", "--local-steps", "--reported")
+        add(random, line, "--algorithm", "--seed", "--learning-rate", "--local-steps")
         if random.random() < 0.2:
             line.options += [("--links", "table"), ("--set", "links.file=timetable.npy")]
         elif random.random() < 0.2:

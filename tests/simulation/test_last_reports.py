@@ -391,9 +391,7 @@ def test_without_a_folder_the_file_is_gone_afterwards(monkeypatch, tmp_path):
 
     del opened[:]
     with pytest.raises(KeyboardInterrupt):
-        simulate(
-            small.quadratic(), links=np.ones((9, 7)), rounds=20, reported="disk", on_round=stop
-        )
+        simulate(small.quadratic(), links=np.ones((9, 7)), reported="disk", on_round=stop)
     assert opened[-1].closed
     assert list(tmp_path.iterdir()) == []
 

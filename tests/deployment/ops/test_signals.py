@@ -17,6 +17,7 @@ from tests.commandline import ran
 from tests.processes import PATIENCE, child, wait_until
 
 pytest.importorskip("flwr", reason="needs the extra: pip install 'fedpbc[flower]'")
+pytestmark = pytest.mark.usefixtures("signals_as_in_a_terminal")
 
 
 def test_the_first_signal_waits_and_the_second_does_not(monkeypatch):

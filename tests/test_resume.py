@@ -253,11 +253,19 @@ def test_damaged_metrics_are_restored_from_the_checkpoint(tmp_path, whole, how):
     assert_same_run(whole, run)
 
 
-@pytest.mark.parametrize("checkpoints_left", [True, False])
 @pytest.mark.parametrize(
-    "file", ["metrics.jsonl", "final.safetensors", "summary.json", "fleet.safetensors"]
+    ("file", "how", "checkpoints_left"),
+    [
+        ("metrics.jsonl", "flipped", True),
+        ("metrics.jsonl", "deleted", True),
+        ("final.safetensors", "flipped", True),
+        ("final.safetensors", "flipped", False),
+        ("final.safetensors", "deleted", True),
+        ("summary.json", "flipped", False),
+        ("summary.json", "empty", True),
+        ("fleet.safetensors", "flipped", True),
+    ],
 )
-@pytest.mark.parametrize("how", ["flipped", "empty", "deleted"])
 def test_a_damaged_finished_run_is_made_again(tmp_path, whole, file, how, checkpoints_left):
     run = tmp_path / "run"
     shutil.copytree(whole, run)

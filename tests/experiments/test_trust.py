@@ -112,9 +112,13 @@ def stopped(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", [".lock", "reports.bin", "metrics.jsonl", "failure.txt", "config.toml", "inputs"]
+    ("name", "command"),
+    [
+        *((name, "resume") for name in (".lock", "reports.bin", "metrics.jsonl", "failure.txt")),
+        *((name, "run --overwrite") for name in (".lock", "reports.bin", "config.toml", "inputs")),
+        *(("metrics.jsonl", command) for command in ("verify", "report")),
+    ],
 )
-@pytest.mark.parametrize("command", ["resume", "run --overwrite", "verify", "report"])
 def test_a_link_in_a_folder_does_not_change_its_target(stopped, name, command):
     outside = stopped.parent / "outside"
     outside.mkdir()
@@ -126,8 +130,15 @@ def test_a_link_in_a_folder_does_not_change_its_target(stopped, name, command):
     assert content(outside) == {"mine": b"mine"}
 
 
-@pytest.mark.parametrize("name", [".lock", "metrics.jsonl", "config.toml", "summary.json"])
-@pytest.mark.parametrize("command", ["resume", "verify", "report"])
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        (".lock", "resume"),
+        ("metrics.jsonl", "resume"),
+        ("config.toml", "report"),
+        ("summary.json", "verify"),
+    ],
+)
 @pytest.mark.timeout(60)
 def test_a_pipe_in_a_folder_does_not_block(stopped, name, command):
     (stopped / name).unlink(missing_ok=True)

@@ -81,15 +81,10 @@ def sweep(server, undisturbed, tmp_path, name, kind, chosen) -> None:
 
 SOME = [
     ("run", "full"),
-    ("run with reports on disk", "once"),
     ("run --overwrite", "read-only"),
     ("resume", "sync"),
-    ("compare", "full"),
     ("report", "full"),
-    ("theory --out", "read-only"),
-    ("fleet init", "full"),
     ("fleet add", "sync"),
-    ("fleet job", "full"),
 ]
 
 

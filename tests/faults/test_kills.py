@@ -93,8 +93,7 @@ def kill_at_random(server, undisturbed, tmp_path, name: str, kills: int, seed: s
     assert killed == kills
 
 
-SOME = {"run": 1, "run with reports on disk": 2, "run --overwrite": 2, "compare": 1, "run pool": 1}
-SOME |= {"fleet init": 1, "fleet job": 1, "report": 1}
+SOME = {"run with reports on disk": 1, "run --overwrite": 2, "run pool": 1, "fleet init": 1}
 
 
 @pytest.mark.slow

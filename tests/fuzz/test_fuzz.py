@@ -8,7 +8,7 @@ from tests.fuzz.campaign import shares
 from tests.fuzz.kinds import KINDS
 from tests.fuzz.worker import Worker
 
-SEED, CASES, DAMAGES = 10, 200, 80
+SEED, CASES, DAMAGES = 10, 90, 36
 
 
 @pytest.fixture(scope="module")

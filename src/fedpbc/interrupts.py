@@ -62,12 +62,7 @@ def handled() -> Iterator[None]:
         yield  # Only the main thread may set signal handlers.
         return
     _received.clear()
-    # Ignored ones stay so; None is a handler that is not Python's.
-    before: dict[signal.Signals, Any] = {
-        number: handler
-        for number in SIGNALS
-        if (handler := signal.getsignal(number)) not in (signal.SIG_IGN, None)
-    }
+    before = _handlers()
     hook = sys.unraisablehook
     try:
         sys.unraisablehook = _raise_elsewhere(hook)
@@ -75,8 +70,7 @@ def handled() -> Iterator[None]:
             signal.signal(number, _interrupt)
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        _restore(before)
         sys.unraisablehook = hook
 
 
@@ -123,11 +117,7 @@ def deferred() -> Iterator[threading.Event]:
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    before: dict[signal.Signals, Any] = {
-        number: handler
-        for number in SIGNALS
-        if (handler := signal.getsignal(number)) not in (signal.SIG_IGN, None)
-    }
+    before = _handlers()
     arrived: list[tuple[int, float]] = []
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -145,8 +135,7 @@ def deferred() -> Iterator[threading.Event]:
             signal.signal(number, note)
         yield stop
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        _restore(before)
         if arrived:
             signal.raise_signal(arrived[0][0])
 
@@ -163,21 +152,40 @@ def held_back() -> Iterator[None]:
         return
     arrived: list[int] = []
     before: dict[signal.Signals, Any] = {}
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
-        # Other threads take the signals that this one blocks; Python calls the handler in this one.
-        if threading.current_thread() is threading.main_thread():
-            for number in SIGNALS:
-                if callable(handler := signal.getsignal(number)):
+        try:
+            signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+            # Other threads take the signals that this one blocks; Python calls the handler in this
+            # one.
+            if threading.current_thread() is threading.main_thread():
+                for number, handler in _handlers().items():
                     before[number] = handler
                     signal.signal(number, lambda number, frame: arrived.append(number))
-        yield
+            yield
+        finally:
+            _restore(before)
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        # One that arrived meanwhile, by another thread, has raised: then this does the rest.
+        _restore(before)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for each in dict.fromkeys(arrived):
             signal.raise_signal(each)
+
+
+def _handlers() -> dict[signal.Signals, Any]:
+    """The handlers that may be replaced: what is ignored stays so, None is not one of Python's."""
+    found = {number: signal.getsignal(number) for number in SIGNALS}
+    return {
+        number: handler
+        for number, handler in found.items()
+        if handler not in (signal.SIG_IGN, None)
+    }
+
+
+def _restore(handlers: dict[signal.Signals, Any]) -> None:
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 def end_at_once() -> None:

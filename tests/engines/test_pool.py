@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from fedpbc.algorithms import FedPBC, ServerInit
 from fedpbc.engines import PoolEngine, Segment, SerialEngine, pool
 from fedpbc.engines.serial import train
 from fedpbc.errors import DivergedError, FedpbcError, WorkerError
+from fedpbc.interrupts import Interrupted, handled
 from fedpbc.links import from_table
 from fedpbc.simulation.loop import Simulation
 from tests import small_runs as small
@@ -416,3 +418,34 @@ def test_engines_that_were_used_leave_no_files_open():
         use()
     gc.collect()
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+@pytest.mark.usefixtures("signals_as_in_a_terminal")
+@pytest.mark.parametrize("call", ["submit", "result"])
+def test_a_signal_at_the_worst_moment_leaves_no_lock_behind(call):
+    task = small.network()
+    engine = PoolEngine(task, workers=1)
+    released = threading.Condition.__exit__.__code__
+
+    def signal_on_release(frame, event, arg):
+        if frame.f_code is released:
+            sys.settrace(None)
+            signal.raise_signal(signal.SIGTERM)
+
+    def work():
+        if call == "submit":
+            sys.settrace(signal_on_release)
+        engine.submit(Segment(0, task.init(), 0, 1, 0))
+        sys.settrace(signal_on_release)
+        engine.result(0)
+
+    with handled():
+        try:
+            with pytest.raises(Interrupted):
+                work()
+        finally:
+            sys.settrace(None)
+        closing = threading.Thread(target=engine.close, daemon=True)
+        closing.start()
+        closing.join(PATIENCE)
+        assert not closing.is_alive()

@@ -24,10 +24,14 @@ from fedpbc.engines.segment import Segment, Trained
 from fedpbc.engines.shared_memory import Slots, pack
 from fedpbc.engines.worker_process import PoolJob, WorkerProcess
 from fedpbc.errors import DivergedError, FedpbcError, InputError, WorkerError, one_line
+from fedpbc.interrupts import held_back
 from fedpbc.parallel import usable_cores
 from fedpbc.tasks.task import Task
 
 __all__ = ["PoolEngine"]
+
+SIGNAL_SECONDS = 0.1
+"""How long a signal may be held back while this process waits for a worker."""
 
 
 @dataclass
@@ -83,9 +87,12 @@ class PoolEngine:
         with self._condition:
             return [worker.process.pid for worker in self._processes]
 
+    # A signal whose handler raises while the lock is taken would leave it locked for ever: signals
+    # are held back until the lock is released.
+
     def submit(self, segment: Segment) -> None:
         """Accept a segment; it begins as soon as a worker is free."""
-        with self._condition:
+        with held_back(), self._condition:
             self._start()
             job = PoolJob(segment)
             for vector in job.vectors:
@@ -95,23 +102,9 @@ class PoolEngine:
 
     def result(self, client: int) -> Trained:
         """Wait for the client's segment."""
-        with self._condition:
-            if client in self._waiting:
-                # It is needed now, regardless of the look-ahead bound.
-                heapq.heappush(self._queue, (-1, client))
-                self._wake()
-            elif client not in self._finished and client not in self._running_clients():
-                raise LookupError(f"no segment of client {client} was submitted")
-            self._awaited = client
-            while client not in self._finished:
-                if self._broken is not None:
-                    raise self._broken
-                self._condition.wait()
-            outcome = self._finished.pop(client)
-            self._awaited = None
-            if self._waiting:
-                # The bound may now allow another job.
-                self._wake()
+        outcome = self._first_look(client)
+        while outcome is None:
+            outcome = self._next_look(client)
         if isinstance(outcome, FedpbcError):
             raise outcome
         return outcome
@@ -120,19 +113,49 @@ class PoolEngine:
         """End all processes and drop segments that were not run."""
         if self._thread is None:
             return
-        with self._condition:
-            self._closing = True
-            self._wake()
-        self._thread.join()
-        self._thread = None
-        os.close(self._wake_write)
-        os.close(self._wake_read)
-        for shared in self._vectors.values():
-            if shared.slot is not None:
-                self._slots.release(shared.slot)
-        self._reset()
+        with held_back():
+            with self._condition:
+                self._closing = True
+                self._wake()
+            self._thread.join()
+            self._thread = None
+            os.close(self._wake_write)
+            os.close(self._wake_read)
+            for shared in self._vectors.values():
+                if shared.slot is not None:
+                    self._slots.release(shared.slot)
+            self._reset()
+
+    def _first_look(self, client: int) -> Trained | FedpbcError | None:
+        """Ask for a client's segment before the others; return it if it is finished."""
+        with held_back(), self._condition:
+            if client in self._waiting:
+                # It is needed now, regardless of the look-ahead bound.
+                heapq.heappush(self._queue, (-1, client))
+                self._wake()
+            elif client not in self._finished and client not in self._running_clients():
+                raise LookupError(f"no segment of client {client} was submitted")
+            self._awaited = client
+            return self._take_outcome(client)
+
+    def _next_look(self, client: int) -> Trained | FedpbcError | None:
+        """Return a client's segment if it is finished within a moment."""
+        with held_back(), self._condition:
+            if client not in self._finished and self._broken is None:
+                self._condition.wait(SIGNAL_SECONDS)
+            return self._take_outcome(client)
 
     # All methods below are called with the lock held, except _read_messages.
+
+    def _take_outcome(self, client: int) -> Trained | FedpbcError | None:
+        if client not in self._finished:
+            return self._broken
+        outcome = self._finished.pop(client)
+        self._awaited = None
+        if self._waiting:
+            # The bound may now allow another job.
+            self._wake()
+        return outcome
 
     def _start(self) -> None:
         if self._thread is None:

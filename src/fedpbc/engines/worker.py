@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 import warnings
+from contextlib import suppress
 from multiprocessing.connection import Connection
 
 import torch
@@ -33,7 +34,8 @@ def main() -> None:
     threading.Thread(target=exit_with_parent, args=(lifeline,), daemon=True).start()
     torch.set_num_threads(1)
     keep_freed_memory()
-    with Connection(handle) as connection:
+    # The other side may close the connection at any moment, also with messages unread.
+    with suppress(EOFError, ConnectionError), Connection(handle) as connection:
         shared_task, *geometry = connection.recv()
         try:
             task, slots = unpack(shared_task), Slots(*geometry)
@@ -43,10 +45,7 @@ def main() -> None:
             sys.exit(1)
         connection.send(None)
         while True:
-            try:
-                numbers, start, correction, result = connection.recv()
-            except EOFError:
-                return
+            numbers, start, correction, result = connection.recv()
             failure: DivergedError | str | None = None
             try:
                 correction_vector = None if correction is None else slots.view(correction)

@@ -97,13 +97,21 @@ def _raise_elsewhere(hook: Callable[[Any], object]) -> Callable[[Any], object]:
     def unraisable(error: Any) -> None:
         if isinstance(error.exc_value, Interrupted) and _received:
             _received.pop()
-            again = threading.Timer(0.01, _thread.interrupt_main, [error.exc_value.number])
+            again = threading.Timer(0.01, _send_to_main, [error.exc_value.number])
             again.daemon = True
             again.start()
         else:
             hook(error)
 
     return unraisable
+
+
+def _send_to_main(number: signal.Signals) -> None:
+    # A real signal where there are any: it also ends a wait for a lock.
+    if hasattr(signal, "pthread_kill") and (ident := threading.main_thread().ident) is not None:
+        signal.pthread_kill(ident, number)
+    else:
+        _thread.interrupt_main(number)
 
 
 @contextmanager

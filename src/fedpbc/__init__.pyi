@@ -3,6 +3,9 @@ from . import theory as theory
 from .algorithms import ALGORITHMS as ALGORITHMS
 from .algorithms import PAPER_ALGORITHMS as PAPER_ALGORITHMS
 from .algorithms import Algorithm as Algorithm
+from .algorithms import ClientResult as ClientResult
+from .algorithms import ClientRule as ClientRule
+from .algorithms import ClientWork as ClientWork
 from .algorithms import Round as Round
 from .algorithms import ServerInit as ServerInit
 from .algorithms import Update as Update

@@ -1,4 +1,4 @@
-"""Aggregation rules, one file per algorithm.
+"""Federated-learning algorithms, one file each: the server's rule and the client's rule.
 
 To add an algorithm, write its file and list it below: the command line, comparisons, resumed runs
 and the property tests then include it. Outside the package, use :func:`register_algorithm`.
@@ -10,15 +10,24 @@ import inspect
 from typing import TypeVar
 
 from fedpbc.algorithms.algorithm import Algorithm, Round, ServerInit, Update, advance, mean
+from fedpbc.algorithms.amplified_fedavg import AmplifiedFedAvg
+from fedpbc.algorithms.amplified_scaffold import AmplifiedScaffold
+from fedpbc.algorithms.area import Area
+from fedpbc.algorithms.ca_fed import CAFed
+from fedpbc.algorithms.client import ClientResult, ClientRule, ClientWork
 from fedpbc.algorithms.f3ast import F3AST
 from fedpbc.algorithms.fedau import FedAU
 from fedpbc.algorithms.fedavg import FedAvg
 from fedpbc.algorithms.fedavg_all import FedAvgAll
+from fedpbc.algorithms.fedavg_debiased import FedAvgDebiased
 from fedpbc.algorithms.fedavg_known import FedAvgKnown
 from fedpbc.algorithms.fedawe import FedAWE
 from fedpbc.algorithms.fedpbc import FedPBC
+from fedpbc.algorithms.fedstale import FedStale
 from fedpbc.algorithms.fedvarp import FedVARP
+from fedpbc.algorithms.focus import Focus
 from fedpbc.algorithms.mifa import MIFA
+from fedpbc.algorithms.mimic import MimiC
 from fedpbc.algorithms.scaffold import Scaffold
 from fedpbc.errors import InputError
 from fedpbc.options import nearest
@@ -29,13 +38,24 @@ __all__ = [
     "MIFA",
     "PAPER_ALGORITHMS",
     "Algorithm",
+    "AmplifiedFedAvg",
+    "AmplifiedScaffold",
+    "Area",
+    "CAFed",
+    "ClientResult",
+    "ClientRule",
+    "ClientWork",
     "FedAU",
     "FedAWE",
     "FedAvg",
     "FedAvgAll",
+    "FedAvgDebiased",
     "FedAvgKnown",
     "FedPBC",
+    "FedStale",
     "FedVARP",
+    "Focus",
+    "MimiC",
     "Round",
     "Scaffold",
     "ServerInit",
@@ -48,7 +68,26 @@ __all__ = [
 
 AlgorithmClass = TypeVar("AlgorithmClass", bound=type[Algorithm])
 
-_BUILT_IN = (FedPBC, FedAvg, FedAvgAll, FedAU, F3AST, FedAvgKnown, MIFA, FedAWE, FedVARP, Scaffold)
+_BUILT_IN = (
+    FedPBC,
+    FedAvg,
+    FedAvgAll,
+    FedAU,
+    F3AST,
+    FedAvgKnown,
+    MIFA,
+    FedAWE,
+    FedVARP,
+    Scaffold,
+    Focus,
+    FedStale,
+    MimiC,
+    Area,
+    CAFed,
+    FedAvgDebiased,
+    AmplifiedFedAvg,
+    AmplifiedScaffold,
+)
 
 ALGORITHMS: dict[str, type[Algorithm]] = {algorithm.name: algorithm for algorithm in _BUILT_IN}
 """Every registered algorithm by name."""

@@ -1,4 +1,5 @@
-"""The interface of an algorithm: a server model, and a rule for the updates that arrive.
+"""The interface of an algorithm: a server model, a rule for the updates that arrive, and a rule
+for the clients.
 
 An algorithm sees flat vectors and client numbers, nothing of training, data or links. The server
 computes in double precision and rounds once, to the type of the model, so the order in which
@@ -8,24 +9,18 @@ clients are summed does not show in the result.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, TypeAlias
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Protocol
 
 import numpy as np
 from annotated_types import Ge, Gt
 from numpy.typing import NDArray
 
+from fedpbc.algorithms.client import ClientRule, Vector, Vectors
 from fedpbc.errors import InputError
 from fedpbc.options import check_kind, check_type
 
-if TYPE_CHECKING:
-    # Only for types: listing the algorithms must not import torch.
-    import torch
-
 __all__ = ["Algorithm", "Round", "ServerInit", "Update", "Updates", "Vector", "advance", "mean"]
-
-Vector: TypeAlias = "torch.Tensor"
-"""A model, or anything of its size, as a flat vector."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +74,13 @@ class Round:
 
 @dataclass(frozen=True)
 class Update:
-    """One client's result: the models before and after its local steps.
+    """One client's upload, and the model that it started from.
+
+    Attributes:
+        client: i.
+        start: the model before the local steps.
+        end: the model after them; None for a rule whose clients do not upload it.
+        vectors: what was uploaded besides, by name: ``update["control"]``.
 
     Example:
         >>> import torch
@@ -89,17 +90,28 @@ class Update:
 
     client: int
     start: Vector
-    end: Vector
+    end: Vector | None
+    vectors: Vectors = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("start", "end"):
+        for name in ("start", "end") if self.end is not None else ("start",):
             if not hasattr(getattr(self, name), "double"):
                 raise InputError(name, type(getattr(self, name)).__name__, "a tensor")
+
+    def __getitem__(self, name: str) -> Vector:
+        return self.vectors[name]
+
+    @property
+    def model(self) -> Vector:
+        """The model after the local steps."""
+        if self.end is None:
+            raise InputError(f"client {self.client} uploads no model: its rule does not declare it")
+        return self.end
 
     @property
     def delta(self) -> Vector:
         """Δ_i, in double precision."""
-        return self.end.double() - self.start.double()
+        return self.model.double() - self.start.double()
 
 
 class Updates(Protocol):
@@ -145,7 +157,7 @@ def advance(base: Vector, update: Update, scale: float) -> Vector:
     if not hasattr(base, "double") or base.shape != update.start.shape:
         raise InputError("base", type(base).__name__, "a tensor like those of the update")
     if scale == 1 and (update.start is base or update.start.equal(base)):
-        return update.end
+        return update.model
     return base.double() + scale * update.delta
 
 
@@ -177,10 +189,6 @@ class Algorithm:
     """The server must know the true p_i^t."""
     memory_aided: ClassVar[bool] = False
     """Aided by memory or known statistics: the paper's second group."""
-    vectors_per_upload: ClassVar[int] = 1
-    """Vectors of the model's size in one upload."""
-    models_on_client: ClassVar[int] = 0
-    """Vectors of the model's size that a client keeps from round to round."""
 
     def __init__(self, init: ServerInit) -> None:
         check_kind("init", init, ServerInit, "a ServerInit")
@@ -198,11 +206,6 @@ class Algorithm:
         self._x = value.to(self._x.dtype)
 
     @classmethod
-    def models_on_server(cls, clients: int) -> int:
-        """Vectors of the model's size that the server keeps from round to round."""
-        return 1
-
-    @classmethod
     def summary(cls) -> str:
         """The first line of the docstring."""
         return ((cls.__doc__ or "").strip().splitlines() or [""])[0]
@@ -211,13 +214,20 @@ class Algorithm:
         """The clients of A^t that take part, ascending; by default all of them."""
         return round.active
 
-    def correction(self, client: int) -> Vector | None:
-        """The vector added to every gradient of the client's local steps; by default none."""
+    def client_rule(self) -> ClientRule | None:
+        """The client's side; None for plain local steps and an upload of the model."""
         return None
+
+    def message(self, client: int) -> Vectors:
+        """The vectors that the server sends along with the model; by default none.
+
+        They are of the model's type. Return the same tensor for all clients that get the same.
+        """
+        return {}
 
     def report(self, round: Round, update: Update) -> Vector:
         """The model that a client with its own model reports, and keeps if no reply arrives."""
-        return update.end
+        return update.model
 
     def aggregate(self, round: Round, updates: Updates) -> None:
         """Set ``x`` to x^{t+1}; called in every round, without updates if no client took part.

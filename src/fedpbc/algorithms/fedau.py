@@ -6,7 +6,7 @@ ICLR 2024.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 from annotated_types import Ge
@@ -23,16 +23,24 @@ class FedAU(Algorithm):
     x ← x + η_g · (1/m) Σ_A ω_i Δ_i
 
     ω_i is the mean of the recorded intervals, 1 if there are none. An interval is recorded after
-    the client is weighted. One that reaches the cutoff K is recorded, and a new one starts.
+    the client is weighted. One that reaches the cutoff K is recorded, and a new one starts. With
+    ``over="heard"`` the sum is divided by the number of clients heard from so far instead of m.
     """
 
     name = "fedau"
     paper = "Wang and Ji, ICLR 2024"
     one_pass = True
 
-    def __init__(self, init: ServerInit, *, cutoff: Annotated[int, Ge(1)] = 50) -> None:
+    def __init__(
+        self,
+        init: ServerInit,
+        *,
+        cutoff: Annotated[int, Ge(1)] = 50,
+        over: Literal["all", "heard"] = "all",
+    ) -> None:
         super().__init__(init)
-        self.cutoff = cutoff
+        self.cutoff, self.over = cutoff, over
+        self.heard = np.zeros(init.clients, dtype=bool)
         self.waited = np.zeros(init.clients, dtype=np.int64)
         self.intervals = np.zeros(init.clients, dtype=np.int64)
         self.interval_total = np.zeros(init.clients, dtype=np.int64)
@@ -44,11 +52,16 @@ class FedAU(Algorithm):
 
     def aggregate(self, round: Round, updates: Updates) -> None:
         """Weight the active clients by the intervals so far, then record their new intervals."""
+        self.heard[round.active] = True
         if updates:
             weights = self.weights()
             total = sum(float(weights[update.client]) * update.delta for update in updates)
-            self.x = self.x + self.global_lr * (total / self.clients)
+            count = int(self.heard.sum()) if self.over == "heard" else self.clients
+            self.x = self.x + self.global_lr * (total / count)
+        self.record(round)
 
+    def record(self, round: Round) -> None:
+        """Record the intervals that end with a round."""
         waited = self.waited + 1
         active = np.zeros(self.clients, dtype=bool)
         active[round.active] = True

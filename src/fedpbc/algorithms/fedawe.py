@@ -31,7 +31,6 @@ class FedAWE(Algorithm):
     paper = "Xiang et al., NeurIPS 2024"
     one_pass = True
     client_models = True
-    models_on_client = 1
 
     def __init__(self, init: ServerInit, *, clip: Annotated[float, Ge(0)] = 0.5) -> None:
         super().__init__(init)

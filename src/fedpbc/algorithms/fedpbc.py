@@ -19,7 +19,7 @@ class FedPBC(Algorithm):
         if A^t is not empty:   x ← mean over A^t of x_i*
         for every i in A^t:    x_i ← x           (for the others x_i ← x_i*)
 
-    ``update.end`` is x_i*: the caller applies η_g and delivers x.
+    ``update.model`` is x_i*: the caller applies η_g and delivers x.
     """
 
     name = "fedpbc"
@@ -27,9 +27,8 @@ class FedPBC(Algorithm):
     one_pass = True
     everyone_trains = True
     client_models = True
-    models_on_client = 1
 
     def aggregate(self, round: Round, updates: Updates) -> None:
         """Average the active clients' models."""
         if updates:
-            self.x = mean(update.end for update in updates)
+            self.x = mean(update.model for update in updates)

@@ -28,11 +28,6 @@ class FedVARP(Algorithm):
         # Σ_all y_i, updated incrementally: summing m·d numbers in every round would be slow.
         self.memory_total = self.x.double() * 0
 
-    @classmethod
-    def models_on_server(cls, clients: int) -> int:
-        """The model and every y_i."""
-        return 1 + clients
-
     def aggregate(self, round: Round, updates: Updates) -> None:
         """Correct the mean of the memory by the changes, then store the new updates."""
         if not updates:

@@ -1,24 +1,54 @@
-"""MIFA: the server stores every client's last update and applies all of them in every round.
+"""MIFA: every client's last update is remembered, and all of them are applied in every round.
 
 Gu, Huang, Zhang, Huang: Fast Federated Learning in the Presence of Arbitrary Device Unavailability,
-NeurIPS 2021.
+NeurIPS 2021. With the memory on the clients, the server's rule is that of FedLaAvg: Yan, Niu, Ding,
+Zheng, Wu, Chen, Tang, Wu: Distributed Non-Convex Optimization with Sublinear Speedup under
+Intermittent Client Availability, INFORMS Journal on Computing 2024.
 """
 
 from __future__ import annotations
 
-from fedpbc.algorithms.algorithm import Algorithm, Round, ServerInit, Updates, Vector
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from fedpbc.algorithms.algorithm import Algorithm, Round, ServerInit, Update, Updates, Vector
+from fedpbc.algorithms.client import ClientResult, ClientRule, ClientWork
 
 __all__ = ["MIFA"]
 
 
+class MIFAClient(ClientRule):
+    """Upload Δ_i − G_i instead of the model; keep G_i ← Δ_i.
+
+    With ``rescale``, G_i is Δ_i/η_t.
+    """
+
+    uploads = ("change",)
+    keeps = ("memory",)
+
+    def __init__(self, rescale: bool) -> None:
+        self.rescale = rescale
+
+    def finish(self, work: ClientWork, end: Vector) -> ClientResult:
+        """The new memory, and how it differs from the one that the server has summed up."""
+        scale = work.rates[-1] if self.rescale else 1.0
+        memory = ((end.double() - work.start.double()) / scale).to(end.dtype)
+        change = memory.double() - work.state["memory"].double()
+        return ClientResult(upload={"change": change}, state={"memory": memory})
+
+
 class MIFA(Algorithm):
-    """Store every client's last update and apply all of them in every round.
+    """Remember every client's last update and apply all of them in every round.
 
     G_i ← Δ_i for i in A^t
     x ← x + η_g · (1/m) Σ_all G_i            (also if A^t is empty)
 
-    With ``rescale``, G_i is Δ_i/η_t and the sum is multiplied by the current η_t, as in the
-    original.
+    With ``over="heard"`` the sum is divided by the number of clients heard from so far instead of
+    m. With ``memory="client"`` each client keeps its G_i and uploads Δ_i − G_i; the server keeps
+    only their sum. With ``rescale``, G_i is Δ_i/η_t and the sum is multiplied by the current η_t,
+    as in the original.
     """
 
     name = "mifa"
@@ -26,27 +56,50 @@ class MIFA(Algorithm):
     one_pass = True
     memory_aided = True
 
-    def __init__(self, init: ServerInit, *, rescale: bool = False) -> None:
+    def __init__(
+        self,
+        init: ServerInit,
+        *,
+        rescale: bool = False,
+        over: Literal["all", "heard"] = "all",
+        memory: Literal["server", "client"] = "server",
+    ) -> None:
         super().__init__(init)
-        self.rescale = rescale
-        self.memory: dict[int, Vector] = {}  # G_i
+        self.rescale, self.over, self.memory = rescale, over, memory
+        self.stored: dict[int, Vector] = {}  # G_i, unless the clients keep them
         # Σ_all G_i, updated incrementally: summing m·d numbers in every round would be slow.
         self.memory_total = self.x.double() * 0
+        self.heard = np.zeros(init.clients, dtype=bool)
 
-    @classmethod
-    def models_on_server(cls, clients: int) -> int:
-        """The model and every G_i."""
-        return 1 + clients
+    def client_rule(self) -> ClientRule | None:
+        """The clients' memory, if it is theirs."""
+        return MIFAClient(self.rescale) if self.memory == "client" else None
 
     def aggregate(self, round: Round, updates: Updates) -> None:
-        """Store the new updates, then apply the whole memory."""
+        """Update the sum of the memories, then apply it."""
         scale = round.learning_rate if self.rescale else 1.0
-        total = self.memory_total.clone()
+        total, heard = self.memory_total.clone(), self.heard.copy()
         for update in updates:
-            stored = (update.delta / scale).to(self.x.dtype)
-            total += stored.double()
-            if update.client in self.memory:
-                total -= self.memory[update.client].double()
-            self.memory[update.client] = stored
-        self.memory_total = total
-        self.x = self.x + self.global_lr * (scale * (total / self.clients))
+            total += self._change(update, scale)
+            heard[update.client] = True
+        self.memory_total, self.heard = total, heard
+        count = int(heard.sum()) if self.over == "heard" else self.clients
+        if count:
+            self.x = self.x + self.global_lr * (scale * (total / count))
+
+    def _change(self, update: Update, scale: float) -> Vector:
+        """How a client's memory changes."""
+        if self.memory == "client":
+            return update["change"].double()
+        stored = (update.delta / scale).to(self.x.dtype)
+        before = self.stored.get(update.client)
+        self.stored[update.client] = stored
+        return stored.double() if before is None else stored.double() - before.double()
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue from a checkpoint; an earlier version kept every G_i in ``memory``."""
+        if isinstance(stored := state.get("memory"), Mapping):
+            heard = self.heard.copy()
+            heard[list(stored)] = True
+            state = {**state, "memory": "server", "stored": dict(stored), "heard": heard}
+        super().restore(state)

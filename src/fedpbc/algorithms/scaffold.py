@@ -6,52 +6,74 @@ Federated Learning, ICML 2020.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from fedpbc.algorithms.algorithm import Algorithm, Round, ServerInit, Updates, Vector, mean
+from fedpbc.algorithms.client import ClientResult, ClientRule, ClientWork, Vectors
+from fedpbc.errors import FedpbcError
 
 __all__ = ["Scaffold"]
+
+
+class ScaffoldClient(ClientRule):
+    """Correct every gradient: g − c_i + c.
+
+    c_i⁺ = c_i − c − Δ_i/(s·η_t)
+    upload the model and c_i⁺ − c_i; keep c_i⁺
+    """
+
+    uploads = ("model", "control_change")
+    keeps = ("control",)
+
+    def correction(self, work: ClientWork) -> Vector:
+        """c − c_i."""
+        return work.received["control"].double() - work.state["control"].double()
+
+    def finish(self, work: ClientWork, end: Vector) -> ClientResult:
+        """The new control variate: the mean of the gradients that the steps have seen."""
+        c, c_i = work.received["control"].double(), work.state["control"].double()
+        delta = end.double() - work.start.double()
+        new_c_i = (c_i - c - delta / work.step_sum).to(end.dtype)
+        return ClientResult(
+            upload={"control_change": new_c_i.double() - c_i}, state={"control": new_c_i}
+        )
 
 
 class Scaffold(Algorithm):
     """Correct local gradients by control variates: g − c_i + c.
 
     x ← x + η_g · mean over A^t of Δ_i
-    c_i⁺ = c_i − c − Δ_i/(s·η_t)
     c ← c + (1/m) Σ_A (c_i⁺ − c_i)
+
+    c goes out with the model.
     """
 
     name = "scaffold"
     paper = "Karimireddy et al., ICML 2020"
     memory_aided = True
-    vectors_per_upload = 2
-    models_on_client = 1
 
     def __init__(self, init: ServerInit) -> None:
         super().__init__(init)
-        self.control = self.x.double() * 0  # c
-        # c_i, which lives on the client; 0 for a client that never took part.
-        self.client_control: dict[int, Vector] = {}
+        self.control = self.x * 0  # c
 
-    @classmethod
-    def models_on_server(cls, clients: int) -> int:
-        """The model and c."""
-        return 2
+    def client_rule(self) -> ClientRule:
+        """The client's control variates."""
+        return ScaffoldClient()
 
-    def correction(self, client: int) -> Vector | None:
-        """c − c_i."""
-        c_i = self.client_control.get(client)
-        return (self.control if c_i is None else self.control - c_i).to(self.x.dtype)
+    def message(self, client: int) -> Vectors:
+        """c."""
+        return {"control": self.control}
 
     def aggregate(self, round: Round, updates: Updates) -> None:
-        """Average the updates, then the changes of the control variates."""
-        if not updates:
-            return
-        self.x = self.x + self.global_lr * mean(update.delta for update in updates)
-        total = self.control * 0
-        for update in updates:
-            # c_i⁺ − c_i = −c − Δ_i/(s·η_t)
-            change = -self.control - update.delta / (round.local_steps * round.learning_rate)
-            c_i = self.client_control.get(update.client)
-            new_c_i = (change if c_i is None else c_i.double() + change).to(self.x.dtype)
-            total += new_c_i.double() if c_i is None else new_c_i.double() - c_i.double()
-            self.client_control[update.client] = new_c_i
-        self.control = self.control + total / self.clients
+        """Average the updates, and the changes of the control variates over all clients."""
+        if updates:
+            self.x = self.x + self.global_lr * mean(update.delta for update in updates)
+            change = sum(update["control_change"].double() for update in updates)
+            self.control = (self.control + change / self.clients).to(self.x.dtype)
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue from a checkpoint."""
+        if "client_control" in state:
+            raise FedpbcError("scaffold now keeps its control variates on the clients: start again")
+        super().restore(state)

@@ -19,9 +19,10 @@ from typing import Annotated
 from annotated_types import Ge
 from torch import Tensor
 
+from fedpbc.algorithms.client import ClientRule
 from fedpbc.engines.engine import LOOKAHEAD_BYTES
 from fedpbc.engines.segment import Segment, Trained
-from fedpbc.engines.shared_memory import Slots, pack
+from fedpbc.engines.shared_memory import Slots, pack, pickled_by_value
 from fedpbc.engines.worker_process import PoolJob, WorkerProcess
 from fedpbc.errors import DivergedError, FedpbcError, InputError, WorkerError, one_line
 from fedpbc.interrupts import held_back
@@ -55,16 +56,17 @@ class PoolEngine:
             raise InputError("workers", workers, "at least 1, or 0 for one per core")
         # A client has at most one segment under way: more processes would never have work.
         self.workers = min(workers or usable_cores(), max(task.clients, 1))
+        self._clients = task.clients
         self._shared_task = pack(task)
+        # A closed engine can be used again: its memory is freed with the engine itself.
+        weakref.finalize(self, os.close, self._shared_task.file)
         model = task.init()
+        self._kind = len(model), model.dtype
         lookahead = min(LOOKAHEAD_BYTES // max(model.nbytes, 1), task.clients)
         self._bound = max(4 * self.workers, lookahead)
-        # Always enough for every client's start and correction, and the results under way.
-        self._reserve = 2 * task.clients + self._bound + 4 * self.workers
-        self._slots = Slots(len(model), model.dtype, self._reserve + 2 * task.clients)
-        for file in (self._shared_task.file, self._slots.file):
-            # A closed engine can be used again: its memory is freed with the engine itself.
-            weakref.finalize(self, os.close, file)
+        self._slots: Slots
+        self._reserve = 0
+        self._pickled_rule: tuple[ClientRule | None, bytes | None] = None, None
         # Protects everything below, which the caller and the reader thread share.
         self._condition = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -93,7 +95,7 @@ class PoolEngine:
     def submit(self, segment: Segment) -> None:
         """Accept a segment; it begins as soon as a worker is free."""
         with held_back(), self._condition:
-            self._start()
+            self._start(segment)
             job = PoolJob(segment)
             for vector in job.vectors:
                 self._vectors.setdefault(id(vector), SharedVector(vector)).jobs += 1
@@ -157,7 +159,15 @@ class PoolEngine:
             self._wake()
         return outcome
 
-    def _start(self) -> None:
+    def _start(self, first: Segment) -> None:
+        if not self._reserve:
+            inputs, outputs = len(first.inputs), len(first.outputs)
+            # Always enough for every client's vectors, and the results under way.
+            self._reserve = inputs * self._clients + outputs * (self._bound + 4 * self.workers)
+            self._reserve += self._clients
+            spare = outputs * self._clients + self._clients
+            self._slots = Slots(*self._kind, self._reserve + spare)
+            weakref.finalize(self, os.close, self._slots.file)
         if self._thread is None:
             self._wake_read, self._wake_write = os.pipe()
             os.set_blocking(self._wake_write, False)
@@ -227,26 +237,33 @@ class PoolEngine:
         if isinstance(message, str):
             worker.failure = message  # It could not start, and ends now.
             return
-        client, failure = message
+        client, failure, sizes = message
         job = next(job for job in worker.jobs if job.segment.client == client)
         worker.jobs.remove(job)
         self._running -= 1
         if failure is None:
-            self._finish(job, Trained(job.segment, self._take_result(job)))
+            vectors = {key: self._take_result(job.slots[key], sizes[key]) for key in job.slots}
+            self._finish(job, Trained.from_vectors(job.segment, vectors))
             return
-        self._slots.release(job.slot)
+        self._release(job)
         if isinstance(failure, DivergedError):
             self._finish(job, failure)
         else:
             self._retry(job, failure)
 
-    def _take_result(self, job: PoolJob) -> Tensor:
-        """Return the model in a job's slot; not copied while there are slots to spare."""
+    def _take_result(self, slot: int, size: int) -> Tensor:
+        """Return the vector in a slot; not copied while there are slots to spare."""
         if len(self._slots) > self._reserve:
-            return self._slots.lend(job.slot)
-        model = self._slots.view(job.slot).clone()
-        self._slots.release(job.slot)
-        return model
+            return self._slots.lend(slot)[:size]
+        vector = self._slots.view(slot)[:size].clone()
+        self._slots.release(slot)
+        return vector
+
+    def _release(self, job: PoolJob) -> None:
+        """Free the slots for a result that will not come."""
+        for slot in job.slots.values():
+            self._slots.release(slot)
+        job.slots = {}
 
     def _finish(self, job: PoolJob, outcome: Trained | FedpbcError) -> None:
         self._finished[job.segment.client] = outcome
@@ -277,7 +294,7 @@ class PoolEngine:
             self._failed_starts += 1
         for position, job in enumerate(worker.jobs):
             self._running -= 1
-            self._slots.release(job.slot)
+            self._release(job)
             if position == 0:
                 self._retry(job, f"its process {reason}")
             else:
@@ -299,7 +316,7 @@ class PoolEngine:
         for worker in workers:
             worker.stop()
             for job in worker.jobs:
-                self._slots.release(job.slot)  # No process writes there any more.
+                self._release(job)  # No process writes there any more.
         self._selector.close()
 
     def _dispatch(self) -> None:
@@ -320,16 +337,22 @@ class PoolEngine:
 
     def _send(self, worker: WorkerProcess, job: PoolJob) -> None:
         segment = job.segment
-        job.slot = self._slots.take()
-        correction = None if segment.correction is None else self._slot_of(segment.correction)
+        job.slots = {key: self._slots.take() for key in segment.outputs}
+        inputs = {key: (self._slot_of(v), len(v)) for key, v in segment.inputs.items()}
         worker.jobs.append(job)
         self._running += 1
         try:
             worker.connection.send(
-                (segment.numbers, self._slot_of(segment.start), correction, job.slot)
+                (segment.numbers, self._pickled(segment.rule), inputs, job.slots)
             )
         except OSError:
             return  # It has just died: _receive will see that, and the job is on its list.
+
+    def _pickled(self, rule: ClientRule | None) -> bytes | None:
+        """The client's rule for a worker; pickled once, since all segments have the same."""
+        if rule is not self._pickled_rule[0]:
+            self._pickled_rule = rule, None if rule is None else pickled_by_value(rule)
+        return self._pickled_rule[1]
 
     def _slot_of(self, vector: Tensor) -> int:
         """Return the slot of a vector in shared memory; it is copied there once for all jobs."""
@@ -339,5 +362,5 @@ class PoolEngine:
         shared = self._vectors[id(vector)]
         if shared.slot is None:
             shared.slot = self._slots.take()
-            self._slots.view(shared.slot).copy_(vector)
+            self._slots.view(shared.slot)[: len(vector)].copy_(vector)
         return shared.slot

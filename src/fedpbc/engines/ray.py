@@ -11,7 +11,7 @@ import heapq
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 from uuid import uuid4
 
@@ -23,6 +23,7 @@ from fedpbc.engines.engine import LOOKAHEAD_BYTES
 from fedpbc.engines.ray_instance import Instance, check_address, need_ray
 from fedpbc.engines.ray_store import Failure, StoredVector, fetch_vector, store_task, store_vector
 from fedpbc.engines.segment import Segment, Trained
+from fedpbc.engines.shared_memory import pickled_by_value
 from fedpbc.errors import FedpbcError, InputError, WorkerError, one_line
 from fedpbc.tasks.task import Task
 
@@ -34,10 +35,11 @@ __all__ = ["RayEngine"]
 
 @dataclass(eq=False)
 class RayJob:
-    """A submitted segment; it has a reference once it was sent to Ray."""
+    """A submitted segment; it has references once it was sent to Ray."""
 
     segment: Segment
-    reference: ObjectRef[Any] | None = None
+    references: list[ObjectRef[Any]] = field(default_factory=list)
+    """Those of its results, in the order of the segment's outputs."""
     failures: int = 0
 
 
@@ -65,7 +67,7 @@ class RayEngine:
         self._reset()
 
     def _reset(self) -> None:
-        self._run: Callable[..., ObjectRef[Any]] | None = None
+        self._run: Callable[..., ObjectRef[Any] | list[ObjectRef[Any]]] | None = None
         # References to vectors in the object store, for as long as the vectors exist here.
         self._stored = WeakTensorKeyDictionary()
         self._jobs: dict[int, RayJob] = {}
@@ -99,10 +101,11 @@ class RayEngine:
         if isinstance(outcome, Failure):
             rounds = segment.first_round, segment.last_round
             raise outcome.error or WorkerError(client, *rounds, outcome.reason)
-        end = fetch_vector(outcome)
-        assert job.reference is not None
-        self._stored[end] = job.reference
-        return Trained(segment, end)
+        vectors = {}
+        for key, stored, reference in zip(segment.outputs, outcome, job.references, strict=True):
+            vectors[key] = fetch_vector(stored)
+            self._stored[vectors[key]] = reference
+        return Trained.from_vectors(segment, vectors)
 
     def close(self) -> None:
         """Cancel running segments, and stop Ray if this engine started it."""
@@ -113,8 +116,8 @@ class RayEngine:
         try:
             if ray.is_initialized():
                 for job in self._jobs.values():
-                    if job.reference is not None:
-                        ray.cancel(job.reference)
+                    if job.references:
+                        ray.cancel(job.references[0])
         finally:
             self._reset()
             self._instance.leave()
@@ -132,7 +135,9 @@ class RayEngine:
             if isinstance(error, ray.exceptions.RayError):
                 raise FedpbcError(f"Ray cannot store the task: {one_line(error)}") from error
             raise
-        self._run = lambda *arguments: remote.remote(key, reference, *arguments)
+        self._run = lambda count, *arguments: remote.options(num_returns=count).remote(
+            key, reference, *arguments
+        )
         self._limit = self._instance.limit()
         workers = self._limit or self._instance.cpus()
         self._bound = max(4 * workers, LOOKAHEAD_BYTES // max(first.start.nbytes, 1))
@@ -142,7 +147,7 @@ class RayEngine:
         while self._queue and self._sent < self._bound and self._may_send():
             client = heapq.heappop(self._queue)[1]
             job = self._jobs.get(client)
-            if job is not None and job.reference is None:
+            if job is not None and not job.references:
                 self._send(job)
 
     def _may_send(self) -> bool:
@@ -159,15 +164,16 @@ class RayEngine:
 
     def _send(self, job: RayJob) -> None:
         assert self._run is not None
-        start, correction = job.segment.start, job.segment.correction
-        job.reference = self._run(
-            self._store(start),
-            None if correction is None else self._store(correction),
-            job.segment.numbers,
-        )
+        segment, inputs = job.segment, job.segment.inputs
+        rule = None if segment.rule is None else pickled_by_value(segment.rule)
+        stored = [self._store(vector) for vector in inputs.values()]
+        given = segment.numbers, rule, segment.outputs, list(inputs)
+        references = self._run(len(segment.outputs), *given, *stored)
+        # Ray returns a single reference by itself.
+        job.references = references if isinstance(references, list) else [references]
         self._sent += 1
         if self._limit:
-            self._running.append(job.reference)
+            self._running.append(job.references[0])
 
     def _store(self, vector: Tensor) -> ObjectRef[Any]:
         """Return a vector's reference; the vector is stored if it is not in the store."""
@@ -178,33 +184,33 @@ class RayEngine:
         reference: ObjectRef[Any] = self._stored[vector]
         return reference
 
-    def _outcome(self, job: RayJob) -> StoredVector | Failure:
+    def _outcome(self, job: RayJob) -> list[StoredVector] | Failure:
         """Wait for a job's result, which is needed now, regardless of the look-ahead bound."""
         import ray
 
-        while job.reference is None:
+        while not job.references:
             if self._may_send():
                 self._send(job)
             else:
                 self._update_running()
-        while self._limit and job.reference in self._running:
+        while self._limit and job.references[0] in self._running:
             # Meanwhile, send other jobs as running ones end.
             self._update_running()
             self._dispatch()
         try:
-            outcome: StoredVector | Failure = ray.get(job.reference)
+            outcome = ray.get(job.references)
         except ray.exceptions.RayError as error:
             return Failure(describe(error))
-        return outcome
+        return outcome[0] if isinstance(outcome[0], Failure) else outcome
 
     def _prepare_retry(self, job: RayJob) -> None:
         """Make a failed job ready to be sent again."""
         job.failures += 1
-        job.reference = None
+        job.references = []
         self._sent -= 1
         # The stored vectors may have been lost with a machine: store them again.
-        for vector in (job.segment.start, job.segment.correction):
-            if vector is not None and vector in self._stored:
+        for vector in job.segment.inputs.values():
+            if vector in self._stored:
                 del self._stored[vector]
 
 
@@ -215,7 +221,7 @@ def remote_function() -> Any:
     # Worker processes import modules from where this process does.
     path = [os.path.abspath(entry) for entry in sys.path]  # noqa: PTH100
 
-    def work(*arguments: Any) -> StoredVector | Failure:
+    def work(*arguments: Any) -> Any:
         # This function is pickled by value; the modules below must be importable first.
         sys.path.extend(entry for entry in path if entry not in sys.path)
         from fedpbc.engines.ray_store import run_segment, set_up_process

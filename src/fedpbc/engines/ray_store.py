@@ -5,16 +5,19 @@ Nothing here imports Ray, which only transports the arrays.
 
 from __future__ import annotations
 
+import pickle
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, cast
+from functools import cache, lru_cache
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fedpbc.algorithms.client import ClientRule
 from fedpbc.engines.malloc import keep_freed_memory
 from fedpbc.engines.segment import Segment, SegmentNumbers
 from fedpbc.engines.serial import train
@@ -42,7 +45,7 @@ CACHED_TASKS = 2
 
 # Plain tuples: a worker can import our classes only after it has received these.
 StoredVector = tuple[NDArray[np.uint8], torch.dtype]
-"""A model or a correction, as bytes: NumPy lacks some of PyTorch's dtypes."""
+"""A model or another vector, as bytes: NumPy lacks some of PyTorch's dtypes."""
 StoredTask = tuple[NDArray[np.uint8], int, frozenset[int], torch.dtype]
 """A task in one large array, which all processes of a node share without copying: the pickle,
 followed by tensors and large arrays. Then the length of the pickle, the offsets of modules'
@@ -60,6 +63,9 @@ class Failure:
 
     reason: str
     error: FedpbcError | None = None
+
+
+Results: TypeAlias = StoredVector | Failure | list[StoredVector | Failure]
 
 
 def store_vector(vector: Tensor) -> StoredVector:
@@ -166,27 +172,43 @@ _task_cache: dict[str, tuple[Task, list[Tensor]]] = {}
 def run_segment(
     key: str,
     stored: StoredTask,
-    start: StoredVector,
-    correction: StoredVector | None,
     numbers: SegmentNumbers,
-) -> StoredVector | Failure:
-    """Train a segment of the task with this ``key``."""
+    rule: bytes | None,
+    outputs: Sequence[str],
+    inputs: Sequence[str],
+    *vectors: StoredVector,
+) -> Results:
+    """Train a segment of the task with this ``key``; returns the vectors in the order of outputs.
+
+    ``inputs`` are the keys of the vectors that it reads, each an argument of its own: Ray fetches
+    those from its store.
+    """
     try:
         task, shared = cached_task(key, stored)
         torch.set_default_dtype(stored[-1])
         versions = [tensor._version for tensor in shared]
-        correction_vector = None if correction is None else fetch_vector(correction)
-        segment = Segment.from_numbers(numbers, fetch_vector(start), correction_vector)
-        end = train(task, segment).end
+        read = {key: fetch_vector(v) for key, v in zip(inputs, vectors, strict=True)}
+        trained = train(task, Segment.from_parts(numbers, unpickled(rule), read)).vectors
         if [tensor._version for tensor in shared] != versions:
             # Other processes see the change: their results would be wrong without an error.
             raise RuntimeError("the task changes a large tensor in place that processes share")
-        return store_vector(end)
+        return results([store_vector(trained[key]) for key in outputs])
     except FedpbcError as error:
-        return Failure(one_line(error), error)
+        return results([Failure(one_line(error), error)] * len(outputs))
     except Exception as error:
         # A user's module may raise anything: the run stops, but not this process.
-        return Failure(one_line(error))
+        return results([Failure(one_line(error))] * len(outputs))
+
+
+def results(values: list[StoredVector | Failure]) -> Results:
+    """What a Ray function returns: each value becomes an object of its own."""
+    return values[0] if len(values) == 1 else values
+
+
+@lru_cache(maxsize=1)
+def unpickled(rule: bytes | None) -> ClientRule | None:
+    """The client's rule; that of a plugin comes by value."""
+    return None if rule is None else pickle.loads(rule)
 
 
 def cached_task(key: str, stored: StoredTask) -> tuple[Task, list[Tensor]]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from torch import Tensor
+
+from fedpbc.algorithms.client import ClientRule
 
 __all__ = ["Segment", "SegmentNumbers", "Trained", "after_round", "all_finite"]
 
@@ -21,8 +24,9 @@ class Segment:
     elsewhere can change its result. FedAvg's segments are one round long; FedPBC's run from the
     last synchronisation to the next contact.
 
-    ``first_batch`` is the number of the client's first batch, ``scale`` is η_g, applied to each
-    round's change (1 where the server applies it), and ``correction`` is added to every gradient.
+    ``first_batch`` is the number of the client's first batch, and ``scale`` is η_g, applied to each
+    round's change (1 where the server applies it). ``rule`` is the client's side of the algorithm,
+    None for plain local steps; ``received`` and ``state`` are the vectors that it reads.
 
     Example:
         >>> import torch
@@ -37,7 +41,9 @@ class Segment:
     rounds: int
     first_batch: int
     scale: float = 1.0
-    correction: Tensor | None = None
+    rule: ClientRule | None = None
+    received: Mapping[str, Tensor] = field(default_factory=dict)
+    state: Mapping[str, Tensor] = field(default_factory=dict)
 
     @property
     def last_round(self) -> int:
@@ -49,28 +55,71 @@ class Segment:
         """The segment without its vectors, as sent to another process."""
         return self.client, self.first_round, self.rounds, self.first_batch, self.scale
 
+    @property
+    def inputs(self) -> dict[str, Tensor]:
+        """All vectors that the work reads; their keys tell where each belongs."""
+        return {
+            "start": self.start,
+            **{f"received {name}": vector for name, vector in self.received.items()},
+            **{f"state {name}": vector for name, vector in self.state.items()},
+        }
+
+    @property
+    def outputs(self) -> list[str]:
+        """The keys of all vectors that the work returns, as in :attr:`Trained.vectors`."""
+        if self.rule is None:
+            return ["upload model"]
+        kept = (f"state {name}" for name in self.rule.keeps)
+        return [*(f"upload {name}" for name in self.rule.uploads), *kept]
+
     @classmethod
-    def from_numbers(
-        cls, numbers: SegmentNumbers, start: Tensor, correction: Tensor | None
+    def from_parts(
+        cls, numbers: SegmentNumbers, rule: ClientRule | None, inputs: Mapping[str, Tensor]
     ) -> Segment:
-        """Create from :attr:`numbers` and the vectors."""
+        """Create from :attr:`numbers`, the rule and :attr:`inputs`."""
         client, first_round, rounds, first_batch, scale = numbers
-        return cls(client, start, first_round, rounds, first_batch, scale, correction)
+        numbered = client, inputs["start"], first_round, rounds, first_batch, scale
+        return cls(*numbered, rule, part_of(inputs, "received"), part_of(inputs, "state"))
+
+
+def part_of(vectors: Mapping[str, Tensor], kind: str) -> dict[str, Tensor]:
+    """The vectors of one kind, by name."""
+    prefix = f"{kind} "
+    return {k.removeprefix(prefix): v for k, v in vectors.items() if k.startswith(prefix)}
 
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A finished segment and the model at its end.
+    """A finished segment: what the client uploads, and what it keeps if that is counted.
 
     Example:
         >>> import torch
         >>> work = Segment(0, torch.zeros(1), first_round=0, rounds=1, first_batch=0)
-        >>> Trained(work, torch.ones(1)).segment.client
-        0
+        >>> Trained(work, {"model": torch.ones(1)}).end
+        tensor([1.])
     """
 
     segment: Segment
-    end: Tensor
+    upload: Mapping[str, Tensor]
+    state: Mapping[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def end(self) -> Tensor:
+        """The model after the local steps, where it is uploaded."""
+        return self.upload["model"]
+
+    @property
+    def vectors(self) -> dict[str, Tensor]:
+        """All vectors, by the keys of :attr:`Segment.outputs`."""
+        return {
+            **{f"upload {name}": vector for name, vector in self.upload.items()},
+            **{f"state {name}": vector for name, vector in self.state.items()},
+        }
+
+    @classmethod
+    def from_vectors(cls, segment: Segment, vectors: Mapping[str, Tensor]) -> Trained:
+        """Create from :attr:`vectors`."""
+        return cls(segment, part_of(vectors, "upload"), part_of(vectors, "state"))
 
 
 def all_finite(model: Tensor) -> bool:

@@ -25,7 +25,16 @@ from torch import Tensor
 
 from fedpbc.errors import InputError, one_line
 
-__all__ = ["Packer", "SharedTask", "Slots", "Unpacker", "pack", "rounded_up", "unpack"]
+__all__ = [
+    "Packer",
+    "SharedTask",
+    "Slots",
+    "Unpacker",
+    "pack",
+    "pickled_by_value",
+    "rounded_up",
+    "unpack",
+]
 
 LARGE = 2**16
 """Arrays of at least this many bytes are shared instead of copied to each process."""
@@ -80,6 +89,21 @@ def unpack(shared: SharedTask) -> Any:
     return Unpacker(memory, shared.pickled).load()
 
 
+def pickled_by_value(value: Any) -> bytes:
+    """Pickle a small value, with classes of a notebook, script or plugin."""
+    register_plugins()
+    pickled: bytes = cloudpickle.dumps(value)
+    return pickled
+
+
+def register_plugins() -> None:
+    """Pickle the classes of plugins by value."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("fedpbc_plugin_"):
+            # A plugin is imported from a file: other processes cannot import it by name.
+            cloudpickle.register_pickle_by_value(module)
+
+
 class Packer(cloudpickle.Pickler):  # type: ignore[misc, unused-ignore]
     """A pickler that stores tensors and large arrays separately, by offset."""
 
@@ -95,10 +119,7 @@ class Packer(cloudpickle.Pickler):  # type: ignore[misc, unused-ignore]
 
     def pickled(self, value: Any, engine: str) -> memoryview:
         """Return the pickle of a value; raise an InputError if it cannot be sent."""
-        for name, module in list(sys.modules.items()):
-            if name.startswith("fedpbc_plugin_"):
-                # A plugin is imported from a file: other processes cannot import it by name.
-                cloudpickle.register_pickle_by_value(module)
+        register_plugins()
         try:
             self.dump(value)
         except (pickle.PicklingError, TypeError, AttributeError, RuntimeError) as error:

@@ -3,7 +3,8 @@
 Every submitted segment is a row. All rows advance together, one round at a time; a row leaves the
 stack when its segment ends, and new rows join. A row's bits do not depend on the other rows, so a
 resumed run, which stacks other rows together, gives the same result. The tensor is on the task's
-device; segments' models are moved there and back.
+device; segments' models are moved there and back. Segments whose rule takes the local steps itself
+run one after another.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedpbc.algorithms.client import ClientWork
+from fedpbc.engines.client_side import finish, work_of
 from fedpbc.engines.engine import one_thread
 from fedpbc.engines.segment import Segment, Trained, after_round, all_finite
+from fedpbc.engines.serial import train
 from fedpbc.errors import DivergedError, InputError
 from fedpbc.tasks.task import StackedTask, Task
 
@@ -27,6 +31,9 @@ class StackRow:
     """A segment in progress."""
 
     segment: Segment
+    work: ClientWork | None = None
+    """What the client's rule sees, where it has one."""
+    correction: Tensor | None = None
     rounds_done: int = 0
 
     @property
@@ -60,25 +67,44 @@ class StackedEngine:
     def result(self, client: int) -> Trained:
         """Advance all rows until the client's segment ends."""
         with one_thread():
+            self._take_own_steps(client)
             while client not in self._finished:
                 self._add_rows()
                 self._advance(client)
         return self._finished.pop(client)
 
+    def _take_own_steps(self, client: int) -> None:
+        """Run the client's segment alone if its rule takes the steps itself."""
+        for segment in self._new:
+            if segment.client == client and has_own_steps(segment):
+                self._new.remove(segment)
+                self._finished[client] = train(self.task, segment)
+                return
+
     def _add_rows(self) -> None:
-        if not self._new:
+        new = [segment for segment in self._new if not has_own_steps(segment)]
+        if not new:
             return
-        needed = len(self._rows) + len(self._new)
+        needed = len(self._rows) + len(new)
         if self._buffer is None or len(self._buffer) < needed:
-            start = self._new[0].start
+            start = new[0].start
             larger = start.new_empty(2 * needed, len(start), device=self._device)
             if self._buffer is not None:
                 larger[: len(self._buffer)] = self._buffer
             self._buffer = larger
-        for segment in self._new:
+        for segment in new:
             self._buffer[len(self._rows)] = segment.start
-            self._rows.append(StackRow(segment))
-        self._new = []
+            self._rows.append(self._new_row(segment))
+        self._new = [segment for segment in self._new if has_own_steps(segment)]
+
+    def _new_row(self, segment: Segment) -> StackRow:
+        if segment.rule is None:
+            return StackRow(segment)
+        work = work_of(self.task, segment)
+        correction = segment.rule.correction(work)
+        return StackRow(
+            segment, work, None if correction is None else correction.to(segment.start.dtype)
+        )
 
     def _advance(self, client: int) -> None:
         """Train one round of every row, of which one must be the client's."""
@@ -108,11 +134,11 @@ class StackedEngine:
         self._remove_finished(models)
 
     def _corrections(self) -> Tensor | None:
-        segments = [row.segment for row in self._rows]
-        if all(s.correction is None for s in segments):
+        if all(row.correction is None for row in self._rows):
             return None
         vectors = [
-            torch.zeros_like(s.start) if s.correction is None else s.correction for s in segments
+            torch.zeros_like(row.segment.start) if row.correction is None else row.correction
+            for row in self._rows
         ]
         return torch.stack(vectors).to(self._device)
 
@@ -120,8 +146,11 @@ class StackedEngine:
         """Take finished rows out; the last rows move to their positions."""
         ended = [k for k, row in enumerate(self._rows) if row.rounds_done == row.segment.rounds]
         for k in ended:
-            segment = self._rows[k].segment
-            self._finished[segment.client] = Trained(segment, models[k].to("cpu", copy=True))
+            segment, work = self._rows[k].segment, self._rows[k].work
+            end = models[k].to("cpu", copy=True)
+            self._finished[segment.client] = (
+                Trained(segment, {"model": end}) if work is None else finish(segment, work, end)
+            )
         for k in reversed(ended):
             last = self._rows.pop()
             if k < len(self._rows):
@@ -132,3 +161,8 @@ class StackedEngine:
         """Drop segments that were not run."""
         self._rows, self._buffer, self._new = [], None, []
         self._finished.clear()
+
+
+def has_own_steps(segment: Segment) -> bool:
+    """Whether the client's rule takes the local steps itself."""
+    return segment.rule is not None and segment.rule.has_own_steps

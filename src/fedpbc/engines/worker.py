@@ -6,16 +6,21 @@ Started as ``python -m fedpbc.engines.worker`` by :mod:`fedpbc.engines.worker_pr
 from __future__ import annotations
 
 import os
+import pickle
 import sys
 import threading
 import warnings
+from collections.abc import Mapping
 from contextlib import suppress
+from functools import lru_cache
 from multiprocessing.connection import Connection
 
 import torch
+from torch import Tensor
 
+from fedpbc.algorithms.client import ClientRule
 from fedpbc.engines.malloc import keep_freed_memory
-from fedpbc.engines.segment import Segment
+from fedpbc.engines.segment import Segment, Trained
 from fedpbc.engines.serial import train
 from fedpbc.engines.shared_memory import Slots, unpack
 from fedpbc.errors import DivergedError, explained, one_line
@@ -45,18 +50,43 @@ def main() -> None:
             sys.exit(1)
         connection.send(None)
         while True:
-            numbers, start, correction, result = connection.recv()
+            numbers, rule, inputs, outputs = connection.recv()
             failure: DivergedError | str | None = None
+            sizes: dict[str, int] = {}
             try:
-                correction_vector = None if correction is None else slots.view(correction)
-                segment = Segment.from_numbers(numbers, slots.view(start), correction_vector)
-                train(task, segment, slots.view(result))
+                vectors = {key: slots.view(slot)[:size] for key, (slot, size) in inputs.items()}
+                segment = Segment.from_parts(numbers, unpickled(rule), vectors)
+                sizes = fill(
+                    train(task, segment, model_slot(segment, slots, outputs)), slots, outputs
+                )
             except DivergedError as error:
                 failure = error
             except Exception as error:
                 # A user's module may raise anything: the run stops, but not this process.
                 failure = reason_of(error)
-            connection.send((numbers[0], failure))
+            connection.send((numbers[0], failure, sizes))
+
+
+@lru_cache(maxsize=1)
+def unpickled(rule: bytes | None) -> ClientRule | None:
+    """The client's rule; that of a plugin comes by value."""
+    return None if rule is None else pickle.loads(rule)
+
+
+def model_slot(segment: Segment, slots: Slots, outputs: Mapping[str, int]) -> Tensor | None:
+    """Where the local steps may write the model themselves."""
+    has_own_steps = segment.rule is not None and segment.rule.has_own_steps
+    slot = outputs.get("upload model")
+    return None if has_own_steps or slot is None else slots.view(slot)
+
+
+def fill(trained: Trained, slots: Slots, outputs: Mapping[str, int]) -> dict[str, int]:
+    """Write the results into their slots; returns their sizes."""
+    for key, vector in trained.vectors.items():
+        target = slots.view(outputs[key])[: len(vector)]
+        if target.data_ptr() != vector.data_ptr():
+            target.copy_(vector)
+    return {key: len(vector) for key, vector in trained.vectors.items()}
 
 
 def reason_of(error: Exception) -> str:

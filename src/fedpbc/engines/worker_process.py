@@ -21,16 +21,17 @@ __all__ = ["PoolJob", "WorkerProcess"]
 
 @dataclass(eq=False)
 class PoolJob:
-    """A submitted segment, and the slot for its result."""
+    """A submitted segment, and the slots for its result."""
 
     segment: Segment
     failures: int = 0
-    slot: int = -1
+    slots: dict[str, int] = field(default_factory=dict)
+    """The slots of the results, by their keys."""
 
     @property
     def vectors(self) -> list[Tensor]:
         """The vectors that the worker reads."""
-        return [v for v in (self.segment.start, self.segment.correction) if v is not None]
+        return list(self.segment.inputs.values())
 
 
 @dataclass(eq=False)

@@ -15,7 +15,7 @@ from typing import Any
 
 from fedpbc.algorithms import ALGORITHMS
 from fedpbc.options import check_kind
-from fedpbc.simulation.views import DEPLOYABLE, cost_of, paper_view
+from fedpbc.simulation.views import DEPLOYABLE, paper_view
 
 __all__ = ["Comparison", "ComparisonRow", "RunResult", "Spread", "mean_of"]
 
@@ -96,7 +96,8 @@ class ComparisonRow:
         train: training accuracy.
         worst_class: the lowest test accuracy of any class.
         loss: test loss.
-        models_on_server: None where no server could have the view.
+        bytes_up, bytes_down: of the vectors that were sent; None for runs of earlier versions.
+        models_on_server: None where no server could have the view, or no run has ended.
         best_deployable: whether this is the algorithm's best view that a server could have.
     """
 
@@ -108,6 +109,8 @@ class ComparisonRow:
     loss: Spread
     local_steps: int
     uploads: int
+    bytes_up: int | None
+    bytes_down: int | None
     models_on_server: int | None
     models_on_client: int | None
     best_deployable: bool = False
@@ -121,9 +124,14 @@ class ComparisonRow:
 UNKNOWN_COST: Mapping[str, Any] = {
     "models_on_server": {},
     "models_on_client": None,
-    "vectors_per_upload": 1,
     "memory_aided": False,
 }
+
+
+def mean_count(runs: Sequence[RunResult], key: str) -> int | None:
+    """The mean over runs of a counter at their ends; None if one of them lacks it."""
+    counts = [count for run in runs if (count := run.metrics[-1].get(key)) is not None]
+    return round(statistics.fmean(counts)) if len(counts) == len(runs) else None
 
 
 class Comparison:
@@ -212,21 +220,26 @@ class Comparison:
             loss=loss,
             local_steps=round(statistics.fmean(r.metrics[-1]["local_steps"] for r in runs)),
             uploads=round(statistics.fmean(r.metrics[-1]["uploads"] for r in runs)),
+            bytes_up=mean_count(runs, "bytes_up"),
+            bytes_down=mean_count(runs, "bytes_down"),
             models_on_server=cost["models_on_server"].get(view),
             models_on_client=cost["models_on_client"],
         )
 
     def cost_of(self, algorithm: str) -> Mapping[str, Any]:
-        """What an algorithm stores and sends, from its class or else its runs' summaries.
-
-        A run's algorithm may be registered only in the program that started the run.
-        """
+        """What an algorithm stores, as counted at the end of its runs."""
         runs = self.of(algorithm) or [r for r in self.runs if r.algorithm == algorithm]
+        costs = [run.cost for run in runs if run.cost is not None]
+        if costs:
+            # Runs over other links may have heard from fewer clients: the largest counts.
+            servers = [cost["models_on_server"] for cost in costs]
+            largest = {
+                view: max((s[view] for s in servers if s.get(view) is not None), default=None)
+                for view in servers[0]
+            }
+            return {**costs[0], "models_on_server": largest}
         kind = ALGORITHMS.get(algorithm)
-        if kind is None:
-            return next((r.cost for r in runs if r.cost is not None), None) or UNKNOWN_COST
-        views = runs[0].metrics[-1]["views"] if runs[0].metrics else ()
-        return cost_of(kind, runs[0].clients, tuple(views))
+        return {**UNKNOWN_COST, "memory_aided": kind is not None and kind.memory_aided}
 
     def curve(
         self, algorithm: str, view: str, key: str = "test_accuracy"

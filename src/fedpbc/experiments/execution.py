@@ -26,9 +26,9 @@ from fedpbc.experiments.tracking import State, TrackedRun, Tracking
 from fedpbc.interrupts import held_back
 from fedpbc.limits import check_path
 from fedpbc.options import check_kind
+from fedpbc.simulation.costs import costs_of
 from fedpbc.simulation.loop import upgrade_state
 from fedpbc.simulation.metrics import Metrics
-from fedpbc.simulation.views import cost_of
 from fedpbc.storage.removal import remove_files
 from fedpbc.storage.tensors import DamagedCheckpointError
 
@@ -291,14 +291,13 @@ class _Execution:
         last = self.directory.metrics()[-1]
         processes = getattr(simulation.engine, "processes", None)
         memory = peak_memory(processes() if processes is not None else ())
-        cost = cost_of(type(simulation.algorithm), simulation.task.clients, simulation.views)
         return {
             **self.about,
             "rounds": simulation.rounds,
             "clients": simulation.task.clients,
             "parameters": simulation.task.layout.dimension,
             "views": last["views"],
-            "cost": cost | {"local_steps": last["local_steps"], "uploads": last["uploads"]},
+            "cost": costs_of(simulation.server),
             "engine": self.experiment.engine,
             "seconds": last["seconds"],
             **({} if memory is None else {"memory": memory}),

@@ -83,7 +83,9 @@ def _checked_views(views: Any, where: str) -> dict[str, Any]:
 def _check_cost(cost: Any, where: str) -> None:
     if not isinstance(cost, dict):
         raise InputError(f"cost in {where}", cost, "a table of what the run stored and sent")
-    for key in ("local_steps", "uploads", "vectors_per_upload"):
+    for key in ("local_steps", "uploads"):
+        _count(cost, key, f"cost in {where}", least=0)
+    for key in {"bytes_up", "bytes_down"} & cost.keys():
         _count(cost, key, f"cost in {where}", least=0)
     models = cost.get("models_on_server")
     counts = [

@@ -64,10 +64,10 @@ class LastReports:
         """Forget the reports of a round that failed."""
         self._arrived = {}
 
-    def items(self) -> Iterator[tuple[int, Tensor]]:
-        """Each client and its last report, in ascending order; one is in memory at a time."""
-        for client in sorted(self._current):
-            yield client, self._load(client, self._current[client])
+    def items(self, clients: range) -> Iterator[Tensor]:
+        """The last report of each of these clients, ascending; one is in memory at a time."""
+        for client in sorted(client for client in self._current if client in clients):
+            yield self._load(client, self._current[client])
 
     def _load(self, client: int, stored: Any) -> Tensor:
         model: Tensor = stored
@@ -75,6 +75,10 @@ class LastReports:
 
     def __len__(self) -> int:
         return len(self._current)
+
+    def count(self, clients: range) -> int:
+        """How many of these clients have a report."""
+        return sum(client in clients for client in self._current)
 
     def state(self) -> dict[Any, Any]:
         """What a checkpoint holds; files that it refers to are synced to disk."""
@@ -90,7 +94,9 @@ class LastReports:
             raise FedpbcError("the last reports of this run are on disk: resume it in its folder")
         with closing(LastReportsOnDisk(self._path)) as on_disk:
             on_disk.restore(state)
-            self._current = dict(on_disk.items())
+            self._current = {
+                client: on_disk._load(client, slot) for client, slot in on_disk._current.items()
+            }
 
     def protect(self, states: Iterable[Mapping[Any, Any]]) -> None:
         """Do not overwrite what these states, and no others, refer to."""

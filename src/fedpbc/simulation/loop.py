@@ -19,6 +19,7 @@ from torch import Tensor
 
 from fedpbc import defaults
 from fedpbc.algorithms.algorithm import Algorithm, Round
+from fedpbc.algorithms.client import ClientResult
 from fedpbc.engines.engine import Engine, one_thread
 from fedpbc.errors import DivergedError, InputError
 from fedpbc.links import Timetable
@@ -26,8 +27,8 @@ from fedpbc.options import check_kind, check_type
 from fedpbc.simulation.last_reports import LastReports
 from fedpbc.simulation.metrics import Metrics, Observer
 from fedpbc.simulation.server_state import ServerState
-from fedpbc.simulation.views import views_of
-from fedpbc.tasks.task import Task
+from fedpbc.simulation.views import stores_reports
+from fedpbc.tasks.task import Task, WithBatchGradients
 
 __all__ = ["Simulation"]
 
@@ -99,11 +100,7 @@ class Simulation:
                 raise InputError(
                     f"{name} has {timetable.rounds} rounds, but the run has {uplink.rounds}"
                 )
-        if algorithm.client_models and type(algorithm).correction is not Algorithm.correction:
-            raise InputError(
-                f"algorithm {algorithm.name} has client models, so it cannot have a correction: "
-                "its clients' work begins before the server's next round"
-            )
+        check_client_rule(algorithm, task)
         self.task, self.engine = task, engine
         self.uplink, self.downlink = uplink, downlink
         self.rounds, self.evaluate_every = uplink.rounds, evaluate_every
@@ -112,7 +109,7 @@ class Simulation:
             task.training,
             views=views,
             # Without the view, no file is needed.
-            last_reports=last_reports if "reported" in views_of(type(algorithm), views) else None,
+            last_reports=last_reports if stores_reports(type(algorithm), views) else None,
             lossy_downlink=downlink is not None,
         )
         self.seconds = 0.0
@@ -192,11 +189,15 @@ class Simulation:
         server.close_round(
             round,
             selected,
-            lambda client: self.engine.result(client).end,
+            self._result,
             hears=None if self.downlink is None else self.downlink.up(t),
             synchronised=ended,
         )
         return ended
+
+    def _result(self, client: int) -> ClientResult:
+        trained = self.engine.result(client)
+        return ClientResult(trained.upload, trained.state)
 
     def _submit_next(self, clients: Sequence[int]) -> None:
         """Submit the next segments of clients that have a model of their own."""
@@ -240,6 +241,8 @@ class Simulation:
             consensus_error=self._consensus_error(models.get("mean")),
             local_steps=server.local_steps,
             uploads=server.uploads,
+            bytes_up=server.bytes_up,
+            bytes_down=server.bytes_down,
             seconds=self.seconds,
             # Last: an evaluation that fails must leave no trace in an observer's state.
             observed={each.name: each.observe(server.round, models) for each in self._observers},
@@ -252,11 +255,12 @@ class Simulation:
         squares: dict[int, float] = {}
         center = center.double()
         difference = torch.empty_like(center)
-        for model in self.server.held:
+        models = self.server.client_models()
+        for model in models:
             if id(model) not in squares:
                 torch.sub(center, model, out=difference)
                 squares[id(model)] = float(torch.dot(difference, difference))
-        error = sum(squares[id(model)] for model in self.server.held) / self.task.clients
+        error = sum(squares[id(model)] for model in models) / self.task.clients
         if not math.isfinite(error):
             raise DivergedError(client=None, round=self.round - 1)
         return error
@@ -283,6 +287,24 @@ class Simulation:
             self.engine.close()
         finally:
             self.server.last_reports.close()
+
+
+def check_client_rule(algorithm: Algorithm, task: Task) -> None:
+    """Raise InputError if the client's side does not fit the algorithm or the task."""
+    rule = algorithm.client_rule()
+    if rule is None:
+        return
+    if algorithm.client_models and "model" not in rule.uploads:
+        raise InputError(
+            f"algorithm {algorithm.name} has client models, so its clients must upload 'model'"
+        )
+    if rule.has_own_steps and not task.training.is_plain:
+        option = "proximal" if task.training.proximal else "optimizer"
+        expected = f"left out: {algorithm.name} takes the local steps itself"
+        raise InputError(f"train.{option}", getattr(task.training, option), expected)
+    if rule.has_own_steps and not isinstance(task, WithBatchGradients):
+        kind = type(task).__name__
+        raise InputError("task", kind, f"one with batch_gradient(), for {algorithm.name}")
 
 
 def upgrade_state(state: Mapping[str, Any]) -> Mapping[str, Any]:

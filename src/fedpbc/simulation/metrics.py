@@ -28,6 +28,8 @@ class Metrics:
         consensus_error: (1/m) Σ‖x̄ − x_i‖²; None unless every client's model is at hand.
         local_steps: local steps of all clients so far.
         uploads: uploads counted so far.
+        bytes_up, bytes_down: bytes of the vectors that these uploads, and the requests for them,
+            carried; None in runs of earlier versions.
         seconds: time spent so far, including the time before a resume.
         observed: the values of further observers, such as ``consensus_bound``, by name.
 
@@ -48,6 +50,8 @@ class Metrics:
     local_steps: int
     uploads: int
     seconds: float
+    bytes_up: int | None = None
+    bytes_down: int | None = None
     observed: Mapping[str, float | None] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
@@ -63,7 +67,7 @@ class Metrics:
         names = {f.name for f in fields(cls)}
         if not isinstance(line, Mapping) or not isinstance(line.get("views"), Mapping):
             raise InputError("a line of metrics", line, "a table with views")
-        missing = names - {"observed"} - {*line}
+        missing = names - {"observed", "bytes_up", "bytes_down"} - {*line}
         if missing:
             raise InputError(f"a line of metrics has no {', '.join(sorted(missing))}")
         values = {name: value for name, value in line.items() if name in names}

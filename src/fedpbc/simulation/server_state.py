@@ -1,9 +1,10 @@
 """The server's state, shared by the simulator and real fleets.
 
 The state holds the server's model, which model each client holds since when, the last reports and
-the moving average. A round is opened with the clients that got through and closed with the models
-they uploaded. The simulator knows these clients from its timetable, a fleet from what arrived in
-time; nothing else differs. If closing a round fails, the state is what it was before the round.
+the moving average. A round is opened with the clients that got through and closed with what they
+uploaded. The simulator knows these clients from its timetable, a fleet from what arrived in time;
+nothing else differs, except that the simulator also holds the clients' own state, which in a fleet
+is on the devices. If closing a round fails, the state is what it was before the round.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedpbc.algorithms.algorithm import Algorithm, Round, Update, mean
+from fedpbc.algorithms.client import ClientResult, Vectors
 from fedpbc.engines.engine import one_thread
 from fedpbc.engines.segment import Segment, all_finite
 from fedpbc.errors import DivergedError, FedpbcError, InputError
@@ -26,8 +28,8 @@ from fedpbc.tasks.local_training import LocalTraining
 
 __all__ = ["ServerState"]
 
-TrainedModel = Callable[[int], Tensor]
-"""Returns a client's model after its segment; called once per client."""
+TrainedClient = Callable[[int], ClientResult]
+"""Returns what a client uploads after its segment, and what it keeps; called once per client."""
 
 
 class ServerState:
@@ -42,7 +44,14 @@ class ServerState:
         batches: for each client, the number of batches it has used.
         last_contact: τ_i, the last round in which each uplink was up; −1 before the first.
         averaged: the moving average of the server's model, in double precision.
-        last_reports: what each client reported last; empty unless the view ``reported`` is used.
+        last_reports: what each client reported last, for the view ``reported``, and from m on its
+            difference to the moving average then, for the view ``corrected``.
+        messages: the vectors that each client received with its held model; only maintained where
+            that is not the server's newest.
+        client_states: what each client keeps, once the server has counted the upload with it; only
+            in a simulation.
+        last_upload: for each client, the last round whose upload was counted; −1 before the first.
+        bytes_up, bytes_down: bytes of the vectors that counted uploads and their requests carried.
         contacts: the sum of |A^t| over all rounds.
         uploads: uploads counted in all rounds.
         local_steps: local steps of all clients in all rounds.
@@ -52,7 +61,8 @@ class ServerState:
         >>> from fedpbc.algorithms import FedPBC, ServerInit
         >>> state = ServerState(FedPBC(ServerInit(torch.zeros(1), clients=2)), LocalTraining())
         >>> round = state.open_round([0])
-        >>> state.close_round(round, [0], lambda client: torch.tensor([4.0]))
+        >>> upload = ClientResult({"model": torch.tensor([4.0])})
+        >>> state.close_round(round, [0], lambda client: upload)
         >>> state.segment(0, last=1).first_round, state.segment(1, last=1).first_round
         (1, 0)
     """
@@ -83,12 +93,39 @@ class ServerState:
         self.batches = np.zeros(m, dtype=np.int64)
         self.last_contact = np.full(m, -1, dtype=np.int64)
         self.averaged = algorithm.x.double()
-        self.contacts = self.uploads = self.local_steps = 0
+        self.contacts = self.uploads = self.local_steps = self.bytes_up = self.bytes_down = 0
+        self.last_upload = np.full(m, -1, dtype=np.int64)
+        self.rule = algorithm.client_rule()
+        self._initial_state = {} if self.rule is None else self.rule.initial_state(self.x0)
+        self.client_states: dict[int, Vectors] = {}
+        self.messages: dict[int, Vectors] = {}
+        if self._holds_models and (first := algorithm.message(0)):
+            self.messages = {i: first if i == 0 else algorithm.message(i) for i in range(m)}
+        # The models of clients that train on until their next contact, for the view ``mean``.
+        self._ahead: dict[int, Tensor] = {}
+
+    @property
+    def _holds_models(self) -> bool:
+        """Whether clients may hold other models than the server's newest."""
+        return self.algorithm.client_models or self.lossy_downlink
 
     def start_model(self, client: int) -> Tensor:
         """The model that the client's next segment starts from."""
-        client_model = self.algorithm.client_models or self.lossy_downlink
-        return self.held[client] if client_model else self.algorithm.x
+        return self.held[client] if self._holds_models else self.algorithm.x
+
+    def message(self, client: int) -> Vectors:
+        """The vectors that came, or come, with that model."""
+        if self._holds_models:
+            return self.messages.get(client, {})
+        return self.algorithm.message(client)
+
+    def client_state(self, client: int) -> Vectors:
+        """What the client keeps; only in a simulation."""
+        return self.client_states.get(client, self._initial_state)
+
+    def client_models(self) -> list[Tensor]:
+        """The model of each client after the last round, once all are synchronised."""
+        return [self._ahead.get(i, model) for i, model in enumerate(self.held)]
 
     def segment(self, client: int, last: int) -> Segment:
         """The client's local work up to round ``last``."""
@@ -105,7 +142,9 @@ class ServerState:
             if everyone
             else int(self.batches[client]),
             scale=algorithm.global_lr if everyone else 1.0,
-            correction=algorithm.correction(client),
+            rule=self.rule,
+            received=self.message(client),
+            state=self.client_state(client),
         )
 
     def open_round(
@@ -133,7 +172,7 @@ class ServerState:
         self,
         round: Round,
         selected: Sequence[int],
-        trained_model: TrainedModel,
+        trained: TrainedClient,
         *,
         hears: NDArray[np.bool_] | None = None,
         synchronised: Collection[int] = (),
@@ -143,8 +182,8 @@ class ServerState:
         Args:
             round: from :meth:`open_round`.
             selected: from :meth:`select`.
-            trained_model: returns the upload of a selected client, or the model of a synchronised
-                one.
+            trained: returns what a selected client uploads and keeps, or the model of a
+                synchronised one.
             hears: whose downlink is up; None: everyone's.
             synchronised: further clients whose model is brought up to this round although they did
                 not get through: an evaluation needs the mean of all clients.
@@ -155,27 +194,39 @@ class ServerState:
             name: value.copy() if isinstance(value, dict | np.ndarray) else value
             for name, value in algorithm.state().items()
         }
-        uploads = UpdateStream(self, round, selected, trained_model, hears)
+        uploads = UpdateStream(self, round, selected, trained, hears)
         try:
             with one_thread():
                 algorithm.aggregate(round, uploads if algorithm.one_pass else list(uploads))
                 uploads.exhaust()
-            if not all_finite(algorithm.x):
-                raise DivergedError(client=None, round=t)
-            others = {i: trained_model(i) for i in synchronised if i not in uploads.clients}
+                if not all_finite(algorithm.x):
+                    raise DivergedError(client=None, round=t)
+                averaged = self._next_average(round)
+                for i, report in uploads.reports.items():
+                    difference = (report.double() - averaged).to(report.dtype)
+                    self.last_reports.put(algorithm.clients + i, difference)
+            others = {i: trained(i).upload for i in synchronised if i not in uploads.clients}
         except BaseException:  # Also Ctrl-C: a checkpoint of the round before is written then.
             algorithm.restore(before)
             self.last_reports.discard()
             raise
         # A checkpoint after Ctrl-C must find all of the round, or nothing of it.
         with held_back():
-            self._commit(round, uploads, len(selected), hears, others)
+            self.averaged = averaged
+            self._commit(
+                round, uploads, hears, {i: vectors["model"] for i, vectors in others.items()}
+            )
+
+    def _next_average(self, round: Round) -> Tensor:
+        """The moving average after the round."""
+        if not len(round.active):
+            return self.averaged
+        return self.averaged + AVERAGED_WEIGHT * (self.algorithm.x.double() - self.averaged)
 
     def _commit(
         self,
         round: Round,
         uploads: UpdateStream,
-        uploaded: int,
         hears: NDArray[np.bool_] | None,
         others: Mapping[int, Tensor],
     ) -> None:
@@ -183,14 +234,13 @@ class ServerState:
         algorithm, t = self.algorithm, round.number
         self._broadcast(round, uploads, hears, others)
         self.last_reports.commit()
-        if len(round.active):
-            with one_thread():
-                difference = algorithm.x.double() - self.averaged
-                self.averaged = self.averaged + AVERAGED_WEIGHT * difference
+        self.client_states.update(uploads.states)
         self.last_contact[round.active] = t
+        self.last_upload[list(uploads.clients)] = t
         self.contacts += len(round.active)
-        self.uploads += uploaded
-        trainers = algorithm.clients if algorithm.everyone_trains else uploaded
+        self.uploads += len(uploads)
+        self.bytes_up += uploads.bytes_up
+        trainers = algorithm.clients if algorithm.everyone_trains else len(uploads)
         self.local_steps += trainers * round.local_steps
         self.round = t + 1
 
@@ -201,35 +251,58 @@ class ServerState:
         hears: NDArray[np.bool_] | None,
         others: Mapping[int, Tensor],
     ) -> None:
-        """Update which model each client holds."""
-        x = self.algorithm.x
+        """Update which model each client holds, and count what was sent."""
+        algorithm, x = self.algorithm, self.algorithm.x
         self.batches[list(uploads.clients)] += round.local_steps
-        if not (self.algorithm.client_models or self.lossy_downlink):
+        self._ahead = {}
+        if not self.lossy_downlink:
+            # Each upload answers one request, which brought the model that the client started from.
+            self.bytes_down += uploads.bytes_down
+        if not self._holds_models:
             return
         for i in uploads.clients:
             self.held[i] = uploads.unanswered.get(i, x)
             self.since[i] = round.number + 1
         for i, model in others.items():
-            if self.algorithm.everyone_trains:
-                self.held[i] = model
-            self.since[i] = round.number + 1
-        if hears is not None and not self.algorithm.client_models:
+            if not algorithm.everyone_trains:
+                self.since[i] = round.number + 1
+            elif self.rule is None:
+                self.held[i], self.since[i] = model, round.number + 1
+            else:
+                # Its work is one piece from contact to contact: it is not cut in two here.
+                self._ahead[i] = model
+        if hears is not None and not algorithm.client_models:
             # The server's model goes out to everyone who hears it, whether or not they reported.
-            for i in np.flatnonzero(hears).tolist():
-                self.held[i] = x
+            receivers = np.flatnonzero(hears).tolist()
+            self.held = [
+                x if heard else model for heard, model in zip(hears, self.held, strict=True)
+            ]
+        else:
+            receivers = [i for i in uploads.clients if i not in uploads.unanswered]
+        for i in receivers:
+            if message := algorithm.message(i):
+                self.messages[i] = message
+            if self.lossy_downlink:
+                self.bytes_down += x.nbytes + size_of(message)
 
     def view_models(self) -> dict[str, Tensor]:
         """The model of each view; ``mean`` is exact only while all clients are synchronised."""
-        x = self.algorithm.x
-        reports = (report for _, report in self.last_reports.items())
+        x, m, stored = self.algorithm.x, self.algorithm.clients, self.last_reports
         models: dict[str, Callable[[], Tensor]] = {
             "server": lambda: x,
             "averaged": lambda: self.averaged.to(x.dtype),
-            "mean": lambda: mean(self.held),
-            "reported": lambda: mean(reports) if len(self.last_reports) else self.x0,
+            "mean": lambda: mean(self.client_models()),
+            "reported": lambda: mean(stored.items(range(m))) if len(stored) else self.x0,
+            "corrected": lambda: self._corrected() if len(stored) else self.x0,
         }
         with one_thread():
             return {view: models[view]() for view in self.views}
+
+    def _corrected(self) -> Tensor:
+        """The moving average, plus the mean of the clients' last differences to it."""
+        m = self.algorithm.clients
+        differences = (each.double() for each in self.last_reports.items(range(m, 2 * m)))
+        return (self.averaged + mean(differences)).to(self.x0.dtype)
 
     def state(self) -> dict[str, Any]:
         """Everything that a later process needs to continue to the same bits."""
@@ -258,6 +331,11 @@ STATE = (
     "since",
     "batches",
     "last_contact",
+    "last_upload",
+    "messages",
+    "client_states",
+    "bytes_up",
+    "bytes_down",
 )
 
 
@@ -273,24 +351,38 @@ class UpdateStream:
         state: ServerState,
         round: Round,
         selected: Sequence[int],
-        trained_model: TrainedModel,
+        trained: TrainedClient,
         hears: NDArray[np.bool_] | None,
     ) -> None:
         self.clients = dict.fromkeys(selected)
         self.unanswered: dict[int, Tensor] = {}
+        self.states: dict[int, Vectors] = {}
+        # Reports that are compared with the moving average, which is known after the last of them.
+        self.reports: dict[int, Tensor] = {}
+        self.bytes_up, self.bytes_down = 0, 0
         self._algorithm, self._round = state.algorithm, round
         # Taken now: the algorithm may replace its model while updates still arrive.
         self._starts = {client: state.start_model(client) for client in selected}
-        self._trained_model, self._hears = trained_model, hears
+        for client, start in self._starts.items():
+            self.bytes_down += start.nbytes + size_of(state.message(client))
+        self._trained, self._hears = trained, hears
         self._last_reports = state.last_reports if "reported" in state.views else None
+        self._corrects = "corrected" in state.views
         self._updates, self._begun = self._fetch(), False
 
     def _fetch(self) -> Iterator[Update]:
         for client in self.clients:
-            update = Update(client, self._starts.pop(client), self._trained_model(client))
+            result = self._trained(client)
+            self.bytes_up += size_of(result.upload)
+            if result.state:
+                self.states[client] = result.state
+            vectors = {name: v for name, v in result.upload.items() if name != "model"}
+            update = Update(client, self._starts.pop(client), result.upload.get("model"), vectors)
             heard = self._hears is None or self._hears[client]
-            if self._last_reports is not None or not heard:
+            if self._last_reports is not None or self._corrects or not heard:
                 report = self._algorithm.report(self._round, update)
+                if self._corrects:
+                    self.reports[client] = report
                 if self._last_reports is not None:
                     self._last_reports.put(client, report)
                 if not heard:
@@ -311,3 +403,8 @@ class UpdateStream:
             raise FedpbcError(f"{name} iterates over its updates twice: it must not set one_pass")
         self._begun = True
         return self._updates
+
+
+def size_of(vectors: Vectors) -> int:
+    """The bytes of some vectors."""
+    return sum(vector.nbytes for vector in vectors.values())

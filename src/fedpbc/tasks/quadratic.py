@@ -85,6 +85,14 @@ class Quadratic:
             step([model - self.targets[client]])
         return model.cpu()
 
+    def batch_gradient(self, client: int, model: Tensor, batch: int) -> Tensor:
+        """Return x − u_i, whichever the batch."""
+        return (model.to(self.device) - self.targets[client]).cpu()
+
+    def client_loss(self, client: int, model: Tensor) -> float:
+        """Return F_i(x)."""
+        return float(0.5 * (model.to(self.device) - self.targets[client]).square().sum())
+
     def stack_advice(self) -> StackAdvice:
         """Return that stacking is always worthwhile."""
         return StackAdvice(True, True, "the quadratic task is a few vector operations")

@@ -241,6 +241,24 @@ class Supervised:
         loss = self.loss(self.module(inputs), labels)
         return torch.autograd.grad(loss, self._parameters, materialize_grads=True)
 
+    def batch_gradient(self, client: int, model: Tensor, batch: int) -> Tensor:
+        """Return the gradient of the client's loss on one of its batches."""
+        self.layout.fill(self._parameters, model.to(self.device))
+        self.module.train()
+        seed = integer_seed(self.seed, "module", client, batch)
+        with seeded(seed, self.device), repeatable(self.device):
+            gradients = self._gradients(*self.data.batch(client, batch))
+        return self.layout.flatten(gradients).cpu()
+
+    def client_loss(self, client: int, model: Tensor) -> float:
+        """Return a model's mean loss over the client's samples."""
+        self.layout.fill(self._parameters, model.to(self.device))
+        self.module.eval()
+        samples = torch.as_tensor(self.parts[client], device=self.device)
+        data, settings = self.data, (self.module, self.loss, self.data.prepare)
+        with repeatable(self.device):
+            return mean_loss_and_hits(*settings, data.inputs, data.labels, samples)[0]
+
     @cached_property
     def _backprop(self) -> ManualBackprop | None:
         is_classifier = self.loss is functional.cross_entropy and self.data.labels.dim() == 1

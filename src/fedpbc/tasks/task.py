@@ -16,7 +16,16 @@ from fedpbc.tasks.local_training import LocalTraining
 from fedpbc.tasks.parameter_layout import Layout
 from fedpbc.tasks.stacked_training import StackAdvice
 
-__all__ = ["Evaluation", "Gradients", "ManyRounds", "StackedTask", "Task", "WithGradients"]
+__all__ = [
+    "Evaluation",
+    "Gradients",
+    "ManyRounds",
+    "StackedTask",
+    "Task",
+    "WithBatchGradients",
+    "WithClientLoss",
+    "WithGradients",
+]
 
 
 @dataclass(frozen=True)
@@ -159,6 +168,22 @@ class StackedTask(Protocol):
         ``models`` and ``correction`` are on the task's device: a stack is too large to be moved in
         every round.
         """
+
+
+@runtime_checkable
+class WithBatchGradients(Protocol):
+    """A task whose gradients can be had one by one, for algorithms with steps of their own."""
+
+    def batch_gradient(self, client: int, model: Tensor, batch: int) -> Tensor:
+        """Return the gradient of the client's loss on one batch, a pure function, as a vector."""
+
+
+@runtime_checkable
+class WithClientLoss(Protocol):
+    """A task that can tell how well a model fits one client."""
+
+    def client_loss(self, client: int, model: Tensor) -> float:
+        """Return the mean loss over the client's samples."""
 
 
 @runtime_checkable

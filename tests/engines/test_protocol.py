@@ -9,9 +9,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from fedpbc.algorithms import ClientResult, ClientRule
 from fedpbc.engines import Segment, SerialEngine, StackedEngine, choose_engine
 from fedpbc.engines.segment import after_round
-from fedpbc.errors import InputError
+from fedpbc.errors import FedpbcError, InputError
 from fedpbc.tasks import LocalTraining, Quadratic, Supervised
 from tests import small_runs as small
 
@@ -19,6 +20,42 @@ from tests import small_runs as small
 pytestmark = pytest.mark.timeout(900)
 
 STACKED, NETWORK = StackedEngine, small.network()
+
+
+class Shifted(ClientRule):
+    """Adds what the server sent to every gradient."""
+
+    def correction(self, work):
+        return work.received["shift"]
+
+
+class Counting(ClientRule):
+    """Uploads how far it came instead of the model; keeps the sum and the number of its works."""
+
+    uploads = ("way", "first")
+    keeps = ("sum", "count")
+
+    def initial_state(self, x0):
+        return {"sum": x0 * 0, "count": x0[:1] * 0}
+
+    def finish(self, work, end):
+        way = end.double() - work.start.double()
+        kept = {"sum": work.state["sum"] + way, "count": work.state["count"] + len(work.rates)}
+        return ClientResult({"way": way, "first": way[:1]}, kept)
+
+
+class OwnSteps(ClientRule):
+    """Half of a gradient step, twice."""
+
+    keeps = ("last",)
+
+    def local_steps(self, work, gradient):
+        model = work.start
+        for k in range(work.steps):
+            last = gradient(model, k)
+            model = model - 0.5 * work.rate(k) * last
+            model = model - 0.5 * work.rate(k) * last
+        return ClientResult({"model": model}, {"last": last})
 
 
 def segments(task, count=5):
@@ -43,9 +80,8 @@ def by_rounds(task, segment):
     model = segment.start
     for k in range(segment.rounds):
         first = segment.first_batch + k * task.training.local_steps
-        end = task.local_steps(
-            segment.client, model, segment.first_round + k, first, segment.correction
-        )
+        shift = segment.received.get("shift")
+        end = task.local_steps(segment.client, model, segment.first_round + k, first, shift)
         model = (model + segment.scale * (end - model)) if segment.scale != 1 else end
     return model
 
@@ -155,14 +191,85 @@ def test_scales_and_corrections_are_each_segments_own(engine):
     work = [
         Segment(0, task.init(), 0, 2, 0),
         Segment(1, task.init(), 1, 2, 4, scale=0.5),
-        Segment(2, task.init(), 0, 1, 0, correction=shift),
-        Segment(3, task.init(), 3, 2, 2, scale=2.0, correction=-shift),
+        Segment(2, task.init(), 0, 1, 0, 1.0, Shifted(), {"shift": shift}),
+        Segment(3, task.init(), 3, 2, 2, 2.0, Shifted(), {"shift": -shift}),
     ]
     found = results(engine(task), work)
     for segment in work:
         assert small.distance(found[segment.client], by_rounds(task, segment)) < 1e-5
     plain = results(engine(task), [Segment(2, task.init(), 0, 1, 0)])[2]
     assert small.distance(found[2], plain) > 1e-3
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_a_rule_uploads_and_keeps_what_it_declares(engine, rounds):
+    task, rule = small.network(), Counting()
+    state = {"sum": torch.ones(len(task.init())), "count": torch.tensor([4.0])}
+    work = Segment(1, task.init(), 2, rounds, 3, 1.0, rule, {}, state)
+    made = engine(task)
+    made.submit(Segment(0, task.init(), 0, 1, 0, 1.0, rule, {}, rule.initial_state(task.init())))
+    made.submit(work)
+    found, other = made.result(1), made.result(0)
+    way = by_rounds(task, work).double() - task.init().double()
+    assert set(found.upload) == {"way", "first"}
+    assert small.distance(found.upload["way"], way) < 1e-5
+    assert torch.equal(found.upload["first"], found.upload["way"][:1])
+    assert found.upload["way"].dtype == torch.float32
+    assert small.distance(found.state["sum"], 1 + way) < 1e-6
+    assert found.state["count"].tolist() == [4 + rounds]
+    assert other.state["count"].tolist() == [1]
+    # What was kept can be used again, and is not changed by that.
+    kept = found.state["sum"].clone()
+    made.submit(Segment(1, task.init(), 2, rounds, 3, 1.0, rule, {}, found.state))
+    again = made.result(1)
+    assert again.state["count"].tolist() == [4 + 2 * rounds]
+    assert torch.equal(found.state["sum"], kept)
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.5])
+def test_a_rule_takes_the_steps_itself(engine, scale):
+    task, rule = small.network(), OwnSteps()
+    state = rule.initial_state(task.init())
+    work = [Segment(i, task.init(), i, 1 + i, 2 * i, scale, rule, {}, state) for i in range(3)]
+    made = engine(task)
+    for segment in work:
+        made.submit(segment)
+    for segment in reversed(work):
+        found = made.result(segment.client)
+        model = segment.start
+        for k in range(2 * segment.rounds):
+            g = task.batch_gradient(segment.client, model, segment.first_batch + k)
+            rate = 0.5 * task.training.rate(segment.first_round + k // 2)
+            model = (model - rate * g) - rate * g
+        assert torch.equal(found.state["last"], g)
+        assert torch.equal(found.end, after_round(segment.start, model, scale))
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("missing", r"what Wrong uploads is 'model', .*extra, model"),
+        ("unknown", r"what Wrong keeps is 'more', .*nothing"),
+        ("long", r"vector 'extra' of client 0 is '137', but should be 1 to 136 values"),
+        ("infinite", "diverged"),
+    ],
+)
+def test_a_rule_that_breaks_its_word_is_one_line(engine, kind, message):
+    task = small.network()
+    extra = {"long": torch.ones(137), "infinite": torch.tensor([float("inf")])}
+    upload = {} if kind == "missing" else {"extra": extra.get(kind, torch.ones(1))}
+    state = {"more": torch.ones(1)} if kind == "unknown" else {}
+
+    class Wrong(ClientRule):
+        uploads = ("model", "extra")
+
+        def finish(self, work, end):
+            return ClientResult(upload, state)
+
+    made = engine(task)
+    made.submit(Segment(0, task.init(), 0, 1, 0, 1.0, Wrong()))
+    with pytest.raises(FedpbcError, match=message):
+        made.result(0)
 
 
 def test_after_round():

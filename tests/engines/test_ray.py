@@ -28,6 +28,7 @@ from fedpbc.tasks import LocalTraining, Supervised
 from fedpbc.tasks.parameter_layout import Layout
 from tests import small_runs as small
 from tests.commandline import DIGITS, content, fedpbc, ran, refused
+from tests.engines.test_protocol import Shifted
 from tests.processes import PATIENCE, child, wait_until
 
 # Ray starts many processes: on a busy machine its tests need more than the usual time.
@@ -174,7 +175,7 @@ def test_each_start_is_placed_once_and_results_never(made, ray, monkeypatch):
     work = [Segment(i, starts[i % 2], 0, 1, 0) for i in range(6)]
     ends = results(engine, work)
     assert len(placed) == 3  # The task, and two models.
-    more = [Segment(i, ends[i], 1, 1, 3, correction=starts[0]) for i in range(6)]
+    more = [Segment(i, ends[i], 1, 1, 3, 1.0, Shifted(), {"shift": starts[0]}) for i in range(6)]
     for segment, end in zip(more, results(engine, more), strict=True):
         assert torch.equal(end, serially(task, segment))
     assert len(placed) == 3
@@ -234,7 +235,7 @@ def test_the_look_ahead_is_bounded_and_what_is_wanted_goes_first(made, monkeypat
     engine = made(task, workers=1)
     for client in range(40):
         engine.submit(Segment(client, task.init(), 0, 1 + (39 - client) // 4, 0))
-    begun = [c for c, job in engine._jobs.items() if job.reference is not None]
+    begun = [c for c, job in engine._jobs.items() if job.references]
     assert len(begun) <= 4
     # Taken on when there was room; from now on what is due first comes first.
     for client in (35, 39, 20):
@@ -242,10 +243,10 @@ def test_the_look_ahead_is_bounded_and_what_is_wanted_goes_first(made, monkeypat
             engine.result(client).end,
             serially(task, Segment(client, task.init(), 0, 1 + (39 - client) // 4, 0)),
         )
-        begun = {c for c, job in engine._jobs.items() if job.reference is not None}
+        begun = {c for c, job in engine._jobs.items() if job.references}
         assert len(begun) <= 4
     deadline = time.monotonic() + PATIENCE
-    while not {38, 37, 36} & {c for c, job in engine._jobs.items() if job.reference}:
+    while not {38, 37, 36} & {c for c, job in engine._jobs.items() if job.references}:
         engine._dispatch()
         assert time.monotonic() < deadline
     assert {engine.result(c).segment.client for c in list(engine._jobs)} >= {0, 38}

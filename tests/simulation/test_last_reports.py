@@ -330,7 +330,7 @@ def test_both_kinds_give_the_same_bits(engine, make, algorithm, down):
         disk, on_disk = small.finished(task, algorithm, up, last_reports=reports, **more)
         assert small.same_bits(disk.view_models(), memory.view_models())
     assert [m.views for m in on_disk] == [m.views for m in in_memory]
-    assert len(reports) == 6  # One client is never heard.
+    assert len(reports) == 2 * 6  # Reports and their differences; one client is never heard.
 
 
 def test_without_the_view_no_file_is_made(tmp_path):

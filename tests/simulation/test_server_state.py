@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
-from fedpbc.algorithms import ALGORITHMS
+from fedpbc.algorithms import ALGORITHMS, ClientResult
 from fedpbc.engines.serial import train
 from fedpbc.errors import DivergedError
 from fedpbc.simulation.build import make_algorithm
@@ -21,20 +23,25 @@ def state_of(algorithm, task):
     return ServerState(algorithm, task.training, views=DEPLOYABLE)
 
 
-def close_round(server, models):
-    """End a round as a fleet does, with the models that arrived."""
-    opened = server.open_round(sorted(models))
-    server.close_round(opened, server.select(opened), models.__getitem__)
-    return opened
+def close_round(server, uploads):
+    """End a round as a fleet does, with what arrived; a device's state does not arrive."""
+    opened = server.open_round(sorted(uploads))
+    selected = server.select(opened)
+    server.close_round(opened, selected, lambda client: ClientResult(uploads[client]))
+    return opened, selected
 
 
-def drive(server, task, table, first=0):
-    """Everybody in A^t does the work that the server asks for."""
-    lines = []
+def drive(server, task, table, first=0, devices=None):
+    """Everybody in A^t does the work that the server asks for; its state stays on its device."""
+    lines, devices = [], {} if devices is None else devices
     for row in table[first:]:
-        active = np.flatnonzero(row).tolist()
-        models = {i: train(task, server.segment(i, server.round)).end for i in active}
-        opened = close_round(server, models)
+        trained = {}
+        for i in np.flatnonzero(row).tolist():
+            segment = server.segment(i, server.round)
+            trained[i] = train(task, replace(segment, state=devices.get(i, segment.state)))
+        opened, selected = close_round(server, {i: each.upload for i, each in trained.items()})
+        devices |= {i: trained[i].state for i in selected}
+        assert not server.client_states
         lines.append({"round": opened.number, "active": opened.active.tolist()})
     return lines
 
@@ -65,14 +72,17 @@ def test_a_server_goes_on_from_disk_to_the_same_bits(name, table, tmp_path):
     whole = state_of(make_algorithm(name, task), task)
     drive(whole, task, table)
     half = state_of(make_algorithm(name, task), task)
-    drive(half, task, table[:6])
+    devices = {}
+    drive(half, task, table[:6], devices=devices)
     save_state(tmp_path / "s", half.state())
     other = state_of(make_algorithm(name, task), task)
     other.restore(load_state(tmp_path / "s"))
-    drive(other, task, table, first=6)
+    drive(other, task, table, first=6, devices=devices)
     for view, model in whole.view_models().items():
         assert torch.equal(model, other.view_models()[view]), view
-    assert other.uploads == whole.uploads
+    for counter in ("uploads", "bytes_up", "bytes_down", "local_steps"):
+        assert getattr(other, counter) == getattr(whole, counter)
+    assert other.last_upload.tolist() == whole.last_upload.tolist()
 
 
 def test_what_is_owed_is_the_model_of_the_last_answer_taken():
@@ -93,7 +103,7 @@ def test_a_round_that_diverges_leaves_the_server_where_it_began():
     drive(server, task, np.ones((2, 3), dtype=bool))
     before = server.algorithm.x
     with pytest.raises(DivergedError):
-        close_round(server, {0: torch.full_like(before, float("inf"))})
+        close_round(server, {0: {"model": torch.full_like(before, float("inf"))}})
     assert server.round == 2
     assert torch.equal(server.algorithm.x, before)
     after = drive(server, task, np.ones((1, 3), dtype=bool))

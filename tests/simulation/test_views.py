@@ -9,8 +9,9 @@ from fedpbc.algorithms import ALGORITHMS, FedAvg, FedPBC, ServerInit
 from fedpbc.engines import SerialEngine
 from fedpbc.errors import InputError
 from fedpbc.links import from_table
+from fedpbc.simulation.costs import models_on_server
 from fedpbc.simulation.loop import Simulation
-from fedpbc.simulation.views import DEPLOYABLE, VIEWS, models_on_server, paper_view, views_of
+from fedpbc.simulation.views import DEPLOYABLE, VIEWS, paper_view, views_of
 from fedpbc.tasks import LocalTraining, Quadratic
 from tests import small_runs as small
 
@@ -31,7 +32,7 @@ def history(algorithm, rows=UP, clients=2, view=None, **more):
     return [made.view_models()[view].item() for _ in made.steps()]
 
 
-def test_the_four_views_of_fedpbc_by_hand(engine):
+def test_the_views_of_fedpbc_by_hand(engine):
     # x* = (4, 8), (6, 12), (7, 14), (9.25, 13.25); x_i as left by the averages over A.
     assert history("fedpbc", view="server", engine=engine) == [4, 4, 10.5, 13.25]
     assert history("fedpbc", view="mean", engine=engine) == [6, 9, 10.5, 11.25]
@@ -106,7 +107,7 @@ def test_which_views_an_algorithm_has(algorithm):
     assert tuple(last.views) == has
 
 
-@pytest.mark.parametrize("wanted", [["server"], ["reported", "averaged"], ["mean"]])
+@pytest.mark.parametrize("wanted", [["server"], ["reported", "averaged"], ["mean"], ["corrected"]])
 def test_only_the_views_that_are_named_are_evaluated(wanted, engine):
     _, metrics = small.finished(
         small.quadratic(), "fedpbc", small.random_table(), engine=engine, views=wanted
@@ -135,7 +136,29 @@ def test_what_the_paper_shows_and_what_a_server_could_have():
     assert paper_view(views_of(FedAvg)) == "server"
     assert paper_view(["reported", "averaged"]) == "averaged"
     assert set(DEPLOYABLE) == set(VIEWS) - {"mean"}
-    costs = {"server": 0, "averaged": 1, "reported": 100}
-    # Beyond the one model that FedPBC's server has anyway.
-    assert {view: models_on_server(FedPBC, view, 100) - 1 for view in DEPLOYABLE} == costs
-    assert models_on_server(FedPBC, "mean", 100) is None
+
+
+def test_what_a_server_stores_for_a_view_is_counted():
+    made = small.simulation(halves(), "fedpbc", small.table([{0}, {0}, {0, 1}], 2))
+    counts = []
+    for _ in made.steps():
+        counts.append({view: models_on_server(made.server, view) for view in VIEWS})
+    # Beyond the server's own model: the average, and a vector for each client heard so far.
+    assert counts[1] == {"server": 1, "averaged": 2, "mean": None, "reported": 2, "corrected": 3}
+    assert counts[2] == {"server": 1, "averaged": 2, "mean": None, "reported": 3, "corrected": 4}
+
+
+def test_corrected_by_hand(engine):
+    # z = 0.2, 0.2, 0.715, 1.34175; reports 4 (client 0), (7, 14), 13.25 (client 1).
+    z = [0.2, 0.2, 0.95 * 0.2 + 0.05 * 10.5]
+    z.append(0.95 * z[2] + 0.05 * 13.25)
+    corrected = [4, 4, 10.5, z[3] + ((7 - z[2]) + (13.25 - z[3])) / 2]
+    assert history("fedpbc", view="corrected", engine=engine) == pytest.approx(corrected, rel=1e-14)
+
+
+@pytest.mark.parametrize("algorithm", ["fedpbc", "fedawe"])
+def test_corrected_equals_the_reports_at_no_staleness(algorithm):
+    up = [{0}, {1}, {0, 1}]
+    corrected, reported = (history(algorithm, up, view=v)[-1] for v in ("corrected", "reported"))
+    assert corrected == pytest.approx(reported, rel=1e-14)
+    assert history(algorithm, [set(), {1}], view="corrected")[0] == 0

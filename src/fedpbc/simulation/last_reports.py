@@ -64,10 +64,11 @@ class LastReports:
         """Forget the reports of a round that failed."""
         self._arrived = {}
 
-    def items(self, clients: range) -> Iterator[Tensor]:
-        """The last report of each of these clients, ascending; one is in memory at a time."""
-        for client in sorted(client for client in self._current if client in clients):
-            yield self._load(client, self._current[client])
+    def items(self, clients: range | None = None) -> Iterator[tuple[int, Tensor]]:
+        """Each client, or each of these, and its last report, ascending, one in memory at a time."""
+        for client in sorted(self._current):
+            if clients is None or client in clients:
+                yield client, self._load(client, self._current[client])
 
     def _load(self, client: int, stored: Any) -> Tensor:
         model: Tensor = stored
@@ -94,9 +95,7 @@ class LastReports:
             raise FedpbcError("the last reports of this run are on disk: resume it in its folder")
         with closing(LastReportsOnDisk(self._path)) as on_disk:
             on_disk.restore(state)
-            self._current = {
-                client: on_disk._load(client, slot) for client, slot in on_disk._current.items()
-            }
+            self._current = dict(on_disk.items())
 
     def protect(self, states: Iterable[Mapping[Any, Any]]) -> None:
         """Do not overwrite what these states, and no others, refer to."""

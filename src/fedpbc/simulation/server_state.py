@@ -287,21 +287,25 @@ class ServerState:
 
     def view_models(self) -> dict[str, Tensor]:
         """The model of each view; ``mean`` is exact only while all clients are synchronised."""
-        x, m, stored = self.algorithm.x, self.algorithm.clients, self.last_reports
+        x, stored = self.algorithm.x, self.last_reports
         models: dict[str, Callable[[], Tensor]] = {
             "server": lambda: x,
             "averaged": lambda: self.averaged.to(x.dtype),
             "mean": lambda: mean(self.client_models()),
-            "reported": lambda: mean(stored.items(range(m))) if len(stored) else self.x0,
+            "reported": lambda: self._reported() if len(stored) else self.x0,
             "corrected": lambda: self._corrected() if len(stored) else self.x0,
         }
         with one_thread():
             return {view: models[view]() for view in self.views}
 
+    def _reported(self) -> Tensor:
+        """The mean of the clients' last reports."""
+        return mean(each for _, each in self.last_reports.items(range(self.algorithm.clients)))
+
     def _corrected(self) -> Tensor:
         """The moving average, plus the mean of the clients' last differences to it."""
         m = self.algorithm.clients
-        differences = (each.double() for each in self.last_reports.items(range(m, 2 * m)))
+        differences = (each.double() for _, each in self.last_reports.items(range(m, 2 * m)))
         return (self.averaged + mean(differences)).to(self.x0.dtype)
 
     def state(self) -> dict[str, Any]:

@@ -63,3 +63,10 @@ def test_every_message_is_one_clean_line(error):
     assert str(error).isprintable()
     assert len(str(error)) <= 1000
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+@pytest.mark.parametrize("command", [["run", "--out"], ["resume"], ["verify"], ["report"]])
+def test_a_link_to_itself_is_one_line(tmp_path, command):
+    (tmp_path / "loop").symlink_to("loop")
+    line = refused(fedpbc(*command, tmp_path / "loop" / "x"))
+    assert "loop" in line

@@ -155,7 +155,13 @@ def explained(error: BaseException) -> str | None:
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror or error}"
+    if isinstance(error, RuntimeError) and (loop := SYMLINK_LOOP.fullmatch(str(error))):
+        return f"{loop[1]}: Too many levels of symbolic links"
     return _in_plugin(error)
+
+
+SYMLINK_LOOP = re.compile(r"Symlink loop from '(.*)'")
+"""What ``Path.resolve`` raises before Python 3.13, instead of an OSError."""
 
 
 ALLOCATION = re.compile(

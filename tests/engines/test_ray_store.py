@@ -62,7 +62,8 @@ def test_a_task_trains_to_the_same_bits(used, training):
         # It has prepared its steps by now, on the very memory of its module.
         train(task, segment)
     vector, numbers = store_vector(segment.start), segment.numbers
-    found = run_segment(f"{used} {training}", read_only(store_task(task)), vector, None, numbers)
+    stored, keys = read_only(store_task(task)), (["upload model"], ["start"])
+    found = run_segment(f"{used} {training}", stored, numbers, None, *keys, vector)
     assert torch.equal(fetch_vector(found), train(task, segment).end)
 
 
@@ -127,7 +128,8 @@ class Told:
 
 def run(steps, key, scale=1.0):
     stored = read_only(store_task(Told(steps)))
-    return run_segment(key, stored, store_vector(torch.ones(2)), None, (4, 2, 1, 0, scale))
+    numbers, keys = (4, 2, 1, 0, scale), (["upload model"], ["start"])
+    return run_segment(key, stored, numbers, None, *keys, store_vector(torch.ones(2)))
 
 
 def test_a_task_that_writes_to_what_others_see_is_found_out():

@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 ONLINE = 0.1
+CLASSES = 10
 
 
 def peak_mib() -> float:
@@ -25,7 +27,7 @@ def peak_mib() -> float:
 def links(scheme: str, clients: int, rounds: int, file: str) -> dict[str, Any]:
     """Draw a timetable and ask for every round's active clients."""
     from fedpbc.engines.malloc import keep_freed_memory
-    from fedpbc.links import Setting, Timetable
+    from fedpbc.links import SCHEMES, Setting, Timetable
 
     keep_freed_memory()  # as the command does
     # What is imported when it is first needed is not a matter of clients.
@@ -33,6 +35,12 @@ def links(scheme: str, clients: int, rounds: int, file: str) -> dict[str, Any]:
     before = peak_mib()
     rng = np.random.default_rng(0)
     setting = Setting(0, clients, rounds, rng.uniform(0, 2 * ONLINE, clients))
+    if SCHEMES[scheme].needs_data({}):
+        data = {
+            "class_shares": rng.random((clients, CLASSES)),
+            "samples": rng.integers(1, 1000, clients),
+        }
+        setting = replace(setting, **data)
     start = time.perf_counter()
     timetable = Timetable.draw(scheme, setting, {"file": file} if file else {})
     for t in range(rounds):

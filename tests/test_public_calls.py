@@ -89,7 +89,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "Setting": (
         fedpbc.Setting,
         {"seed": 1, "clients": 2, "rounds": 3, "base_probabilities": [0.5, 0.5]}
-        | {"stream": "uplink", "option": "links"},
+        | {"stream": "uplink", "option": "links", "class_shares": None, "samples": None},
     ),
     "Timetable": (fedpbc.Timetable, {"packed": np.zeros((2, 1), dtype=np.uint8), "clients": 2}),
     "draw": (

@@ -36,6 +36,8 @@ ROUNDS = 24
 OFTEN = (*DIGITS, "--rounds", ROUNDS, "--evaluate-every", 3, "--set", "checkpoint_every=2")
 LINKS = ("--links", "markov", "--set", "links.p=0.4")
 LOSSY = ("--downlink", "bernoulli", "--set", "downlink.p=0.6")
+OUTAGES = ("--links", "group", *("--set", "links.away=0.1"), *("--set", "links.late=0.5"))
+CUT = ("--downlink", "interleaved_sine", "--set", "downlink.p=0.2")
 MOMENTUM = ("--set", "train.optimizer=momentum")
 CASES = {
     "fedpbc stacked": ("--algorithm", "fedpbc", "--engine", "stacked"),
@@ -50,6 +52,7 @@ CASES = {
     "fedvarp": ("--algorithm", "fedvarp", "--set", "train.optimizer=adam"),
     "f3ast": ("--algorithm", "f3ast", "--set", "algorithm.cap=2", *LOSSY),
     "fedavg_known": ("--algorithm", "fedavg_known", "--links", "markov_varying"),
+    "outages": ("--algorithm", "fedavg_known", *OUTAGES, *CUT),
 }
 PLACES = ("sync", "before rename", "after rename", "half a file", "half a line")
 

@@ -135,6 +135,31 @@ def test_changing_links(files):
     assert found["staleness"]["bound"] == pytest.approx(20)
 
 
+def test_links_that_depend_on_the_data(files):
+    small = ("--data", "digits", "--clients", 4, "--rounds", 48)
+    found = told("--links", "label_cyclic", "--set", "links.outside=0.25", *small)
+    assert found["independent"] is True
+    assert {line["share_of_rounds"] < 0.6 for line in found["per_client"]} == {True}
+    # Equal volumes: always up.
+    found = told("--links", "by_volume", *small)
+    assert found["weights"]["expected"] == pytest.approx([0.25] * 4)
+    # p alone does not replace the classes.
+    grouped = ("--links", "group", "--set", "links.assign=class", "--p", 0.5)
+    assert told(*grouped, *small)["independent"] is False
+
+
+def test_links_that_are_certainly_down_in_some_rounds(files):
+    # No bound holds then, and nothing fails.
+    for links in (
+        ("label_cyclic", "--data", "digits", "--clients", 4),
+        ("interleaved_sine", "--p", "0.5,0.15"),
+        ("interleaved_sine", "--p", "0.05,0.05"),
+        ("staircase", "--p", "0.5,1", "--set", "links.low=0"),
+    ):
+        found = told("--links", *links, "--rounds", 40)
+        assert found["rho"]["value"] == pytest.approx(1)
+
+
 def test_a_configuration_and_a_runs_folder_have_the_same_links(tmp_path):
     file = write_check(tmp_path, rounds=60)
     ran("run", file, "--out", tmp_path / "run")
@@ -218,6 +243,14 @@ WRONG = {
     "source": (["no.toml"], "configuration is 'no.toml'"),
     "source folder": (["."], "configuration is '.'"),
     "links": (["--links", "bernouli"], "links is 'bernouli'"),
+    "links without p": (
+        ["--links", "by_volume", "--p", "0.5", "--clients", 4],
+        "links.p is 0.5, but links 'by_volume' does not use it",
+    ),
+    "links that need classes": (
+        ["--links", "label_cyclic", "--set", "task.targets=three.npy"],
+        "links is 'label_cyclic', but should be a scheme that needs no classes",
+    ),
     "setting": (["--set", "links.gama=1"], "links.gama"),
     "setting no key": (["--set", "gamma"], "--set is 'gamma'"),
     "unknown": (["--probability", 0.5], "No such option"),

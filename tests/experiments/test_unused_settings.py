@@ -52,7 +52,7 @@ def test_what_nothing_reads(values, line):
     assert Config.from_dict(values, lenient=True).unused
 
 
-@pytest.mark.parametrize("scheme", ["always", "table", "trace"])
+@pytest.mark.parametrize("scheme", ["always", "by_volume", "label_cyclic", "table", "trace"])
 @pytest.mark.parametrize("option", ["p", "delta"])
 def test_probabilities_of_links_that_have_none(tmp_path, scheme, option):
     np.save(tmp_path / "table.npy", np.ones((1, 4)))

@@ -21,8 +21,6 @@ VALID: dict[str, tuple[str, ...]] = {
     "--seeds": ("0", "0,1"),
     "--algorithm": ("fedpbc", "fedavg", "mifa", "scaffold", "fedau", "f3ast", "fedawe", "fedvarp"),
     "--algorithms": ("fedpbc", "fedavg,fedpbc", "fedau"),
-    "--links": ("bernoulli", "markov", "cyclic", "always", "bernoulli_varying", "cyclic_reset"),
-    "--downlink": ("always", "bernoulli", "markov"),
     "--data": ("digits",),
     "--model": ("softmax", "mlp"),
     "--learning-rate": ("0.1", "0.01", "1e-3"),
@@ -126,6 +124,7 @@ def run(random: Random, place: Place) -> Line:
     if random.random() < 0.3:
         line.positionals = ["digits.toml"]
         add(random, line, "--algorithm", "--seed", "--batch-size", "--model", "--views")
+        add(random, line, "--links", "--downlink")
     else:
         add(random, line, "--algorithm", "--seed", "--learning-rate", "--local-steps")
         if random.random() < 0.2:
@@ -283,11 +282,25 @@ BASES = {
 }
 
 
+def right_values(name: str) -> tuple[str, ...]:
+    """Values that are right for an option; none where they are not known."""
+    return link_schemes() if name in ("--links", "--downlink") else VALID.get(name, ())
+
+
+@cache
+def link_schemes() -> tuple[str, ...]:
+    """Every link scheme that needs no file."""
+    from fedpbc.links import SCHEMES
+
+    files = {name for name, kind in SCHEMES.items() if "file" in kind.options}
+    return tuple(sorted(set(SCHEMES) - files))
+
+
 def add(random: Random, line: Line, *names: str) -> None:
     """Add some of these options with values that are right."""
     for name in names:
         if random.random() < 0.25:
-            line.options.append((name, random.choice(VALID[name])))
+            line.options.append((name, random.choice(right_values(name))))
 
 
 def flags(random: Random, line: Line, *names: str) -> None:
@@ -338,7 +351,7 @@ def set_value(random: Random, key: str) -> str:
         return random.choice(("0", "-1", "x", "1.5", "10" * 200))
     if last in ("file", "targets", "dir", "p", "plugins") and random.random() < 0.5:
         return hostile.path(random)
-    valid = VALID.get(f"--{last.replace('_', '-')}")
+    valid = right_values(f"--{last.replace('_', '-')}")
     if valid and random.random() < 0.2:
         return random.choice(valid)
     return hostile.toml_value(random).replace("\0", "")
@@ -405,8 +418,9 @@ def value_of(random: Random, name: str, kind: str) -> str:
         return out_path(random)
     if name == "--plugin" and random.random() < 0.7:
         return random.choice(("plugin.py", "trace.csv", hostile.path(random)))
-    if name in VALID and random.random() < 0.35:
-        return random.choice(VALID[name])
+    valid = right_values(name)
+    if valid and random.random() < 0.35:
+        return random.choice(valid)
     if kind == "path":
         return random.choice((hostile.path(random), "trace.csv", "targets.npy", "quadratic.toml"))
     if kind == "int":

@@ -40,3 +40,14 @@ def test_a_case_is_the_same_each_time(tmp_path):
         case = KINDS["traces"].make(Random("1/traces/5"), place)
         made.append((case.steps, (place.work / "links.csv").read_bytes()))
     assert made[0] == made[1]
+
+
+def test_every_link_scheme_and_its_options_are_tried():
+    from fedpbc.links import SCHEMES
+    from tests.fuzz.commands import right_values, setting_keys
+
+    assert {*right_values("--links"), "table", "trace"} == set(SCHEMES)
+    assert right_values("--downlink") == right_values("--links")
+    for scheme in SCHEMES.values():
+        for section in ("links", "downlink"):
+            assert {f"{section}.{option}" for option in scheme.options} <= set(setting_keys())

@@ -13,6 +13,15 @@ from tests.links.drawing import dense
 CLIENTS, ROUNDS = 40, 130
 # A table is not drawn.
 DRAWN = sorted(set(SCHEMES) - {"table", "always"})
+OPTIONS: dict[str, dict[str, object]] = {
+    # By default nothing is left to chance.
+    "label_cyclic": {"outside": 0.3},
+    # Everything that is drawn.
+    "group": {"assign": "random", "away": 0.05, "late": 0.5, "leave": 0.01},
+}
+CLASSES = np.random.default_rng(0).dirichlet(np.full(4, 0.5), size=CLIENTS)
+# The most samples first: probabilities are relative to the largest client.
+SAMPLES = np.linspace(500, 5, CLIENTS).astype(int)
 
 
 @pytest.fixture
@@ -26,9 +35,19 @@ def trace_file(tmp_path: Path) -> str:
 def draw(
     name: str, file: str, clients: int = CLIENTS, seed: int = 1, stream: str = "uplink"
 ) -> np.ndarray:
+    return dense(Timetable.draw(name, setting_of(clients, seed, stream), options_of(name, file)))
+
+
+def setting_of(
+    clients: int = CLIENTS, seed: int = 1, stream: str = "uplink", rounds: int = ROUNDS
+) -> Setting:
     p = np.linspace(0.05, 0.95, CLIENTS)[:clients]
-    setting = Setting(seed, clients, ROUNDS, p, stream)
-    return dense(Timetable.draw(name, setting, {"file": file} if name == "trace" else {}))
+    data = {"class_shares": CLASSES[:clients], "samples": SAMPLES[:clients]}
+    return Setting(seed, clients, rounds, p, stream, **data)
+
+
+def options_of(name: str, file: str) -> dict[str, object]:
+    return {"file": file} if name == "trace" else OPTIONS.get(name, {})
 
 
 @pytest.mark.parametrize("name", DRAWN)
@@ -46,10 +65,18 @@ def test_links_do_not_depend_on_the_number_of_clients(name: str, trace_file: str
 
 @pytest.mark.parametrize("name", DRAWN)
 def test_a_longer_run_starts_like_a_shorter_one(name: str, trace_file: str) -> None:
-    p = np.linspace(0.05, 0.95, CLIENTS)
-    options = {"file": trace_file} if name == "trace" else {}
-    short = dense(Timetable.draw(name, Setting(1, CLIENTS, 33, p), options))
+    setting = setting_of(rounds=33)
+    short = dense(Timetable.draw(name, setting, options_of(name, trace_file)))
     assert (draw(name, trace_file)[:33] == short).all()
+
+
+# A trace has no probabilities, only shares of the rounds that there are.
+@pytest.mark.parametrize("name", sorted(set(DRAWN) - {"trace"}))
+def test_probabilities_do_not_depend_on_the_number_of_clients_or_rounds(name: str) -> None:
+    options = OPTIONS.get(name, {})
+    long = list(Timetable.draw(name, setting_of(), options).probabilities())
+    short = list(Timetable.draw(name, setting_of(9, rounds=33), options).probabilities())
+    assert (np.array(long)[:33, :9] == np.array(short)).all()
 
 
 @pytest.mark.parametrize("name", DRAWN)
@@ -59,7 +86,8 @@ def test_uplink_and_downlink_draw_separately(name: str, trace_file: str) -> None
 
 def test_links_do_not_depend_on_other_clients_probabilities() -> None:
     # Offsets are where this could go wrong: rejected draws would shift those of later clients.
-    for name in ("cyclic", "cyclic_reset", "bernoulli", "markov_varying"):
+    names = ("cyclic", "cyclic_reset", "bernoulli", "markov_varying", "staircase", "group")
+    for name in (*names, "interleaved_sine"):
         p = np.full(CLIENTS, 0.3)
         one = dense(Timetable.draw(name, Setting(1, CLIENTS, ROUNDS, p)))
         p = np.append(np.linspace(0, 1, CLIENTS - 1), 0.3)

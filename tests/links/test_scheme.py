@@ -24,6 +24,7 @@ def test_every_scheme_of_the_specification_is_there() -> None:
     assert set(SCHEMES) == {
         *("bernoulli", "bernoulli_varying", "markov", "markov_varying", "cyclic", "cyclic_reset"),
         *("trace", "table", "always"),
+        *("staircase", "interleaved_sine", "label_cyclic", "by_volume", "group"),
     }
 
 
@@ -128,6 +129,42 @@ def test_wrong_probabilities(p: list[float], message: str) -> None:
     with pytest.raises(InputError) as caught:
         Setting(seed=1, clients=2, rounds=1, base_probabilities=np.array(p))
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (
+            {"class_shares": [0.5, 0.5]},
+            "class_shares has shape (2,), but should have one row of shares for each of the 2",
+        ),
+        ({"class_shares": [[1.0]]}, "class_shares has shape (1, 1)"),
+        ({"class_shares": [[], []]}, "class_shares has shape (2, 0)"),
+        ({"class_shares": [[1.0], [-1.0]]}, "class_shares is -1.0, but should be at least 0"),
+        ({"samples": [1, 2, 3]}, "samples has shape (3,), but should have one number for each"),
+        ({"samples": [5, -1]}, "samples is -1.0, but should be at least 0 for each client"),
+        ({"samples": [5, np.nan]}, "samples is not finite everywhere"),
+        ({"samples": ["a", "b"]}, "samples is of type <U1, but should be an array of numbers"),
+    ],
+)
+def test_wrong_data(data: dict[str, list[float]], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        Setting(seed=1, clients=2, rounds=1, **data)
+    assert str(caught.value).startswith(message)
+
+
+def test_which_schemes_read_what_the_clients_hold() -> None:
+    needs_data = {name for name, scheme in SCHEMES.items() if scheme.needs_data({})}
+    assert needs_data == {"label_cyclic", "by_volume"}
+    assert SCHEMES["group"].needs_data({"assign": "class"})
+    assert not SCHEMES["group"].needs_data({"assign": ["class"]})
+
+
+def test_draws_for_several_purposes() -> None:
+    setting = Setting(seed=1, clients=5, rounds=1)
+    assert setting.uniform(3, "away").tolist() != setting.uniform(3).tolist()
+    generator = setting.generator("away", 3)
+    assert setting.uniform(3, "away").tolist() == generator.random(5).tolist()
 
 
 def test_clients_and_rounds_are_positive() -> None:

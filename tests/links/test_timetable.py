@@ -60,7 +60,7 @@ def test_next_contact_in_each_client_of_a_byte_and_block() -> None:
 
 
 def test_probabilities_start_anywhere() -> None:
-    for name in ("bernoulli_varying", "markov_varying", "cyclic_reset"):
+    for name in ("bernoulli_varying", "markov_varying", "cyclic_reset", "staircase", "group"):
         table = timetable(name, [0.2, 0.9], 50)
         probabilities = list(table.probabilities())
         assert len(probabilities) == 50

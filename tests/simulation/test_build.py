@@ -14,6 +14,7 @@ import fedpbc as package
 from fedpbc import (
     ALGORITHMS,
     SCHEMES,
+    Config,
     InputError,
     LocalTraining,
     Quadratic,
@@ -22,6 +23,8 @@ from fedpbc import (
     load_view,
     simulate,
 )
+from fedpbc.experiments.build import build_experiment
+from fedpbc.simulation.build import draw_timetable
 from tests.commandline import DIGITS, assert_same_run, content, fedpbc, metrics, ran, refused
 from tests.small_runs import mlp, network, samples
 
@@ -91,6 +94,84 @@ def test_whoever_watches_is_told_every_round():
         on_round=lambda t, found: seen.append((t, found and found.round)),
     )
     assert seen == [(1, None), (2, None), (3, 3), (4, None), (5, None), (6, 6), (7, 7)]
+
+
+def unequal_network() -> Supervised:
+    """Three clients with 20, 5 and 80 samples, mostly of classes 2, 0 and 1."""
+    labels = torch.tensor([2] * 20 + [0] * 5 + [1] * 50 + [0] * 30)
+    inputs = torch.randn(105, 4, generator=torch.Generator().manual_seed(0))
+    parts = [np.arange(20), np.arange(20, 25), np.arange(25, 105)]
+    data = inputs, labels
+    training = LocalTraining(batch_size=4)
+    return Supervised(nn.Linear(4, 3), data, data, partition=parts, training=training)
+
+
+def test_links_see_what_the_clients_hold():
+    task = unequal_network()
+    table = draw_timetable("by_volume", task, 4, seed=0)
+    assert next(table.probabilities()).tolist() == [0.5, 0.25, 1.0]
+    table = draw_timetable({"name": "label_cyclic", "day": 3}, task, 3, seed=0)
+    assert [table.active(t).tolist() for t in range(3)] == [[1], [2], [0]]
+    # With two groups, classes 0 and 2 share one.
+    links = {"name": "group", "p": 1.0, "assign": "class", "groups": 2, "mean_up": 3.0}
+    up = draw_timetable(links, task, 200, seed=0).block(200, 3)
+    assert (up[:, 0] == up[:, 1]).all()
+    assert (up[:, 0] != up[:, 2]).any()
+
+
+def test_links_that_need_data_which_a_task_does_not_have():
+    for section in ("links", "downlink"):
+        for name, data in (("label_cyclic", "classes"), ("by_volume", "sample counts")):
+            with pytest.raises(InputError) as caught:
+                simulate(quadratic(), "fedavg", **{"links": "always", section: name}, rounds=2)
+            assert str(caught.value) == (
+                f"{section} is '{name}', but should be a scheme that needs no {data}: "
+                f"this task has none, and {section}.p cannot replace them"
+            )
+    grouped = {"name": "group", "p": 0.5, "assign": "class"}
+    with pytest.raises(InputError, match=r"^links\.assign is 'class', but .* has no classes$"):
+        simulate(quadratic(), "fedavg", grouped, rounds=2)
+    assert simulate(quadratic(), "fedavg", {**grouped, "assign": "random"}, rounds=2)
+
+
+def test_data_is_not_looked_at_for_links_that_do_not_read_it():
+    class Silent(Quadratic):
+        @property
+        def class_shares(self):
+            raise AssertionError("not to be computed")
+
+        samples = class_shares
+
+    for links in (P, {"name": "group", "p": 0.5}, {"name": "staircase", "p": 0.5}):
+        draw_timetable(links, Silent(TARGETS), 3, seed=0)
+
+
+FURTHER = {
+    "staircase": {"low": 0.5, "period": 4.0, "p": 0.6},
+    "interleaved_sine": {"cut": 0.4, "period": 6.0, "p": [0.9, 0.5, 0.8]},
+    "label_cyclic": {"day": 5, "outside": 0.3},
+    "by_volume": {"favours": "small", "exponent": 0.25},
+    "group": {"p": 0.8, "mean_up": 4.0, "mean_down": 2.0, "away": 0.1, "late": 0.5, "leave": 0.01},
+}
+
+
+@pytest.mark.parametrize("name", FURTHER)
+def test_further_links_are_the_same_for_every_algorithm_engine_and_direction(name):
+    task, links = unequal_network(), {"name": name, **FURTHER[name]}
+    expected = draw_timetable(links, task, 12, seed=3).fingerprint()
+    fingerprints = {
+        build_experiment(
+            Config.from_dict(
+                {"task": task, "algorithm": algorithm, "links": links, "engine": engine}
+                | {"rounds": 12, "seed": 3}
+            )
+        ).simulation.uplink.fingerprint()
+        for algorithm in ("fedpbc", "fedavg_known")
+        for engine in ("serial", "stacked")
+    }
+    assert fingerprints == {expected}
+    result = simulate(task, "fedavg_known", links, downlink=links, rounds=12, seed=3)
+    assert result.metrics[-1].round == 12
 
 
 @pytest.mark.parametrize("algorithm", ["fedpbc", "fedavg_known", "mifa"])

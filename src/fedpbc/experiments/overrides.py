@@ -20,7 +20,7 @@ SHARED = {
     "data": ("alpha", "train_samples"),
 }
 """Settings of a section that stay when another scheme or data set is chosen."""
-WITHOUT_PROBABILITIES = ("always", "table", "trace")
+WITHOUT_PROBABILITIES = ("always", "by_volume", "label_cyclic", "table", "trace")
 """Schemes for which not even those stay: they use no probabilities."""
 
 

@@ -18,7 +18,7 @@ from fedpbc.errors import InputError
 from fedpbc.experiments.overrides import configuration_values, set_value, split_list
 from fedpbc.experiments.settings import General
 from fedpbc.limits import MAX_CLIENTS, MAX_LOCAL_STEPS, MAX_ROUNDS
-from fedpbc.links import Timetable, from_table
+from fedpbc.links import Timetable, find_scheme, from_table
 from fedpbc.options import check_type
 from fedpbc.storage.arrays import read_array
 from fedpbc.tasks.local_training import LocalTraining
@@ -182,7 +182,7 @@ def analyze_run(
     check_options_are_read(query, config)
     if config.task.name == "quadratic" and targets is None:
         targets = read_array(str(config.task.targets), "task.targets").astype(np.float64)
-    if config.task.name == "classification" and config.links.get("p") is None:
+    if reads_data(config):
         task = build_task(config)
     else:
         # Only the number of clients matters: no need to read any data.
@@ -207,8 +207,8 @@ def analyze_run(
 
 READ = ("rounds", "seed", "clients", "plugins", "task", "links", "train", "downlink")
 """Settings of a run that the theory reads: sections and single ones."""
-READ_TO_DRAW_P = ("data.name", "data.dir", "data.alpha", "device")
-"""Those that it reads if p is drawn from the data."""
+READ_WITH_DATA = ("data.name", "data.dir", "data.alpha", "device")
+"""Those that it reads if p is drawn from the data, or the links depend on it."""
 
 
 def check_options_are_read(query: TheoryQuery, config: Any) -> None:
@@ -216,14 +216,20 @@ def check_options_are_read(query: TheoryQuery, config: Any) -> None:
 
     A configuration file describes a whole run; what else it says does no harm.
     """
-    draws_p = config.task.name == "classification" and config.links.get("p") is None
-    read = (*READ, *READ_TO_DRAW_P) if draws_p else READ
+    read = (*READ, *READ_WITH_DATA) if reads_data(config) else READ
     assignments = dict(text.partition("=")[::2] for text in query.assignments or ())
     given = {**query.options, **{key.strip(): text for key, text in assignments.items()}}
     for key, value in given.items():
         # "data" is short for "data.name".
         if not {key, f"{key}.name", key.partition(".")[0]} & set(read):
             raise InputError(f"{key} is {value!r}, but 'theory' does not use it: leave it out")
+
+
+def reads_data(config: Any) -> bool:
+    """Whether the links depend on what the clients hold: through p, or by the scheme's rule."""
+    draws_p = config.links.get("p") is None
+    needs_data = find_scheme(config.links["name"]).needs_data(config.links)
+    return config.task.name == "classification" and (draws_p or needs_data)
 
 
 def config_file(source: Path | None) -> Path | None:

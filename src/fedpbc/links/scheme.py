@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, TypeAlias, TypeVar, overload
+from typing import Annotated, Any, TypeAlias, TypeVar, overload
 
 import numpy as np
 from annotated_types import Ge, Le
 from numpy.typing import NDArray
 
 from fedpbc.errors import InputError
-from fedpbc.limits import MAX_CLIENTS, MAX_ROUNDS, numbers_of
+from fedpbc.limits import MAX_CLIENTS, MAX_ROUNDS, array_of, numbers_of
 from fedpbc.options import Option, check_fields, nearest, options_of
 from fedpbc.randomness import generator, uniform
 
@@ -46,6 +46,10 @@ class Setting:
     ``stream`` is "uplink" or "downlink": the two draw separately. ``option`` is the name of the
     configuration's section, for error messages.
 
+    ``class_shares`` [clients, classes] and ``samples``, one number per client, say what the clients
+    hold. They are None where the task has no such data, and for schemes that are not declared with
+    ``@link_scheme(reads_data=True)``.
+
     Example:
         >>> setting = Setting(seed=1, clients=2, rounds=10, base_probabilities=np.array([0.1, 0.9]))
         >>> setting.p.tolist()
@@ -58,9 +62,14 @@ class Setting:
     base_probabilities: Probabilities | None = None
     stream: str = "uplink"
     option: str = "links"
+    class_shares: NDArray[np.float64] | None = None
+    samples: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)
+        for name, dimensions in (("class_shares", 2), ("samples", 1)):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, self._client_data(name, dimensions))
         if self.base_probabilities is None:
             return
         given = numbers_of(f"{self.option}.p", self.base_probabilities)
@@ -81,6 +90,20 @@ class Setting:
         p.flags.writeable = False
         object.__setattr__(self, "base_probabilities", p)
 
+    def _client_data(self, name: str, dimensions: int) -> NDArray[np.float64]:
+        """What the clients hold, as a read-only array with one row for each of them."""
+        array = np.asarray(array_of(name, getattr(self, name)), dtype=np.float64).view()
+        if array.ndim != dimensions or len(array) != self.clients or not array.size:
+            row = "one number" if dimensions == 1 else "one row of shares"
+            raise InputError(
+                f"{name} has shape {array.shape}, but should have {row} "
+                f"for each of the {self.clients} clients"
+            )
+        if array.min() < 0:
+            raise InputError(name, float(array.min()), "at least 0 for each client")
+        array.flags.writeable = False
+        return array
+
     @property
     def p(self) -> Probabilities:
         """The base probability of each client."""
@@ -91,9 +114,13 @@ class Setting:
             )
         return self.base_probabilities
 
-    def uniform(self, t: int) -> NDArray[np.float64]:
-        """One number in [0, 1) per client for round ``t``, whatever the number of clients."""
-        return uniform(self.seed, self.stream, t, self.clients)
+    def uniform(self, t: int, purpose: str = "") -> NDArray[np.float64]:
+        """One number in [0, 1) per client for round ``t``, whatever the number of clients.
+
+        A scheme that needs several per client and round tells them apart by their ``purpose``.
+        """
+        stream = f"{self.stream}/{purpose}" if purpose else self.stream
+        return uniform(self.seed, stream, t, self.clients)
 
     def generator(self, purpose: str, first: int = 0, second: int = 0) -> np.random.Generator:
         """For draws that are not one per client and round, such as a cycle's offset."""
@@ -106,6 +133,8 @@ class LinkScheme:
 
     ``independent`` means that links are up independently of each other and of other rounds, with
     the probabilities that the rows come with. The formulas of the theory then hold exactly.
+    ``reads_data`` says whether the scheme reads the setting's class shares or samples, or with
+    which options it does.
     """
 
     name: str
@@ -113,6 +142,11 @@ class LinkScheme:
     summary: str
     options: dict[str, Option]
     independent: bool = False
+    reads_data: bool | Callable[[Mapping[str, Any]], bool] = False
+
+    def needs_data(self, options: Mapping[str, Any]) -> bool:
+        """Whether the scheme with these options reads what the clients hold."""
+        return self.reads_data(options) if callable(self.reads_data) else self.reads_data
 
 
 SCHEMES: dict[str, LinkScheme] = {}
@@ -126,11 +160,16 @@ def link_scheme(function: _Function) -> _Function: ...
 
 
 @overload
-def link_scheme(*, independent: bool) -> Callable[[_Function], _Function]: ...
+def link_scheme(
+    *, independent: bool = ..., reads_data: bool | Callable[[Mapping[str, Any]], bool] = ...
+) -> Callable[[_Function], _Function]: ...
 
 
 def link_scheme(
-    function: _Function | None = None, *, independent: bool = False
+    function: _Function | None = None,
+    *,
+    independent: bool = False,
+    reads_data: bool | Callable[[Mapping[str, Any]], bool] = False,
 ) -> _Function | Callable[[_Function], _Function]:
     """Register a link scheme under the function's name; returns the function unchanged.
 
@@ -140,7 +179,8 @@ def link_scheme(
     draw from ``setting.uniform(t)`` or ``setting.generator(...)``.
 
     ``@link_scheme(independent=True)`` promises that every link in every round is up independently,
-    with the probability that its row comes with.
+    with the probability that its row comes with. ``@link_scheme(reads_data=True)`` asks for the
+    setting's ``class_shares`` and ``samples``; a function of the options says with which ones.
 
     Example:
         >>> @link_scheme
@@ -152,11 +192,15 @@ def link_scheme(
         'Up in every other round.'
     """
     if function is None:
-        return partial(_register, independent=independent)
-    return _register(function, independent)
+        return partial(_register, independent=independent, reads_data=reads_data)
+    return _register(function, independent, reads_data)
 
 
-def _register(function: _Function, independent: bool) -> _Function:
+def _register(
+    function: _Function,
+    independent: bool,
+    reads_data: bool | Callable[[Mapping[str, Any]], bool],
+) -> _Function:
     if not callable(function) or not hasattr(function, "__name__"):
         raise InputError("link scheme", function, "a function")
     name = function.__name__
@@ -173,7 +217,9 @@ def _register(function: _Function, independent: bool) -> _Function:
             f"the link scheme {name}{signature} should be {name}(setting, *, option=default, ...)"
         )
     summary = (inspect.getdoc(function) or "").partition("\n")[0]
-    SCHEMES[name] = LinkScheme(name, function, summary, options_of(function), independent)
+    SCHEMES[name] = LinkScheme(
+        name, function, summary, options_of(function), independent, reads_data
+    )
     return function
 
 

@@ -74,11 +74,14 @@ def draw_timetable(
         return from_table(links)
     if callable(links):
         links = links.__name__
-    options = {"name": links} if isinstance(links, str) else dict(links)
+    options: dict[str, Any] = {"name": links} if isinstance(links, str) else dict(links)
     scheme = find_scheme(options.pop("name"), option)
     probabilities = ProbabilityOptions(
         **checked(ProbabilityOptions, take_probability_options(options), option)
     )
+    data: dict[str, Any] = {}
+    if scheme.needs_data(options):
+        data = {"class_shares": task.class_shares, "samples": getattr(task, "samples", None)}
     setting = Setting(
         seed=seed,
         clients=task.clients,
@@ -86,6 +89,7 @@ def draw_timetable(
         base_probabilities=base_probabilities(task, probabilities, seed, option),
         stream="uplink" if option == "links" else "downlink",
         option=option,
+        **data,
     )
     return Timetable.draw(scheme, setting, options)
 

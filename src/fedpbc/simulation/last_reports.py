@@ -65,7 +65,7 @@ class LastReports:
         self._arrived = {}
 
     def items(self, clients: range | None = None) -> Iterator[tuple[int, Tensor]]:
-        """Each client, or each of these, and its last report, ascending, one in memory at a time."""
+        """Each client, or each of these, and its last report, ascending; one at a time is read."""
         for client in sorted(self._current):
             if clients is None or client in clients:
                 yield client, self._load(client, self._current[client])

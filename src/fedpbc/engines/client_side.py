@@ -76,4 +76,5 @@ def checked(segment: Segment, result: ClientResult, kept_model: Tensor | None = 
             if not all_finite(vector):
                 raise DivergedError(client=segment.client, round=segment.last_round)
         parts.append({name: vector.to(dtype) for name, vector in vectors.items()})
-    return Trained(segment, *parts, kept_model)
+    upload, state = parts
+    return Trained(segment, upload, state, kept_model)

@@ -1,10 +1,20 @@
-"""The ten algorithms as literal, slow transcriptions of their pseudo-code.
+"""The algorithms as literal, slow transcriptions of their pseudo-code.
 
 This is the reference that the tests compare with. It shares no code with the package, keeps every
 client's model, and visits every client in every round. Arithmetic: sums over clients run in
-ascending order in float64, and are rounded to the dtype of x0 when a model is stored. The memory of
-each client (MIFA's G_i, FedVARP's y_i, SCAFFOLD's c_i) is stored in that dtype too; SCAFFOLD's c
-stays in float64.
+ascending order in float64, and are rounded to the dtype of x0 when a model is stored.
+
+Rounded to the dtype of x0 too, as in the package, is everything that is kept or sent per client:
+MIFA's G_i, FedVARP's y_i, FedStale's and AREA's h_i, MimiC's c_i, FOCUS's g_i and local models,
+SCAFFOLD's c_i, the differences in the view `corrected`, and all uploads: a change of G_i, h_i or
+c_i, FOCUS's y_i, CA-Fed's loss. SCAFFOLD's c is, since it is sent; sums that stay on the server
+(FedLaAvg's S, FOCUS's Y) are in float64. FedAvg's step is rounded before it is amplified. Amplified
+SCAFFOLD's acc_i is in float64 here and rounded once, at the window's end; the package, whose
+clients keep a mean that is rounded at each contact, may differ in the last bits.
+
+A client that does not receive the broadcast continues from the model that it trained, with what
+came along with the last broadcast that it did receive. FOCUS throws the trained model away, so such
+a client continues from the model it started from.
 
 Notation: m clients, rounds t, A the active clients, s local steps, η_t and η_g the local and global
 learning rates, Δ_i = (model after the local steps) − (model before).
@@ -12,6 +22,7 @@ learning rates, Δ_i = (model after the local steps) − (model before).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -21,6 +32,10 @@ from torch import Tensor
 
 # local(client, start, round, first_batch, correction) -> the model after the s local steps
 Local = Callable[[int, Tensor, int, int, Tensor | None], Tensor]
+# gradient(client, model, batch) -> the gradient of the client's loss at a model, on one batch
+Gradient = Callable[[int, Tensor, int], Tensor]
+# loss(client, model) -> the mean loss over the client's samples
+Loss = Callable[[int, Tensor], float]
 Views = dict[str, Tensor]
 
 EMA = 0.05  # the weight of a new model in the view 'averaged'
@@ -37,6 +52,8 @@ def reference(
     global_lr: float = 1.0,
     downlink: np.ndarray | None = None,
     probabilities: np.ndarray | None = None,
+    gradient: Gradient | None = None,
+    loss: Loss | None = None,
     **options: Any,
 ) -> Views:
     """Run every round of `uplink` (bool [rounds, clients]) and return the views at the end."""
@@ -44,11 +61,17 @@ def reference(
         raise ValueError(f"unknown algorithm {algorithm!r}")
     if algorithm == "fedavg_known" and probabilities is None:
         raise ValueError("fedavg_known needs probabilities")
+    if algorithm == "focus" and gradient is None:
+        raise ValueError("focus needs gradient")
+    if algorithm == "ca_fed" and loss is None:
+        raise ValueError("ca_fed needs loss")
     up = np.asarray(uplink, dtype=bool)
     down = np.ones_like(up) if downlink is None else np.asarray(downlink, dtype=bool)
     if x0.ndim != 1 or up.ndim != 2 or down.shape != up.shape:
         raise ValueError("x0 must be flat, uplink and downlink both [rounds, clients]")
-    run = Run(x0, up, down, local, local_steps, learning_rate, global_lr, probabilities)
+    run = Run(
+        x0, up, down, local, gradient, loss, local_steps, learning_rate, global_lr, probabilities
+    )
     if algorithm in OWN_MODELS:
         return OWN_MODELS[algorithm](run, **options)
     return from_server(run, FROM_SERVER[algorithm](run, **options))
@@ -61,6 +84,8 @@ class Run(NamedTuple):
     up: np.ndarray
     down: np.ndarray
     local: Local
+    gradient: Gradient | None
+    loss: Loss | None
     s: int
     eta: Callable[[int], float]
     eta_g: float
@@ -93,7 +118,7 @@ def mean(vectors: Iterable[Tensor]) -> Tensor:
 def fedpbc(run: Run) -> Views:
     x0, m = run.x0, run.m
     x, x_i = x0, [x0] * m
-    averaged, reported = x0.double(), {}
+    averaged, reported, difference = x0.double(), {}, {}
     for t in range(len(run.up)):
         A = run.active(t)
 
@@ -114,7 +139,8 @@ def fedpbc(run: Run) -> Views:
         # x_i ← x for i in A that receive the broadcast, x_i ← x_i* for all others.
         x_i = [x if i in A and run.down[t, i] else x_star[i] for i in range(m)]
         reported |= {i: x_star[i] for i in A}
-    return own_model_views(run, x, averaged, x_i, reported)
+        difference |= {i: run.rounded(x_star[i].double() - averaged) for i in A}
+    return own_model_views(run, x, averaged, x_i, reported, difference)
 
 
 def fedawe(run: Run, clip: float = 0.5) -> Views:
@@ -122,7 +148,7 @@ def fedawe(run: Run, clip: float = 0.5) -> Views:
     x, x_i = x0, [x0] * m
     tau = [-1] * m  # the last round in which i was in A
     batches = [0] * m
-    averaged, reported = x0.double(), {}
+    averaged, reported, difference = x0.double(), {}, {}
     for t in range(len(run.up)):
         A = run.active(t)
         if not A:
@@ -148,18 +174,29 @@ def fedawe(run: Run, clip: float = 0.5) -> Views:
         for i in A:
             x_i[i] = x if run.down[t, i] else reported[i]
             tau[i] = t
-    return own_model_views(run, x, averaged, x_i, reported)
+            difference[i] = run.rounded(reported[i].double() - averaged)
+    return own_model_views(run, x, averaged, x_i, reported, difference)
 
 
 def own_model_views(
-    run: Run, x: Tensor, averaged: Tensor, x_i: list[Tensor], reported: dict[int, Tensor]
+    run: Run,
+    x: Tensor,
+    averaged: Tensor,
+    x_i: list[Tensor],
+    reported: dict[int, Tensor],
+    difference: dict[int, Tensor],
 ) -> Views:
+    """The views; `difference` is report − moving average, of each client's last report."""
     last_reports = [reported[i] for i in sorted(reported)] or [run.x0]
+    corrected = run.x0
+    if difference:
+        corrected = run.rounded(averaged + mean(difference[i] for i in sorted(difference)))
     return {
         "server": x,
         "averaged": run.rounded(averaged),
         "mean": run.rounded(mean(x_i)),
         "reported": run.rounded(mean(last_reports)),
+        "corrected": corrected,
     }
 
 
@@ -178,7 +215,7 @@ def from_server(run: Run, rule: Rule) -> Views:
         start, end, delta = {}, {}, {}
         for i in A:
             start[i] = held[i]
-            end[i] = run.local(i, start[i], t, batches[i], rule.correction(i))
+            end[i] = rule.client(t, i, start[i], batches[i])
             batches[i] += run.s
             delta[i] = end[i].double() - start[i].double()
 
@@ -187,10 +224,12 @@ def from_server(run: Run, rule: Rule) -> Views:
         if A:
             averaged = averaged + EMA * (x.double() - averaged)
 
-        # The broadcast. A client that does not receive it keeps its model, trained or not.
+        # The broadcast. A client that does not receive it keeps its model, trained or not, and
+        # does not receive what is sent along with it either.
         for i in range(run.m):
             if run.down[t, i]:
                 held[i] = x
+                rule.receive(i)
             elif i in end:
                 held[i] = end[i]
     return {"server": x, "averaged": run.rounded(averaged)}
@@ -206,8 +245,12 @@ class Rule:
     def select(self, A: list[int]) -> list[int]:
         return A
 
-    def correction(self, i: int) -> Tensor | None:
-        return None
+    def client(self, t: int, i: int, start: Tensor, first_batch: int) -> Tensor:
+        """Client i's model after its work; this is what it keeps without the broadcast."""
+        return self.run.local(i, start, t, first_batch, None)
+
+    def receive(self, i: int) -> None:
+        """Client i receives the broadcast of this round."""
 
     def server(
         self,
@@ -247,21 +290,55 @@ class FedAvgKnown(Rule):
         return x.double() + self.eta_g * (total(delta[i] / float(p[i]) for i in A) / self.m)
 
 
-class FedAU(Rule):
-    def __init__(self, run: Run, cutoff: int = 50) -> None:
+class FedAvgDebiased(Rule):
+    def __init__(self, run: Run, cap: float = 0.0) -> None:
         super().__init__(run)
-        self.cutoff = cutoff
-        self.counter = [0] * self.m
-        self.intervals: list[list[int]] = [[] for _ in range(self.m)]
+        self.cap = cap
+        self.count = [0] * self.m
 
     def server(self, t, x, A, start, end, delta):
-        omega = [sum(seen) / len(seen) if seen else 1.0 for seen in self.intervals]
-        for i in range(self.m):
+        weight = {}
+        for i in A:
+            self.count[i] += 1
+            weight[i] = (t + 1) / self.count[i]
+            if self.cap > 0:
+                weight[i] = min(weight[i], self.cap)
+        return x.double() + self.eta_g * (total(weight[i] * delta[i] for i in A) / self.m)
+
+
+class Intervals:
+    """FedAU's ω_i: the mean of the intervals between contacts, 1 before the first."""
+
+    def __init__(self, m: int, cutoff: float) -> None:
+        self.cutoff = cutoff
+        self.counter = [0] * m
+        self.seen: list[list[int]] = [[] for _ in range(m)]
+
+    def weights(self) -> list[float]:
+        return [sum(seen) / len(seen) if seen else 1.0 for seen in self.seen]
+
+    def record(self, A: list[int]) -> None:
+        for i in range(len(self.seen)):
             self.counter[i] += 1
             if i in A or self.counter[i] >= self.cutoff:
-                self.intervals[i].append(self.counter[i])
+                self.seen[i].append(self.counter[i])
                 self.counter[i] = 0
-        return x.double() + self.eta_g * (total(omega[i] * delta[i] for i in A) / self.m)
+
+
+class FedAU(Rule):
+    def __init__(self, run: Run, cutoff: int = 50, over: str = "all") -> None:
+        super().__init__(run)
+        self.intervals, self.over = Intervals(self.m, cutoff), over
+        self.heard: set[int] = set()
+
+    def server(self, t, x, A, start, end, delta):
+        omega = self.intervals.weights()
+        self.intervals.record(A)
+        self.heard |= set(A)
+        if not A:
+            return x
+        n = len(self.heard) if self.over == "heard" else self.m
+        return x.double() + self.eta_g * (total(omega[i] * delta[i] for i in A) / n)
 
 
 class F3AST(Rule):
@@ -282,16 +359,29 @@ class F3AST(Rule):
 
 
 class MIFA(Rule):
-    def __init__(self, run: Run, rescale: bool = False) -> None:
+    def __init__(
+        self, run: Run, rescale: bool = False, over: str = "all", memory: str = "server"
+    ) -> None:
         super().__init__(run)
-        self.rescale = rescale
-        self.G = [self.zeros] * self.m
+        self.rescale, self.over, self.memory = rescale, over, memory
+        self.G = [self.zeros] * self.m  # on the server, or G_i on client i
+        self.S = self.zeros.double()  # FedLaAvg's sum of all differences
+        self.heard: set[int] = set()
 
     def server(self, t, x, A, start, end, delta):
         scale = self.run.eta(t) if self.rescale else 1.0
         for i in A:
-            self.G[i] = self.run.rounded(delta[i] / scale)
-        return x.double() + self.eta_g * (scale * (total(self.G) / self.m))
+            new = self.run.rounded(delta[i] / scale)
+            if self.memory == "client":
+                # FedLaAvg: client i uploads the difference to what it uploaded before.
+                self.S = self.S + self.run.rounded(new.double() - self.G[i].double()).double()
+            self.G[i] = new
+        self.heard |= set(A)
+        if not self.heard:
+            return x
+        n = len(self.heard) if self.over == "heard" else self.m
+        memory = self.S if self.memory == "client" else total(self.G)
+        return x.double() + self.eta_g * (scale * (memory / n))
 
 
 class FedVARP(Rule):
@@ -309,24 +399,237 @@ class FedVARP(Rule):
         return x
 
 
+class FedStale(Rule):
+    def __init__(self, run: Run, beta: float = 0.5) -> None:
+        super().__init__(run)
+        self.beta = beta
+        self.h = [self.zeros] * self.m
+        self.intervals = Intervals(self.m, float("inf"))
+
+    def server(self, t, x, A, start, end, delta):
+        omega = self.intervals.weights()  # 1/p̂_i
+        self.intervals.record(A)
+        if not A:
+            return x
+        # x ← x + η_g·[β·Σ_i h_i/m + Σ_A (1/(m·p̂_i))·(Δ_i − β·h_i)], α_i = 1/m.
+        fresh = total(omega[i] * (delta[i] - self.beta * self.h[i].double()) for i in A)
+        step = self.beta * total(self.h) + fresh
+        for i in A:
+            self.h[i] = self.run.rounded(delta[i])
+        return x.double() + self.eta_g * (step / self.m)
+
+
+class MimiC(Rule):
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        self.c = [self.zeros] * self.m
+
+    def server(self, t, x, A, start, end, delta):
+        if not A:
+            return x
+        v = {i: delta[i] + self.c[i].double() for i in A}
+        V = mean(v[i] for i in A)
+        for i in A:
+            self.c[i] = self.run.rounded(V - delta[i])
+        return x.double() + self.eta_g * V
+
+
+class Area(Rule):
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        self.h = [run.x0] * self.m
+
+    def server(self, t, x, A, start, end, delta):
+        r = {i: self.run.rounded(end[i].double() - self.h[i].double()) for i in A}
+        for i in A:
+            self.h[i] = end[i]
+        return x.double() + self.eta_g * (total(r[i] for i in A) / self.m)
+
+
+class Focus(Rule):
+    """Steps along y, the change of the gradients; the local model is thrown away."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        self.Y = self.zeros.double()
+        self.g_prev = [self.zeros] * self.m
+        self.y: dict[int, Tensor] = {}
+
+    def client(self, t, i, start, first_batch):
+        x_i, y = start, self.zeros.double()
+        for k in range(self.run.s):
+            if k > 0:
+                x_i = self.run.rounded(x_i.double() - self.run.eta(t) * y)
+            g = self.run.gradient(i, x_i, first_batch + k)
+            y = y + g.double() - self.g_prev[i].double()
+            self.g_prev[i] = g
+        self.y[i] = self.run.rounded(y)
+        return start
+
+    def server(self, t, x, A, start, end, delta):
+        if not A:
+            return x
+        self.Y = self.Y + total(self.y[i] for i in A)
+        return x.double() - self.eta_g * self.run.eta(t) * self.Y
+
+
+class CAFed(Rule):
+    """All of A train and upload their loss too; the server leaves out those with weight 0."""
+
+    def __init__(
+        self, run: Run, smoothing: float = 0.0, threshold: float = 0.0, bias: float = 1.0
+    ) -> None:
+        super().__init__(run)
+        self.b, self.tau, self.kappa = smoothing, threshold, bias
+        self.F: list[float] | None = None  # the estimated losses
+        self.uploaded: dict[int, float] = {}
+        self.history: list[set[int]] = []  # A^0, A^1, …
+
+    def client(self, t, i, start, first_batch):
+        loss = torch.tensor(self.run.loss(i, start), dtype=torch.float64)
+        self.uploaded[i] = float(self.run.rounded(loss))
+        return super().client(t, i, start, first_batch)
+
+    def availability(self, i: int) -> float:
+        """The estimated π_i."""
+        return (sum(i in A for A in self.history) + 1) / (len(self.history) + 2)
+
+    def correlation(self, i: int) -> float:
+        """The estimated λ_i = P(up|up) + P(down|down) − 1."""
+        stayed = {True: 0, False: 0}
+        left = {True: 0, False: 0}
+        for before, now in itertools.pairwise(i in A for A in self.history):
+            left[before] += 1
+            stayed[before] += before == now
+        return sum((stayed[state] + 1) / (left[state] + 2) for state in (True, False)) - 1
+
+    def error(self, q: list[float], pi: list[float], g: list[float]) -> float:
+        alpha = 1 / self.m
+        w = [pi[i] * q[i] for i in range(self.m)]
+        w = [each / sum(w) for each in w]
+        variation = sum(abs(alpha - each) for each in w) / 2
+        return sum(w[i] * g[i] for i in range(self.m)) + self.kappa * max(g) * variation**2
+
+    def truncate(self, q, order, pi, g):
+        kept, current, e = list(q), list(q), self.error(q, pi, g)
+        for i in order:
+            current[i] = 0.0
+            if sum(current) == 0:
+                break
+            gain = e - self.error(current, pi, g)
+            if gain > 0 and gain >= self.tau:
+                kept, e = list(current), self.error(current, pi, g)
+            else:
+                current = list(kept)
+        return kept
+
+    def server(self, t, x, A, start, end, delta):
+        clients = range(self.m)
+        self.history.append(set(A))
+        if not A:
+            return x
+        loss = self.uploaded
+        if self.F is None:
+            first = sum(loss[i] for i in A) / len(A)
+            self.F = [loss[i] if i in A else first for i in clients]
+        else:
+            for i in A:
+                self.F[i] = self.b * self.F[i] + (1 - self.b) * loss[i]
+        pi = [self.availability(i) for i in clients]
+        lam = [self.correlation(i) for i in clients]
+        g = self.F  # the local optima are taken to be 0
+        q = [1 / (self.m * pi[i]) for i in clients]
+        q = self.truncate(q, sorted(clients, key=lambda i: abs(lam[i]), reverse=True), pi, g)
+        q = self.truncate(q, sorted(clients, key=lambda i: pi[i]), pi, g)
+        return x.double() + self.eta_g * total(q[i] * delta[i] for i in A if q[i] > 0)
+
+
+class AmplifiedFedAvg(FedAvg):
+    def __init__(self, run: Run, window: int = 20, gamma: float = 1.5) -> None:
+        super().__init__(run)
+        self.P, self.gamma = window, gamma
+        self.x_ref = run.x0
+
+    def server(self, t, x, A, start, end, delta):
+        x = super().server(t, x, A, start, end, delta)
+        return self.amplified(t, x)
+
+    def amplified(self, t: int, x: Tensor) -> Tensor:
+        if (t + 1) % self.P == 0:
+            x_ref = self.x_ref.double()
+            x = x_ref + self.gamma * (self.run.rounded(x).double() - x_ref)
+            self.x_ref = self.run.rounded(x)
+        return x
+
+
 class Scaffold(Rule):
     def __init__(self, run: Run) -> None:
         super().__init__(run)
-        self.c = self.zeros.double()
+        self.c = self.zeros
+        self.received = [self.zeros] * self.m  # the c that client i received last
         self.c_i = [self.zeros] * self.m
 
-    def correction(self, i):
-        return self.run.rounded(self.c - self.c_i[i])
+    def client(self, t, i, start, first_batch):
+        correction = self.run.rounded(self.received[i].double() - self.c_i[i].double())
+        return self.run.local(i, start, t, first_batch, correction)
+
+    def receive(self, i):
+        self.received[i] = self.c
 
     def server(self, t, x, A, start, end, delta):
         if not A:
             return x
         s_eta = self.run.s * self.run.eta(t)
-        c_plus = {i: self.run.rounded(self.c_i[i] - self.c - delta[i] / s_eta) for i in A}
-        self.c = self.c + total(c_plus[i].double() - self.c_i[i].double() for i in A) / self.m
+        c_plus = {
+            i: self.run.rounded(self.c_i[i].double() - self.received[i].double() - delta[i] / s_eta)
+            for i in A
+        }
+        # Client i uploads c_i⁺ − c_i.
+        change = {i: self.run.rounded(c_plus[i].double() - self.c_i[i].double()) for i in A}
+        self.c = self.run.rounded(self.c.double() + total(change[i] for i in A) / self.m)
         for i in A:
             self.c_i[i] = c_plus[i]
         return x.double() + self.eta_g * mean(delta[i] for i in A)
+
+
+class AmplifiedScaffold(AmplifiedFedAvg):
+    """The authors' form: everything in one place, and all c_i renewed at the window's end."""
+
+    def __init__(self, run: Run, window: int = 20, gamma: float = 1.5) -> None:
+        super().__init__(run, window, gamma)
+        self.c = self.zeros
+        self.received = [self.zeros] * self.m
+        self.c_i = [self.zeros] * self.m
+        self.acc = [self.zeros.double()] * self.m
+        self.n = [0] * self.m
+
+    def correction(self, i: int) -> Tensor:
+        return self.run.rounded(self.received[i].double() - self.c_i[i].double())
+
+    def client(self, t, i, start, first_batch):
+        return self.run.local(i, start, t, first_batch, self.correction(i))
+
+    def receive(self, i):
+        self.received[i] = self.c
+
+    def server(self, t, x, A, start, end, delta):
+        s, eta = self.run.s, self.run.eta(t)
+        for i in A:
+            # Δ_i = −η·(sum of the gradients + s·(c − c_i)): the raw gradients' sum.
+            fix = self.received[i].double() - self.c_i[i].double()
+            self.acc[i] = self.acc[i] + (-delta[i] / eta - s * fix)
+            self.n[i] += s
+        x = super().server(t, x, A, start, end, delta)
+        if (t + 1) % self.P == 0:
+            change = []
+            for i in range(self.m):
+                if self.n[i] > 0:
+                    new = self.run.rounded(self.acc[i] / self.n[i])
+                    change.append(self.run.rounded(new.double() - self.c_i[i].double()))
+                    self.c_i[i] = new
+                self.acc[i], self.n[i] = self.zeros.double(), 0
+            self.c = self.run.rounded(self.c.double() + total(change) / self.m)
+        return x
 
 
 OWN_MODELS: dict[str, Callable[..., Views]] = {"fedpbc": fedpbc, "fedawe": fedawe}
@@ -339,5 +642,13 @@ FROM_SERVER: dict[str, type[Rule]] = {
     "mifa": MIFA,
     "fedvarp": FedVARP,
     "scaffold": Scaffold,
+    "focus": Focus,
+    "fedstale": FedStale,
+    "mimic": MimiC,
+    "area": Area,
+    "ca_fed": CAFed,
+    "fedavg_debiased": FedAvgDebiased,
+    "amplified_fedavg": AmplifiedFedAvg,
+    "amplified_scaffold": AmplifiedScaffold,
 }
 ALGORITHMS = (*OWN_MODELS, *FROM_SERVER)

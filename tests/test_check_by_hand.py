@@ -44,6 +44,8 @@ def by_hand(folder, algorithm: str, *, decay: bool = False, rate: float = 0.1, s
         local_steps=steps,
         learning_rate=learning_rate,
         probabilities=np.broadcast_to(up.mean(axis=0), up.shape),
+        gradient=lambda client, model, batch: model - targets[client],
+        loss=lambda client, model: float((model - targets[client]).square().sum() / 2),
     )
 
 
@@ -60,7 +62,7 @@ def test_every_algorithm_matches_the_reference(tmp_path, monkeypatch, algorithm,
     ran("run", "../given/check.toml", "--out", "run")
     expected = by_hand(tmp_path / "given", algorithm, decay=decay)
     saved = load_file(elsewhere / "run" / "final.safetensors")
-    own_model_views = {"mean", "reported"} if algorithm in OWN_MODELS else set()
+    own_model_views = {"mean", "reported", "corrected"} if algorithm in OWN_MODELS else set()
     assert saved.keys() == {"server", "averaged"} | own_model_views
     for view, model in expected.items():
         assert saved[view].dtype == torch.float64
@@ -130,7 +132,7 @@ def test_a_view_loaded_into_a_module_reproduces_the_metrics(tmp_path):
     )
     inputs = (torch.from_numpy(digits.test.inputs).float() - means) / deviations
     last = metrics(run)[-1]["views"]
-    assert flat.keys() == last.keys() == {"server", "averaged", "mean", "reported"}
+    assert flat.keys() == last.keys() == {"server", "averaged", "mean", "reported", "corrected"}
     for view, evaluated in last.items():
         named = load_view(run, view)
         assert {k: v.shape for k, v in named.items()} == {

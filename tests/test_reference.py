@@ -17,12 +17,13 @@ UP, DOWN = 1, 0
 
 
 class Quadratics:
-    """Gradient descent on the F_i; `calls` records the arguments of each call."""
+    """Gradient descent on the F_i; `calls` and `gradients` record the arguments of each call."""
 
     def __init__(self, u=(8.0, 16.0), s=1, eta=lambda t: 0.5, dtype=torch.float64):
         self.u = [torch.as_tensor(v, dtype=dtype).reshape(-1) for v in u]
         self.s, self.eta = s, eta
         self.calls = []
+        self.gradients = []
 
     def __call__(self, client, start, t, first_batch, correction):
         fix = None if correction is None else correction.tolist()[0]
@@ -34,6 +35,13 @@ class Quadratics:
                 g = g + correction
             x = x - self.eta(t) * g
         return x
+
+    def gradient(self, client, model, batch):
+        self.gradients.append((client, model.tolist()[0], batch))
+        return model - self.u[client]
+
+    def loss(self, client, model):
+        return float((model - self.u[client]).square().sum() / 2)
 
     def starts(self):
         return {(t, client): start for t, client, start, _, _ in self.calls}
@@ -57,6 +65,8 @@ def run(algorithm, active, problem=None, *, x0=0.0, **options):
         problem,
         local_steps=problem.s,
         learning_rate=problem.eta,
+        gradient=problem.gradient,
+        loss=problem.loss,
         **options,
     )
 
@@ -87,6 +97,9 @@ def test_fedpbc():
     # a: 0.05·4 = 0.2; not moved; 0.2 + 0.05·10.3 = 0.715; 0.715 + 0.05·12.535 = 1.34175.
     averaged = trajectory("fedpbc", active, "averaged")
     assert averaged == pytest.approx([0.2, 0.2, 0.715, 1.34175], rel=1e-14)
+    # Reports less a: 3.8; the same; 6.285 and 13.285; 6.285 and 13.25 − 1.34175 = 11.90825.
+    corrected = trajectory("fedpbc", active, "corrected")
+    assert corrected == pytest.approx([4, 4, 10.5, 1.34175 + 9.096625], rel=1e-14)
 
 
 def test_fedpbc_every_client_trains_and_uses_batches():
@@ -197,6 +210,23 @@ def test_fedau_default_cutoff_is_50():
     assert run("fedau", [{0}, *[set()] * 49, {1}])["server"].item() == 177
 
 
+def test_fedau_over_heard():
+    # t=0 A={1}: ω = 1, n = 1: Δ_1 = 8, x = 8. t=1 A={0}: n = 2, Δ_0 = 0, x = 8.
+    # t=2 A={1}: recorded 1, Δ_1 = 4, x = 8 + 4/2 = 10. t=3 A={1}: (1+2)/2·3/2 = 2.25, x = 12.25.
+    assert trajectory("fedau", [{1}, {0}, {1}, {1}], over="heard") == [8, 8, 10, 12.25]
+
+
+def test_fedavg_debiased():
+    # t=0 A={0}: 1/1, x = 4/2 = 2. t=1: x = 2. t=2 A={0,1}: weights 3/2 and 3, Δ = (3, 7):
+    # x = 2 + (4.5 + 21)/2 = 14.75. t=3 A={1}: 4/2, Δ_1 = 0.625, x = 15.375.
+    active = [{0}, {}, {0, 1}, {1}]
+    assert trajectory("fedavg_debiased", active) == [2, 2, 14.75, 15.375]
+    # cap 2. t=2: x = 2 + (4.5 + 14)/2 = 11.25. t=3: 2 is not above it: 11.25 + 2.375.
+    assert trajectory("fedavg_debiased", active, cap=2) == [2, 2, 11.25, 13.625]
+    # cap 1: fedavg_all.
+    assert trajectory("fedavg_debiased", active, cap=1) == trajectory("fedavg_all", active)
+
+
 # --- f3ast ----------------------------------------------------------------------------------------
 
 
@@ -267,6 +297,23 @@ def test_mifa_downlink_carries_the_empty_round():
     assert views["server"].item() == 8.5
 
 
+def test_mifa_over_heard():
+    # t=0 A={}: nothing. t=1 A={0}: G = (4, –), x = 4. t=2: x = 8. t=3 A={1}: Δ_1 = 4, x = 12.
+    # t=4 A={0}: Δ_0 = −2, x = 12 + (−2 + 4)/2 = 13.
+    active = [{}, {0}, {}, {1}, {0}]
+    assert trajectory("mifa", active, over="heard") == [0, 4, 8, 12, 13]
+
+
+@pytest.mark.parametrize("over", ["all", "heard"])
+@pytest.mark.parametrize("rescale", [False, True])
+def test_mifa_with_the_memory_on_the_clients(over, rescale):
+    active = [{}, {0}, {}, {1}, {0}, {0, 1}, {1}]
+    options = {"over": over, "rescale": rescale, "downlink": [[UP, DOWN], [DOWN, UP]] * 4}
+    make = lambda: Quadratics(eta=lambda t: 0.5**t / 2)  # noqa: E731
+    got = trajectory("mifa", active, make=make, memory="client", **options)
+    assert got == pytest.approx(trajectory("mifa", active, make=make, **options), rel=1e-14)
+
+
 # --- fedawe ---------------------------------------------------------------------------------------
 
 AWE = [{0}, {}, {0, 1}, {0}]
@@ -281,6 +328,9 @@ def test_fedawe_unclipped():
     assert trajectory("fedawe", AWE, clip=0) == [4, 4, 16, 12]
     assert trajectory("fedawe", AWE, "mean", clip=0) == [2, 2, 16, 14]
     assert trajectory("fedawe", AWE, "reported", clip=0) == [4, 4, 16, 18]
+    # a = 0.2, 0.2, 0.99, 1.5405. Reports less a: 3.8; the same; 7.01, 23.01; 10.4595, 23.01.
+    corrected = trajectory("fedawe", AWE, "corrected", clip=0)
+    assert corrected == pytest.approx([4, 4, 16, 1.5405 + 16.73475], rel=1e-14)
     problem = Quadratics(s=2)
     run("fedawe", AWE, problem, clip=0)
     assert problem.batches() == [(0, 0, 0), (2, 0, 2), (2, 1, 0), (3, 0, 4)]
@@ -368,26 +418,207 @@ def test_scaffold_global_lr_leaves_the_control_variates():
 
 def test_scaffold_downlink_lost():
     # t=0 A={0,1}, 1 misses it: Δ = (4, 8), x = 6, holds (6, 8). c_i = (−8, −16), c = −12.
-    # t=1 A={1}: from 8: g = −8, fix −12 + 16 = 4, Δ = 2: x = 8.
+    # t=1 A={1}: from 8, with the c = 0 it received last: g = −8, fix 0 + 16, Δ = −4: x = 2.
     problem = Quadratics()
     down = np.array([[UP, DOWN], [UP, UP]], dtype=bool)
     views = run("scaffold", [{0, 1}, {1}], problem, downlink=down)
-    assert problem.calls[-1] == (1, 1, 8, 1, 4)
-    assert views["server"].item() == 8
+    assert problem.calls[-1] == (1, 1, 8, 1, 16)
+    assert views["server"].item() == 2
+
+
+def test_scaffold_downlink_lost_keeps_the_control_variate_that_came_before():
+    # t=0 A={0}, 1 misses it: Δ = 4, x = 4, c_0 = −8, c = −4. 1 holds x⁰ = 0 and c = 0.
+    # t=1 A={1}: from 0: g = −16, fix 0 − 0, Δ = 8: x = 12. c_1 = 0 − 0 − 16, c = −4 − 8 = −12.
+    # t=2 A={1}: from 12: g = −4, fix −12 + 16 = 4, Δ = 0.
+    problem = Quadratics()
+    down = np.array([[UP, DOWN], [UP, UP], [UP, UP]], dtype=bool)
+    views = run("scaffold", [{0}, {1}, {1}], problem, downlink=down)
+    assert [call[2:] for call in problem.calls] == [(0, 0, 0), (0, 0, 0), (12, 1, 4)]
+    assert views["server"].item() == 12
+
+
+# --- focus ----------------------------------------------------------------------------------------
+
+
+def test_focus_one_step():
+    # s = 1: no local move, y = g − g_prev.
+    # t=0 A={0}: g = −8 = Y, x = 4. t=1: x = 4 although Y = −8.
+    # t=2 A={1}: g = −12, Y = −20, x = 14. t=3 A={0,1}: g = (6, −2), y = (14, 10), Y = 4, x = 12.
+    assert trajectory("focus", [{0}, {}, {1}, {0, 1}]) == [4, 4, 14, 12]
+
+
+def test_focus_two_steps():
+    # η = 1/4. t=0 A={0}: g = −8, y = −8, x_0 = 2; g = −6, y = −6. Y = −6, x = 1.5.
+    # t=1 A={0,1}: 0: g = −6.5, y = −0.5, x_0 = 1.625; g = −6.375, y = −0.375.
+    #              1: g = −14.5 = y, x_1 = 5.125; g = −10.875 = y.
+    #              Y = −17.25, x = 1.5 + 4.3125 = 5.8125.
+    make = lambda: Quadratics(s=2, eta=lambda t: 0.25)  # noqa: E731
+    assert trajectory("focus", [{0}, {0, 1}], make=make) == [1.5, 5.8125]
+    problem = make()
+    run("focus", [{0}, {0, 1}], problem)
+    assert problem.gradients == [
+        *((0, 0, 0), (0, 2, 1)),
+        *((0, 1.5, 2), (0, 1.625, 3), (1, 1.5, 0), (1, 5.125, 1)),
+    ]
+    # η_g = 2 is the server's only.
+    assert trajectory("focus", [{0}], make=make, global_lr=2.0) == [3]
+
+
+def test_focus_downlink_lost():
+    # t=0 A={0}, 0 misses it: x = 4, and 0 starts from 0 again: g = −8, y = 0. x = 4 + 8/2 = 8.
+    down = [[DOWN, UP], [UP, UP]]
+    assert trajectory("focus", [{0}, {0}], downlink=down) == [4, 8]
+
+
+def test_focus_needs_gradients_and_ca_fed_losses():
+    for algorithm, needed in (("focus", "gradient"), ("ca_fed", "loss")):
+        with pytest.raises(ValueError, match=needed):
+            reference(
+                algorithm,
+                torch.zeros(1),
+                table([{0}]),
+                Quadratics(),
+                local_steps=1,
+                learning_rate=lambda t: 0.5,
+            )
+
+
+# --- fedstale, mimic, area ------------------------------------------------------------------------
+
+BETA = [{0}, {}, {0, 1}, {1}]
+
+
+def test_fedstale():
+    # β = 1/2. t=0: Δ_0 = 4, x = 2. h = (4, 0). t=1: x = 2.
+    # t=2: weights 1, Δ = (3, 7): x = 2 + ((3 − 2) + 7 + 2)/2 = 7. h = (3, 7).
+    # t=3: ω_1 = 3, Δ_1 = 4.5: x = 7 + (3·(4.5 − 3.5) + 5)/2 = 11.
+    assert trajectory("fedstale", BETA) == [2, 2, 7, 11]
+
+
+def test_fedstale_limits():
+    # β = 0: fedau. β = 1: t=2: Δ = (3, 7), x = 2 + ((3 − 4) + 7 + 4)/2 = 7.
+    # t=3: x = 7 + (3·(4.5 − 7) + 10)/2 = 8.25.
+    assert trajectory("fedstale", BETA, beta=0) == trajectory("fedau", BETA)
+    assert trajectory("fedstale", BETA, beta=1) == [2, 2, 7, 8.25]
+
+
+def test_fedstale_has_no_cutoff():
+    # Client 1 first in round 70: ω_1 = 1, Δ_1 = 8 and x = 4; then ω_1 = 71, Δ_1 = 6, h_1 = 8.
+    active = [*[set()] * 70, {1}, {1}]
+    assert run("fedstale", active[:-1])["server"].item() == 4
+    assert run("fedstale", active)["server"].item() == 4 + (71 * (6 - 4) + 4) / 2
+
+
+def test_mimic():
+    # t=0 A={0}: Δ = 4 = v, x = 4, c_0 = 0. t=1: x = 4.
+    # t=2 A={0,1}: Δ = (2, 6), v = 4, x = 8, c = (2, −2). t=3 A={1}: Δ = 4, v = 2, x = 10, c_1 = −2.
+    assert trajectory("mimic", BETA) == [4, 4, 8, 10]
+    # η_g = 2. t=0: x = 8. t=2: Δ = (0, 4), v = 2, x = 12, c = (2, −2). t=3: Δ = 2, v = 0, x = 12.
+    assert trajectory("mimic", BETA, global_lr=2.0) == [8, 8, 12, 12]
+
+
+def test_area():
+    # t=0: w = 4, h = (4, 0), x = 2. t=1: x = 2. t=2: w = (5, 9): x = 7.
+    # t=3: w_1 = 11.5: h = (5, 11.5), x = 8.25.
+    assert trajectory("area", BETA) == [2, 2, 7, 8.25]
+    # η_g = 2. t=0: x = 4. t=2: w = (6, 10), r = (2, 10), x = 16. t=3: w_1 = 16, r = 6, x = 22.
+    assert trajectory("area", BETA, global_lr=2.0) == [4, 4, 16, 22]
+    # x⁰ = 8: h = (8, 8). t=0: w = 8, r = 0. t=2: w = (8, 12), x = 10. t=3: w_1 = 13, x = 10.5.
+    assert trajectory("area", BETA, x0=8.0) == [8, 8, 10, 10.5]
+
+
+def test_area_downlink_lost():
+    # t=0 A={0}, 0 misses it: w = 4 = h_0, x = 2, and 0 holds 4. t=1 A={0}: w = 6, x = 2 + 2/2.
+    assert trajectory("area", [{0}, {0}], downlink=[[DOWN, UP], [UP, UP]]) == [2, 3]
+
+
+# --- ca_fed ---------------------------------------------------------------------------------------
+
+SPELLS = [{}, {0}, {}, {1}]
+"""F_i(x) = (x − u_i)²/2: t=1: F_0(0) = 32, so F = (32, 32); π_0 = 1/2, Δ_0 = 4, x = 4.
+
+t=3: F_1(4) = 72: F = (32, 72). π = (2/6, 2/6). Transitions of client 0: down-up, up-down and
+down-down, P00 = 2/4, P11 = 1/3; of client 1: down-down twice and down-up, P00 = 3/5, P11 = 1/2. So
+λ = (−1/6, 1/10). The error is 52; without 0: 72 + κ·72/4; without 1: 32 + κ·72/4. Δ_1 = 6.
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "x"),
+    [
+        ({}, 4),  # 52 → 50
+        ({"bias": 1.2}, 4 + 6 * 3 / 2),  # 53.6
+        ({"threshold": 2.0}, 4),
+        ({"threshold": 2.1}, 13),
+        ({"smoothing": 0.5}, 13),  # F = (32, 52): 42 → 32 + 13
+        ({"bias": 0.0}, 4),
+        ({"global_lr": 2.0}, 8 + 2 * 4 * 3 / 2),  # F_1(8) = 32, and Δ_1 = 4
+    ],
+)
+def test_ca_fed(options, x):
+    assert run("ca_fed", SPELLS, **options)["server"].item() == pytest.approx(x, rel=1e-14)
+
+
+def test_ca_fed_all_train_although_one_is_left_out():
+    problem = Quadratics()
+    run("ca_fed", [*SPELLS, {1}], problem)
+    assert problem.batches() == [(1, 0, 0), (3, 1, 0), (4, 1, 1)]
+
+
+# --- amplified fedavg and scaffold ----------------------------------------------------------------
+
+
+def test_amplified_fedavg():
+    # P = 2, γ = 3. t=0: 4. t=1: 0 + 3·4 = 12. t=2 A={0,1}: ends (10, 14), 12.
+    # t=3 A={1}: 14, 12 + 3·2 = 18.
+    assert trajectory("amplified_fedavg", BETA, window=2, gamma=3) == [4, 12, 12, 18]
+    assert trajectory("amplified_fedavg", BETA) == trajectory("fedavg", BETA)  # P = 20
+    # P = 1: η_g = γ.
+    got = trajectory("amplified_fedavg", BETA, window=1, gamma=2)
+    assert got == trajectory("fedavg", BETA, global_lr=2.0)
+    assert run("amplified_fedavg", [{0}, *[set()] * 19])["server"].item() == 1.5 * 4
+
+
+def test_amplified_scaffold():
+    # P = 2, γ = 1. t=0 A={0}: g = −8, x = 4. t=1 A={0}: g = −4, x = 6. c_0 = −6, c = −3.
+    # t=2 A={0,1}: 0: g = −2, fix 3, Δ = −0.5; 1: g = −10, fix −3, Δ = 6.5. x = 9.
+    # t=3 A={1}: g = −7, fix −3, Δ = 5. x = 14. c_0 = −2, c_1 = −8.5, c = −5.25.
+    # t=4 A={0}: g = 6, fix −3.25, Δ = −1.375. x = 12.625. t=5: c_0 = 6, c_1 stays, c = −1.25.
+    # t=6 A={1}: g = −3.375, fix 7.25, Δ = −1.9375. x = 10.6875.
+    active = [{0}, {0}, {0, 1}, {1}, {0}, {}, {1}]
+    got = trajectory("amplified_scaffold", active, window=2, gamma=1)
+    assert got == [4, 6, 9, 14, 12.625, 12.625, 10.6875]
+    problem = Quadratics()
+    run("amplified_scaffold", active, problem, window=2, gamma=1)
+    assert [fix for *_, fix in problem.calls] == [0, 0, 3, -3, -3, -3.25, 7.25]
+    # γ = 2. t=1: x = 12, c_0 = −6 all the same. t=2: 0: g = 4, fix 3, Δ = −3.5; 1: g = −4, fix −3,
+    # Δ = 3.5: x = 12. t=3: the same Δ_1, x = 12 + 2·3.5.
+    assert trajectory("amplified_scaffold", active[:4], window=2, gamma=2) == [4, 12, 12, 19]
+
+
+def test_amplified_scaffold_with_a_window_of_one_round_is_scaffold():
+    active = [{0}, {}, {0, 1}, {0}, {1}]
+    make = lambda: Quadratics(s=2)  # noqa: E731
+    got = trajectory("amplified_scaffold", active, make=make, window=1, gamma=1)
+    assert got == pytest.approx(trajectory("scaffold", active, make=make), rel=1e-14)
 
 
 # --- all of them ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("algorithm", FROM_SERVER)
+@pytest.mark.parametrize("algorithm", [name for name in FROM_SERVER if name != "focus"])
 def test_a_lost_broadcast_leaves_the_trained_model(algorithm):
-    # t=0 A={0,1}: ends (4, 8), all weights 1: x = 6 in every one of them. Client 1 misses it.
+    # t=0 A={0,1}: ends (4, 8), all weights 1: x = 6 in every one of them, but 9 in CA-Fed, which
+    # weighs by 3/2. Client 1 misses it.
     # t=1 A={}: both miss it. t=2: 0 starts from 6, 1 from 8, whatever mifa's server did meanwhile.
     problem = Quadratics()
     down = np.array([[UP, DOWN], [DOWN, DOWN], [UP, UP]], dtype=bool)
     options = {"probabilities": np.ones((3, 2))} if algorithm == "fedavg_known" else {}
+    if algorithm == "ca_fed":
+        options["bias"] = 10.0  # no one is left out
     run(algorithm, [{0, 1}, {}, {0, 1}], problem, downlink=down, **options)
-    assert problem.starts() == {(0, 0): 0, (0, 1): 0, (2, 0): 6, (2, 1): 8}
+    x = 9 if algorithm == "ca_fed" else 6
+    assert problem.starts() == {(0, 0): 0, (0, 1): 0, (2, 0): x, (2, 1): 8}
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -397,8 +628,8 @@ def test_no_client_is_ever_active(algorithm):
     assert views["server"].item() == 3
     assert views["averaged"].item() == 3
     if algorithm in ("fedpbc", "fedawe"):
-        assert set(views) == {"server", "averaged", "mean", "reported"}
-        assert views["reported"].item() == 3
+        assert set(views) == {"server", "averaged", "mean", "reported", "corrected"}
+        assert views["reported"].item() == views["corrected"].item() == 3
     else:
         assert set(views) == {"server", "averaged"}
 

@@ -82,10 +82,13 @@ class ClientResult:
         upload: the vectors of :attr:`ClientRule.uploads`; the model is added to them, except by a
             rule with steps of its own.
         state: the vectors of :attr:`ClientRule.keeps`.
+        kept_model: the model after plain local steps, where it is not uploaded; set by the engine.
+            A client that misses the server's answer trains on from it.
     """
 
     upload: Vectors = field(default_factory=dict)
     state: Vectors = field(default_factory=dict)
+    kept_model: Vector | None = None
 
 
 class ClientRule:

@@ -39,7 +39,7 @@ def finish(segment: Segment, work: ClientWork, end: Tensor) -> Trained:
     result = segment.rule.finish(work, end)
     if "model" in segment.rule.uploads:
         result = ClientResult({"model": end, **result.upload}, result.state)
-    return checked(segment, result)
+    return checked(segment, result, end if segment.keeps_model else None)
 
 
 def own_steps(task: Task, segment: Segment, work: ClientWork) -> Trained:
@@ -60,7 +60,7 @@ def own_steps(task: Task, segment: Segment, work: ClientWork) -> Trained:
     return checked(segment, result)
 
 
-def checked(segment: Segment, result: ClientResult) -> Trained:
+def checked(segment: Segment, result: ClientResult, kept_model: Tensor | None = None) -> Trained:
     """The result in the model's type; raises if a vector is missing or not finite."""
     assert segment.rule is not None
     segment.rule.check(result)
@@ -76,4 +76,5 @@ def checked(segment: Segment, result: ClientResult) -> Trained:
             if not all_finite(vector):
                 raise DivergedError(client=segment.client, round=segment.last_round)
         parts.append({name: vector.to(dtype) for name, vector in vectors.items()})
-    return Trained(segment, *parts)
+    upload, state = parts
+    return Trained(segment, upload, state, kept_model)

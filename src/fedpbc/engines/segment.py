@@ -70,7 +70,14 @@ class Segment:
         if self.rule is None:
             return ["upload model"]
         kept = (f"state {name}" for name in self.rule.keeps)
-        return [*(f"upload {name}" for name in self.rule.uploads), *kept]
+        model = ["kept model"] if self.keeps_model else []
+        return [*(f"upload {name}" for name in self.rule.uploads), *kept, *model]
+
+    @property
+    def keeps_model(self) -> bool:
+        """Whether the client has a model after its steps that it does not upload."""
+        rule = self.rule
+        return rule is not None and not rule.has_own_steps and "model" not in rule.uploads
 
     @classmethod
     def from_parts(
@@ -92,6 +99,8 @@ def part_of(vectors: Mapping[str, Tensor], kind: str) -> dict[str, Tensor]:
 class Trained:
     """A finished segment: what the client uploads, and what it keeps if that is counted.
 
+    ``kept_model`` is the model after plain local steps, where it is not uploaded.
+
     Example:
         >>> import torch
         >>> work = Segment(0, torch.zeros(1), first_round=0, rounds=1, first_batch=0)
@@ -102,6 +111,7 @@ class Trained:
     segment: Segment
     upload: Mapping[str, Tensor]
     state: Mapping[str, Tensor] = field(default_factory=dict)
+    kept_model: Tensor | None = None
 
     @property
     def end(self) -> Tensor:
@@ -114,12 +124,14 @@ class Trained:
         return {
             **{f"upload {name}": vector for name, vector in self.upload.items()},
             **{f"state {name}": vector for name, vector in self.state.items()},
+            **({} if self.kept_model is None else {"kept model": self.kept_model}),
         }
 
     @classmethod
     def from_vectors(cls, segment: Segment, vectors: Mapping[str, Tensor]) -> Trained:
         """Create from :attr:`vectors`."""
-        return cls(segment, part_of(vectors, "upload"), part_of(vectors, "state"))
+        upload, state = part_of(vectors, "upload"), part_of(vectors, "state")
+        return cls(segment, upload, state, vectors.get("kept model"))
 
 
 def all_finite(model: Tensor) -> bool:

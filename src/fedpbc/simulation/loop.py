@@ -197,7 +197,7 @@ class Simulation:
 
     def _result(self, client: int) -> ClientResult:
         trained = self.engine.result(client)
-        return ClientResult(trained.upload, trained.state)
+        return ClientResult(trained.upload, trained.state, trained.kept_model)
 
     def _submit_next(self, clients: Sequence[int]) -> None:
         """Submit the next segments of clients that have a model of their own."""

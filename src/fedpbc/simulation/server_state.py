@@ -383,7 +383,12 @@ class UpdateStream:
             vectors = {name: v for name, v in result.upload.items() if name != "model"}
             update = Update(client, self._starts.pop(client), result.upload.get("model"), vectors)
             heard = self._hears is None or self._hears[client]
-            if self._last_reports is not None or self._corrects or not heard:
+            if update.end is None:
+                if not heard:
+                    # A client whose rule throws its model away still has the one it started from.
+                    kept = result.kept_model
+                    self.unanswered[client] = update.start if kept is None else kept
+            elif self._last_reports is not None or self._corrects or not heard:
                 report = self._algorithm.report(self._round, update)
                 if self._corrects:
                     self.reports[client] = report

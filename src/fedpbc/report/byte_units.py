@@ -52,8 +52,10 @@ def with_unit(count: float) -> str:
         >>> with_unit(83_500), with_unit(8)
         ('83.5 kB', '8 B')
     """
-    power = min(max(_magnitude(count) // 3, 0), len(NAMES) - 1) if count > 0 else 0
-    return f"{count / 1000**power:.3g} {NAMES[power]}"
+    # Rounded first: 999,999 bytes are 1 MB.
+    rounded = float(f"{count:.3g}")
+    power = min(max(_magnitude(rounded) // 3, 0), len(NAMES) - 1) if rounded > 0 else 0
+    return f"{rounded / 1000**power:.3g} {NAMES[power]}"
 
 
 def _magnitude(number: float) -> int:

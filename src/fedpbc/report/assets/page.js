@@ -46,7 +46,8 @@
   }
   const bytes = (v) => (v >= 2 ** 30 ? (v / 2 ** 30).toFixed(2) + " GiB" : (v / 2 ** 20).toFixed(0) + " MiB");
   // What was sent is counted in powers of ten, as in the tables.
-  function sent(v) {
+  function sent(exact) {
+    const v = +exact.toPrecision(3);
     const power = v > 0 ? Math.min(6, Math.max(0, Math.floor(Math.log10(v) / 3 + 1e-9))) : 0;
     return `${+(v / 1000 ** power).toPrecision(3)} ${["B", "kB", "MB", "GB", "TB", "PB", "EB"][power]}`;
   }

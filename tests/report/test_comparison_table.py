@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedpbc import Comparison
+from fedpbc import ALGORITHMS, Comparison
 from fedpbc.experiments.comparison import RunResult
 from fedpbc.report.comparison_table import markdown_table
 from fedpbc.report.plot import plot_comparison
@@ -178,6 +178,11 @@ def test_a_plot_where_some_failed(tmp_path):
 def test_styles_differ_also_for_additional_algorithms():
     styles = [line_style(k) for k in range(40)]
     assert len(set(styles)) == 40
-    # The ten in the package differ in colour, in dashes and in marker.
+    # Ten differ in colour, in dashes and in marker.
     for kind in zip(*styles[:10], strict=True):
         assert len(set(map(str, kind))) == 10
+    # In grey, all in the package can be told apart by dashes and marker; dashes and colour suffice,
+    # too, where a curve is too short for markers.
+    grey = {(str(dash), marker) for _, dash, marker in styles[: len(ALGORITHMS)]}
+    short = {(colour, str(dash)) for colour, dash, _ in styles[: len(ALGORITHMS)]}
+    assert len(grey) == len(short) == len(ALGORITHMS) == 18

@@ -11,7 +11,11 @@ import tomli_w
 import torch
 from safetensors.torch import save_file
 
-VIEWS = {"fedpbc": ("server", "averaged", "mean", "reported")}
+VIEWS = {"fedpbc": ("server", "averaged", "mean", "reported", "corrected")}
+UPLOAD = 4_000
+"""Bytes of a model; scaffold's uploads and what is sent down to it are twice as large."""
+
+MODELS = {"server": 1, "averaged": 2, "mean": None, "reported": 9, "corrected": 10}
 
 
 def config(algorithm: str, seed: int, rounds: int, every: int, **more: Any) -> dict[str, Any]:
@@ -40,12 +44,14 @@ def config(algorithm: str, seed: int, rounds: int, every: int, **more: Any) -> d
 def accuracy(algorithm: str, seed: int, view: str, round: int, rounds: int) -> float:
     """Return a number between 0 and 1 that differs in each argument."""
     first = {"fedpbc": 0.2, "fedavg": 0.1}.get(algorithm, 0.15)
-    better = {"server": 0.0, "averaged": 0.02, "mean": 0.1, "reported": 0.06}[view]
+    better = dict(zip(VIEWS["fedpbc"], (0.0, 0.02, 0.1, 0.06, 0.04), strict=True))[view]
     return first + better + 0.5 * round / rounds + 0.01 * seed
 
 
-def metrics(algorithm: str, seed: int, rounds: int, every: int, classes: bool, upto: int) -> list:
-    lines = []
+def metrics(
+    algorithm: str, seed: int, rounds: int, every: int, classes: bool, upto: int, old: bool = False
+) -> list:
+    lines, size = [], UPLOAD * (2 if algorithm == "scaffold" else 1)
     for t in [*range(every, rounds, every), rounds]:
         if t > upto:
             break
@@ -72,6 +78,7 @@ def metrics(algorithm: str, seed: int, rounds: int, every: int, classes: bool, u
                 "local_steps": 40 * t if algorithm == "fedpbc" else 15 * t,
                 "uploads": 3 * t,
                 "seconds": 0.25 * t,
+                **({} if old else dict.fromkeys(("bytes_up", "bytes_down"), size * 3 * t)),
             }
         )
     return lines
@@ -87,15 +94,19 @@ def write_run(
     upto: int | None = None,
     classes: bool = True,
     fleet: bool = True,
+    old: bool = False,
     **more: Any,
 ) -> Path:
-    """Write a run directory, finished unless it ends after round ``upto``."""
+    """Write a run directory, finished unless it ends after round ``upto``.
+
+    An ``old`` one is like those of a version that did not count bytes.
+    """
     if not classes:
         more = {"task": {"name": "quadratic"}, **more}
     folder.mkdir(parents=True)
     options = config(algorithm, seed, rounds, every, **more)
     (folder / "config.toml").write_text(tomli_w.dumps(options))
-    lines = metrics(algorithm, seed, rounds, every, classes, rounds if upto is None else upto)
+    lines = metrics(algorithm, seed, rounds, every, classes, rounds if upto is None else upto, old)
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     if fleet:
         up = np.random.default_rng(seed).random((min(rounds, 400), 8)) < 0.4
@@ -118,10 +129,16 @@ def write_run(
             "cost": {
                 "local_steps": lines[-1]["local_steps"],
                 "uploads": lines[-1]["uploads"],
-                "models_on_server": {"server": 1, "averaged": 2},
-                "models_on_client": 0,
-                "vectors_per_upload": 1,
-                "memory_aided": False,
+                "models_on_server": {
+                    view: MODELS[view] for view in VIEWS.get(algorithm, ("server", "averaged"))
+                },
+                "models_on_client": 1 if algorithm == "fedpbc" else 0,
+                "memory_aided": algorithm in ("mifa", "scaffold"),
+                **(
+                    {"vectors_per_upload": 1}
+                    if old
+                    else {key: lines[-1][key] for key in ("bytes_up", "bytes_down")}
+                ),
             },
             "seconds": lines[-1]["seconds"],
             "memory": {"process": 300 * 2**20, "workers": 0},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -130,7 +131,7 @@ def test_tables_sort_by_click_and_by_key(opened):
     cells = open_.page.locator("table").nth(1).locator("tbody tr td:nth-child(3)")
     accuracies = [float(text.split()[0]) for text in cells.all_inner_texts()]
     assert accuracies == sorted(accuracies, reverse=True)
-    assert len(accuracies) == 8
+    assert len(accuracies) == 9
 
 
 def test_a_name_in_the_legend_hides_its_curve(opened):
@@ -154,8 +155,10 @@ def test_axis_view_and_value_can_be_chosen(opened):
     open_ = opened(1280)
     page, drawings = open_.page, [open_.drawn("curve")]
     for choose in (
-        lambda: page.get_by_role("button", name="local steps", exact=True).click(),
-        lambda: page.get_by_role("button", name="uploads", exact=True).click(),
+        *(
+            partial(page.locator("#choose-x").select_option, axis)
+            for axis in ("local_steps", "uploads", "bytes_up", "bytes_both", "seconds")
+        ),
         lambda: page.get_by_label("model evaluated").select_option("best"),
         lambda: page.get_by_label("model evaluated").select_option("server"),
         lambda: page.locator("#choose-value").select_option("test_loss"),
@@ -168,6 +171,26 @@ def test_axis_view_and_value_can_be_chosen(opened):
     # The legend names the evaluated view, and a point shows its numbers.
     page.locator("[data-chart=curve]").first.hover()
     assert "±" in page.locator("[data-chart=curve]").first.inner_text()
+
+
+def test_a_run_without_bytes_is_left_out_over_bytes(opened, page_file):
+    folder = page_file.parent / "mixed"
+    runs = [*write_grid(folder, ["fedavg"], old=True), *write_grid(folder, ["scaffold"])]
+    file = page_file.with_name("mixed.html")
+    write_page(file, runs, title="Old and new")
+    open_ = opened(1280, file=file)
+    plot = open_.page.locator("[data-chart=curve]")
+    plot.hover()
+    assert {"fedavg", "scaffold"} <= set(plot.inner_text().replace("(", " ").split())
+    open_.page.locator("#choose-x").select_option("bytes_both")
+    assert "1.92 MB" in plot.inner_text()
+    open_.page.mouse.move(0, 0)
+    plot.hover()
+    shown = plot.inner_text().replace("(", " ").split()
+    assert "scaffold" in shown
+    assert "fedavg" not in shown
+    title = open_.page.locator("figure:has([data-chart=curve]) figcaption b").inner_text()
+    assert title == "Test accuracy over bytes sent up and down"
 
 
 def background(page) -> str:
@@ -200,14 +223,13 @@ def test_a_live_page_reloads_itself_and_keeps_its_state(opened, page_file):
     # Seconds enough for what follows, also on a busy machine.
     write_page(file, runs, title="Before", live=4)
     open_ = opened(1280, file=file)
-    open_.page.get_by_role("button", name="uploads", exact=True).click()
+    open_.page.locator("#choose-x").select_option("uploads")
     open_.page.locator(".legend button").first.click()
     open_.page.evaluate("scrollTo(0, 600)")
     write_page(file, runs, title="After")
     open_.page.get_by_role("heading", name="After").wait_for(timeout=PATIENCE * 1000)
     open_.page.wait_for_selector("html[data-ready]")
-    pressed = open_.page.locator("#choose-x [aria-pressed=true]").inner_text()
-    assert pressed == "uploads"
+    assert open_.page.locator("#choose-x").input_value() == "uploads"
     assert open_.page.locator(".legend button").first.get_attribute("aria-pressed") == "false"
     assert open_.page.evaluate("scrollY") == 600
 

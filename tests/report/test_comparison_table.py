@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedpbc import Comparison
+from fedpbc import ALGORITHMS, Comparison
 from fedpbc.experiments.comparison import RunResult
 from fedpbc.report.comparison_table import markdown_table
 from fedpbc.report.plot import plot_comparison
@@ -11,7 +11,12 @@ from fedpbc.report.style import line_style
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def lines(accuracies: list[float], views=("server", "averaged"), classes: bool = True) -> list:
+def lines(
+    accuracies: list[float],
+    views=("server", "averaged"),
+    classes: bool = True,
+    sent: int | None = 203_000,
+) -> list:
     metrics = []
     for k, accuracy in enumerate(accuracies):
         evaluation = {
@@ -22,18 +27,32 @@ def lines(accuracies: list[float], views=("server", "averaged"), classes: bool =
             "per_class": [accuracy, 0.125] if classes else None,
         }
         cost = {"local_steps": 1234, "uploads": 77}
+        if sent is not None:
+            cost |= {"bytes_up": 77 * sent, "bytes_down": 77 * sent + 500_000}
         metrics.append({"round": 10 * (k + 1), **cost, "views": dict.fromkeys(views, evaluation)})
     return metrics
 
 
-ALL = ("server", "averaged", "mean", "reported")
+ALL = ("server", "averaged", "mean", "reported", "corrected")
+OF_FEDPBC = {
+    "models_on_server": dict(zip(ALL, (1, 2, None, 90, 91), strict=True)),
+    "models_on_client": 1,
+    "memory_aided": False,
+}
+OF_MIFA = {
+    "models_on_server": {"server": 101, "averaged": 102},
+    "models_on_client": 0,
+    "memory_aided": True,
+}
 
 
-def comparison(classes: bool = True, seeds: int = 2) -> Comparison:
+def comparison(classes: bool = True, seeds: int = 2, sent: int | None = 203_000) -> Comparison:
     cells = []
     for seed in range(seeds):
-        cells.append(RunResult("fedpbc", seed, 100, lines([0.2, 0.4 + seed / 5], ALL, classes)))
-        cells.append(RunResult("mifa", seed, 100, lines([0.3, 0.5], classes=classes)))
+        metrics = lines([0.2, 0.4 + seed / 5], ALL, classes, sent)
+        cells.append(RunResult("fedpbc", seed, 100, metrics, cost=OF_FEDPBC))
+        metrics = lines([0.3, 0.5], classes=classes, sent=sent)
+        cells.append(RunResult("mifa", seed, 100, metrics, cost=OF_MIFA))
     return Comparison(cells)
 
 
@@ -54,22 +73,42 @@ def test_the_table_has_the_expected_values():
         "25.0 ± 7.1",
         "12.5 ± 0.0",
         "1,234",
-        "77",
+        "16",  # 77 uploads of 203 kB
+        "16",
         "–",
         "1",
     ]
     # Where views are equal the first one counts as the best.
     assert rows["fedpbc", "server*"][-2:] == ["1", "1"]
-    assert rows["fedpbc", "reported"][-2:] == ["101", "1"]
+    assert rows["fedpbc", "reported"][-2:] == ["90", "1"]
+    assert rows["fedpbc", "corrected"][-2:] == ["91", "1"]
     assert rows["mifa†", "server*"] == [
         "50.0 ± 0.0",
         "25.0 ± 0.0",
         "12.5 ± 0.0",
         "1,234",
-        "77",
+        "16",
+        "16",
         "101",
         "0",
     ]
+
+
+def test_the_table_says_what_an_upload_has():
+    text = markdown_table(comparison())
+    assert text.splitlines()[0].endswith("| MB up | MB down | models on server | on client |")
+    assert "Mean size of an upload: 203 kB." in text
+    of_scaffold = lines([0.3, 0.5], sent=406_000)
+    runs = [*comparison().runs, RunResult("scaffold", 0, 100, of_scaffold)]
+    larger = markdown_table(Comparison(runs))
+    assert "Mean size of an upload: 203 kB (fedpbc, mifa); 406 kB (scaffold)." in larger
+    assert rows_of(larger)["scaffold†", "server*"][-5:] == ["1,234", "31", "32", "–", "–"]
+
+
+def test_runs_that_counted_no_bytes_have_a_dash():
+    text = markdown_table(comparison(sent=None))
+    assert rows_of(text)["mifa†", "server*"][-5:] == ["1,234", "–", "–", "101", "0"]
+    assert "size of an upload" not in text
 
 
 def test_the_notes_say_how_to_read_it():
@@ -89,7 +128,7 @@ def test_without_classes_the_table_has_the_loss():
     assert text.splitlines()[0].split(" | ")[2] == "test loss"
     rows = rows_of(text)
     assert rows["mifa†", "server*"][0] == "1.5 ± 0"
-    assert len(rows["mifa†", "server*"]) == 5
+    assert len(rows["mifa†", "server*"]) == 6
 
 
 def test_failures_are_listed():
@@ -139,6 +178,11 @@ def test_a_plot_where_some_failed(tmp_path):
 def test_styles_differ_also_for_additional_algorithms():
     styles = [line_style(k) for k in range(40)]
     assert len(set(styles)) == 40
-    # The ten in the package differ in colour, in dashes and in marker.
+    # Ten differ in colour, in dashes and in marker.
     for kind in zip(*styles[:10], strict=True):
         assert len(set(map(str, kind))) == 10
+    # In grey, all in the package can be told apart by dashes and marker; dashes and colour suffice,
+    # too, where a curve is too short for markers.
+    grey = {(str(dash), marker) for _, dash, marker in styles[: len(ALGORITHMS)]}
+    short = {(colour, str(dash)) for colour, dash, _ in styles[: len(ALGORITHMS)]}
+    assert len(grey) == len(short) == len(ALGORITHMS) == 18

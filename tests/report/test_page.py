@@ -10,7 +10,7 @@ import pytest
 
 from fedpbc.experiments.comparison import Comparison, RunResult
 from fedpbc.experiments.run_directory import RunDirectory
-from fedpbc.report.comparison_table import cells_of
+from fedpbc.report.comparison_table import cells_of, sent_unit
 from fedpbc.report.page import PageTable, asset, write_page
 from tests.commandline import content, fedpbc, ran, refused
 from tests.synthetic_runs import accuracy, write_grid, write_run
@@ -83,21 +83,27 @@ def test_the_table_agrees_with_the_comparison(grid_page):
     cells = []
     for path in runs:
         name, seed = path.parent.name, int(path.name[-1])
-        cells.append(RunResult(name, seed, 8, RunDirectory(path).metrics()))
+        run = RunDirectory(path)
+        cells.append(RunResult(name, seed, 8, run.metrics(), cost=run.summary()["cost"]))
     comparison = Comparison(cells)
     head, *rows = page.tables[0]
     assert head[:5] == ["algorithm", "view", "test %", "train %", "worst class %"]
     assert head[5:] == [
         "local steps",
-        "uploads",
+        "kB up",
+        "kB down",
         "models on server",
         "on client",
+        "uploads",
         "seconds",
         "peak memory",
     ]
-    expected = [[text.rstrip("*") for text in cells_of(row)] for row in comparison.rows()]
-    assert [row[:9] for row in rows] == expected
-    assert {(row[9], row[10]) for row in rows} == {("10.0", "300 MiB")}
+    unit = sent_unit(comparison.rows())
+    expected = [[text.rstrip("*") for text in cells_of(row, unit)] for row in comparison.rows()]
+    assert [row[:10] for row in rows] == expected
+    assert {tuple(row[10:]) for row in rows} == {("120", "10.0", "300 MiB")}
+    # 120 uploads of 4,000 bytes each.
+    assert rows[4][5:10] == ["1,600", "480", "480", "10", "1"]
     # By hand: the last evaluation alone is in the last fifth of 40 rounds.
     mean = [accuracy("fedpbc", seed, "mean", 40, 40) for seed in (0, 1)]
     assert rows[2][2] == f"{100 * sum(mean) / 2:.1f} ± 0.7"
@@ -125,6 +131,8 @@ def test_curves_are_means_and_deviations_over_seeds(grid_page):
     assert curve["round"] == [10, 20, 30, 40]
     assert curve["local_steps"] == [400, 800, 1200, 1600]
     assert curve["uploads"] == [30, 60, 90, 120]
+    assert curve["bytes_up"] == curve["bytes_down"] == [120_000, 240_000, 360_000, 480_000]
+    assert curve["bytes_both"] == [240_000, 480_000, 720_000, 960_000]
     accuracy_curve = curve["views"]["mean"]["test_accuracy"]
     means = [0.3 + 0.5 * t / 40 + 0.005 for t in (10, 20, 30, 40)]
     assert accuracy_curve["mean"] == pytest.approx(means, rel=1e-4)
@@ -135,6 +143,42 @@ def test_curves_are_means_and_deviations_over_seeds(grid_page):
     assert group["fleet"]["class_counts"][1] == [3, 4, 5]
     assert sum(group["fleet"]["p"]) == 8
     assert group["memory"] == {"fedpbc": 300 * 2**20, "fedavg": 300 * 2**20}
+
+
+def axes_of(path) -> list[str]:
+    [options] = re.findall(r'id="choose-x".*?</select>', path.read_text(encoding="utf-8"), re.S)
+    return re.findall(r'<option value="(\w+)"', options)
+
+
+def test_runs_of_a_version_that_counted_no_bytes(tmp_path):
+    old = write_grid(tmp_path / "old", old=True)
+    write_page(tmp_path / "old.html", old, title="Old")
+    page, data = read(tmp_path / "old.html")
+    assert axes_of(tmp_path / "old.html") == ["round", "local_steps", "uploads", "seconds"]
+    assert page.tables[0][0][5:10] == [
+        "local steps",
+        "MB up",
+        "MB down",
+        "models on server",
+        "on client",
+    ]
+    assert page.tables[0][1][5:11] == ["1,600", "–", "–", "1", "1", "120"]
+    assert "Mean size of an upload" not in page.text
+    assert data["groups"][0]["curves"]["fedpbc"]["bytes_both"] == [None] * 4
+    # Beside newer runs the axes are there; these have no number on them.
+    both = [*old, *write_grid(tmp_path / "new", ["scaffold"])]
+    write_page(tmp_path / "both.html", both, title="Both")
+    page, data = read(tmp_path / "both.html")
+    assert axes_of(tmp_path / "both.html")[3:6] == ["bytes_up", "bytes_down", "bytes_both"]
+    sent = {row[0]: row[6:8] for row in page.tables[0][1:]}
+    assert sent == {"fedpbc": ["–", "–"], "fedavg": ["–", "–"], "scaffold†": ["960", "960"]}
+    assert "Mean size of an upload: 8 kB." in page.text
+
+
+def test_columns_of_bytes_are_sorted_by_number(tmp_path):
+    write_page(tmp_path / "page.html", write_grid(tmp_path / "runs", ["scaffold"]), title="Page")
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert text.count('<td data-sort="960000.0">960</td>') == 4
 
 
 def test_nothing_is_loaded_and_everything_is_there(grid_page):
@@ -175,7 +219,7 @@ def test_an_unregistered_algorithm_is_shown_from_its_summary(tmp_path):
     )
     page, data = read(tmp_path / "page.html")
     assert page.tables[0][3][:2] == ["fedmedian", "server"]
-    assert page.tables[0][3][7:9] == ["1", "0"]
+    assert page.tables[0][3][8:10] == ["1", "0"]
     assert set(data["styles"]) == {"fedavg", "fedmedian"}
     assert data["styles"]["fedavg"]["colour"] == "#E69F00"
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedpbc.cli.terminal import command, say, say_written, show
-from fedpbc.experiments.comparison import Comparison
+from fedpbc.cli.terminal import command, say, say_written, show, terminal_width
+from fedpbc.experiments.comparison import Comparison, ComparisonRow
 from fedpbc.experiments.comparison_directory import ComparisonDirectory
-from fedpbc.report.comparison_table import cells_of, footnotes, headings
+from fedpbc.report.byte_units import with_unit
+from fedpbc.report.comparison_table import TRAIN_NOTE, cells_of, footnotes, headings, sent_unit
 from fedpbc.report.text_table import TextTable
 from fedpbc.simulation.views import DEPLOYABLE
 from fedpbc.text import shell_quoted
@@ -16,7 +18,8 @@ from fedpbc.text import shell_quoted
 __all__ = ["show_comparison", "show_summary"]
 
 STANDARD_VALUES = ("test_accuracy", "train_accuracy", "test_loss", "train_loss", "per_class")
-MIN_TABLE_WIDTH = 112
+LEFT_OUT = ("train %", "worst class %")
+"""Columns that a narrow terminal does not show; table.md has them."""
 
 
 def show_summary(summary: dict[str, Any], path: Path) -> None:
@@ -40,8 +43,8 @@ def show_summary(summary: dict[str, Any], path: Path) -> None:
         )
     show(table)
     say(
-        f"after {summary['rounds']} rounds: {cost['local_steps']:,} local steps, "
-        f"{cost['uploads']:,} uploads, {summary['seconds']:.1f} s, engine {summary['engine']}"
+        f"after {summary['rounds']} rounds: {', '.join(_costs(cost))}, {summary['seconds']:.1f} s, "
+        f"engine {summary['engine']}"
     )
     files = "config.toml, metrics.jsonl, final.safetensors, summary.json"
     say_written([path], f"/ ({files})")
@@ -49,15 +52,27 @@ def show_summary(summary: dict[str, Any], path: Path) -> None:
     say("next: 'fedpbc compare' runs other algorithms on the same links")
 
 
+def _costs(cost: Mapping[str, Any]) -> list[str]:
+    """What was computed, sent and kept; runs of earlier versions did not count bytes."""
+    parts = [f"{cost['local_steps']:,} local steps", f"{cost['uploads']:,} uploads"]
+    for key, way in (("bytes_up", "up"), ("bytes_down", "down")):
+        if (count := cost.get(key)) is not None:
+            parts.append(f"{with_unit(count)} {way}")
+    if (models := cost.get("models_on_client")) is not None:
+        parts.append(f"{models} model{'' if models == 1 else 's'} on a client")
+    return parts
+
+
 def _number(value: float | None, form: str, scale: int = 1) -> str:
     return "–" if value is None else format(scale * value, form)
 
 
-def show_comparison(comparison: Comparison, directory: ComparisonDirectory) -> None:
-    """Print a comparison's table, its files, and next steps."""
-    rows = comparison.rows()
+def comparison_table(rows: Sequence[ComparisonRow], without: Container[str] = ()) -> TextTable:
+    """Return the table of a comparison, or a part of its columns."""
+    head, unit = headings(rows), sent_unit(rows)
+    kept = [k for k, column in enumerate(head) if column not in without]
     table = TextTable("every view of every algorithm: it matters which model is evaluated")
-    for column in headings(rows):
+    for column in (head[k] for k in kept):
         left = column in {"algorithm", "view"}
         # One word per line: the numbers decide the width of a column.
         heading = column if left else column.replace(" ", "\n")
@@ -66,12 +81,26 @@ def show_comparison(comparison: Comparison, directory: ComparisonDirectory) -> N
     for row in rows:
         if previous not in (None, row.algorithm):
             table.section()
-        previous = row.algorithm
-        table.row(*cells_of(row), style="" if row.view in DEPLOYABLE else "dim")
-    # In a narrower terminal the lines wrap; the numbers must not be cut off.
-    show(table, min_width=MIN_TABLE_WIDTH)
+        previous, cells = row.algorithm, cells_of(row, unit)
+        style = "" if row.view in DEPLOYABLE else "dim"
+        table.row(*(cells[k] for k in kept), style=style)
+    return table
+
+
+def show_comparison(comparison: Comparison, directory: ComparisonDirectory) -> None:
+    """Print a comparison's table, its files, and next steps."""
+    rows = comparison.rows()
+    table, width = comparison_table(rows), terminal_width()
+    left_out = width is not None and width < table.width and LEFT_OUT[0] in headings(rows)
+    if left_out:
+        table = comparison_table(rows, without=LEFT_OUT)
+    # In a still narrower terminal the lines wrap; the numbers must not be cut off.
+    show(table, min_width=table.width)
     for note in footnotes(comparison):
-        say(note)
+        if not (left_out and note == TRAIN_NOTE):
+            say(note)
+    if left_out:
+        say(f"not shown, as the terminal is narrow: {', '.join(LEFT_OUT)}; table.md has them.")
     others = [directory.table_path, directory.plot_path, directory.json_path]
     say(f"written: {shell_quoted(directory.report_path)}: the whole report; open it in a browser")
     say(f"         {', '.join(map(shell_quoted, others))}")

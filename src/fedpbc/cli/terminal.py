@@ -33,6 +33,7 @@ __all__ = [
     "say_text",
     "say_written",
     "show",
+    "terminal_width",
 ]
 
 LINE_LIMIT = 1000
@@ -101,6 +102,12 @@ def show(table: RenderableType, *, min_width: int = 0) -> None:
     if sys.stdout is not None:
         with _named_errors():
             open_console(min_width=min_width).print(table)
+
+
+def terminal_width() -> int | None:
+    """Return the width of the terminal; None if the output goes elsewhere."""
+    console = open_console()
+    return console.width if console.is_terminal else None
 
 
 def finish_output() -> None:

@@ -76,7 +76,7 @@ class RunResult:
 
     Attributes:
         metrics: one line per evaluation.
-        cost: as in a run's summary; for an algorithm that is not registered here.
+        cost: as in a run's summary: what the run stored.
     """
 
     algorithm: str
@@ -223,7 +223,7 @@ class Comparison:
             bytes_up=mean_count(runs, "bytes_up"),
             bytes_down=mean_count(runs, "bytes_down"),
             models_on_server=cost["models_on_server"].get(view),
-            models_on_client=cost["models_on_client"],
+            models_on_client=cost.get("models_on_client"),
         )
 
     def cost_of(self, algorithm: str) -> Mapping[str, Any]:
@@ -237,7 +237,12 @@ class Comparison:
                 view: max((s[view] for s in servers if s.get(view) is not None), default=None)
                 for view in servers[0]
             }
-            return {**costs[0], "models_on_server": largest}
+            clients = [n for cost in costs if (n := cost.get("models_on_client")) is not None]
+            return {
+                **costs[0],
+                "models_on_server": largest,
+                "models_on_client": max(clients, default=None),
+            }
         kind = ALGORITHMS.get(algorithm)
         return {**UNKNOWN_COST, "memory_aided": kind is not None and kind.memory_aided}
 

@@ -317,7 +317,10 @@ class ComparisonDirectory:
             result = RunResult(name, seed, failure=failure)
             if failure is None:
                 run = RunDirectory(cell.path)
-                result = RunResult(name, seed, run.summary()["clients"], run.metrics())
+                summary = run.summary()
+                result = RunResult(
+                    name, seed, summary["clients"], run.metrics(), cost=summary["cost"]
+                )
             results[name, seed] = result
         comparison = Comparison(results[pair] for pair in product(plan.algorithms, plan.seeds))
         if not comparison.finished:

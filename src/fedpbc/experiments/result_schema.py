@@ -85,8 +85,9 @@ def _check_cost(cost: Any, where: str) -> None:
         raise InputError(f"cost in {where}", cost, "a table of what the run stored and sent")
     for key in ("local_steps", "uploads"):
         _count(cost, key, f"cost in {where}", least=0)
-    for key in {"bytes_up", "bytes_down"} & cost.keys():
-        _count(cost, key, f"cost in {where}", least=0)
+    for key in ("bytes_up", "bytes_down"):
+        if cost.get(key) is not None:
+            _count(cost, key, f"cost in {where}", least=0)
     models = cost.get("models_on_server")
     counts = [
         *(models.values() if isinstance(models, dict) else [""]),

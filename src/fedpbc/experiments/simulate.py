@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,6 +32,7 @@ from fedpbc.experiments.tracking import check_trackers, checked_names
 from fedpbc.limits import check_path, numbers_of
 from fedpbc.options import check_arguments, check_kind, check_type, nearest
 from fedpbc.simulation.build import AlgorithmLike, LinksLike
+from fedpbc.simulation.costs import costs_of
 from fedpbc.simulation.metrics import Metrics
 from fedpbc.simulation.views import paper_view
 from fedpbc.tasks import Task
@@ -49,18 +50,22 @@ class Result:
         models: the final model of each view, as flat vectors.
         layout: the names and shapes of the parameters in these vectors.
         engine: which engine ran, and why.
+        cost: what was computed, sent and stored, as in a run's summary.
 
     Example:
         >>> from fedpbc.tasks import Quadratic
         >>> result = simulate(Quadratic([[8.0]]), "fedavg", "always", rounds=20)
         >>> [metrics.round for metrics in result.metrics]
         [10, 20]
+        >>> result.cost["bytes_up"]  # 20 uploads of a number in double precision
+        160
     """
 
     metrics: list[Metrics]
     models: dict[str, Tensor]
     layout: Layout
     engine: str
+    cost: dict[str, Any] = field(default_factory=dict)
 
     def accuracy(self, view: str | None = None) -> float:
         """The last test accuracy; by default in the view that the paper shows."""
@@ -184,7 +189,8 @@ def simulate(
                     metrics.append(evaluated)
                 if on_round is not None:
                     on_round(simulation.round, evaluated)
-    return Result(metrics, simulation.view_models(), task.layout, experiment.engine)
+    cost = costs_of(simulation.server)
+    return Result(metrics, simulation.view_models(), task.layout, experiment.engine, cost)
 
 
 def _table(links: Any) -> Any:
@@ -215,7 +221,7 @@ def compare(
         >>> result = compare(task, ["fedpbc", "fedavg"], links={"name": "bernoulli", "p": 0.5},
         ...                  rounds=20)
         >>> len(result.rows())
-        6
+        7
     """
     if not callable(make_task):
         raise InputError("make_task", make_task, "a function from a seed to a task")
@@ -254,7 +260,7 @@ def compare(
                 runs.append(RunResult(name, seed, task.clients, failure=str(error)))
                 continue
             lines = [metrics.as_dict() for metrics in result.metrics]
-            runs.append(RunResult(name, seed, task.clients, lines))
+            runs.append(RunResult(name, seed, task.clients, lines, cost=result.cost))
     return Comparison(runs)
 
 

@@ -14,6 +14,7 @@ from fedpbc.experiments.settings import SECTIONS, General, TaskSection, TrainSec
 from fedpbc.links import Timetable
 from fedpbc.links.probabilities import ProbabilityOptions
 from fedpbc.options import options_of
+from fedpbc.simulation.views import STORED_VIEWS
 
 __all__ = ["check_probabilities_are_read", "unused_settings"]
 
@@ -78,7 +79,7 @@ def _reason(config: CheckedConfig, section: str, name: str, value: Any) -> str |
         )
     if (section, name) == ("train", "batch_size") and kind == "quadratic":
         return "a quadratic task has no samples: leave it out"
-    if (section, name) == ("", "reported") and "reported" not in (config.general.views or ()):
+    if (section, name) == ("", "reported") and STORED_VIEWS.isdisjoint(config.general.views or ()):
         return f"{algorithm} keeps no last reports with these views: leave it out"
     return None
 

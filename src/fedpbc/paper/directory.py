@@ -211,7 +211,8 @@ class PaperDirectory:
         if last is not None:
             # Hundreds of runs with a thousand evaluations each would fill the memory.
             metrics = [line for line in metrics if line["round"] > metrics[-1]["round"] - last]
-        return RunResult(run.algorithm, run.seed, directory.summary()["clients"], metrics)
+        summary = directory.summary()
+        return RunResult(run.algorithm, run.seed, summary["clients"], metrics, cost=summary["cost"])
 
 
 def _count_alone(runs: Sequence[PlannedRun], jobs: int, engines: Mapping[str, str]) -> int:

@@ -15,7 +15,15 @@ from fedpbc.report.page import PageTable
 from fedpbc.report.page_tables import TableCell
 from fedpbc.report.text_table import TextTable
 
-__all__ = ["RANK_NOTE", "VIEWS_NOTE", "Entry", "ResultTable", "deployable_cells", "rank_rows"]
+__all__ = [
+    "RANK_NOTE",
+    "VIEWS_NOTE",
+    "Entry",
+    "ResultTable",
+    "deployable_cells",
+    "rank_rows",
+    "shown_rows",
+]
 
 RANK_NOTE = f"¹ best and ² second best among the algorithms without memory. {AIDED_NOTE}"
 VIEWS_NOTE = (
@@ -107,6 +115,15 @@ def deployable_cells(comparison: Comparison, algorithm: str) -> list[str]:
     """The algorithm's best deployable view, and its test accuracy."""
     row = comparison.row(algorithm, deployable=True)
     return ["–", "–"] if row is None else [row.view, str(row.test)]
+
+
+def shown_rows(comparison: Comparison) -> list[ComparisonRow]:
+    """Each algorithm in the paper's view and in its best deployable one; JSON has all views."""
+    return [
+        row
+        for row in comparison.rows()
+        if row.best_deployable or row.view == comparison.paper_view(row.algorithm)
+    ]
 
 
 def rank_rows(rows: Mapping[str, ComparisonRow | None], split: str) -> dict[str, int]:

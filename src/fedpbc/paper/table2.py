@@ -11,10 +11,10 @@ from fedpbc.experiments.comparison import Comparison
 from fedpbc.paper.catalog import ExperimentRequest, ExperimentResult
 from fedpbc.paper.plan import PAPER_DATA, Condition, plan_conditions
 from fedpbc.paper.published import published_rounds, published_thresholds
-from fedpbc.paper.result_table import VIEWS_NOTE, ResultTable
+from fedpbc.paper.result_table import VIEWS_NOTE, ResultTable, shown_rows
 from fedpbc.paper.results import figure_title, seeds_note, write_tables
 from fedpbc.paper.step_sizes import run_conditions
-from fedpbc.report.comparison_table import AIDED_NOTE, marked_name, marked_view
+from fedpbc.report.comparison_table import AIDED_NOTE, marked_name, marked_view, sent_unit
 from fedpbc.report.plot import comparison_figure, save_figure
 
 __all__ = ["first_round", "run", "thresholds_of"]
@@ -155,6 +155,8 @@ def reached_table(condition: Condition, reached: Mapping[str, Any]) -> ResultTab
         head += [f"{percent:g} %", "paper", "differs by"] if has_paper else [f"{percent:g} %"]
     rows = []
     for row in reached["rows"]:
+        if not (row["paper_view"] or row["best_deployable"]):
+            continue
         line = [marked_name(row["algorithm"]), marked_view(row["view"], row["best_deployable"])]
         for k, measured in enumerate(row["first_rounds"]):
             line.append(_round_or_never(measured))
@@ -184,8 +186,8 @@ def accuracy_table(condition: Condition, comparison: Comparison, every: int) -> 
     step = max(1, math.ceil(len(sampled) / COLUMNS))
     # Counted from the end, so that the last round is among them.
     columns = sampled[::-1][::step][::-1] or [comparison.rounds]
-    rows = []
-    for row in comparison.rows():
+    rows, unit = [], sent_unit(shown_rows(comparison))
+    for row in shown_rows(comparison):
         several = len(comparison.of(row.algorithm)) > 1
         accuracies = {
             round: f"{100 * mean:.1f}" + (f" ± {100 * deviation:.1f}" if several else "")
@@ -199,8 +201,10 @@ def accuracy_table(condition: Condition, comparison: Comparison, every: int) -> 
                 marked_view(row.view, row.best_deployable),
                 *(accuracies.get(round, "–") for round in columns),
                 f"{row.local_steps:,}",
-                f"{row.uploads:,}",
+                unit.shown(row.bytes_up),
+                unit.shown(row.bytes_down),
             ]
         )
-    head = ["algorithm", "view", *(f"round {r}" for r in columns), "local steps", "uploads"]
+    head = ["algorithm", "view", *(f"round {r}" for r in columns)]
+    head += ["local steps", f"{unit.name} up", f"{unit.name} down"]
     return ResultTable(f"{condition.title}: test accuracy, %", head, rows)

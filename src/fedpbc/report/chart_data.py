@@ -16,7 +16,18 @@ from fedpbc.report.groups import RunGroup
 from fedpbc.report.load import LoadedRun
 from fedpbc.report.style import in_registry_order
 
-__all__ = ["chart_data", "comparison_of", "thin"]
+__all__ = ["AXES", "chart_data", "comparison_of", "thin"]
+
+AXES = {
+    "round": "rounds",
+    "local_steps": "local steps",
+    "uploads": "uploads",
+    "bytes_up": "bytes sent up",
+    "bytes_down": "bytes sent down",
+    "bytes_both": "bytes sent both ways",
+    "seconds": "seconds",
+}
+"""The x axes of a curve."""
 
 MAX_POINTS = 400
 """Of a curve."""
@@ -108,9 +119,15 @@ def _curves(runs: Sequence[LoadedRun], limit: int) -> dict[str, Any]:
         for view, evaluation in runs[0].metrics[0]["views"].items()
     }
     keys = ("local_steps", "uploads", "seconds", "consensus_error", "consensus_bound")
+    sent = {key: _means(points, key) for key in ("bytes_up", "bytes_down")}
     return {
         "round": [lines[0]["round"] for lines in points],
         **{key: _means(points, key) for key in keys},
+        **sent,
+        "bytes_both": [
+            None if up is None or down is None else up + down
+            for up, down in zip(*sent.values(), strict=True)
+        ],
         "views": views,
         "seeds": len(runs),
         "unfinished": any(run.state != "finished" for run in runs),

@@ -1,4 +1,7 @@
-"""A comparison as a table of text."""
+"""A comparison as a table of text.
+
+Costs are what was counted: local steps, bytes that were sent and vectors that were kept.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Sequence
 
 from fedpbc.algorithms import find_algorithm
 from fedpbc.experiments.comparison import Comparison, ComparisonRow
+from fedpbc.report.byte_units import ByteUnit, common_unit, with_unit
 
 __all__ = [
     "AIDED_NOTE",
@@ -18,10 +22,11 @@ __all__ = [
     "markdown_table",
     "marked_name",
     "marked_view",
+    "sent_unit",
 ]
 
 ACCURACIES = ("test %", "train %", "worst class %")
-COSTS = ("local steps", "uploads", "models on server", "on client")
+STORED = ("models on server", "on client")
 AIDED_NOTE = "† aided by memory or known statistics."
 MEAN_NOTE = "mean needs every client's model, which no server has."
 TRAIN_NOTE = "train % is evaluated on a part of the training samples (data.train_samples)."
@@ -30,7 +35,14 @@ TRAIN_NOTE = "train % is evaluated on a part of the training samples (data.train
 def headings(rows: Sequence[ComparisonRow]) -> list[str]:
     """Return the column headings; a task without classes has a loss instead of accuracies."""
     has_classes = any(row.test is not None for row in rows)
-    return ["algorithm", "view", *(ACCURACIES if has_classes else ["test loss"]), *COSTS]
+    unit = sent_unit(rows).name
+    costs = ["local steps", f"{unit} up", f"{unit} down", *STORED]
+    return ["algorithm", "view", *(ACCURACIES if has_classes else ["test loss"]), *costs]
+
+
+def sent_unit(rows: Sequence[ComparisonRow]) -> ByteUnit:
+    """Return the unit of the columns of what was sent: the same up and down."""
+    return common_unit(count for row in rows for count in (row.bytes_up, row.bytes_down))
 
 
 def marked_name(algorithm: str, memory_aided: bool | None = None) -> str:
@@ -45,7 +57,7 @@ def marked_view(view: str, best_deployable: bool) -> str:
     return view + ("*" if best_deployable else "")
 
 
-def cells_of(row: ComparisonRow, memory_aided: bool | None = None) -> list[str]:
+def cells_of(row: ComparisonRow, sent_in: ByteUnit, memory_aided: bool | None = None) -> list[str]:
     """Return a row as text; ``memory_aided`` is needed for an algorithm that is not registered."""
     metrics = [str(spread or "–") for spread in (row.test, row.train, row.worst_class)]
     if row.test is None:
@@ -56,7 +68,8 @@ def cells_of(row: ComparisonRow, memory_aided: bool | None = None) -> list[str]:
         marked_view(row.view, row.best_deployable),
         *metrics,
         f"{row.local_steps:,}",
-        f"{row.uploads:,}",
+        sent_in.shown(row.bytes_up),
+        sent_in.shown(row.bytes_down),
         "–" if row.models_on_server is None else f"{row.models_on_server:,}",
         "–" if row.models_on_client is None else str(row.models_on_client),
     ]
@@ -75,11 +88,7 @@ def footnotes(comparison: Comparison) -> list[str]:
     if any(row.train is not None for row in comparison.rows()):
         notes.append(TRAIN_NOTE)
     costs = {name: comparison.cost_of(name) for name in comparison.algorithms}
-    notes += [
-        f"{name} sends {cost['vectors_per_upload']} vectors of the model's size per upload."
-        for name, cost in costs.items()
-        if cost["vectors_per_upload"] > 1
-    ]
+    notes += sent_notes(comparison)
     if any(cost["memory_aided"] for cost in costs.values()):
         notes.append(AIDED_NOTE)
     if comparison.failed:
@@ -88,6 +97,25 @@ def footnotes(comparison: Comparison) -> list[str]:
         f"failed: {cell.algorithm}, seed {cell.seed}: {cell.failure}" for cell in comparison.failed
     ]
     return notes
+
+
+def sent_notes(comparison: Comparison) -> list[str]:
+    """Return what was sent with an upload, and what the columns of bytes count."""
+    rows = {row.algorithm: row for row in comparison.rows()}
+    sizes: dict[str, list[str]] = {}
+    for name, row in rows.items():
+        if row.bytes_up is not None and row.uploads:
+            sizes.setdefault(with_unit(row.bytes_up / row.uploads), []).append(name)
+    if not sizes:
+        return []
+    listed = "; ".join(f"{size} ({', '.join(names)})" for size, names in sizes.items())
+    return [
+        "up, down: bytes of the vectors in uploads that counted, and in what the server sent to "
+        "clients, as measured. "
+        f"Mean size of an upload: {next(iter(sizes)) if len(sizes) == 1 else listed}.",
+        "models: vectors of the model's size that are kept from round to round, counted at the end "
+        "of a run; on a client, the most of any.",
+    ]
 
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -99,5 +127,6 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def markdown_table(comparison: Comparison) -> str:
     """Return the table in Markdown, with its footnotes."""
     rows = comparison.rows()
-    table = markdown(headings(rows), [cells_of(row) for row in rows])
+    unit = sent_unit(rows)
+    table = markdown(headings(rows), [cells_of(row, unit) for row in rows])
     return f"{table}\n\n" + "".join(f"- {note}\n" for note in footnotes(comparison))

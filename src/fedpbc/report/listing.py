@@ -43,6 +43,10 @@ VIEWS = {
     "averaged": "Its moving average; a server can keep it.",
     "mean": "The mean of all clients' models (fedpbc, fedawe); only in simulations.",
     "reported": "The mean of each client's last report (fedpbc, fedawe); a server can keep it.",
+    "corrected": (
+        "The moving average, plus each client's last difference to it (fedpbc, fedawe); a server "
+        "can keep it."
+    ),
 }
 Choice = dict[str, Any]
 """A name, a one-line summary and its options; an algorithm also says whether the paper has it."""

@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from fedpbc.errors import InputError
 from fedpbc.experiments.run_directory import REPORT_MARK, is_report
+from fedpbc.report.chart_data import AXES
 from fedpbc.report.groups import RunGroup, group_runs
 from fedpbc.report.load import LoadedRun, load_runs
 from fedpbc.report.page_sections import group_section
 from fedpbc.report.page_tables import PageTable
 from fedpbc.report.style import page_styles
-from fedpbc.simulation.views import VIEWS
+from fedpbc.simulation.views import DEPLOYABLE, PAPER_ORDER, VIEWS
 from fedpbc.storage.atomic import write_atomically
 
 __all__ = ["PageTable", "check_report_path", "write_page"]
@@ -66,7 +68,8 @@ def write_page(
     groups = group_runs(loaded)
     sections = [group_section(k, group, len(groups)) for k, group in enumerate(groups)]
     charts = [section["charts"] for section in sections]
-    views = {v for chart in charts for curve in chart["curves"].values() for v in curve["views"]}
+    curves = [curve for chart in charts for curve in chart["curves"].values()]
+    views = {view for curve in curves for view in curve["views"]}
     algorithms = {run.algorithm for group in groups for run in group.runs}
     text = (
         _environment()
@@ -78,6 +81,7 @@ def write_page(
             title=title,
             run_count=_count_runs(loaded),
             live=live,
+            axes=[(axis, text) for axis, text in AXES.items() if _is_counted(axis, curves)],
             views=[view for view in VIEWS if view in views],
             values=list(dict.fromkeys(value for chart in charts for value in chart["values"])),
             notes=notes,
@@ -86,12 +90,23 @@ def write_page(
             pictures=[{"name": file.stem, "base64": _base64(file)} for file in pictures],
             commands=commands,
             groups=sections,
-            data={"live": live, "groups": charts, "styles": page_styles(algorithms)},
+            data={
+                "live": live,
+                "groups": charts,
+                "styles": page_styles(algorithms),
+                "deployable": DEPLOYABLE,
+                "paper_order": PAPER_ORDER,
+            },
         )
     )
     # A path may have bytes that are not UTF-8.
     write_atomically(path, text.encode(errors="backslashreplace"))
     return loaded
+
+
+def _is_counted(axis: str, curves: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether some curve has the axis; runs of earlier versions have no bytes."""
+    return any(value is not None for curve in curves for value in curve[axis])
 
 
 @cache

@@ -7,7 +7,8 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from fedpbc.experiments.comparison import Comparison, ComparisonRow, mean_of
-from fedpbc.report.comparison_table import cells_of, footnotes, headings
+from fedpbc.report.byte_units import ByteUnit
+from fedpbc.report.comparison_table import cells_of, footnotes, headings, sent_unit
 from fedpbc.report.groups import RunGroup
 from fedpbc.report.load import LoadedRun
 from fedpbc.simulation.views import DEPLOYABLE
@@ -80,18 +81,19 @@ def comparison_table(
     comparison: Comparison, rows: Sequence[ComparisonRow], memory: Mapping[str, float]
 ) -> PageTable:
     """Return every view of every algorithm with its cost; ``memory`` is in bytes by algorithm."""
+    unit = sent_unit(rows)
     return PageTable(
         "",
-        [*headings(rows), "seconds", "peak memory"],
-        [_comparison_row(comparison, row, memory.get(row.algorithm)) for row in rows],
+        [*headings(rows), "uploads", "seconds", "peak memory"],
+        [_comparison_row(comparison, row, unit, memory.get(row.algorithm)) for row in rows],
         dimmed={k for k, row in enumerate(rows) if row.view not in DEPLOYABLE},
     )
 
 
 def _comparison_row(
-    comparison: Comparison, row: ComparisonRow, memory: float | None
+    comparison: Comparison, row: ComparisonRow, unit: ByteUnit, memory: float | None
 ) -> list[TableCell]:
-    name, _, *texts = cells_of(row, comparison.cost_of(row.algorithm)["memory_aided"])
+    name, _, *texts = cells_of(row, unit, comparison.cost_of(row.algorithm)["memory_aided"])
     tags = [("best", "best deployable")] if row.best_deployable else []
     if row.view == comparison.paper_view(row.algorithm):
         tags.append(("", "paper"))
@@ -99,7 +101,8 @@ def _comparison_row(
     sort_values: list[float | None] = [
         *(None if spread is None else spread.mean for spread in metrics),
         row.local_steps,
-        row.uploads,
+        row.bytes_up,
+        row.bytes_down,
         row.models_on_server,
         row.models_on_client,
     ]
@@ -107,6 +110,7 @@ def _comparison_row(
         TableCell(name, kind="text"),
         TableCell(row.view, tags=tags, kind="text"),
         *(TableCell(text, value) for text, value in zip(texts, sort_values, strict=True)),
+        TableCell(f"{row.uploads:,}", row.uploads),
         _seconds(mean_of([run.metrics[-1]["seconds"] for run in comparison.of(row.algorithm)])),
         _memory(memory),
     ]

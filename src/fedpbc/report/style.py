@@ -12,7 +12,7 @@ __all__ = ["LineStyle", "in_registry_order", "line_style", "page_styles", "style
 Dash = str | tuple[int, tuple[int, ...]]
 
 # Okabe and Ito's colours and two of Tol's, for colour-blind readers; dashes and markers tell curves
-# apart in grey. One of each per algorithm in the package.
+# apart in grey. The first ten algorithms have one of each, the others new combinations.
 COLOURS = (
     *("#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2"),
     *("#D55E00", "#CC79A7", "#999999", "#882255", "#117733"),

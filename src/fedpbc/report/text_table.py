@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rich import box
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -12,6 +13,8 @@ __all__ = ["TextTable", "plain"]
 
 CELL_LIMIT = 100
 """Characters of a cell."""
+WIDEST = 10_000
+"""Characters of a line: more than any table has."""
 
 
 def plain(text: object, style: str = "", limit: int = CELL_LIMIT) -> Text:
@@ -54,6 +57,11 @@ class TextTable:
     def section(self) -> None:
         """Draw a line below the last row."""
         self._table.add_section()
+
+    @property
+    def width(self) -> int:
+        """The characters that a line needs."""
+        return Console(width=WIDEST).measure(self._table).maximum
 
     def __rich__(self) -> Table:
         return self._table

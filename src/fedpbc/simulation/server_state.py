@@ -51,7 +51,8 @@ class ServerState:
         client_states: what each client keeps, once the server has counted the upload with it; only
             in a simulation.
         last_upload: for each client, the last round whose upload was counted; −1 before the first.
-        bytes_up, bytes_down: bytes of the vectors that counted uploads and their requests carried.
+        bytes_up, bytes_down: bytes of the vectors that counted uploads and their requests carried;
+            None in a run that an earlier version began.
         contacts: the sum of |A^t| over all rounds.
         uploads: uploads counted in all rounds.
         local_steps: local steps of all clients in all rounds.
@@ -93,7 +94,9 @@ class ServerState:
         self.batches = np.zeros(m, dtype=np.int64)
         self.last_contact = np.full(m, -1, dtype=np.int64)
         self.averaged = algorithm.x.double()
-        self.contacts = self.uploads = self.local_steps = self.bytes_up = self.bytes_down = 0
+        self.contacts = self.uploads = self.local_steps = 0
+        self.bytes_up: int | None = 0
+        self.bytes_down: int | None = 0
         self.last_upload = np.full(m, -1, dtype=np.int64)
         self.rule = algorithm.client_rule()
         self._initial_state = {} if self.rule is None else self.rule.initial_state(self.x0)
@@ -239,7 +242,8 @@ class ServerState:
         self.last_upload[list(uploads.clients)] = t
         self.contacts += len(round.active)
         self.uploads += len(uploads)
-        self.bytes_up += uploads.bytes_up
+        if self.bytes_up is not None:
+            self.bytes_up += uploads.bytes_up
         trainers = algorithm.clients if algorithm.everyone_trains else len(uploads)
         self.local_steps += trainers * round.local_steps
         self.round = t + 1
@@ -255,7 +259,7 @@ class ServerState:
         algorithm, x = self.algorithm, self.algorithm.x
         self.batches[list(uploads.clients)] += round.local_steps
         self._ahead = {}
-        if not self.lossy_downlink:
+        if not self.lossy_downlink and self.bytes_down is not None:
             # Each upload answers one request, which brought the model that the client started from.
             self.bytes_down += uploads.bytes_down
         if not self._holds_models:
@@ -282,7 +286,7 @@ class ServerState:
         for i in receivers:
             if message := algorithm.message(i):
                 self.messages[i] = message
-            if self.lossy_downlink:
+            if self.lossy_downlink and self.bytes_down is not None:
                 self.bytes_down += x.nbytes + size_of(message)
 
     def view_models(self) -> dict[str, Tensor]:
@@ -317,11 +321,12 @@ class ServerState:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue from :meth:`state`; counters that an older version did not keep stay at 0."""
+        """Continue from :meth:`state`; what an older version did not count is None from now on."""
         # First, since the reports may be damaged: then nothing has changed yet.
         self.last_reports.restore(state["reported"])
         self.algorithm.restore(state["algorithm"])
-        vars(self).update({name: state[name] for name in STATE if name in state})
+        not_counted = {"bytes_up": None, "bytes_down": None}
+        vars(self).update(not_counted | {name: state[name] for name in STATE if name in state})
 
 
 STATE = (

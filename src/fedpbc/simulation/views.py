@@ -14,11 +14,24 @@ from fedpbc.algorithms.algorithm import Algorithm
 from fedpbc.errors import InputError
 from fedpbc.options import nearest
 
-__all__ = ["AVERAGED_WEIGHT", "DEPLOYABLE", "VIEWS", "paper_view", "views_of"]
+__all__ = [
+    "AVERAGED_WEIGHT",
+    "DEPLOYABLE",
+    "PAPER_ORDER",
+    "STORED_VIEWS",
+    "VIEWS",
+    "paper_view",
+    "stores_reports",
+    "views_of",
+]
 
 VIEWS = ("server", "averaged", "mean", "reported", "corrected")
 DEPLOYABLE = ("server", "averaged", "reported", "corrected")
 """The views that a real server could have."""
+STORED_VIEWS = frozenset({"reported", "corrected"})
+"""The views that need something of each client's last report."""
+PAPER_ORDER = ("mean", "server", "averaged", "reported", "corrected")
+"""The paper's tables show the first of these that an algorithm has."""
 AVERAGED_WEIGHT = 0.05
 """Weight of the newest model in the moving average; only rounds with an upload count."""
 
@@ -50,9 +63,9 @@ def views_of(algorithm: type[Algorithm], names: Sequence[str] | None = None) -> 
 
 def paper_view(views: Sequence[str]) -> str:
     """The view that the paper's tables show: the mean of the clients where they have models."""
-    return next(view for view in ("mean", "server", *VIEWS) if view in views)
+    return next(view for view in PAPER_ORDER if view in views)
 
 
 def stores_reports(algorithm: type[Algorithm], names: Sequence[str] | None = None) -> bool:
     """Whether a view of a run needs what each client reported last."""
-    return not {"reported", "corrected"}.isdisjoint(views_of(algorithm, names))
+    return not STORED_VIEWS.isdisjoint(views_of(algorithm, names))

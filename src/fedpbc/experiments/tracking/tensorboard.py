@@ -20,7 +20,7 @@ __all__ = ["EVENTS", "FOLDER", "TensorBoardTracker", "check", "make"]
 
 FOLDER = "tensorboard"
 EVENTS = "events.out.tfevents."
-OVER = ("local_steps", "uploads")
+OVER = ("local_steps", "uploads", "bytes_up", "bytes_down")
 """Further x axes for accuracies: TensorBoard itself cannot choose one."""
 STATUS = {"finished": "STATUS_SUCCESS", "failed": "STATUS_FAILURE", "killed": "STATUS_UNKNOWN"}
 

@@ -26,6 +26,7 @@
     test_accuracy: "test accuracy", train_accuracy: "training accuracy", test_loss: "test loss",
     distance: "distance to the optimum ‖x − x*‖",
     round: "round", local_steps: "local steps of all clients", uploads: "uploads",
+    bytes_up: "bytes sent up", bytes_down: "bytes sent down", bytes_both: "bytes sent up and down",
   };
   const words = (key) => TEXT[key] || key.replaceAll("_", " ");
   const isShare = (key) => key.endsWith("accuracy");
@@ -44,6 +45,12 @@
     return size >= 10000 ? compact.format(v) : String(+v.toPrecision(6));
   }
   const bytes = (v) => (v >= 2 ** 30 ? (v / 2 ** 30).toFixed(2) + " GiB" : (v / 2 ** 20).toFixed(0) + " MiB");
+  // What was sent is counted in powers of ten, as in the tables.
+  function sent(exact) {
+    const v = +exact.toPrecision(3);
+    const power = v > 0 ? Math.min(6, Math.max(0, Math.floor(Math.log10(v) / 3 + 1e-9))) : 0;
+    return `${+(v / 1000 ** power).toPrecision(3)} ${["B", "kB", "MB", "GB", "TB", "PB", "EB"][power]}`;
+  }
   const seconds = (v) => (v >= 7200 ? (v / 3600).toFixed(1) + " h" : v >= 120 ? (v / 60).toFixed(1) + " min" : (+v.toPrecision(3)) + " s");
 
   // ---- style
@@ -84,7 +91,7 @@
     const positive = shown.flatMap((s) => s.mean.filter((v) => v > 0));
     const least = positive.length ? Math.min(...positive) : 1;
     const option = base();
-    option.xAxis = xAxis(x, { min: 0, max: "dataMax", axisLabel: { color: css("--dim"), fontSize: 11, hideOverlap: true, formatter: tick } });
+    option.xAxis = xAxis(x, { min: 0, max: "dataMax", axisLabel: { color: css("--dim"), fontSize: 11, hideOverlap: true, formatter: xFormat || tick } });
     option.yAxis = yAxis(y, { type: log ? "log" : "value", scale: !!log, axisLabel: { color: css("--dim"), fontSize: 11, formatter: tick } });
     if (!log) option.yAxis.min = (e) => (e.min >= 0 ? 0 : null);
     else if (positive.length) {
@@ -134,16 +141,15 @@
 
   // ---- charts of a group
 
-  const PAPER = ["mean", "server", "averaged", "reported"], DEPLOYABLE = ["server", "averaged", "reported"];
   function lastOf(curve, view, key) { const v = curve.views[view][key]; return v ? v.mean[v.mean.length - 1] : null; }
   function viewOf(group, name) {
     const curve = group.curves[name];
     if (!curve) return null;
     const has = Object.keys(curve.views);
-    if (state.view === "paper") return group.paper_view[name] || PAPER.find((v) => has.includes(v));
+    if (state.view === "paper") return group.paper_view[name] || data.paper_order.find((v) => has.includes(v));
     if (state.view === "best") {
       if (group.best_view[name]) return group.best_view[name];
-      const own = DEPLOYABLE.filter((v) => has.includes(v));
+      const own = data.deployable.filter((v) => has.includes(v));
       const good = (v) => { const a = lastOf(curve, v, "test_accuracy"); return a === null ? -lastOf(curve, v, "test_loss") : a; };
       return own.sort((a, b) => good(b) - good(a))[0] || null;
     }
@@ -153,6 +159,7 @@
   const visible = (group) => Object.keys(group.curves).filter((name) => !state.hidden[name]);
   const styled = (name) => { const { dash, marker, index } = data.styles[name]; return { colour: colourOf(name), dash, marker, index, bold: index === 0 }; };
 
+  const AXIS_FORMAT = { bytes_up: sent, bytes_down: sent, bytes_both: sent, seconds };
   const CHARTS = {
     curve(group) {
       const key = valueOf(group);
@@ -160,7 +167,8 @@
       const factor = isShare(key) ? 100 : 1;
       const series = visible(group).map((name) => {
         const view = viewOf(group, name), curve = group.curves[name], values = view && curve.views[view][key];
-        if (!values) return { name, x: [], mean: [] };
+        // A run of an earlier version has counted no bytes.
+        if (!values || curve[state.x].includes(null)) return { name, x: [], mean: [] };
         const suffix = curve.unfinished ? ", unfinished" : "";
         return Object.assign(styled(name), {
           name: `${name} (${view}${suffix})`, x: curve[state.x], mean: values.mean.map((v) => (v === null ? null : v * factor)),
@@ -169,7 +177,7 @@
       });
       return lines(series, {
         x: words(state.x), y: isShare(key) ? `${words(key)}, %` : words(key), log: !isShare(key),
-        format: isShare(key) ? (v) => v.toFixed(1) + " %" : number,
+        format: isShare(key) ? (v) => v.toFixed(1) + " %" : number, xFormat: AXIS_FORMAT[state.x],
       });
     },
     consensus(group) {
@@ -416,9 +424,7 @@
     buttons.forEach((b) => b.addEventListener("click", () => { state[key] = b.value; show(); after(); remember(); }));
     show();
   }
-  const axisChoice = document.getElementById("choose-x");
-  if (axisChoice) choices(axisChoice, "x", drawAll);
-  for (const key of ["view", "value"]) {
+  for (const key of ["x", "view", "value"]) {
     const select = document.getElementById(`choose-${key}`);
     if (!select) continue;
     if ([...select.options].some((o) => o.value === state[key])) select.value = state[key];

@@ -91,7 +91,7 @@ def test_as_by_hand(engine, kind, lost, every):
     made, _ = small.finished(task, kind, up, engine=engine, down=down, evaluate_every=every)
     x, pull = literal(task, up, down, everyone=kind.everyone_trains)
     assert (made.algorithm.x - x).abs().max() < 1e-12
-    assert (made.algorithm.pull - pull).abs().max() < 1e-12
+    assert (made.algorithm.state()["pull"] - pull).abs().max() < 1e-12
 
 
 @pytest.mark.parametrize("every", [2, 5])

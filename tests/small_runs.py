@@ -19,6 +19,16 @@ from fedpbc.tasks import LocalTraining, Quadratic, Supervised
 
 CLIENTS, ROUNDS = 7, 18
 
+TWO_SIDED: dict[str, dict[str, object]] = {
+    "scaffold": {},
+    "focus": {},
+    "area": {},
+    "ca_fed": {},
+    "amplified_scaffold": {"window": 3},
+    "mifa": {"memory": "client", "over": "heard"},
+}
+"""Every algorithm whose clients have a rule of their own, with options."""
+
 
 def table(rows: Iterable[Iterable[int]], clients: int) -> np.ndarray:
     """[{0}, {}, {0, 1}] as a table [rounds, clients]."""

@@ -228,8 +228,18 @@ def test_the_papers_second_group():
     aided = {name for name in REFERENCE if ALGORITHMS[name].memory_aided}
     assert aided == {
         *("mifa", "fedavg_known", "fedvarp", "scaffold"),
-        *("focus", "fedstale", "mimic", "amplified_scaffold"),
+        *("focus", "fedstale", "mimic", "area", "amplified_scaffold"),
     }
+
+
+def test_which_clients_have_a_rule():
+    init = ServerInit(torch.zeros(2), 3)
+    two_sided = {
+        name
+        for name in REFERENCE
+        if ALGORITHMS[name](init, **small.TWO_SIDED.get(name, {})).client_rule() is not None
+    }
+    assert two_sided == set(small.TWO_SIDED)
 
 
 def test_listing_does_not_import_torch():

@@ -166,6 +166,14 @@ def test_the_same_bits_as_serial(algorithm, workers):
     assert not workers_of(os.getpid())
 
 
+@pytest.mark.parametrize("algorithm", small.TWO_SIDED)
+def test_the_same_bits_with_a_rule_of_the_clients(opened, algorithm):
+    task, up, options = small.network(), small.random_table(), small.TWO_SIDED[algorithm]
+    serial = small.views(task, algorithm, up, options=options, down=small.lossy())
+    found = small.views(task, algorithm, up, options=options, down=small.lossy(), engine=opened)
+    assert small.same_bits(found, serial)
+
+
 def test_no_more_processes_than_clients(opened):
     task = small.network()
     engine = opened(task, workers=task.clients + 5)

@@ -74,7 +74,8 @@ def made(ray, capfd):
         ("fedpbc", {}),
         ("fedpbc", {"down": small.lossy(), "evaluate_every": 5, "global_lr": 0.7}),
         ("fedavg", {}),
-        ("scaffold", {}),
+        *((name, {"options": options}) for name, options in small.TWO_SIDED.items()),
+        ("area", {"down": small.lossy(), "global_lr": 0.7}),
     ],
 )
 def test_the_same_bits_as_one_after_another(made, algorithm, options):

@@ -43,6 +43,7 @@ class Area(Algorithm):
     name = "area"
     paper = "Iakovidou and Kim, arXiv 2405.10123"
     one_pass = True
+    memory_aided = True
 
     def client_rule(self) -> ClientRule:
         """The client's memory of its last delivery."""

@@ -29,4 +29,5 @@ def line(round: int, *, server: float, mean: float | None = None) -> dict[str, A
     views = {"server": evaluation(server)}
     if mean is not None:
         views["mean"] = evaluation(mean)
-    return {"round": round, "local_steps": 5 * round, "uploads": round, "views": views}
+    sent = {"bytes_up": 1000 * round, "bytes_down": 2000 * round}
+    return {"round": round, "local_steps": 5 * round, "uploads": round, **sent, "views": views}

@@ -69,11 +69,17 @@ def test_without_arguments_the_help_is_shown():
 def test_a_run_says_what_was_written_where_and_what_is_next(tmp_path):
     ended = ran(*SMALL, "--out", tmp_path / "run")
     assert "fedpbc · digits · bernoulli_varying" in ended.out
-    for view in ("server", "averaged", "mean", "reported"):
+    for view in ("server", "averaged", "mean", "reported", "corrected"):
         [row] = [line for line in ended.out.splitlines() if line.startswith(f"│ {view} ")]
         accuracy = metrics(tmp_path / "run")[-1]["views"][view]["test_accuracy"]
         assert f" {100 * accuracy:.1f} " in row
     said = ended.out.splitlines()
+    last = metrics(tmp_path / "run")[-1]
+    sent = f"{last['bytes_up'] / 1e6:.3g} MB"
+    costs = (
+        f"{last['local_steps']:,} local steps, {last['uploads']} uploads, {sent} up, {sent} down"
+    )
+    assert f"{costs}, 1 model on a client, " in ended.out
     assert any(line.startswith(f"written: {tmp_path / 'run'}") for line in said)
     assert said[-1].startswith("next: ")
     assert any("engine stacked: a small dense model" in line for line in said)

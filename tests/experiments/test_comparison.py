@@ -34,8 +34,9 @@ def evaluation(test: float, train: float = 0.5, loss: float = 1.0, per_class=(0.
     }
 
 
-def line(round: int, uploads: int = 0, **views: dict) -> dict:
-    return {"round": round, "local_steps": 5 * round, "uploads": uploads, "views": views}
+def line(round: int, uploads: int = 0, *, sent: int | None = None, **views: dict) -> dict:
+    counted = {} if sent is None else {"bytes_up": sent, "bytes_down": 2 * sent}
+    return {"round": round, "local_steps": 5 * round, "uploads": uploads, **counted, "views": views}
 
 
 def test_a_mean_and_the_deviation_of_a_sample():
@@ -90,7 +91,7 @@ def test_the_worst_class_is_found_in_each_evaluation():
 
 
 def test_the_best_view_is_one_that_a_server_could_have():
-    views = {"server": 0.3, "averaged": 0.5, "mean": 0.9, "reported": 0.7}
+    views = {"server": 0.3, "averaged": 0.5, "mean": 0.9, "reported": 0.7, "corrected": 0.6}
     lines = [line(10, **{v: evaluation(a) for v, a in views.items()})]
     comparison = Comparison([RunResult("fedpbc", 0, 10, lines)])
     assert {r.view: r.best_deployable for r in comparison.rows()} == {
@@ -98,6 +99,7 @@ def test_the_best_view_is_one_that_a_server_could_have():
         "averaged": False,
         "mean": False,
         "reported": True,
+        "corrected": False,
     }
     assert comparison.best_deployable("fedpbc") == "reported"
     assert comparison.paper_view("fedpbc") == "mean"
@@ -115,30 +117,69 @@ def test_without_classes_the_least_loss_is_best():
     assert row.loss.mean == 2.0
 
 
+def cost(models: dict[str, int | None], client: int | None = 1) -> dict:
+    return {"models_on_server": models, "models_on_client": client, "memory_aided": False}
+
+
+def test_what_it_costs():
+    lines = [
+        [line(10, 7, sent=700, server=evaluation(0.5), mean=evaluation(0.5))],
+        [line(10, 10, sent=1001, server=evaluation(0.5), mean=evaluation(0.5))],
+    ]
+    # In one of the runs more clients were heard.
+    costs = [cost({"server": 65, "mean": None}), cost({"server": 71, "mean": None}, 2)]
+    cells = [RunResult("fedpbc", seed, 100, lines[seed], cost=costs[seed]) for seed in (0, 1)]
+    server, mean = Comparison(cells).rows()
+    assert (server.models_on_server, server.models_on_client) == (71, 2)
+    assert (mean.models_on_server, mean.models_on_client) == (None, 2)
+    for row in (server, mean):
+        assert (row.local_steps, row.uploads) == (50, round((7 + 10) / 2))
+        assert (row.bytes_up, row.bytes_down) == (round(850.5), 1701)
+    found = Comparison(cells).as_dict()["rows"][0]
+    assert (found["uploads"], found["bytes_up"], found["bytes_down"]) == (8, 850, 1701)
+
+
+def test_costs_that_were_not_counted_are_unknown():
+    """Of unfinished runs, and of versions that did not count bytes."""
+    cells = [
+        RunResult("fedpbc", 0, 9, [line(10, 5, sent=500, server=evaluation(0.5))]),
+        RunResult("fedpbc", 1, 9, [line(10, 5, server=evaluation(0.5))], cost={**cost({}, None)}),
+    ]
+    [row] = Comparison(cells).rows()
+    assert (row.bytes_up, row.bytes_down) == (None, None)
+    assert (row.models_on_server, row.models_on_client) == (None, None)
+    assert row.uploads == 5
+
+
 @pytest.mark.parametrize(
-    ("algorithm", "view", "server", "client"),
+    ("algorithm", "server", "averaged", "client", "sent"),
     [
-        ("fedavg", "server", 1, 0),
-        ("fedavg", "averaged", 2, 0),
-        ("mifa", "server", 101, 0),
-        ("mifa", "averaged", 102, 0),
-        ("fedvarp", "server", 101, 0),
-        ("fedpbc", "server", 1, 1),
-        ("fedpbc", "averaged", 2, 1),
-        ("fedpbc", "reported", 101, 1),
-        ("fedpbc", "mean", None, 1),
-        ("fedawe", "reported", 101, 1),
-        ("scaffold", "server", 2, 1),
+        ("fedavg", 1, 2, 0, (8, 8)),
+        ("mifa", 8, 9, 0, (8, 8)),
+        ({"name": "mifa", "memory": "client"}, 2, 3, 1, (8, 8)),
+        ("scaffold", 2, 3, 1, (16, 16)),
+        ("ca_fed", 1, 2, 0, (8 + 8 / 3, 8)),
+        ("focus", 2, 3, 1, (8, 8)),
     ],
 )
-def test_what_it_costs(algorithm, view, server, client):
-    lines = [[line(10, uploads, **{view: evaluation(0.5)})] for uploads in (7, 10)]
-    cells = [RunResult(algorithm, seed, 100, lines[seed]) for seed in (0, 1)]
-    [row] = Comparison(cells).rows()
-    assert row.models_on_server == server
-    assert row.models_on_client == client
-    assert row.local_steps == 50
-    assert row.uploads == round((7 + 10) / 2)
+def test_costs_are_counted_in_a_comparison(algorithm, server, averaged, client, sent):
+    """Six clients with three numbers each, in double precision, all of which are heard."""
+    found = compare(make_task, [algorithm], (0,), links="always", rounds=4)
+    rows = {row.view: row for row in found.rows()}
+    assert rows["server"].models_on_server == server
+    assert rows["averaged"].models_on_server == averaged
+    for row in rows.values():
+        assert (row.uploads, row.local_steps) == (24, 24 * 5)
+        assert row.models_on_client == client
+        assert (row.bytes_up, row.bytes_down) == (24 * 3 * sent[0], 24 * 3 * sent[1])
+
+
+@pytest.mark.parametrize("algorithm", ["fedpbc", "fedawe"])
+def test_costs_of_views_that_store_reports(algorithm):
+    found = compare(make_task, [algorithm], (0,), links="always", rounds=4)
+    models = {row.view: row.models_on_server for row in found.rows()}
+    assert models == {"server": 1, "averaged": 2, "mean": None, "reported": 7, "corrected": 8}
+    assert {row.models_on_client for row in found.rows()} == {1}
 
 
 def test_a_curve_has_the_mean_and_deviation_of_every_evaluation():

@@ -72,7 +72,7 @@ def test_the_table_says_what_the_runs_say(compared):
     folder, _ = compared
     rows = json.loads((folder / "comparison.json").read_text())["rows"]
     assert [(r["algorithm"], r["view"]) for r in rows] == [
-        *[("fedpbc", v) for v in ("server", "averaged", "mean", "reported")],
+        *[("fedpbc", v) for v in ("server", "averaged", "mean", "reported", "corrected")],
         *[(a, v) for a in ("fedavg", "mifa") for v in ("server", "averaged")],
     ]
     for row in rows:
@@ -95,6 +95,14 @@ def test_the_table_says_what_the_runs_say(compared):
         assert shown in table_row
         ends = [metrics(folder / row["algorithm"] / f"seed-{seed}")[-1] for seed in (0, 5)]
         assert row["uploads"] == round(np.mean([end["uploads"] for end in ends]))
+        assert row["bytes_up"] == round(np.mean([end["bytes_up"] for end in ends]))
+        summaries = [
+            json.loads((folder / row["algorithm"] / f"seed-{seed}/summary.json").read_text())
+            for seed in (0, 5)
+        ]
+        assert row["models_on_client"] == summaries[0]["cost"]["models_on_client"]
+        models = [summary["cost"]["models_on_server"][row["view"]] for summary in summaries]
+        assert row["models_on_server"] == (None if None in models else max(models))
         # Everyone trains in fedpbc, in the others only those who get through.
         steps = [20 * 8 * 5 if "mean" in end["views"] else 5 * end["uploads"] for end in ends]
         assert row["local_steps"] == round(np.mean(steps))
@@ -271,7 +279,7 @@ def test_algorithms_with_options_of_their_own(tmp_path):
     folder = tmp_path / "compared"
     ran("compare", plan, "--jobs", 1, "--out", folder)
     config = tomllib.loads((folder / "fedau" / "seed-0" / "config.toml").read_text())
-    assert config["algorithm"] == {"name": "fedau", "cutoff": 3}
+    assert config["algorithm"] == {"name": "fedau", "cutoff": 3, "over": "all"}
     assert (folder / "fedavg" / "seed-0").is_dir()
     assert tomllib.loads((folder / "compare.toml").read_text())["algorithms"]["fedau"] == {
         "cutoff": 3

@@ -36,7 +36,7 @@ def test_defaults_are_the_papers():
     assert config.train.decay is True
     assert config.train.optimizer == "sgd"
     assert config.general.seed == 0
-    assert config.general.views == ["server", "averaged", "mean", "reported"]
+    assert config.general.views == ["server", "averaged", "mean", "reported", "corrected"]
 
 
 @pytest.mark.parametrize("name", ["fedpbc", "fedau", "f3ast", "mifa", "fedawe"])

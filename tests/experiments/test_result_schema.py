@@ -69,6 +69,7 @@ DAMAGE = {
     "clients": lambda s: {**s, "clients": "8"},
     "views": lambda s: {**s, "views": {"server": {"test_loss": None}}},
     "cost": lambda s: {**s, "cost": [1]},
+    "bytes": lambda s: {**s, "cost": {**s["cost"], "bytes_up": -1}},
     "models": lambda s: {**s, "cost": {**s["cost"], "models_on_server": {"server": "1"}}},
     "memory": lambda s: {**s, "memory": {"process": "much"}},
     "a key": lambda s: {k: v for k, v in s.items() if k != "seconds"},

@@ -14,6 +14,7 @@ from fedpbc.storage.manifest import write_manifest
 from tests.commandline import DIGITS, content, fedpbc, metrics, ran, refused, write_check
 
 EVALUATION = {"test_accuracy", "test_loss", "train_accuracy", "train_loss", "per_class"}
+PARAMETERS = 64 * 64 + 64 + 64 * 10 + 10
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,7 @@ def test_metrics_are_one_object_a_line(run):
     assert [line["round"] for line in lines] == [4, 8, 10]
     for line in lines:
         assert 0 <= line["active"] <= 8
-        assert line["views"].keys() == {"server", "averaged", "mean", "reported"}
+        assert line["views"].keys() == {"server", "averaged", "mean", "reported", "corrected"}
         for evaluation in line["views"].values():
             assert evaluation.keys() == EVALUATION
             assert 0 <= evaluation["test_accuracy"] <= 1
@@ -53,6 +54,8 @@ def test_metrics_are_one_object_a_line(run):
     uploads = lines[-1]["uploads"]
     assert uploads == round(lines[-1]["active_mean"] * 10)
     assert 20 < uploads < 60
+    for line in lines:
+        assert line["bytes_up"] == line["bytes_down"] == 4 * PARAMETERS * line["uploads"]
 
 
 def test_the_summary_tells_how_it_ended(run):
@@ -61,7 +64,7 @@ def test_the_summary_tells_how_it_ended(run):
     assert summary["views"] == last["views"]
     assert summary["rounds"] == 10
     assert summary["clients"] == 8
-    assert summary["parameters"] == 64 * 64 + 64 + 64 * 10 + 10
+    assert summary["parameters"] == PARAMETERS
     assert (summary["algorithm"], summary["links"], summary["data"], summary["seed"]) == (
         "fedpbc",
         "bernoulli_varying",
@@ -71,7 +74,14 @@ def test_the_summary_tells_how_it_ended(run):
     cost = summary["cost"]
     assert cost["local_steps"] == last["local_steps"]
     assert cost["uploads"] == last["uploads"]
-    assert cost["models_on_server"] == {"server": 1, "averaged": 2, "mean": None, "reported": 9}
+    assert cost["bytes_up"] == cost["bytes_down"] == 4 * PARAMETERS * last["uploads"]
+    assert cost["models_on_server"] == {
+        "server": 1,
+        "averaged": 2,
+        "mean": None,
+        "reported": 9,
+        "corrected": 10,
+    }
     assert cost["models_on_client"] == 1
     assert summary["engine"].startswith("stacked: ")
     assert summary["versions"]["torch"] == torch.__version__

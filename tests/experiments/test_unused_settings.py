@@ -89,6 +89,7 @@ def test_probabilities_of_a_scheme_of_ones_own_that_has_none():
         {"train": {"momentum": 0.5, "optimizer": "momentum"}},
         {"algorithm": "fedavg", "reported": "memory"},
         {"reported": "disk"},
+        {"reported": "disk", "views": ["server", "corrected"]},
         {**QUADRATIC, "data": {}, "train": {"batch_size": 16}},
         {"links": {"name": "bernoulli", "p": np.array([0.5, 0.5])}},
         {"workers": 3, "evaluate_every": 700},

@@ -45,7 +45,7 @@ def expected(run: Path) -> dict[str, list[tuple[int, float]]]:
             value = float(np.float32(exact))
             found.setdefault(tag, []).append((line["round"], value))
             if tag.endswith(("test_accuracy", "test_loss")):
-                for over in ("local_steps", "uploads"):
+                for over in ("local_steps", "uploads", "bytes_up", "bytes_down"):
                     found.setdefault(f"over_{over}/{tag}", []).append((line[over], value))
     return found
 
@@ -60,6 +60,8 @@ def run(tmp_path_factory):
 def test_the_values_are_those_of_the_metrics_to_the_bit(run):
     assert scalars(run) == expected(run)
     assert scalars(run)["local_steps"] == [(3, 120), (6, 240), (9, 360), (12, 480)]
+    last = metrics(run)[-1]
+    assert scalars(run)["over_bytes_up/server/test_loss"][-1][0] == last["bytes_up"]
 
 
 def test_relative_time_is_the_time_that_was_spent(run):

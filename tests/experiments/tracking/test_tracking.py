@@ -87,12 +87,12 @@ def test_all_evaluations_are_told_as_they_are_in_the_metrics(recorder, tmp_path)
     )
     assert recorder.ended == ["finished"]
     names = set(lines[0][1])
-    for view in ("server", "averaged", "mean", "reported"):
+    for view in ("server", "averaged", "mean", "reported", "corrected"):
         for key in ("test_accuracy", "test_loss", "train_accuracy", "train_loss"):
             assert f"{view}/{key}" in names
         assert {f"{view}_per_class/{k}" for k in range(10)} <= names
     plain = {"active", "active_mean", "staleness_mean", "staleness_max", "consensus_error"}
-    assert plain | {"local_steps", "uploads", "seconds"} <= names
+    assert plain | {"local_steps", "uploads", "bytes_up", "bytes_down", "seconds"} <= names
 
 
 def test_a_tracker_knows_the_run(recorder, tmp_path):
@@ -102,7 +102,7 @@ def test_a_tracker_knows_the_run(recorder, tmp_path):
     settings = run.settings()
     assert settings["algorithm.name"] == "fedpbc"
     assert settings["train.decay"] is True
-    assert settings["views"] == '["server", "averaged", "mean", "reported"]'
+    assert settings["views"] == '["server", "averaged", "mean", "reported", "corrected"]'
     assert "track" not in settings
     assert run.tags()["links"] == "bernoulli_varying"
 

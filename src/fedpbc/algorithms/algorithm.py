@@ -189,6 +189,8 @@ class Algorithm:
     """The server must know the true p_i^t."""
     memory_aided: ClassVar[bool] = False
     """Aided by memory or known statistics: the paper's second group."""
+    later_options: ClassVar[tuple[str, ...]] = ()
+    """Options that a later version added: at their defaults a run is the one of before."""
 
     def __init__(self, init: ServerInit) -> None:
         check_kind("init", init, ServerInit, "a ServerInit")

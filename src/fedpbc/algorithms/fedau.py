@@ -30,6 +30,7 @@ class FedAU(Algorithm):
     name = "fedau"
     paper = "Wang and Ji, ICLR 2024"
     one_pass = True
+    later_options = ("over",)
 
     def __init__(
         self,

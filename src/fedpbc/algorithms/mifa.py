@@ -54,6 +54,7 @@ class MIFA(Algorithm):
     name = "mifa"
     paper = "Gu et al., NeurIPS 2021"
     one_pass = True
+    later_options = ("over", "memory")
     memory_aided = True
 
     def __init__(

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import tomli_w
 
-from fedpbc.algorithms import Algorithm, find_algorithm
+from fedpbc.algorithms import ALGORITHMS, Algorithm, find_algorithm
 from fedpbc.errors import InputError
 from fedpbc.experiments.plugins import load_plugin
 from fedpbc.experiments.settings import (
@@ -37,7 +37,7 @@ from fedpbc.experiments.unused_settings import unused_settings
 from fedpbc.limits import MAX_INTEGER, check_encodable, check_values
 from fedpbc.links import Timetable, find_scheme
 from fedpbc.links.probabilities import ProbabilityOptions
-from fedpbc.options import check_kind, checked, unknown_option
+from fedpbc.options import check_kind, checked, options_of, unknown_option
 from fedpbc.simulation.build import take_probability_options
 from fedpbc.simulation.views import views_of
 from fedpbc.storage.files import expanded, read_regular_file
@@ -180,7 +180,23 @@ def identity(values: Mapping[str, Any]) -> dict[str, Any]:
         table = identifying.get(section, {})
         if isinstance(table.get(option), str):
             identifying[section] = {k: v for k, v in table.items() if k != option}
+    if isinstance(table := identifying.get("algorithm"), Mapping):
+        identifying["algorithm"] = _without_later_options(table)
     return identifying
+
+
+def _without_later_options(table: Mapping[str, Any]) -> dict[str, Any]:
+    """An algorithm's options as an earlier version wrote them, if it could have."""
+    kind = ALGORITHMS.get(str(table.get("name")))
+    if kind is None or not kind.later_options:
+        return dict(table)
+    options = options_of(kind.__init__)
+    defaults = {name: options[name].default for name in kind.later_options if name in options}
+    return {
+        name: value
+        for name, value in table.items()
+        if name not in defaults or value != defaults[name]
+    }
 
 
 def is_python_task(values: Mapping[str, Any]) -> bool:

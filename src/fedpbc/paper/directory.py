@@ -261,6 +261,9 @@ def _has_options(directory: RunDirectory, config: Mapping[str, Any]) -> bool:
     if planned.general.clients is None:
         # A run records the number of its clients.
         planned = replace(planned, general=replace(planned.general, clients=held.general.clients))
+    if "views" not in config:
+        # And its views: there were fewer of them once.
+        planned = replace(planned, general=replace(planned.general, views=held.general.views))
     return identity(held.to_dict()) == identity(planned.to_dict())
 
 

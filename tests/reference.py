@@ -563,15 +563,21 @@ class AmplifiedFedAvg(FedAvg):
 
 
 class Scaffold(Rule):
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, clip: float = 0.0) -> None:
         super().__init__(run)
+        self.clip = clip  # the largest norm of c − c_i; 0: any
         self.c = self.zeros
         self.received = [self.zeros] * self.m  # the c that client i received last
         self.c_i = [self.zeros] * self.m
 
     def client(self, t, i, start, first_batch):
-        correction = self.run.rounded(self.received[i].double() - self.c_i[i].double())
+        correction = self.run.rounded(self.clipped(i))
         return self.run.local(i, start, t, first_batch, correction)
+
+    def clipped(self, i):
+        v = self.received[i].double() - self.c_i[i].double()
+        norm = float(torch.linalg.vector_norm(v))
+        return v * (self.clip / norm) if self.clip and norm > self.clip else v
 
     def receive(self, i):
         self.received[i] = self.c
@@ -580,10 +586,8 @@ class Scaffold(Rule):
         if not A:
             return x
         s_eta = self.run.s * self.run.eta(t)
-        c_plus = {
-            i: self.run.rounded(self.c_i[i].double() - self.received[i].double() - delta[i] / s_eta)
-            for i in A
-        }
+        # The mean of the gradients: each step went along g + v.
+        c_plus = {i: self.run.rounded(-delta[i] / s_eta - self.clipped(i)) for i in A}
         # Client i uploads c_i⁺ − c_i.
         change = {i: self.run.rounded(c_plus[i].double() - self.c_i[i].double()) for i in A}
         self.c = self.run.rounded(self.c.double() + total(change[i] for i in A) / self.m)

@@ -25,6 +25,7 @@ VARIANTS = {
     "mifa-rescale": ("mifa", {"rescale": True}),
     "fedawe-no-clip": ("fedawe", {"clip": 0.0}),
     "fedawe-tight": ("fedawe", {"clip": 0.05}),
+    "scaffold-clip": ("scaffold", {"clip": 0.3}),
     "fedau-heard": ("fedau", {"over": "heard"}),
     "mifa-heard": ("mifa", {"over": "heard"}),
     "mifa-client": ("mifa", {"memory": "client"}),

@@ -262,6 +262,38 @@ def test_scaffold_divides_by_the_steps_and_the_rate_of_the_round():
     assert kept[0]["control"].item() == scaffold.message(0)["control"].item() == -3 / 1.5
 
 
+@settings(max_examples=30)
+@given(clip=st.floats(0.01, 10.0), gradient=st.floats(-5, 5), control=st.floats(-5, 5))
+def test_scaffold_with_one_step_keeps_the_gradient_whatever_is_clipped(clip, gradient, control):
+    """The new c_i is the gradient that was seen: what was clipped off is not mistaken for it."""
+    rule = Scaffold(ServerInit(torch.zeros(1), 2), clip=clip).client_rule()
+    received = {"control": torch.tensor([control], dtype=torch.float64)}
+    state = {"control": torch.tensor([1.0], dtype=torch.float64)}
+    work = ClientWork(0, torch.zeros(1).double(), received, state, 0, rates=(0.5,), local_steps=1)
+    correction = rule.correction(work).item()
+    assert abs(correction) <= clip * (1 + 1e-12)
+    assert abs(correction) == pytest.approx(min(clip, abs(control - 1)), rel=1e-12)
+    end = work.start - 0.5 * (gradient + correction)
+    assert rule.finish(work, end).state["control"].item() == pytest.approx(gradient, abs=1e-9)
+
+
+@pytest.mark.parametrize(("clip", "bounded"), [(0.0, False), (1.0, True)])
+def test_scaffolds_loop_runs_away_where_curvature_grows_unless_it_is_clipped(clip, bounded):
+    """One client alone, F(u) = e^u − u/2 and a control variate from far away; c stays 0."""
+    rule = Scaffold(ServerInit(torch.zeros(1), 2), clip=clip).client_rule()
+    zero = torch.zeros(1, dtype=torch.float64)
+    control = torch.tensor([5.0], dtype=torch.float64)
+    for _ in range(8):
+        work = ClientWork(0, zero, {"control": zero}, {"control": control}, 0, (1.0,), 5)
+        u, correction = zero, rule.correction(work)
+        for _ in range(5):
+            u = u - (u.exp() - 0.5 + correction)
+        if not torch.isfinite(u):
+            break
+        control = rule.finish(work, u).state["control"]
+    assert (bool(torch.isfinite(u)) and abs(control.item()) < 10) is bounded
+
+
 def test_scaffold_client_uses_the_control_variate_that_it_received():
     # c is 5 where the client last heard of it, whatever the server has now.
     rule, start = make(Scaffold).client_rule(), vector(0.0)

@@ -7,7 +7,9 @@ Federated Learning, ICML 2020.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Ge
 
 from fedpbc.algorithms.algorithm import Algorithm, Round, ServerInit, Updates, Vector, mean
 from fedpbc.algorithms.client import ClientResult, ClientRule, ClientWork, Vectors
@@ -26,18 +28,21 @@ class ScaffoldClient(ClientRule):
     uploads = ("model", "control_change")
     keeps = ("control",)
 
+    def __init__(self, clip: float) -> None:
+        self.clip = clip
+
     def correction(self, work: ClientWork) -> Vector:
-        """c − c_i."""
-        return work.received["control"].double() - work.state["control"].double()
+        """c − c_i, of a norm of at most ``clip``."""
+        difference = work.received["control"].double() - work.state["control"].double()
+        norm = float(difference.norm())
+        return difference * (self.clip / norm) if 0 < self.clip < norm else difference
 
     def finish(self, work: ClientWork, end: Vector) -> ClientResult:
         """The new control variate: the mean of the gradients that the steps have seen."""
-        c, c_i = work.received["control"].double(), work.state["control"].double()
         delta = end.double() - work.start.double()
-        new_c_i = (c_i - c - delta / work.step_sum).to(end.dtype)
-        return ClientResult(
-            upload={"control_change": new_c_i.double() - c_i}, state={"control": new_c_i}
-        )
+        new_c_i = (-self.correction(work) - delta / work.step_sum).to(end.dtype)
+        change = new_c_i.double() - work.state["control"].double()
+        return ClientResult(upload={"control_change": change}, state={"control": new_c_i})
 
 
 class Scaffold(Algorithm):
@@ -46,20 +51,22 @@ class Scaffold(Algorithm):
     x ← x + η_g · mean over A^t of Δ_i
     c ← c + (1/m) Σ_A (c_i⁺ − c_i)
 
-    c goes out with the model.
+    c goes out with the model. With ``clip``, a client's correction c − c_i is clipped to that norm:
+    unbounded, a client's own loop diverges where curvature grows with the gradient. 0 disables it.
     """
 
     name = "scaffold"
     paper = "Karimireddy et al., ICML 2020"
     memory_aided = True
 
-    def __init__(self, init: ServerInit) -> None:
+    def __init__(self, init: ServerInit, *, clip: Annotated[float, Ge(0)] = 0.0) -> None:
         super().__init__(init)
+        self.clip = clip
         self.control = self.x * 0  # c
 
     def client_rule(self) -> ClientRule:
         """The client's control variates."""
-        return ScaffoldClient()
+        return ScaffoldClient(self.clip)
 
     def message(self, client: int) -> Vectors:
         """c."""

@@ -56,7 +56,7 @@ def train(folder, text, *, stop_after=None):
     (folder / "fleet.toml").write_text(text)
     settings = read_fleet(folder / "fleet.toml")
     task = settings.whole_task()
-    network = FakeNetwork(make_trainers(task, folder / "devices"), fate)
+    network = FakeNetwork(make_trainers(task, folder / "devices", settings.config.algorithm), fate)
     x0, layout = settings.first_model()
     with ServerDirectory(folder) as opened:
         server = Server(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -51,7 +54,11 @@ class FakeNetwork:
     """Nodes 100, 101, … are clients 0, 1, …; ``fate(client, round)`` is that of a request.
 
     "ok"; "lost": the request is; "unheard": the reply is lost; "late": it arrives after the round;
-    "twice": it arrives twice.
+    "twice": it arrives twice; "again": the request arrives again after the next one, and "delayed":
+    only then; "restart": the device does, before the request arrives.
+
+    ``vectors`` counts the bytes of vectors, ``carried`` all bytes and ``messages`` the messages
+    that went down to devices and arrived up here.
     """
 
     def __init__(self, trainers: Sequence[Trainer], fate: Callable[[int, int], str]) -> None:
@@ -59,24 +66,44 @@ class FakeNetwork:
         self.clock = 0.0
         self.sent = 0
         self._ready: list[tuple[float, Reply]] = []
+        self._stray: list[tuple[int, Payload]] = []
         self.requests: list[tuple[int, int]] = []
+        self.vectors, self.carried, self.messages = Counter(), Counter(), Counter()
 
     def nodes(self) -> Iterable[int]:
         return range(100, 100 + len(self.trainers))
+
+    def count(self, way: str, payload: Payload) -> None:
+        self.messages[way] += 1
+        self.vectors[way] += sum(len(vector.data) for vector in payload.vectors.values())
+        self.carried[way] += len(serialized(payload))
 
     def send(self, node: int, payload: Payload, seconds: float) -> str | None:
         self.sent += 1
         message, client = f"m{self.sent}", node - 100
         fate = "ok"
         if payload.kind == "work":
+            self.count("down", payload)
             self.requests.append((client, payload.integer("round")))
             fate = self.fate(*self.requests[-1])
-        if fate == "lost":
-            return message
-        reply = Reply(message, node, self.reply(client, payload))
-        after = self.clock + (seconds + 0.3 if fate == "late" else 0.5)
-        self._ready += [(after, reply)] * {"unheard": 0, "twice": 2}.get(fate, 1)
+        stray = [late for to, late in self._stray if to == client]
+        self._stray = [(to, late) for to, late in self._stray if to != client]
+        if fate in ("again", "delayed"):
+            self._stray.append((client, payload))
+        if fate == "restart":
+            self.restart(client)
+        if fate not in ("lost", "delayed"):
+            reply = Reply(message, node, self.reply(client, payload))
+            after = self.clock + (seconds + 0.3 if fate == "late" else 0.5)
+            self._ready += [(after, reply)] * {"unheard": 0, "twice": 2}.get(fate, 1)
+        for late in stray:
+            # Nobody waits for these replies any more.
+            self.reply(client, late)
         return message
+
+    def restart(self, client: int) -> None:
+        """Start a device's trainer again, from its disk."""
+        self.trainers[client] = restarted(self.trainers[client])
 
     def reply(self, client: int, payload: Payload) -> Payload:
         try:
@@ -87,6 +114,9 @@ class FakeNetwork:
     def collect(self, messages: Sequence[str]) -> list[Reply]:
         arrived = [reply for at, reply in self._ready if at <= self.clock]
         self._ready = [(at, reply) for at, reply in self._ready if at > self.clock]
+        for reply in arrived:
+            if reply.payload is not None and reply.payload.kind != "hello":
+                self.count("up", reply.payload)
         return arrived
 
     def wait(self, seconds: float) -> None:
@@ -94,6 +124,12 @@ class FakeNetwork:
 
     def now(self) -> float:
         return self.clock
+
+
+def restarted(trainer: Trainer) -> Trainer:
+    """The trainer of a new process, with what the other one left on the disk."""
+    make = trainer._make_task, trainer._make_rule
+    return Trainer(trainer.client, trainer.folder, *make, lazy=trainer.lazy, now=trainer._now)
 
 
 def make_server(
@@ -119,15 +155,23 @@ def make_server(
     )
 
 
-def make_trainers(task, folder: Path, **options) -> list[Trainer]:
+def make_trainers(task, folder: Path, algorithm: Any = "fedpbc", **options) -> list[Trainer]:
+    def rule(settings, task):
+        return make_algorithm(algorithm, task).client_rule()
+
     return [
-        Trainer(client, folder / f"client{client}", lambda settings: task, **options)
+        Trainer(client, folder / f"client{client}", lambda settings: task, rule, **options)
         for client in range(task.clients)
     ]
 
 
 def simulated(task, algorithm, lines) -> dict[str, torch.Tensor]:
     """The simulator's models on the timetable that the server logged."""
+    return simulation_of(task, algorithm, lines).view_models()
+
+
+def simulation_of(task, algorithm, lines) -> Simulation:
+    """A simulation on the timetable that the server logged, after its last round."""
     table = np.zeros((len(lines), task.clients), dtype=bool)
     for t, line in enumerate(lines):
         assert line["round"] == t
@@ -135,7 +179,7 @@ def simulated(task, algorithm, lines) -> dict[str, torch.Tensor]:
     rule = make_algorithm(algorithm, task)
     simulation = Simulation(task, rule, SerialEngine(task), from_table(table))
     list(simulation.run())
-    return simulation.view_models()
+    return simulation
 
 
 def assert_same(server: Server, expected: dict[str, torch.Tensor]) -> None:
@@ -145,9 +189,11 @@ def assert_same(server: Server, expected: dict[str, torch.Tensor]) -> None:
         assert torch.equal(model, expected[view]), view
 
 
-def sent_and_received(payload: Payload) -> Payload:
-    import io
-
+def serialized(payload: Payload) -> bytes:
     stream = io.BytesIO()
     write_payload(stream, payload)
-    return read_payload(io.BytesIO(stream.getvalue()))
+    return stream.getvalue()
+
+
+def sent_and_received(payload: Payload) -> Payload:
+    return read_payload(io.BytesIO(serialized(payload)))

@@ -15,6 +15,8 @@ def round_line(t, active, *, refused=(), selected=None, everyone=True, seconds=1
         "active": list(active),
         "selected": list(active if selected is None else selected),
         "checksums": {},
+        "bytes_up": 400 * len(active),
+        "bytes_down": 1600,
         "refused": list(refused),
         "known": [],
     }

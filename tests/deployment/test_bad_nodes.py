@@ -51,9 +51,13 @@ class MaliciousTrainer:
         return reply if change is None else change(answer, self._sent)
 
 
+def of_model(answer: TrainReply, model: Vector) -> Payload:
+    return replace(answer, upload={"model": model}).pack()
+
+
 def with_values(change):
     def changed(answer: TrainReply, _) -> Payload:
-        return replace(answer, end=Vector.of(change(answer.end.array()))).pack()
+        return of_model(answer, Vector.of(change(answer.upload["model"].array())))
 
     return changed
 
@@ -77,7 +81,7 @@ CHANGES = {
     7: lambda answer, sent: replace(answer, client=0).pack(),
     8: lambda answer, sent: replace(answer, job="another").pack(),
     9: lambda answer, sent: Payload({"kind": "nonsense"}),
-    11: lambda answer, sent: replace(answer, end=Vector("float32", bytes(2**30))).pack(),
+    11: lambda answer, sent: of_model(answer, Vector("float32", bytes(2**30))),
 }
 LINES = [
     "vector of 179 values, not 180",

@@ -19,7 +19,10 @@ FLEET: dict[str, Any] = {
     "data": {"name": "digits"},
     "fleet": {"round_seconds": 10.0, "wait_for": 1},
 }
-FIELDS = ("round", "active", "refused", "selected", "at", "began_s", "ended_s", "known", "everyone")
+FIELDS = (
+    *("round", "active", "refused", "selected", "at", "began_s", "ended_s", "known", "everyone"),
+    *("bytes_up", "bytes_down"),
+)
 
 
 def make(random: Random, place: Place) -> Case:
@@ -65,7 +68,7 @@ def status(random: Random, place: Place) -> Case:
         data = content.encode("utf-8", "surrogatepass")
         place.write(name, hostile.mutate(random, data) if name == damaged else data)
     expect = "success" if not faults and not damaged else "any"
-    words = ["fleet", "status", "server"]
+    words = ["fleet", "status", "server", *(["--json"] if random.random() < 0.3 else [])]
     if random.random() < 0.2:
         words, expect = ["fleet", "check", "server"], "any"
     return Case([Step(tuple(words), expect=expect, may_differ=words[1] == "check")])

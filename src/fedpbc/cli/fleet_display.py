@@ -116,6 +116,9 @@ def totals(status: FleetStatus, shown: int) -> str:
     if status.rounds_done and staleness:
         mean = sum(staleness) / len(staleness)
         parts.append(f"staleness: mean {mean:.1f}, maximum {max(staleness)}")
+    if status.rounds_done and status.bytes_up is not None and status.bytes_down is not None:
+        received, sent = format_bytes(status.bytes_up), format_bytes(status.bytes_down)
+        parts.append(f"vectors: {received} received, {sent} sent")
     refused = sum(client.refused for client in clients)
     if refused:
         parts.append(f"{refused} answers refused: see the server's log for the reasons")
@@ -138,6 +141,21 @@ def format_duration(seconds: float) -> str:
     if seconds < 6000:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h" if seconds < 172800 else f"{seconds / 86400:.1f} d"
+
+
+def format_bytes(count: int) -> str:
+    """Format a number of bytes.
+
+    Example:
+        >>> format_bytes(999), format_bytes(31_400), format_bytes(2_000_000_000)
+        ('999 B', '31.4 kB', '2.0 GB')
+    """
+    size, unit = float(count), "B"
+    for larger in ("kB", "MB", "GB", "TB", "PB"):
+        if size < 1000:
+            break
+        size, unit = size / 1000, larger
+    return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
 
 
 def list_cut_links(links: Links | None) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedpbc.cli.terminal import command, open_console, say, show
+from fedpbc.cli.options import Json
+from fedpbc.cli.terminal import command, open_console, say, say_json, show
+from fedpbc.errors import InputError
 
 if TYPE_CHECKING:
     from fedpbc.deployment.ops.status import FleetStatus
@@ -25,12 +28,18 @@ def status(
     watch: Annotated[
         bool, typer.Option("--watch", help="Update until the job ends or Ctrl-C.")
     ] = False,
+    as_json: Json = False,
 ) -> None:
     """Show a fleet's status: which clients answer, are silent, or were refused."""
     from fedpbc.cli import fleet_display
     from fedpbc.deployment.ops.status import FleetLog
 
+    if watch and as_json:
+        raise InputError("--watch", watch, "left out: --json shows the status once")
     log = FleetLog(folder)
+    if as_json:
+        say_json(asdict(log.status()))
+        return
     if watch:
         with suppress(KeyboardInterrupt):
             fleet_display.watch(folder)

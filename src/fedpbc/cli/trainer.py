@@ -21,6 +21,10 @@ def trainer(
     app: Annotated[
         Path | None, typer.Option(help="Python file with your model() and data(client).")
     ] = None,
+    plugin: Annotated[
+        list[Path] | None,
+        typer.Option(help="Python file with the server's algorithm; repeatable."),
+    ] = None,
     data_dir: Annotated[
         Path | None, typer.Option(help="Folder of the data set's Parquet files.")
     ] = None,
@@ -39,6 +43,7 @@ def trainer(
         state,
         socket or state / "trainer",
         app=app,
+        plugins=plugin or (),
         data_dir=data_dir,
         lazy=catch_up == "lazy",
         device=device,

@@ -12,12 +12,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 from annotated_types import Ge, Gt
 from torch import Tensor
 
-from fedpbc.algorithms import Algorithm, ServerInit, find_algorithm
+from fedpbc.algorithms import Algorithm, ClientRule, ServerInit, find_algorithm
 from fedpbc.deployment.address import parse_address
-from fedpbc.deployment.protocol.messages import MessageError
+from fedpbc.deployment.protocol.messages import MessageError, sanitized
 from fedpbc.deployment.user_app import UserApp, load_user_app
 from fedpbc.errors import InputError
 from fedpbc.experiments.build import build_task
@@ -28,7 +29,14 @@ from fedpbc.options import checked
 from fedpbc.tasks import LocalTraining, Task
 from fedpbc.tasks.parameter_layout import Layout, layout_of, parameters_of
 
-__all__ = ["FleetSection", "FleetSettings", "fleet_options", "read_fleet", "task_of_client"]
+__all__ = [
+    "FleetSection",
+    "FleetSettings",
+    "fleet_options",
+    "read_fleet",
+    "rule_of_client",
+    "task_of_client",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +110,14 @@ class FleetSettings:
         if self.fleet.app is None:
             settings["data"] = {"name": config.data.name, "alpha": config.data.alpha}
             settings["model"] = {"name": config.model.name}
+        # Only where devices need it: the settings of older jobs stay what they were.
+        if self.algorithm(torch.zeros(1)).client_rule() is not None:
+            options = dict(config.algorithm)
+            settings["algorithm"] = {
+                "name": options.pop("name"),
+                "options": options,
+                "global_learning_rate": config.train.global_learning_rate,
+            }
         return json.dumps(settings, sort_keys=True)
 
     def first_model(self) -> tuple[Tensor, Layout]:
@@ -183,6 +199,33 @@ def task_of_client(
     training = LocalTraining(**_training(config))
     seed = config.general.seed
     return app.task(client, clients=clients, seed=seed, training=training, device=device)
+
+
+def rule_of_client(settings: str, task: Task) -> ClientRule | None:
+    """Build the client's side of the algorithm that the server's settings name.
+
+    None for plain local steps. The algorithm must be known here: built in, or of a plugin that the
+    device has loaded. Its options are checked as those of a configuration.
+    """
+    try:
+        section = parse_json(settings).get("algorithm")
+        if section is None:
+            return None
+        name, options = section["name"], dict(section["options"])
+        rate = section["global_learning_rate"]
+        if not isinstance(name, str):
+            raise TypeError("its name is not text")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise MessageError("the server's settings name no algorithm") from error
+    try:
+        kind = find_algorithm(name)
+    except InputError:
+        raise MessageError(
+            f"the server's algorithm {sanitized(name)!r} is unknown on this device: install the "
+            "server's version of fedpbc, or name the plugin in device.toml"
+        ) from None
+    given = checked(kind.__init__, options, "algorithm")
+    return kind(ServerInit(task.init(), task.clients, rate), **given).client_rule()
 
 
 def _training(config: Config) -> dict[str, Any]:

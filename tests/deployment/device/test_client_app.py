@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from contextlib import ExitStack
 from functools import partial
 
 import numpy as np
 import pytest
+import tomli_w
 import torch
 from safetensors.torch import load_file
 
 from fedpbc.deployment.device.trainer import Trainer
 from fedpbc.deployment.device.trainer_socket import TrainerSocket
+from fedpbc.deployment.ops.status import FleetLog
 from fedpbc.deployment.protocol.messages import Payload
-from fedpbc.deployment.settings import read_fleet, task_of_client
+from fedpbc.deployment.server.round_log import read_rounds
+from fedpbc.deployment.settings import read_fleet, rule_of_client, task_of_client
 from fedpbc.deployment.user_app import load_user_app
 from fedpbc.errors import FedpbcError
-from tests.deployment.fake_network import simulated
+from tests.deployment.fake_network import simulated, simulation_of
 from tests.deployment.real_fleet import APP
 
 pytest.importorskip("flwr")
@@ -26,23 +30,26 @@ FLEET = """
 rounds = 6
 seed = 5
 clients = 3
-algorithm = "{algorithm}"
-[fleet]
-app = "mine.py"
-round_seconds = 0.8
-wait_for = 3
+fleet = {{app = "mine.py", round_seconds = 0.8, wait_for = 3}}
+{algorithm}
 """
 
 
 def transferred(message):
     """A message after Flower has serialized and parsed it."""
-    from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
     from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
-    contents = {key: value.deflate() for key, value in get_all_nested_objects(message).items()}
+    contents = deflated(message)
     received = inflate_object_from_contents(message.object_id, contents)
     received.metadata.__dict__["_message_id"] = message.metadata.message_id
     return received
+
+
+def deflated(message):
+    """The objects that Flower transfers for a message, as bytes."""
+    from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+
+    return {key: value.deflate() for key, value in get_all_nested_objects(message).items()}
 
 
 def make_grid(sockets, is_up):
@@ -56,6 +63,8 @@ def make_grid(sockets, is_up):
 
         def __init__(self):
             self.pushed = 0
+            # Of requests and their replies, all bytes that Flower transfers.
+            self.carried, self.messages = Counter(), Counter()
             self.replies = {}
 
         def get_node_ids(self):
@@ -74,8 +83,16 @@ def make_grid(sockets, is_up):
                     continue
                 node = {"trainer": str(sockets[client])}
                 context = Context(1, 900 + client, node, RecordDict(), {})
-                self.replies[names[-1]] = transferred(app(received, context))
+                reply = app(received, context)
+                if header["kind"] == "work":
+                    self.count("down", message)
+                    self.count("up", reply)
+                self.replies[names[-1]] = transferred(reply)
             return names
+
+        def count(self, way, message):
+            self.messages[way] += 1
+            self.carried[way] += sum(map(len, deflated(message).values()))
 
         def pull_messages(self, message_ids):
             names = [name for name in message_ids if name in self.replies]
@@ -109,22 +126,38 @@ def fleet(tmp_path, identity):
             from fedpbc.deployment.server.server_app import main
 
             (tmp_path / "mine.py").write_text(APP)
-            (tmp_path / "fleet.toml").write_text(FLEET.format(algorithm=algorithm))
+            (tmp_path / "fleet.toml").write_text(
+                FLEET.format(algorithm=tomli_w.dumps({"algorithm": algorithm}))
+            )
             app = load_user_app(tmp_path / "mine.py")
             sockets = []
             for client in range(3):
                 make = partial(task_of_client, client=client, app=app, device="cpu")
-                trainer = Trainer(client, tmp_path / f"client{client}", make, lazy=True)
+                folder = tmp_path / f"client{client}"
+                trainer = Trainer(client, folder, make, rule_of_client, lazy=True)
                 sockets.append(tmp_path / f"s{client}")
                 stack.enter_context(TrainerSocket(sockets[-1], trainer.handle))
-            grid = make_grid(sockets, is_up)
+            run.grid = grid = make_grid(sockets, is_up)
             main(grid, Context(1, 0, {}, RecordDict(), {"folder": str(tmp_path)}))
             return np.loadtxt(tmp_path / "timetable.csv", delimiter=",").astype(bool)
 
         yield run
 
 
-@pytest.mark.parametrize("algorithm", ["fedpbc", "scaffold"])
+ALGORITHMS = [
+    {"name": "fedpbc"},
+    {"name": "scaffold"},
+    {"name": "mifa", "memory": "client"},
+    {"name": "focus"},
+    {"name": "area"},
+    {"name": "ca_fed"},
+    {"name": "amplified_scaffold", "window": 2},
+]
+FRAMING = 2000
+"""Bytes: more than Flower's records, names and our header add to a message's vectors."""
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda each: each["name"])
 def test_the_apps_compute_the_simulators_models(fleet, tmp_path, algorithm):
     up = np.array([[1, 1, 1], [1, 0, 1], [0, 0, 1], [1, 1, 1], [0, 1, 0], [1, 1, 1]], dtype=bool)
     table = fleet(algorithm, lambda client, round: up[round, client])
@@ -137,6 +170,22 @@ def test_the_apps_compute_the_simulators_models(fleet, tmp_path, algorithm):
         named = load_file(tmp_path / "models" / f"{view}.safetensors")
         flat = torch.cat([named[name].reshape(-1) for name in task.layout.names])
         assert torch.equal(flat, expected[view])
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda each: each["name"])
+def test_the_bytes_are_those_of_the_simulator_and_of_flowers_records(fleet, tmp_path, algorithm):
+    fleet(algorithm, lambda client, round: True)
+    lines = [line for _, line in read_rounds(tmp_path)]
+    task = read_fleet(tmp_path / "fleet.toml").whole_task()
+    server = simulation_of(task, algorithm, lines).server
+    for way, total in (("up", server.bytes_up), ("down", server.bytes_down)):
+        logged = sum(line[f"bytes_{way}"] for line in lines)
+        assert logged == total > 0
+        messages, carried = fleet.grid.messages[way], fleet.grid.carried[way]
+        assert messages == 18
+        assert logged < carried < logged + messages * FRAMING
+    status = FleetLog(tmp_path).status()
+    assert (status.bytes_up, status.bytes_down) == (server.bytes_up, server.bytes_down)
 
 
 @pytest.mark.usefixtures("identity")

@@ -16,7 +16,7 @@ from fedpbc.deployment.device.trainer import Trainer
 from fedpbc.deployment.protocol.messages import MessageError, TrainReply, TrainRequest, Vector
 from fedpbc.deployment.protocol.tensors import to_vector
 from fedpbc.engines.segment import Segment
-from fedpbc.engines.serial import train
+from fedpbc.engines.serial import train, train_model
 from fedpbc.errors import DivergedError, InputError
 from fedpbc.storage.tensors import save_state
 from tests.deployment.fake_network import ROUND, Killed, small_task
@@ -40,6 +40,8 @@ def train_request(round, first_round, start=None, **rest):
             "round_seconds": ROUND,
             "age": 0.0,
             "job_rounds": T,
+            "counted": -1,
+            "initial": "",
             "start": to_vector(TASK.init() if start is None else start),
             **rest,
         }
@@ -67,17 +69,19 @@ def make(folder, **options):
 def reply_model(trainer, request):
     reply = TrainReply.unpack(trainer.handle(request.pack()))
     assert (reply.job, reply.round, reply.client) == (request.job, request.round, 1)
-    return torch.from_numpy(reply.end.array())
+    return torch.from_numpy(reply.upload["model"].array())
 
 
 @pytest.fixture
 def trained(monkeypatch):
     """The number of rounds of each segment that is trained."""
     rounds = []
-    original = train
-    monkeypatch.setattr(
-        trainer_module, "train", lambda task, s: rounds.append(s.rounds) or original(task, s)
-    )
+
+    def noted(task, segment, correction):
+        rounds.append(segment.rounds)
+        return train_model(task, segment, correction)
+
+    monkeypatch.setattr(trainer_module, "train_model", noted)
     return rounds
 
 
@@ -338,19 +342,30 @@ def test_the_clock_starts_at_the_time_of_day():
         {"segment": {}},
         {"segment": 3},
         {"job": None},
+        {"request": 1},
+        {"correction": 1},
+        {"correction": torch.zeros(1)},
+        {"kept": None},
+        {"kept": {"x": {}}},
+        {"kept": {-1: {}}},
+        {"kept": {0: torch.zeros(1)}},
+        {"kept": {0: {"c": 1}}},
+        {"kept": {0: {"c": torch.zeros(1, 1)}}},
+        {"kept": {0: {"c": torch.zeros(0)}}},
+        {"kept": {0: {"c": torch.zeros(10**4)}}},
         {"more": 1},
     ],
 )
 def test_a_state_that_no_trainer_saved_is_not_used(tmp_path, change, caplog):
     trainer = Trainer(1, tmp_path, lambda settings: TASK)
     before = trainer.handle(train_request(0, 0).pack())
-    state = {**vars(trainer.state), "segment": vars(trainer.state.segment), **change}
+    state = {**trainer.state.on_disk(), **change}
     save_state(tmp_path / "trainer.safetensors", state)
     trainer = Trainer(1, tmp_path, lambda settings: TASK)
     assert trainer.state is None
     assert caplog.messages[0].startswith("starts from scratch: ")
     after = trainer.handle(train_request(0, 0).pack())
-    assert after.vectors["end"].data == before.vectors["end"].data
+    assert after.vectors["upload model"].data == before.vectors["upload model"].data
 
 
 @pytest.mark.parametrize("name", ["answers.jsonl", "trainer.safetensors", ".lock"])
@@ -379,6 +394,6 @@ def test_a_log_that_cannot_be_written_stops_no_reply_half_way(tmp_path, monkeypa
     with pytest.raises(OSError, match=r"No space left on device: '.*answers\.jsonl'"):
         trainer.handle(train_request(0, 0).pack())
     reply = trainer.handle(train_request(0, 0).pack())
-    assert torch.equal(torch.from_numpy(reply.vectors["end"].array()), simulated(0, 1))
+    assert torch.equal(torch.from_numpy(reply.vectors["upload model"].array()), simulated(0, 1))
     assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == 1
     assert json.loads((tmp_path / "answers.jsonl").read_text())["round"] == 0

@@ -47,6 +47,8 @@ def train_request(round, task):
         round_seconds=1000.0,
         age=0.0,
         job_rounds=1000,
+        counted=-1,
+        initial="",
         start=to_vector(task.init()),
     )
 
@@ -81,7 +83,7 @@ def test_sigkill_while_training_changes_nothing(tmp_path):
     with one_thread():
         expected = train(task, Segment(3, task.init(), 0, rounds, 0)).end
     for payload in replies:
-        end = torch.from_numpy(TrainReply.unpack(payload).end.array())
+        end = torch.from_numpy(TrainReply.unpack(payload).upload["model"].array())
         assert torch.equal(end, expected)
     log = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
     # The second request needed no training.

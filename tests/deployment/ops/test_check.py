@@ -23,7 +23,7 @@ DIGITS = """
 rounds = {rounds}
 seed = 2
 clients = 3
-algorithm = "{algorithm}"
+algorithm = {algorithm}
 data = "digits"
 [train]
 local_steps = 2
@@ -56,7 +56,7 @@ def train(folder, text, *, stop_after=None):
     (folder / "fleet.toml").write_text(text)
     settings = read_fleet(folder / "fleet.toml")
     task = settings.whole_task()
-    network = FakeNetwork(make_trainers(task, folder / "devices"), fate)
+    network = FakeNetwork(make_trainers(task, folder / "devices", settings.config.algorithm), fate)
     x0, layout = settings.first_model()
     with ServerDirectory(folder) as opened:
         server = Server(
@@ -83,7 +83,7 @@ def train(folder, text, *, stop_after=None):
 @pytest.fixture(scope="module")
 def job(tmp_path_factory):
     folder = tmp_path_factory.mktemp("job") / "server"
-    return train(folder, DIGITS.format(rounds=5, algorithm="fedpbc"))
+    return train(folder, DIGITS.format(rounds=5, algorithm='"fedpbc"'))
 
 
 def shift(folder, view, by):
@@ -97,11 +97,19 @@ def shift(folder, view, by):
     save_file(named, path, about)
 
 
-@pytest.mark.parametrize("algorithm", ["fedpbc", "scaffold", "f3ast"])
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        *('"fedpbc"', '"f3ast"', '"scaffold"', '"focus"', '"area"', '"ca_fed"'),
+        '{name = "mifa", memory = "client"}',
+        '{name = "amplified_scaffold", window = 2}',
+    ],
+)
 def test_a_fleets_models_are_the_simulators_to_the_bit(tmp_path, algorithm):
     folder = train(tmp_path / "server", DIGITS.format(rounds=5, algorithm=algorithm))
     checks = check_job(folder)
-    views = ["server", "averaged"] + ["reported"] * (algorithm == "fedpbc")
+    views = ["server", "averaged"]
+    views += ["reported", "corrected"] if "fedpbc" in algorithm else []
     assert [check.view for check in checks] == views
     for check in checks:
         assert (check.rounds, check.difference, check.is_equal) == (5, 0.0, True)
@@ -109,15 +117,16 @@ def test_a_fleets_models_are_the_simulators_to_the_bit(tmp_path, algorithm):
 
 
 def test_a_stopped_job_is_compared_at_the_round_of_its_models(tmp_path):
-    text = DIGITS.format(rounds=9, algorithm="fedpbc")
+    text = DIGITS.format(rounds=9, algorithm='"fedpbc"')
     folder = train(tmp_path / "server", text, stop_after=5)
-    assert [(check.rounds, check.difference) for check in check_job(folder)] == [(3, 0.0)] * 3
+    assert [(check.rounds, check.difference) for check in check_job(folder)] == [(3, 0.0)] * 4
     # A server that is stopped while it writes leaves models of different rounds.
     old = (folder / "models/server.safetensors").read_bytes()
     train(folder, text)
     (folder / "models/server.safetensors").write_bytes(old)
     assert [(check.rounds, check.difference) for check in check_job(folder)] == [
         (3, 0.0),
+        (9, 0.0),
         (9, 0.0),
         (9, 0.0),
     ]
@@ -136,7 +145,7 @@ def test_a_long_job_uses_processes_and_never_an_engine_with_other_bits(job, monk
     check_job(job)
     assert not created
     monkeypatch.setattr(check_module, "SHORT", 0.0)
-    assert [check.difference for check in check_job(job)] == [0.0] * 3
+    assert [check.difference for check in check_job(job)] == [0.0] * 4
     assert created
 
 
@@ -148,7 +157,7 @@ def test_the_command_reports_equal_models(job):
 
 
 def test_a_difference_is_one_line_and_exit_code_1(tmp_path):
-    folder = train(tmp_path / "server", DIGITS.format(rounds=2, algorithm="fedavg"))
+    folder = train(tmp_path / "server", DIGITS.format(rounds=2, algorithm='"fedavg"'))
     shift(folder, "averaged", 5e-7)
     assert ran("fleet", "check", folder).code == 0
     shift(folder, "averaged", 2e-3)
@@ -161,7 +170,7 @@ def test_a_difference_is_one_line_and_exit_code_1(tmp_path):
 
 
 def test_a_model_that_is_not_finite_is_not_equal(tmp_path):
-    folder = train(tmp_path / "server", DIGITS.format(rounds=1, algorithm="fedavg"))
+    folder = train(tmp_path / "server", DIGITS.format(rounds=1, algorithm='"fedavg"'))
     shift(folder, "server", float("nan"))
     assert fedpbc("fleet", "check", folder).code == 1
     assert not ViewCheck("server", 1, float("nan"), None, None).is_equal
@@ -173,7 +182,7 @@ def test_a_users_model_and_data(tmp_path):
     (server / "mine.py").write_text(MINE)
     text = 'rounds = 3\nclients = 3\n[fleet]\napp = "mine.py"\nround_seconds = 10.0\nwait_for = 3\n'
     checks = check_job(train(server, text))
-    assert [(check.difference, check.fleet_accuracy) for check in checks] == [(0.0, None)] * 3
+    assert [(check.difference, check.fleet_accuracy) for check in checks] == [(0.0, None)] * 4
     assert "test %" not in ran("fleet", "check", server, "--trust").out
     # A real server does not have the devices' data.
     app = MINE.replace("    random =", '    open("/nowhere/samples")\n    random =')
@@ -185,14 +194,14 @@ def test_a_users_model_and_data(tmp_path):
 
 
 def test_a_job_without_models_names_the_next_command(tmp_path):
-    folder = train(tmp_path / "server", DIGITS.format(rounds=9, algorithm="fedpbc"), stop_after=2)
+    folder = train(tmp_path / "server", DIGITS.format(rounds=9, algorithm='"fedpbc"'), stop_after=2)
     line = refused(fedpbc("fleet", "check", folder))
     assert "has no models yet" in line
     assert f"'fedpbc fleet status {folder}'" in line
 
 
 def test_damaged_files_are_named(tmp_path):
-    folder = train(tmp_path / "server", DIGITS.format(rounds=3, algorithm="fedavg"))
+    folder = train(tmp_path / "server", DIGITS.format(rounds=3, algorithm='"fedavg"'))
     log = (folder / "rounds.jsonl").read_text()
     (folder / "rounds.jsonl").write_text("".join(log.splitlines(keepends=True)[:2]))
     with pytest.raises(FedpbcError, match="models of round 3 but a log of 2"):

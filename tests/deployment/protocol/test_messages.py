@@ -37,6 +37,8 @@ REQUEST = TrainRequest(
     round_seconds=60.0,
     age=0.25,
     job_rounds=9,
+    counted=-1,
+    initial="00000000",
     start=Vector.of(np.arange(3.0)),
 )
 
@@ -56,14 +58,41 @@ def test_vectors_arrive_to_the_bit(values):
 
 
 def test_a_request_arrives_as_it_was_sent():
-    corrected = replace(REQUEST, correction=Vector.of(np.ones(3, dtype=np.float32)))
-    received = TrainRequest.unpack(sent_and_received(corrected.pack()))
-    plain = {k: v for k, v in vars(REQUEST).items() if k not in ("start", "correction")}
+    along = {"control": Vector.of(np.ones(3, dtype=np.float32)), "start": Vector.of(np.ones(1))}
+    received = TrainRequest.unpack(
+        sent_and_received(replace(REQUEST, counted=1, received=along).pack())
+    )
+    plain = {k: v for k, v in vars(REQUEST).items() if k not in ("start", "received", "counted")}
     assert {k: getattr(received, k) for k in plain} == plain
+    assert received.counted == 1
+    # A vector sent along may have any name, also that of the model.
     assert received.start.array().tolist() == [0, 1, 2]
-    assert received.correction is not None
-    assert received.correction.dtype == "float32"
-    assert TrainRequest.unpack(sent_and_received(REQUEST.pack())).correction is None
+    assert {name: vector.dtype for name, vector in received.received.items()} == {
+        "control": "float32",
+        "start": "float64",
+    }
+    assert TrainRequest.unpack(sent_and_received(REQUEST.pack())).received == {}
+
+
+def test_a_reply_arrives_as_it_was_sent():
+    upload = {"change": Vector.of(np.ones(3)), "loss": Vector.of(np.arange(1.0))}
+    received = TrainReply.unpack(sent_and_received(TrainReply("j", 4, 1, upload).pack()))
+    assert (received.job, received.round, received.client) == ("j", 4, 1)
+    assert {name: v.array().tolist() for name, v in received.upload.items()} == {
+        "change": [1, 1, 1],
+        "loss": [0],
+    }
+    assert TrainReply("j", 4, 1, upload).pack().vector_bytes == 32
+
+
+def test_vectors_that_belong_nowhere_are_an_error():
+    extra = {"more": Vector.of(np.ones(1))}
+    packed = REQUEST.pack()
+    with pytest.raises(MessageError, match="unexpected vector 'more'"):
+        TrainRequest.unpack(Payload(packed.header, {**packed.vectors, **extra}))
+    packed = TrainReply("j", 4, 1, {}).pack()
+    with pytest.raises(MessageError, match="unexpected vector 'more'"):
+        TrainReply.unpack(Payload(packed.header, extra))
 
 
 @pytest.mark.parametrize(
@@ -75,6 +104,10 @@ def test_a_request_arrives_as_it_was_sent():
         {"first_batch": -5},
         {"job_rounds": 4},
         {"job_rounds": None},
+        {"counted": -2},
+        {"counted": 4},
+        {"counted": None},
+        {"initial": 0},
         {"round": "4"},
         {"client": 1.0},
         {"client": True},

@@ -2,18 +2,22 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
+from fedpbc.algorithms import FedAvg, ServerInit
 from fedpbc.deployment.protocol.messages import Payload, TrainReply, Vector, refusal
 from fedpbc.deployment.server.round_state import RoundState
+from fedpbc.deployment.server.upload_check import UploadCheck
 
 
-def reply(round=5, client=0, job="job", values=(1.0, 2.0), dtype=np.float32):
-    return TrainReply(job, round, client, Vector.of(np.array(values, dtype=dtype))).pack()
+def reply(round=5, client=0, job="job", values=(1.0, 2.0), dtype=np.float32, name="model"):
+    upload = {name: Vector.of(np.array(values, dtype=dtype))}
+    return TrainReply(job, round, client, upload).pack()
 
 
 @pytest.fixture
 def current():
-    state = RoundState("job", 5, dtype="float32", dimension=2)
+    state = RoundState("job", 5, UploadCheck(FedAvg(ServerInit(torch.zeros(2), clients=2))))
     state.add_request("m0", 100, 0)
     state.add_request("m1", 101, 1)
     return state
@@ -23,7 +27,7 @@ def test_a_reply_counts_once(current):
     assert current.add_reply("m0", 100, reply()) is None
     again = current.add_reply("m0", 100, reply(values=(7.0, 7.0)))
     assert again == "client 0 has already replied in round 5"
-    assert current.models[0].tolist() == [1.0, 2.0]
+    assert current.uploads[0]["model"].tolist() == [1.0, 2.0]
     assert current.pending == ["m1"]
 
 
@@ -38,23 +42,26 @@ def test_a_reply_counts_once(current):
         (reply(dtype=np.float64), "vector of type float64, not float32"),
         (reply(values=(1.0, np.nan)), "model is not finite"),
         (reply(values=(np.inf, 0.0)), "model is not finite"),
-        (Payload({"kind": "answer"}), "message of kind 'answer', not 'answer'"),
+        (reply(name="control"), "uploads control, not model"),
+        (TrainReply("job", 5, 0, {}).pack(), "uploads nothing, not model"),
+        (Payload({"kind": "answer"}), "job is None, not a string"),
+        (Payload({"kind": "work"}), "message of kind 'work', not 'answer'"),
         (refusal("the disk is full"), "the disk is full"),
     ],
 )
 def test_a_wrong_reply_is_rejected_with_its_reason(current, wrong, reason):
     assert current.add_reply("m0", 100, wrong) == reason
-    assert current.models == {}
+    assert current.uploads == {}
     # The round does not wait for it.
     assert current.add_reply("m1", 101, reply(client=1)) is None
     assert current.is_over([0, 1])
-    assert list(current.models) == [1]
+    assert list(current.uploads) == [1]
 
 
 def test_a_foreign_or_late_reply_changes_nothing(current):
     assert "late, or unsolicited" in current.add_reply("m7", 100, reply())
     assert current.add_reply("m0", 101, reply()) == "replies for node 100"
-    assert current.models == {}
+    assert current.uploads == {}
     assert not current.rejected
     assert current.add_reply("m0", 100, reply()) is None
 

@@ -47,7 +47,7 @@ def counted(fate, rounds, clients):
 def test_the_result_is_the_simulators_whatever_the_network_does(tmp_path, algorithm, lazy):
     task, fate = small_task(), random_fates(1)
     network = FakeNetwork([], fate)
-    network.trainers = make_trainers(task, tmp_path, lazy=lazy, now=network.now)
+    network.trainers = make_trainers(task, tmp_path, algorithm, lazy=lazy, now=network.now)
     with ServerDirectory(tmp_path / "server") as folder:
         server = make_server(task, algorithm, folder, network, rounds=10)
         server.run()
@@ -149,9 +149,9 @@ def test_a_bad_reply_is_rejected_and_the_others_count(tmp_path, caplog):
             reply = super().reply(client, payload)
             if client != 1 or payload.kind == "hello":
                 return reply
-            vector = reply.vectors["end"]
+            vector = reply.vectors["upload model"]
             not_finite = bytes([0, 0, 192, 127]) + vector.data[4:]
-            return Payload(reply.header, {"end": type(vector)(vector.dtype, not_finite)})
+            return Payload(reply.header, {"upload model": type(vector)(vector.dtype, not_finite)})
 
     network = Bad(make_trainers(task, tmp_path), lambda i, t: "ok")
     with caplog.at_level(logging.WARNING), ServerDirectory(tmp_path / "server") as folder:

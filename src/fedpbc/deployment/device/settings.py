@@ -28,6 +28,8 @@ class DeviceSettings:
         client: which client it is, from 0.
         server: the server's address, ``host:port``.
         app: a Python file with the user's model and data, the same as the server's.
+        plugins: Python files with the server's algorithm, if it is not built in and has a rule for
+            clients.
         data_dir: the folder of a data set's Parquet files.
         catch_up: train missed rounds as they pass ("clock"), or on the next request ("lazy").
         device: where to train: cpu, cuda, …
@@ -36,6 +38,7 @@ class DeviceSettings:
     client: Annotated[int, Ge(0)]
     server: str
     app: str | None = None
+    plugins: list[str] | None = None
     data_dir: str | None = None
     catch_up: Literal["clock", "lazy"] = "clock"
     device: str = "cpu"
@@ -56,4 +59,13 @@ def read_device(path: Path) -> DeviceSettings:
             if not exists(resolved):
                 raise InputError(name, options[name], expected)
             options[name] = str(resolved)
+    if options["plugins"] is not None:
+        options["plugins"] = [_plugin(path.parent, file) for file in options["plugins"]]
     return DeviceSettings(**{**options, "server": str(server)})
+
+
+def _plugin(folder: Path, name: str) -> str:
+    resolved = (folder / expanded(name, "plugins")).resolve()
+    if not resolved.is_file():
+        raise InputError("plugins", name, f"Python files that exist in {folder}")
+    return str(resolved)

@@ -3,6 +3,9 @@
 A reply depends on the request alone: the synchronized model, the rounds since, and the seed. On
 disk the trainer keeps how far it has got with that. So it may be killed at any point, get the same
 request twice, or even lose its disk: the reply has the same bits.
+
+Where the algorithm's clients keep something, a reply also depends on that, and it is on this disk
+alone: see :mod:`fedpbc.deployment.device.client_state`.
 """
 
 from __future__ import annotations
@@ -10,19 +13,30 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from fedpbc.algorithms.client import ClientRule
+from fedpbc.deployment.device.client_state import (
+    KeptStates,
+    after_reply,
+    check_order,
+    check_states,
+    fingerprint,
+    state_for,
+)
 from fedpbc.deployment.protocol.messages import MessageError, Payload, TrainReply, TrainRequest
-from fedpbc.deployment.protocol.tensors import checksum, dtype_name, to_vector
+from fedpbc.deployment.protocol.tensors import checksum, dtype_name, to_vectors
+from fedpbc.engines.client_side import finish, own_steps, work_of
 from fedpbc.engines.engine import one_thread
-from fedpbc.engines.segment import Segment
-from fedpbc.engines.serial import train
+from fedpbc.engines.segment import Segment, Trained
+from fedpbc.engines.serial import train_model
 from fedpbc.errors import FedpbcError
 from fedpbc.limits import MAX_INTEGER
 from fedpbc.storage.files import append_line, refuse_links
@@ -32,6 +46,8 @@ from fedpbc.tasks import Task
 __all__ = ["Trainer"]
 
 LOG = logging.getLogger("fedpbc.deployment")
+ON_DISK = ("client", "start", "first_round", "rounds", "first_batch", "scale")
+"""The fields of a segment that are saved: what is sent along comes again, with the request."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +66,9 @@ class TrainerState:
         began: when that round began, on this device's clock.
         round_seconds: the deadline of a round.
         job_rounds: T, as of the last request.
+        correction: what the client's rule adds to every gradient of the segment.
+        kept: what the client keeps, if its rule keeps anything.
+        request: identifies the request that was last replied to, in that case.
     """
 
     job: str
@@ -64,14 +83,34 @@ class TrainerState:
     began: float
     round_seconds: float
     job_rounds: int
+    correction: Tensor | None = None
+    kept: KeptStates = field(default_factory=dict)
+    request: str = ""
+
+    @classmethod
+    def from_disk(cls, saved: Mapping[str, Any]) -> TrainerState:
+        """Restore what :meth:`on_disk` returned; KeyError, TypeError or ValueError if damaged."""
+        segment = dict(saved["segment"])
+        # An earlier version saved it there; only scaffold's were not None.
+        if segment.pop("correction", None) is not None:
+            raise ValueError("the state is that of an earlier version")
+        state = cls(**{**saved, "segment": Segment(**segment)})
+        state.check()
+        return state
+
+    def on_disk(self) -> dict[str, Any]:
+        """Return what is saved."""
+        segment = {name: getattr(self.segment, name) for name in ON_DISK}
+        return {**vars(self), "segment": segment}
 
     def check(self) -> None:
         """Raise TypeError for a state that no trainer saved."""
         segment = self.segment
         counts = (self.done, self.round, self.asked, self.job_rounds, segment.first_round)
         times = (self.began, self.round_seconds)
-        models = (self.model, self.asked_model, segment.start)
-        if not all(isinstance(text, str) for text in (self.job, self.settings)):
+        models = [self.model, self.asked_model, segment.start]
+        models += [] if self.correction is None else [self.correction]
+        if not all(isinstance(text, str) for text in (self.job, self.settings, self.request)):
             raise TypeError("the trainer's state has no job")
         if not all(isinstance(count, int) and 0 <= count <= MAX_INTEGER for count in counts):
             raise TypeError("the trainer's state has a wrong number of rounds")
@@ -79,10 +118,13 @@ class TrainerState:
             raise TypeError("the trainer's state has a wrong time")
         if not all(isinstance(m, Tensor) and m.shape == models[0].shape for m in models):
             raise TypeError("the trainer's state has a wrong model")
+        check_states(self.kept, len(segment.start))
 
-    def progress_on(self, request: TrainRequest, segment: Segment) -> tuple[int, Tensor]:
+    def progress_on(
+        self, request: TrainRequest, segment: Segment, correction: Tensor | None
+    ) -> tuple[int, Tensor]:
         """How many rounds of the requested segment are done, and the model after them."""
-        if self._is_same_work(request, segment):
+        if self._is_same_work(request, segment) and equal(self.correction, correction):
             for done, model in ((self.done, self.model), (self.asked, self.asked_model)):
                 if done <= segment.rounds:
                     return done, model
@@ -95,7 +137,6 @@ class TrainerState:
             and (mine.client, mine.first_round) == (segment.client, segment.first_round)
             and (mine.first_batch, mine.scale) == (segment.first_batch, segment.scale)
             and equal(mine.start, segment.start)
-            and equal(mine.correction, segment.correction)
         )
 
     @property
@@ -132,18 +173,20 @@ class Trainer:
         client: int,
         folder: Path,
         make_task: Callable[[str], Task],
+        make_rule: Callable[[str, Task], ClientRule | None] = lambda settings, task: None,
         *,
         lazy: bool = False,
         now: Callable[[], float] | None = None,
     ) -> None:
         """Set up a trainer, with the state of an earlier process if there is one.
 
-        ``make_task`` builds the task from the server's settings. A ``lazy`` trainer trains only on
-        request, all missed rounds at once. The default of ``now`` is a :func:`steady_clock`.
+        ``make_task`` builds the task from the server's settings, and ``make_rule`` the client's
+        side of the algorithm. A ``lazy`` trainer trains only on request, all missed rounds at once.
+        The default of ``now`` is a :func:`steady_clock`.
         """
         self.client, self.folder, self.lazy = client, folder, lazy
-        self._make_task, self._now = make_task, now or steady_clock()
-        self._task: tuple[str, Task] | None = None
+        self._make_task, self._make_rule, self._now = make_task, make_rule, now or steady_clock()
+        self._work: tuple[str, Task, ClientRule | None] | None = None
         self._lock = Lock()
         folder.mkdir(parents=True, exist_ok=True)
         refuse_links(folder)
@@ -154,12 +197,10 @@ class Trainer:
         if not self._path.exists():
             return None
         try:
-            state = load_state(self._path)
-            loaded = TrainerState(**{**state, "segment": Segment(**state["segment"])})
-            loaded.check()
-            return loaded
+            return TrainerState.from_disk(load_state(self._path))
         except (DamagedCheckpointError, KeyError, TypeError, ValueError, AttributeError) as error:
-            # Only time is lost: the server sends the synchronized model again.
+            # Only time is lost, since the server sends the synchronized model again; unless the
+            # client keeps something, which is refused when a request refers to it.
             LOG.warning("starts from scratch: %s", error)
             return None
 
@@ -173,30 +214,40 @@ class Trainer:
     def _train_request(self, request: TrainRequest) -> TrainReply:
         if request.client != self.client:
             raise MessageError(f"this is client {self.client}, not {request.client}")
-        task = self._task_for(request.settings)
-        segment = _segment_of(request, task)
-        done, model = 0, segment.start
-        if self.state is not None:
-            done, model = self.state.progress_on(request, segment)
-        model = _train_on(task, segment, done, model, segment.rounds)
+        task, rule = self._work_for(request.settings)
+        segment, before = _segment_of(request, task, rule), self.state
+        kept: KeptStates = {}
+        if keeps_state := rule is not None and bool(rule.keeps):
+            assert rule is not None
+            if before is not None and before.job == request.job:
+                check_order(request, before.round, before.request)
+                kept = before.kept
+            segment = replace(segment, state=state_for(request, rule, kept, task.init()))
+        done, model, correction, trained = _run(task, request, segment, before)
+        has_own_steps = rule is not None and rule.has_own_steps
+        # Steps of the rule's own cannot be continued from a model.
+        rounds = 0 if has_own_steps else segment.rounds
         state = TrainerState(
             job=request.job,
             settings=request.settings,
-            everyone=request.everyone,
+            everyone=request.everyone and not has_own_steps,
             segment=segment,
-            done=segment.rounds,
+            done=rounds,
             model=model,
             round=request.round,
-            asked=segment.rounds,
+            asked=rounds,
             asked_model=model,
             began=self._now() - request.age,
             round_seconds=request.round_seconds,
             job_rounds=request.job_rounds,
+            correction=correction,
+            kept=after_reply(kept, request, trained.state) if keeps_state else {},
+            request=fingerprint(request) if keeps_state else "",
         )
-        # On disk before anything is sent.
+        # On disk before anything is sent: the new state of the client in the same file.
         self._save(state)
-        self._log_reply(state, trained_before=done)
-        return TrainReply(request.job, request.round, self.client, to_vector(model))
+        self._log_reply(state, trained, trained_before=done)
+        return TrainReply(request.job, request.round, self.client, to_vectors(trained.upload))
 
     def tick(self) -> bool:
         """Train a round that passed without a request; returns whether there was one.
@@ -210,68 +261,102 @@ class Trainer:
                 return False
             if state.next_round >= state.job_rounds or self._now() < state.next_deadline:
                 return False
-            task, rounds = self._task_for(state.settings), state.done + 1
-            model = _train_on(task, state.segment, state.done, state.model, rounds)
+            task, rounds = self._work_for(state.settings)[0], state.done + 1
+            segment = replace(state.segment, rounds=rounds)
+            with one_thread():
+                model = _train_on(task, segment, state.done, state.model, state.correction)
             self._save(replace(state, done=rounds, model=model))
             LOG.info("round %d trained offline", state.next_round)
             return True
 
-    def _task_for(self, settings: str) -> Task:
-        if self._task is None or self._task[0] != settings:
-            self._task = settings, self._make_task(settings)
-        task = self._task[1]
+    def _work_for(self, settings: str) -> tuple[Task, ClientRule | None]:
+        if self._work is None or self._work[0] != settings:
+            task = self._make_task(settings)
+            self._work = settings, task, self._make_rule(settings, task)
+        _, task, rule = self._work
         if not 0 <= self.client < task.clients:
             raise FedpbcError(f"this is client {self.client}, but the fleet has {task.clients}")
-        return task
+        return task, rule
 
     def _save(self, state: TrainerState) -> None:
-        save_state(self._path, {**vars(state), "segment": vars(state.segment)})
+        save_state(self._path, state.on_disk())
         self.state = state
 
-    def _log_reply(self, state: TrainerState, trained_before: int) -> None:
-        trained_now = state.done - trained_before
+    def _log_reply(self, state: TrainerState, trained: Trained, trained_before: int) -> None:
+        trained_now = state.segment.rounds - trained_before
         line = {
             "job": state.job,
             "round": state.round,
             "first_round": state.segment.first_round,
             "trained_before": trained_before,
             "trained_now": trained_now,
-            "checksum": checksum(state.model),
+            "checksum": checksum(trained.upload),
         }
         append_line(self.folder / "answers.jsonl", json.dumps(line))
         LOG.info("round %d: %d rounds trained", state.round, trained_now)
 
 
-def _train_on(task: Task, segment: Segment, done: int, model: Tensor, rounds: int) -> Tensor:
-    """Train a segment on from the model after ``done`` of its rounds, up to ``rounds``."""
-    if rounds == done:
+def _run(
+    task: Task, request: TrainRequest, segment: Segment, before: TrainerState | None
+) -> tuple[int, Tensor, Tensor | None, Trained]:
+    """Train a segment, from where an earlier request or the clock has got to.
+
+    Returns how many rounds were done before, the model after plain local steps, what was added to
+    their gradients, and the result.
+    """
+    rule, correction = segment.rule, None
+    with one_thread():
+        work = None if rule is None else work_of(task, segment)
+        if rule is not None and work is not None:
+            if rule.has_own_steps:
+                return 0, segment.start, None, own_steps(task, segment, work)
+            correction = rule.correction(work)
+        if correction is not None:
+            correction = correction.to(segment.start.dtype)
+        done, model = 0, segment.start
+        if before is not None:
+            done, model = before.progress_on(request, segment, correction)
+        model = _train_on(task, segment, done, model, correction)
+        if work is None:
+            return done, model, correction, Trained(segment, {"model": model})
+        return done, model, correction, finish(segment, work, model)
+
+
+def _train_on(
+    task: Task, segment: Segment, done: int, model: Tensor, correction: Tensor | None
+) -> Tensor:
+    """Take the local steps of a segment from the model after ``done`` of its rounds."""
+    if segment.rounds == done:
         return model
     rest = replace(
         segment,
         start=model,
         first_round=segment.first_round + done,
-        rounds=rounds - done,
+        rounds=segment.rounds - done,
         first_batch=segment.first_batch + done * task.training.local_steps,
     )
-    with one_thread():
-        return train(task, rest).end
+    return train_model(task, rest, correction)
 
 
-def _segment_of(request: TrainRequest, task: Task) -> Segment:
+def _segment_of(request: TrainRequest, task: Task, rule: ClientRule | None) -> Segment:
     template = task.init()
     dtype, size = dtype_name(template), len(template)
-    vectors = {"start": request.start}
-    if request.correction is not None:
-        vectors["correction"] = request.correction
+    received = {}
     try:
-        models = {name: torch.from_numpy(v.array(dtype, size)) for name, v in vectors.items()}
+        start = torch.from_numpy(request.start.array(dtype, size))
+        for name, vector in request.received.items():
+            received[name] = torch.from_numpy(vector.array(dtype))
+            if not 1 <= len(received[name]) <= size:
+                raise MessageError(f"vector of {len(received[name]):,} values, not 1 to {size:,}")
     except MessageError as error:
         raise MessageError(f"the server's model does not match this device's: {error}") from None
     return Segment(
         client=request.client,
+        start=start,
         first_round=request.first_round,
         rounds=request.rounds,
         first_batch=request.first_batch,
         scale=request.scale,
-        **models,
+        rule=rule,
+        received=received,
     )

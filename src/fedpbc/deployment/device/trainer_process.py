@@ -5,15 +5,17 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
 from fedpbc.deployment.device.trainer import Trainer
 from fedpbc.deployment.device.trainer_socket import TrainerSocket, check_socket
 from fedpbc.deployment.log_lines import LineFormatter
-from fedpbc.deployment.settings import task_of_client
+from fedpbc.deployment.settings import rule_of_client, task_of_client
 from fedpbc.deployment.user_app import load_user_app
 from fedpbc.errors import FedpbcError, one_line
+from fedpbc.experiments.plugins import load_plugin
 from fedpbc.interrupts import deferred
 from fedpbc.storage.directories import locked_directory
 from fedpbc.tasks.torch_device import find_device
@@ -30,6 +32,7 @@ def run_trainer(
     socket: Path,
     *,
     app: Path | None = None,
+    plugins: Iterable[Path] = (),
     data_dir: Path | None = None,
     lazy: bool = False,
     device: str = "cpu",
@@ -37,6 +40,8 @@ def run_trainer(
     """Serve until a signal ends it."""
     check_socket(socket)
     find_device(device)
+    for plugin in plugins:
+        load_plugin(str(plugin))
     user_app = None if app is None else load_user_app(app)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter())
@@ -51,7 +56,7 @@ def run_trainer(
     )
     state.mkdir(parents=True, exist_ok=True)
     with deferred() as stop, locked_directory(state):
-        trainer = Trainer(client, state, make_task, lazy=lazy)
+        trainer = Trainer(client, state, make_task, rule_of_client, lazy=lazy)
         with TrainerSocket(socket, trainer.handle):
             LOG.info("client %d is ready at %s", client, socket)
             while not stop.wait(TICK_SECONDS):

@@ -61,7 +61,8 @@ def check_device_code(folder: Path, *, trust: bool = False) -> None:
     from fedpbc.deployment.device.settings import read_device
 
     settings = read_device(folder / "device.toml")
-    check_trust(folder, {"plugins": app_files({"app": settings.app})}, trust=trust)
+    files = [*(settings.plugins or ()), *app_files({"app": settings.app})]
+    check_trust(folder, {"plugins": files}, trust=trust)
     check_flower_state(folder, folder / "state" / "flower", trust=trust)
 
 

@@ -72,6 +72,8 @@ class DeviceProcesses:
         options += ["--device", settings.device]
         if settings.app is not None:
             options += ["--app", settings.app]
+        for plugin in settings.plugins or ():
+            options += ["--plugin", plugin]
         if settings.data_dir is not None:
             options += ["--data-dir", settings.data_dir]
         return [sys.executable, "-m", "fedpbc.cli.app", "trainer", *options]

@@ -22,6 +22,7 @@ from fedpbc.deployment.security.certificates import check_server_certificate
 from fedpbc.deployment.security.key_directory import KeyDirectory
 from fedpbc.deployment.server.round_log import ROUND_LOG
 from fedpbc.deployment.server.server_directory import damaged_results, rounds_finished
+from fedpbc.deployment.server.upload_check import UploadCheck
 from fedpbc.deployment.settings import read_fleet
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.storage.atomic import write_atomically
@@ -39,7 +40,7 @@ MAX_FAILURES = 5
 BIND_ERROR = re.compile(r"bind on a|gaierror|address already in use|assign requested address", re.I)
 """Matches the output of a gateway that cannot listen at its address."""
 ANSWER_OVERHEAD = 2**20
-"""Bytes of an answer in addition to its model."""
+"""Bytes of an answer in addition to its vectors."""
 
 
 class ServerProcesses:
@@ -66,7 +67,8 @@ class ServerProcesses:
                     f"{self._last_key}; or use --insecure"
                 )
         x0, _ = self.settings.first_model()
-        self._largest_answer = x0.numel() * x0.element_size() + ANSWER_OVERHEAD
+        uploads = UploadCheck(self.settings.algorithm(x0))
+        self._largest_answer = uploads.largest + ANSWER_OVERHEAD
         superlink = Address(LOOPBACK, free_port())
         self.commands = FlowerCommands(self.folder / "flower", superlink, certificates, insecure)
         self._control = SuperLinkControl(self.commands)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedpbc.deployment.server.round_log import LONGEST_LINE, ROUND_LOG, parse_round
+from fedpbc.deployment.server.round_log import BYTES, LONGEST_LINE, ROUND_LOG, parse_round
 from fedpbc.errors import InputError, one_line
 from fedpbc.limits import parse_json, parse_toml
 from fedpbc.storage.files import open_regular_file, read_own_file
@@ -87,6 +87,9 @@ class FleetStatus:
         clients: one each, by number.
         seconds_left: estimated from recent rounds; None before the first.
         idle_seconds: since the last round ended, or since the first client connected.
+        bytes_up: of the vectors in all answers that arrived, counted or not; None in the log of an
+            earlier version.
+        bytes_down: of the vectors in all messages that were sent, answered or not.
     """
 
     job: JobSettings
@@ -94,6 +97,8 @@ class FleetStatus:
     clients: list[ClientStatus]
     seconds_left: float | None
     idle_seconds: float | None
+    bytes_up: int | None = None
+    bytes_down: int | None = None
 
     @property
     def is_over(self) -> bool:
@@ -136,6 +141,8 @@ class FleetLog:
         self._contact: list[tuple[int, float] | None] = [None] * m
         self._counted = [-1] * m
         self._refused = [0] * m
+        # None as soon as a round of an earlier version is among them.
+        self._bytes: dict[str, int | None] = dict.fromkeys(BYTES, 0)
 
     def status(self, now: float | None = None) -> FleetStatus:
         """Return the current status; ``now`` is in seconds since 1970."""
@@ -151,7 +158,7 @@ class FleetLog:
         elif nodes:
             idle = max(0.0, now - min(at for _, at in nodes.values()))
         clients = [self._client(i, nodes, now) for i in range(self.job.clients)]
-        return FleetStatus(self.job, self._rounds_done, clients, left, idle)
+        return FleetStatus(self.job, self._rounds_done, clients, left, idle, **self._bytes)
 
     def _client(self, i: int, nodes: dict[int, tuple[int, float]], now: float) -> ClientStatus:
         contact = self._contact[i]
@@ -178,6 +185,9 @@ class FleetLog:
                 self._counted[i] = t
         for i in self._just_refused:
             self._refused[i] += 1
+        for name, total in self._bytes.items():
+            in_round = line.get(name)
+            self._bytes[name] = None if total is None or in_round is None else total + in_round
         # A duration includes the time between two rounds.
         self._durations.append(line["ended_s"] - (self._ended_s if t else line["began_s"]))
         self._rounds_done, self._ended_at, self._ended_s = t + 1, at, line["ended_s"]

@@ -36,6 +36,8 @@ DTYPES = ("float32", "float64", "float16")
 MARK = b"fpbc1\n"
 LARGEST_HEADER = 2**20
 LONGEST_REASON = 300
+RECEIVED, UPLOAD = "received ", "upload "
+"""Before the names of the vectors that are sent along with the model, and of those of a reply."""
 LARGEST_VECTORS = 2**32
 """Bytes of all vectors of a payload together."""
 
@@ -78,6 +80,11 @@ class Payload:
     vectors: Mapping[str, Vector] = field(default_factory=dict)
 
     @property
+    def vector_bytes(self) -> int:
+        """The bytes of all vectors, without names and other framing."""
+        return sum(len(vector.data) for vector in self.vectors.values())
+
+    @property
     def kind(self) -> str:
         """One of hello, work (a TrainRequest), answer (a TrainReply) and refusal."""
         return str(self.header.get("kind", ""))
@@ -115,6 +122,7 @@ class TrainRequest:
 
     ``start`` is the client's synchronized model: for an algorithm whose clients keep their own
     models it is x^{r+1}, where r is the last round in which the client's reply was counted.
+    What the client itself keeps is on the device only, and ``counted`` says which version of it.
 
     Attributes:
         job: identifies the server's training; a job may take several of Flower's runs.
@@ -127,7 +135,9 @@ class TrainRequest:
         round_seconds: the deadline of a round.
         age: seconds since this round began.
         job_rounds: T; the trainer stops after the job's last round.
-        correction: added to every gradient.
+        counted: the last round in which the client's reply was counted; −1: none.
+        initial: the checksum of what a client keeps before its first counted reply.
+        received: the vectors that the algorithm sends along with the model, by name.
     """
 
     job: str
@@ -142,26 +152,31 @@ class TrainRequest:
     round_seconds: float
     age: float
     job_rounds: int
+    counted: int
+    initial: str
     start: Vector
-    correction: Vector | None = None
+    received: Mapping[str, Vector] = field(default_factory=dict)
 
     def pack(self) -> Payload:
         """Convert to a payload."""
         header = dict(vars(self))
-        vectors = {"start": header.pop("start"), "correction": header.pop("correction")}
-        present = {name: vector for name, vector in vectors.items() if vector is not None}
-        return Payload({"kind": "work", **header}, present)
+        vectors = {"start": header.pop("start")}
+        vectors |= {f"{RECEIVED}{name}": vector for name, vector in header.pop("received").items()}
+        return Payload({"kind": "work", **header}, vectors)
 
     @classmethod
     def unpack(cls, payload: Payload) -> TrainRequest:
         """Convert from a payload; a MessageError if anything is missing or inconsistent."""
         if payload.kind != "work" or "start" not in payload.vectors:
             raise MessageError(f"message of kind {payload.kind!r}, not 'work'")
-        start, correction = payload.vectors["start"], payload.vectors.get("correction")
-        request = cls(**_checked_header(cls, payload), start=start, correction=correction)
+        rest = dict(payload.vectors)
+        start, received = rest.pop("start"), _named(rest, RECEIVED)
+        request = cls(**_checked_header(cls, payload), start=start, received=received)
         first, rounds, current = request.first_round, request.rounds, request.round
         if min(first, request.first_batch) < 0 or rounds < 1 or first + rounds - 1 != current:
             raise MessageError(f"inconsistent rounds: {rounds} from {first} for round {current}")
+        if not -1 <= request.counted < current:
+            raise MessageError(f"counted is {request.counted}, but this is round {current}")
         if current >= request.job_rounds:
             raise MessageError(f"round is {current}, but the job has {request.job_rounds} rounds")
         if request.round_seconds <= 0 or request.age < 0:
@@ -171,27 +186,36 @@ class TrainRequest:
 
 @dataclass(frozen=True, eq=False)
 class TrainReply:
-    """A client's model after the segment of a round."""
+    """What a client uploads after the segment of a round, by name; most often its model."""
 
     job: str
     round: int
     client: int
-    end: Vector
+    upload: Mapping[str, Vector]
 
     def pack(self) -> Payload:
         """Convert to a payload."""
         header = dict(vars(self))
-        end = header.pop("end")
-        return Payload({"kind": "answer", **header}, {"end": end})
+        vectors = {f"{UPLOAD}{name}": vector for name, vector in header.pop("upload").items()}
+        return Payload({"kind": "answer", **header}, vectors)
 
     @classmethod
     def unpack(cls, payload: Payload) -> TrainReply:
         """Convert from a payload; a refusal is a MessageError with its reason."""
         if payload.kind == "refusal":
             raise MessageError(sanitized(payload.text("reason")))
-        if payload.kind != "answer" or "end" not in payload.vectors:
+        if payload.kind != "answer":
             raise MessageError(f"message of kind {payload.kind!r}, not 'answer'")
-        return cls(**_checked_header(cls, payload), end=payload.vectors["end"])
+        upload = _named(payload.vectors, UPLOAD)
+        return cls(**_checked_header(cls, payload), upload=upload)
+
+
+def _named(vectors: Mapping[str, Vector], prefix: str) -> dict[str, Vector]:
+    """The vectors without the prefix of their names; a MessageError for one of another kind."""
+    for name in vectors:
+        if not name.startswith(prefix):
+            raise MessageError(f"unexpected vector {sanitized(name)!r}")
+    return {name.removeprefix(prefix): vector for name, vector in vectors.items()}
 
 
 def _checked_header(kind: type[TrainRequest | TrainReply], payload: Payload) -> dict[str, Any]:

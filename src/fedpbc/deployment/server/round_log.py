@@ -15,13 +15,15 @@ from fedpbc.errors import FedpbcError
 from fedpbc.limits import MAX_INTEGER, parse_json
 from fedpbc.storage.files import open_regular_file
 
-__all__ = ["ROUND_LOG", "parse_round", "read_rounds"]
+__all__ = ["BYTES", "ROUND_LOG", "parse_round", "read_rounds"]
 
 ROUND_LOG = "rounds.jsonl"
 LONGEST_LINE = 1 << 28
 """Bytes: a line has about forty per client."""
 TIMES = ("began_s", "ended_s", "at")
 CLIENT_LISTS = ("active", "selected", "refused")
+BYTES = ("bytes_up", "bytes_down")
+"""Of the vectors that arrived and were sent in a round; not in the logs of earlier versions."""
 
 
 def read_rounds(folder: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
@@ -50,6 +52,8 @@ def parse_round(text: bytes, number: int, path: Path) -> dict[str, Any]:
             raise ValueError("it lacks a list of clients")
         if not isinstance(line.get("everyone"), bool):
             raise ValueError("'everyone' is missing")
+        if not all(is_count(line.get(name, 0)) for name in BYTES):
+            raise ValueError("its bytes are no number")
     except ValueError as error:
         raise FedpbcError(f"{path} is damaged in line {number + 1}: {error}") from None
     return line
@@ -62,8 +66,11 @@ def is_finite(value: object) -> bool:
     return abs(value) <= MAX_INTEGER and math.isfinite(value)
 
 
+def is_count(value: object) -> bool:
+    """Whether it is a number of things."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_INTEGER
+
+
 def is_client_list(value: object) -> TypeGuard[list[int]]:
     """Whether it is a list of clients' numbers."""
-    return isinstance(value, list) and all(
-        isinstance(i, int) and not isinstance(i, bool) and 0 <= i <= MAX_INTEGER for i in value
-    )
+    return isinstance(value, list) and all(map(is_count, value))

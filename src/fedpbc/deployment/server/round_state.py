@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-import torch
 from torch import Tensor
 
+from fedpbc.algorithms.client import ClientResult
 from fedpbc.deployment.protocol.messages import MessageError, Payload, TrainReply
-from fedpbc.engines.segment import all_finite
+from fedpbc.deployment.server.upload_check import UploadCheck
 
 __all__ = ["RoundState"]
 
@@ -16,12 +16,13 @@ __all__ = ["RoundState"]
 class RoundState:
     """The requests and replies of one round. Each client's reply counts once, or not at all."""
 
-    def __init__(self, job: str, number: int, *, dtype: str, dimension: int) -> None:
-        """Begin round ``number``; replies must name this job and have such a model."""
-        self.job, self.number = job, number
-        self._dtype, self._dimension = dtype, dimension
+    def __init__(self, job: str, number: int, uploads: UploadCheck) -> None:
+        """Begin round ``number``; replies must name this job and have such uploads."""
+        self.job, self.number, self._check = job, number, uploads
         self._requests: dict[str, tuple[int, int]] = {}
-        self.models: dict[int, Tensor] = {}
+        self.uploads: dict[int, dict[str, Tensor]] = {}
+        # Bytes of the vectors of all requests that were sent, and of all replies that arrived.
+        self.bytes_down = self.bytes_up = 0
         # Clients whose reply was rejected: the round does not wait for another.
         self.rejected: set[int] = set()
 
@@ -35,13 +36,13 @@ class RoundState:
 
     def reject(self, message: str) -> None:
         """Expect no valid reply to this request."""
-        if message in self._requests and (client := self._requests[message][1]) not in self.models:
+        if message in self._requests and (client := self._requests[message][1]) not in self.uploads:
             self.rejected.add(client)
 
     @property
     def pending(self) -> list[str]:
         """The requests without a reply."""
-        done = self.models.keys() | self.rejected
+        done = self.uploads.keys() | self.rejected
         return [message for message, (_, client) in self._requests.items() if client not in done]
 
     @property
@@ -51,7 +52,7 @@ class RoundState:
 
     def is_over(self, clients: Collection[int]) -> bool:
         """Whether all these clients have replied, validly or not."""
-        return bool(clients) and set(clients) <= self.models.keys() | self.rejected
+        return bool(clients) and set(clients) <= self.uploads.keys() | self.rejected
 
     def add_reply(self, message: str, node: int, payload: Payload) -> str | None:
         """Count a reply, or return the reason why it is ignored."""
@@ -60,17 +61,21 @@ class RoundState:
         expected_node, client = self._requests[message]
         if node != expected_node:
             return f"replies for node {expected_node}"
-        if client in self.models:
+        if client in self.uploads:
             return f"client {client} has already replied in round {self.number}"
         try:
-            self.models[client] = self._checked_model(client, payload)
+            self.uploads[client] = self._checked_upload(client, payload)
         except MessageError as error:
             self.rejected.add(client)
             return str(error)
         self.rejected.discard(client)
         return None
 
-    def _checked_model(self, client: int, payload: Payload) -> Tensor:
+    def result(self, client: int) -> ClientResult:
+        """What a client uploaded; what it keeps is on its device."""
+        return ClientResult(self.uploads[client])
+
+    def _checked_upload(self, client: int, payload: Payload) -> dict[str, Tensor]:
         reply = TrainReply.unpack(payload)
         if reply.job != self.job:
             raise MessageError(f"reply for another job, {reply.job[:50]!r}")
@@ -78,7 +83,4 @@ class RoundState:
             raise MessageError(f"reply for round {reply.round}; this is round {self.number}")
         if reply.client != client:
             raise MessageError(f"replies as client {reply.client}, but is client {client}")
-        model = torch.from_numpy(reply.end.array(self._dtype, self._dimension))
-        if not all_finite(model):
-            raise MessageError("model is not finite")
-        return model
+        return self._check.checked(reply.upload)

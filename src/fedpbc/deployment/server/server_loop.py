@@ -14,10 +14,11 @@ from uuid import uuid4
 
 from fedpbc.algorithms.algorithm import Algorithm
 from fedpbc.deployment.protocol.messages import MessageError, Payload, TrainRequest, sanitized
-from fedpbc.deployment.protocol.tensors import checksum, dtype_name, to_vector
+from fedpbc.deployment.protocol.tensors import checksum, initial_checksum, to_vector, to_vectors
 from fedpbc.deployment.server.node_registry import NodeRegistry
 from fedpbc.deployment.server.round_state import RoundState
 from fedpbc.deployment.server.server_directory import ServerDirectory
+from fedpbc.deployment.server.upload_check import UploadCheck
 from fedpbc.deployment.settings import FleetSection
 from fedpbc.errors import InputError
 from fedpbc.options import options_of
@@ -87,6 +88,7 @@ class Server:
         self.state = ServerState(algorithm, training, views=DEPLOYABLE, last_reports=folder.reports)
         self.rounds, self.layout, self.fleet = rounds, layout, fleet
         self.client_settings = client_settings
+        self._uploads = UploadCheck(algorithm)
         self._now, self._sleep = now, sleep
         # Without keys, Flower assigns a node another number whenever it starts.
         keyless = folder.has_nodes and folder.pinned() is None
@@ -99,6 +101,10 @@ class Server:
         self._previous: RoundState | None = None
         self._seconds = 0.0
         self._resume()
+        rule = self.state.rule
+        # Of the model that the job started with, which a checkpoint has.
+        initial = {} if rule is None else rule.initial_state(self.state.x0)
+        self._initial = initial_checksum(initial)
         # The job's clock: it stands still while no server runs.
         self._began = now() - self._seconds
 
@@ -158,9 +164,9 @@ class Server:
 
     def one_round(self) -> None:
         """Send requests, wait for replies, aggregate, and save."""
-        server, x = self.state, self.state.algorithm.x
+        server = self.state
         number, began = server.round, self._now()
-        current = RoundState(self.job, number, dtype=dtype_name(x), dimension=len(x))
+        current = RoundState(self.job, number, self._uploads)
         while True:
             self._identify_nodes()
             self._send_requests(current, began)
@@ -169,9 +175,9 @@ class Server:
             if left <= 0 or current.is_over(self.nodes.client_of.values()):
                 break
             self._sleep(min(POLL_SECONDS, left))
-        opened = server.open_round(sorted(current.models))
+        opened = server.open_round(sorted(current.uploads))
         selected = server.select(opened)
-        server.close_round(opened, selected, current.models.__getitem__)
+        server.close_round(opened, selected, current.result)
         active = opened.active.tolist()
         self._previous = current
         self._seconds = self._now() - self._began
@@ -184,7 +190,9 @@ class Server:
                 "everyone": server.algorithm.everyone_trains,
                 "active": active,
                 "selected": selected,
-                "checksums": {i: checksum(model) for i, model in sorted(current.models.items())},
+                "checksums": {i: checksum(each) for i, each in sorted(current.uploads.items())},
+                "bytes_up": current.bytes_up,
+                "bytes_down": current.bytes_down,
                 "refused": sorted(current.rejected),
                 "known": sorted(self.nodes.client_of.values()),
             }
@@ -232,13 +240,14 @@ class Server:
             left = began + self.fleet.round_seconds - self._now()
             if client in requested or node not in online or left <= 0:
                 continue
-            message = self.transport.send(node, self._request(client, began).pack(), left)
+            request = self._request(client, began).pack()
+            message = self.transport.send(node, request, left)
             if message is not None:
                 current.add_request(message, node, client)
+                current.bytes_down += request.vector_bytes
 
     def _request(self, client: int, began: float) -> TrainRequest:
         segment = self.state.segment(client, self.state.round)
-        correction = segment.correction
         return TrainRequest(
             job=self.job,
             round=self.state.round,
@@ -252,8 +261,10 @@ class Server:
             round_seconds=self.fleet.round_seconds,
             age=self._now() - began,
             job_rounds=self.rounds,
+            counted=int(self.state.last_upload[client]),
+            initial=self._initial,
             start=to_vector(segment.start),
-            correction=None if correction is None else to_vector(correction),
+            received=to_vectors(segment.received),
         )
 
     def _collect(self, current: RoundState | None) -> None:
@@ -261,6 +272,8 @@ class Server:
         # Late replies of the previous round are collected to be logged.
         pending += self._previous.pending if self._previous else []
         for reply in self.transport.collect(pending):
+            if current is not None and reply.payload is not None:
+                current.bytes_up += reply.payload.vector_bytes
             if reply.lost:
                 if current is not None:
                     current.remove_request(reply.message)

@@ -75,7 +75,7 @@ def test_a_run_says_what_was_written_where_and_what_is_next(tmp_path):
         assert f" {100 * accuracy:.1f} " in row
     said = ended.out.splitlines()
     last = metrics(tmp_path / "run")[-1]
-    sent = f"{last['bytes_up'] / 1e6:.3g} MB"
+    sent = f"{last['bytes_up'] / 1000:.3g} kB"
     costs = (
         f"{last['local_steps']:,} local steps, {last['uploads']} uploads, {sent} up, {sent} down"
     )
@@ -160,7 +160,7 @@ def test_the_list_for_machines():
     assert [entry["name"] for entry in found["algorithms"]] == list(ALGORITHMS)
     assert {entry["name"] for entry in found["links"]} == set(SCHEMES)
     fedau = next(entry for entry in found["algorithms"] if entry["name"] == "fedau")
-    assert fedau["options"] == ["cutoff=50"]
+    assert fedau["options"] == ["cutoff=50", "over=all"]
     assert all(entry["summary"] for kind in found.values() for entry in kind)
 
 

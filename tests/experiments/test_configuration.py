@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from fedpbc import ALGORITHMS, SCHEMES, Config, InputError
 from fedpbc.experiments.config_file import read_toml
+from fedpbc.experiments.configuration import identity
 from fedpbc.experiments.overrides import parse_value
 from fedpbc.experiments.plugins import load_plugin
 from fedpbc.options import options_of
@@ -112,6 +113,17 @@ def test_any_configuration_survives_the_file(options):
     assert Config.from_dict(tomllib.loads(config.to_toml())) == config
 
 
+def test_options_that_a_later_version_added_identify_a_run_unless_they_are_the_defaults():
+    before = {"rounds": 5, "algorithm": {"name": "mifa", "rescale": True}}
+    now = {"name": "mifa", "rescale": True, "over": "all", "memory": "server"}
+    assert identity({"rounds": 5, "algorithm": now}) == before
+    other = identity({"algorithm": {**now, "over": "heard"}})["algorithm"]
+    assert other == {"name": "mifa", "rescale": True, "over": "heard"}
+    for name in ("fedpbc", "fedstale", "not_registered"):
+        table = {"name": name, "beta": 0.5, "over": "all"}
+        assert identity({"algorithm": table}) == {"algorithm": table}
+
+
 def test_targets_make_a_task_quadratic():
     assert Config.from_dict({"task": {"targets": "a.npy"}}).task.name == "quadratic"
 
@@ -156,7 +168,7 @@ def test_options_outrank_the_file_and_settings_outrank_options(tmp_path):
     found = config_of(tmp_path, text, *options, *settings)
     assert found["seed"] == 3
     assert found["train"]["local_steps"] == 4
-    assert found["algorithm"] == {"name": "fedau", "cutoff": 9}
+    assert found["algorithm"] == {"name": "fedau", "cutoff": 9, "over": "all"}
     assert found["evaluate_every"] == 7
 
 
@@ -168,7 +180,12 @@ def test_of_two_settings_the_later_holds(tmp_path):
 def test_naming_another_drops_the_options_of_the_old_one(tmp_path):
     text = '[algorithm]\nname = "fedau"\ncutoff = 9\n[links]\nname = "cyclic"\ncycle = 7\n'
     found = config_of(tmp_path, text, "--algorithm", "mifa", "--links", "bernoulli")
-    assert found["algorithm"] == {"name": "mifa", "rescale": False}
+    assert found["algorithm"] == {
+        "name": "mifa",
+        "rescale": False,
+        "over": "all",
+        "memory": "server",
+    }
     assert found["links"]["name"] == "bernoulli"
     assert "cycle" not in found["links"]
 

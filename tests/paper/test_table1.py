@@ -42,7 +42,9 @@ def test_every_cell_is_a_run_and_every_number_is_shown(whole):
         assert not list((out / place).glob("checkpoint-*"))
     found = numbers(out, "table1")
     rows = {(r["links"], r["algorithm"], r["view"]): r for r in found["rows"]}
-    assert len(rows) == 2 * (4 + 2 + 2)
+    assert len(rows) == 2 * (5 + 2 + 2)
+    # Shown are the paper's view and the best deployable one, in one line each.
+    assert (out / "table1.md").read_text().count("| fedpbc ") == 2
     # By hand: six rounds have one evaluation, so a mean over seeds is of two numbers.
     ends = [timeless(out / f"digits/cyclic/mifa/seed-{k}")[-1] for k in (0, 1)]
     tests = [end["views"]["server"]["test_accuracy"] for end in ends]

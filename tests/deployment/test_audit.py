@@ -23,10 +23,15 @@ from tests.deployment.real_fleet import (
 pytestmark = pytest.mark.fleet
 
 
-def test_scheduled_outages(tmp_path):
+@pytest.mark.parametrize(
+    "algorithm",
+    ["fedpbc", "scaffold", {"name": "mifa", "memory": "client"}, "focus"],
+    ids=["fedpbc", "scaffold", "mifa", "focus"],
+)
+def test_scheduled_outages(tmp_path, algorithm):
     """Ten rounds, with links that are cut in certain rounds."""
     down = {1: {2, 3, 6}, 2: {4, 6, 8}}
-    with make_fleet(tmp_path, clients=3, rounds=10, seconds=25.0) as fleet:
+    with make_fleet(tmp_path, clients=3, rounds=10, seconds=25.0, algorithm=algorithm) as fleet:
         fleet.start()
         for round in range(10):
             until(fleet, lambda r=round: len(fleet.lines()) >= r, 120)

@@ -40,6 +40,7 @@ def make_fleet(
     algorithm: Any = "fedpbc",
     app: str = APP,
     fleet: dict[str, Any] | None = None,
+    plugins: list[str] | None = None,
     **options: Any,
 ) -> LocalFleet:
     (folder / "mine.py").write_text(app)
@@ -49,6 +50,7 @@ def make_fleet(
         "clients": clients,
         "algorithm": algorithm,
         "fleet": {"round_seconds": seconds, "wait_for": clients, **(fleet or {})},
+        **({"plugins": plugins} if plugins else {}),
     }
     return LocalFleet(folder / "f", configuration, app=folder / "mine.py", **options)
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from fedpbc.cli.fleet_display import fleet_table, format_duration, summary, watch
 from fedpbc.deployment.ops.status import FleetLog
-from tests.commandline import ran
+from tests.commandline import fedpbc, ran, refused
 from tests.deployment.round_logs import round_line, write_log
 
 
@@ -71,6 +71,17 @@ def test_the_command_ends_with_the_next_commands(tmp_path):
     assert over[0].startswith("fedpbc: 10 of 10 rounds done")
     assert f"fedpbc fleet check {folder}" in over[1]
     assert f"fedpbc compare --trace {folder}/links.csv" in over[2]
+
+
+def test_bytes_are_shown_and_everything_is_in_the_json(tmp_path):
+    folder = write_log(tmp_path, [round_line(t, [0, 3]) for t in range(2)], connected=[0, 3])
+    assert "vectors: 1.6 kB received, 3.2 kB sent" in ran("fleet", "status", folder).out
+    status = json.loads(ran("fleet", "status", folder, "--json").out)
+    assert (status["bytes_up"], status["bytes_down"]) == (1600, 3200)
+    assert (status["rounds_done"], status["job"]["rounds"]) == (2, 10)
+    assert [client["last_round"] for client in status["clients"]] == [1, None, None, 1]
+    line = refused(fedpbc("fleet", "status", folder, "--json", "--watch"))
+    assert line == "--watch is True, but should be left out: --json shows the status once"
 
 
 def test_without_a_terminal_there_is_one_line_per_round(tmp_path, capsys):

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import threading
+from pathlib import Path
 
 import pytest
+
+from fedpbc.algorithms import ALGORITHMS
 
 pytest.importorskip("flwr", reason="needs the extra: pip install 'fedpbc[flower]'")
 
@@ -23,10 +27,15 @@ from tests.deployment.real_fleet import (
 pytestmark = pytest.mark.fleet
 
 
-def test_scheduled_outages(tmp_path):
+@pytest.mark.parametrize(
+    "algorithm",
+    ["fedpbc", "scaffold", {"name": "mifa", "memory": "client"}, "focus"],
+    ids=["fedpbc", "scaffold", "mifa", "focus"],
+)
+def test_scheduled_outages(tmp_path, algorithm):
     """Ten rounds, with links that are cut in certain rounds."""
     down = {1: {2, 3, 6}, 2: {4, 6, 8}}
-    with make_fleet(tmp_path, clients=3, rounds=10, seconds=25.0) as fleet:
+    with make_fleet(tmp_path, clients=3, rounds=10, seconds=25.0, algorithm=algorithm) as fleet:
         fleet.start()
         for round in range(10):
             until(fleet, lambda r=round: len(fleet.lines()) >= r, 120)
@@ -40,6 +49,35 @@ def test_scheduled_outages(tmp_path):
         assert not table[sorted(rounds), client].any()
         assert table[:, client].any()
     assert table[:, 0].sum() >= 8
+
+
+PLUGIN = """
+from fedpbc import register_algorithm
+from tests.deployment.rules import Drift
+
+register_algorithm(Drift)
+"""
+
+
+def test_an_algorithm_of_a_plugin(tmp_path, monkeypatch):
+    """Clients that keep their own models and more, train on while offline, and are cut off."""
+    (tmp_path / "plugin.py").write_text(PLUGIN)
+    # For the processes, which import the plugin.
+    monkeypatch.setenv("PYTHONPATH", f"{Path.cwd()}:{os.environ.get('PYTHONPATH', '')}")
+    options = {"algorithm": "drift", "plugins": [str(tmp_path / "plugin.py")]}
+    try:
+        with make_fleet(tmp_path, clients=2, rounds=7, seconds=20.0, **options) as fleet:
+            fleet.start()
+            after_round(fleet, 2)
+            fleet.proxies[1].cut()
+            after_round(fleet, 4)
+            fleet.proxies[1].restore()
+            table = to_the_end(fleet)
+    finally:
+        ALGORITHMS.pop("drift", None)
+    assert table[:2].all()
+    assert not table[3, 1]
+    assert table[-1].all()
 
 
 def test_a_hundred_rounds_of_ten_nodes_with_random_cuts(tmp_path):

@@ -7,7 +7,6 @@ import logging
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -370,4 +369,3 @@ def test_memory_on_the_server_and_on_the_clients_upload_the_same_bytes(tmp_path)
         state = server.state.algorithm.state()
         assert len(state["stored"]) == (3 if memory == "server" else 0)
     assert totals[0] == totals[1]
-    assert torch.is_tensor(server.state.algorithm.memory_total)

@@ -30,27 +30,42 @@ pytestmark = pytest.mark.fleet
 
 ROUNDS, SECONDS = 7, 20.0
 
+MIFA = {"name": "mifa", "memory": "client"}
+"""Its clients keep their last update, and upload only the change of it."""
+with_state = pytest.mark.parametrize("algorithm", ["scaffold", MIFA], ids=["scaffold", "mifa"])
+everywhere = pytest.mark.parametrize(
+    "algorithm", ["fedpbc", "scaffold", MIFA], ids=["fedpbc", "scaffold", "mifa"]
+)
+
 DEADLY = (
     APP
     + """
-# A trainer that is killed around saving, once for each mark.
-import os, signal
+# A trainer that is killed around saving, and a server around its checkpoint, once for each mark.
+# With the mark "hold", a trainer waits when it has saved, until "held" is removed.
+import os, signal, time
 from pathlib import Path
 from fedpbc.deployment.device.trainer import Trainer
+from fedpbc.deployment.server.server_directory import ServerDirectory
 
-keep = Trainer._save
+def deadly(keep, round_of):
+    def wrapped(self, state, *rest):
+        for when in ("before", "after", "hold"):
+            mark = Path(__file__).with_name(when)
+            if mark.exists() and round_of(state) >= 2:
+                if when != "before":
+                    keep(self, state, *rest)
+                if when == "hold":
+                    held = mark.rename(mark.with_name("held"))
+                    while held.exists():
+                        time.sleep(0.05)
+                    return
+                mark.unlink()
+                os.kill(os.getpid(), signal.SIGKILL)
+        keep(self, state, *rest)
+    return wrapped
 
-def deadly(self, progress):
-    for when in ("before", "after"):
-        mark = Path(__file__).with_name(when)
-        if mark.exists() and progress.round >= 2:
-            mark.unlink()
-            if when == "after":
-                keep(self, progress)
-            os.kill(os.getpid(), signal.SIGKILL)
-    keep(self, progress)
-
-Trainer._save = deadly
+Trainer._save = deadly(Trainer._save, lambda state: state.round)
+ServerDirectory.save = deadly(ServerDirectory.save, lambda state: state.round)
 """
 )
 
@@ -80,10 +95,15 @@ def children(fleet, parent: str, command: str) -> list[int]:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("catch_up", ["clock", "lazy"])
-def test_a_trainer_killed_around_persisting(tmp_path, when, catch_up):
+@pytest.mark.parametrize(
+    ("algorithm", "catch_up"),
+    [("fedpbc", "clock"), ("fedpbc", "lazy"), ("scaffold", "clock"), (MIFA, "clock")],
+    ids=["fedpbc-clock", "fedpbc-lazy", "scaffold", "mifa"],
+)
+def test_a_trainer_killed_around_persisting(tmp_path, when, algorithm, catch_up):
     """Between computing and replying: before and after the result is on disk."""
-    with two_clients(tmp_path, 60.0, app=DEADLY, device_options={"catch_up": catch_up}) as fleet:
+    options = {"app": DEADLY, "device_options": {"catch_up": catch_up}, "algorithm": algorithm}
+    with two_clients(tmp_path, 60.0, **options) as fleet:
         mark = fleet.device_folder(1) / when
         mark.touch()
         fleet.start()
@@ -94,8 +114,30 @@ def test_a_trainer_killed_around_persisting(tmp_path, when, catch_up):
     assert table.all()
 
 
-def test_a_supernode_killed(tmp_path):
-    with two_clients(tmp_path) as fleet:
+@everywhere
+def test_a_reply_lost_after_it_was_computed(tmp_path, algorithm):
+    """The result is on the device's disk, and the link is cut before the reply is sent."""
+    with two_clients(tmp_path, app=DEADLY, algorithm=algorithm) as fleet:
+        device = fleet.device_folder(1)
+        (device / "hold").touch()
+        fleet.start()
+        until(fleet, (device / "held").exists, 120)
+        lost = len(fleet.lines())
+        fleet.proxies[1].cut()
+        (device / "held").unlink()
+        after_round(fleet, lost + 1)
+        fleet.proxies[1].restore()
+        table = to_the_end(fleet, 300)
+        # It was computed, but not counted.
+        assert lost in {answer["round"] for answer in logged_answers(fleet, 1)}
+    assert table[:lost].all()
+    assert not table[lost, 1]
+    assert table[-1].all()
+
+
+@everywhere
+def test_a_supernode_killed(tmp_path, algorithm):
+    with two_clients(tmp_path, algorithm=algorithm) as fleet:
         fleet.start()
         after_round(fleet, 2)
         os.kill(pid(fleet, "supernode-1"), signal.SIGKILL)
@@ -148,6 +190,23 @@ def test_the_server_app_killed(tmp_path):
     assert table[6:].any(axis=0).all()
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+@with_state
+def test_the_server_app_killed_around_its_checkpoint(tmp_path, when, algorithm):
+    """The round is aggregated and logged, and devices have its replies on their disks."""
+    with two_clients(tmp_path, app=DEADLY, algorithm=algorithm) as fleet:
+        mark = fleet.server / when
+        mark.touch()
+        fleet.start()
+        table = to_the_end(fleet, 300)
+        assert not mark.exists()
+        assert log_of(fleet, "server").count("resumes with") == 1
+        # Before its checkpoint the round is repeated, after it the next one comes.
+        round = 1 if when == "before" else 2
+        assert f"resumes with round {round}" in log_of(fleet, "server")
+    assert table[-2:].any(axis=0).all()
+
+
 @pytest.mark.parametrize("name", ["superexec", "gateway"])
 def test_superexec_or_gateway_killed(tmp_path, name):
     with two_clients(tmp_path) as fleet:
@@ -186,6 +245,23 @@ def test_a_device_that_lost_its_disk(tmp_path):
         fleet.device_processes[1].start()
         table = to_the_end(fleet)
     assert table[-1].all()
+
+
+@with_state
+def test_a_device_that_lost_what_it_keeps(tmp_path, algorithm):
+    """It says so in every round, and the job goes on without it."""
+    with two_clients(tmp_path, algorithm=algorithm) as fleet:
+        fleet.start()
+        after_round(fleet, 2)
+        fleet.supervisor.stop("trainer-1")
+        (fleet.device_folder(1) / "state" / "trainer.safetensors").unlink()
+        fleet.device_processes[1].start()
+        table = to_the_end(fleet)
+        assert "this device has lost what client 1 keeps" in log_of(fleet, "server")
+        assert 1 in fleet.lines()[-1]["refused"]
+    assert table[:, 0].all()
+    assert table[:2, 1].all()
+    assert not table[-3:, 1].any()
 
 
 # Links that drop all packets silently, as a phone's do: in network namespaces.
@@ -236,17 +312,25 @@ def cut_for(tag: str, client: int, seconds: float) -> None:
     ip("link", "set", f"{tag}h{client}", "up")
 
 
-def in_namespaces(tmp_path, tag: str):
+def in_namespaces(tmp_path, tag: str, algorithm="fedpbc"):
     return two_clients(
         tmp_path,
+        algorithm=algorithm,
         host="10.77.5.1",
         command_prefix=lambda client: ["ip", "netns", "exec", f"{tag}n{client}"],
     )
 
 
-@pytest.mark.parametrize("seconds", [5, 60])
-def test_a_network_cut_at_any_time(tmp_path, namespaces, seconds):
-    with in_namespaces(tmp_path, namespaces) as fleet:
+cuts = pytest.mark.parametrize(
+    ("seconds", "algorithm"),
+    [(5, "fedpbc"), (60, "fedpbc"), (60, "scaffold"), (60, MIFA)],
+    ids=["5-fedpbc", "60-fedpbc", "60-scaffold", "60-mifa"],
+)
+
+
+@cuts
+def test_a_network_cut_at_any_time(tmp_path, namespaces, seconds, algorithm):
+    with in_namespaces(tmp_path, namespaces, algorithm) as fleet:
         fleet.start()
         after_round(fleet, 2)
         # At an arbitrary point of the client's work.
@@ -260,10 +344,10 @@ def test_a_network_cut_at_any_time(tmp_path, namespaces, seconds):
         assert not table[:, 1].all()
 
 
-@pytest.mark.parametrize("seconds", [5, 60])
-def test_a_network_cut_between_reply_and_next_message(tmp_path, namespaces, seconds):
+@cuts
+def test_a_network_cut_between_reply_and_next_message(tmp_path, namespaces, seconds, algorithm):
     """The client is in A^t, and receives x^{t+1} only with its next message."""
-    with in_namespaces(tmp_path, namespaces) as fleet:
+    with in_namespaces(tmp_path, namespaces, algorithm) as fleet:
         fleet.start()
         after_round(fleet, 2)
         counted = fleet.lines()[-1]

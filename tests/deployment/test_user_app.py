@@ -6,11 +6,13 @@ from functools import partial
 import pytest
 import torch
 
-from fedpbc.deployment.settings import FleetSettings, read_fleet, task_of_client
+from fedpbc.algorithms import ALGORITHMS
+from fedpbc.deployment.settings import FleetSettings, read_fleet, rule_of_client, task_of_client
 from fedpbc.deployment.user_app import load_user_app
 from fedpbc.engines.segment import Segment
 from fedpbc.engines.serial import train
 from fedpbc.errors import FedpbcError, InputError
+from fedpbc.experiments.plugins import load_plugin
 
 APP = """
 import torch
@@ -140,3 +142,113 @@ def test_a_wrong_model_or_data_is_one_line(tmp_path, model, data, message):
 def test_a_wrong_fleet_is_one_line(options, message):
     with pytest.raises(InputError, match=message):
         FleetSettings.from_dict(options)
+
+
+PLUGIN = """
+from fedpbc import Algorithm, ClientResult, ClientRule, register_algorithm
+
+
+class Rule(ClientRule):
+    keeps = ("drift",)
+
+    def __init__(self, pull):
+        self.pull = pull
+
+    def correction(self, work):
+        return self.pull * work.state["drift"]
+
+    def finish(self, work, end):
+        return ClientResult(state={"drift": end - work.start})
+
+
+@register_algorithm
+class Mine(Algorithm):
+    name = "mine_in_a_fleet"
+
+    def __init__(self, init, *, pull: float = 0.1):
+        super().__init__(init)
+        self.pull = pull
+
+    def client_rule(self):
+        return Rule(self.pull * self.global_lr)
+"""
+
+
+def test_the_settings_name_an_algorithm_only_where_devices_need_it():
+    """Jobs of plain algorithms go on with the settings that they started with."""
+    plain = FleetSettings.from_dict({"clients": 3, "data": "digits"}).client_settings()
+    assert json.loads(plain).keys() == {"clients", "data", "model", "seed", "train"}
+    options = {"clients": 3, "train": {"global_learning_rate": 0.5}}
+    for memory, expected in (
+        ("server", None),
+        (
+            "client",
+            {
+                "name": "mifa",
+                "options": {"memory": "client", "over": "all", "rescale": False},
+                "global_learning_rate": 0.5,
+            },
+        ),
+    ):
+        algorithm = {"name": "mifa", "memory": memory}
+        settings = FleetSettings.from_dict({**options, "algorithm": algorithm}).client_settings()
+        assert json.loads(settings).get("algorithm") == expected
+
+
+def test_a_device_builds_the_rule_that_the_settings_name(fleet):
+    task = fleet.whole_task()
+    settings = json.loads(fleet.client_settings())
+
+    def rule(name, rate=1.0, **options):
+        section = {"name": name, "options": options, "global_learning_rate": rate}
+        return rule_of_client(json.dumps({**settings, "algorithm": section}), task)
+
+    assert rule_of_client(fleet.client_settings(), task) is None
+    assert rule("fedpbc") is None
+    assert rule("mifa", memory="server") is None
+    assert rule("mifa", memory="client", rescale=True).rescale is True
+    assert rule("focus").has_own_steps
+    assert rule("amplified_scaffold", window=7).window == 7
+
+
+def test_an_algorithm_of_a_plugin_is_built_where_the_plugin_is(fleet, tmp_path):
+    task = fleet.whole_task()
+    section = {"name": "mine_in_a_fleet", "options": {"pull": 2}, "global_learning_rate": 0.5}
+    settings = json.dumps({**json.loads(fleet.client_settings()), "algorithm": section})
+    with pytest.raises(FedpbcError) as unknown:
+        rule_of_client(settings, task)
+    assert str(unknown.value) == (
+        "the server's algorithm 'mine_in_a_fleet' is unknown on this device: install the server's "
+        "version of fedpbc, or name the plugin in device.toml"
+    )
+    (tmp_path / "plugin.py").write_text(PLUGIN)
+    load_plugin(str(tmp_path / "plugin.py"))
+    try:
+        assert rule_of_client(settings, task).pull == 1.0
+    finally:
+        del ALGORITHMS["mine_in_a_fleet"]
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        3,
+        [],
+        "scaffold",
+        {},
+        {"name": "scaffold"},
+        {"name": ["scaffold"], "options": {}, "global_learning_rate": 1.0},
+        {"name": "/etc/passwd", "options": {}, "global_learning_rate": 1.0},
+        {"name": "scaffold", "options": {"plugins": ["/x.py"]}, "global_learning_rate": 1.0},
+        {"name": "mifa", "options": {"memory": "/etc/passwd"}, "global_learning_rate": 1.0},
+        {"name": "mifa", "options": 7, "global_learning_rate": 1.0},
+        {"name": "scaffold", "options": {}, "global_learning_rate": "x"},
+        {"name": "scaffold", "options": {}, "global_learning_rate": -1},
+    ],
+    ids=str,
+)
+def test_a_wrong_algorithm_in_the_settings_is_one_line(fleet, section):
+    settings = json.dumps({**json.loads(fleet.client_settings()), "algorithm": section})
+    with pytest.raises(FedpbcError) as wrong:
+        rule_of_client(settings, fleet.whole_task())
+    assert "\n" not in str(wrong.value)

@@ -21,7 +21,7 @@ __all__ = ["fleet_table", "format_duration", "summary", "watch"]
 MAX_CLIENTS = 30
 """Clients in the table; of more, those that were absent longest."""
 GAP = "  "
-OTHER_LINES = 9
+OTHER_LINES = 10
 """Lines of the display in addition to its clients."""
 REFRESH_SECONDS = 1.0
 IDLE_ROUNDS, IDLE_SECONDS = 3, 60
@@ -63,7 +63,7 @@ def fleet_table(
     parts: list[RenderableType] = [plain(summary(status), limit=300), Text(), table, Text()]
     parts += [
         plain(line, limit=300)
-        for line in (totals(status, len(clients)), idle_warning(status))
+        for line in (totals(status, len(clients)), traffic(status), idle_warning(status))
         if line
     ]
     return Group(*parts)
@@ -116,13 +116,18 @@ def totals(status: FleetStatus, shown: int) -> str:
     if status.rounds_done and staleness:
         mean = sum(staleness) / len(staleness)
         parts.append(f"staleness: mean {mean:.1f}, maximum {max(staleness)}")
-    if status.rounds_done and status.bytes_up is not None and status.bytes_down is not None:
-        received, sent = format_bytes(status.bytes_up), format_bytes(status.bytes_down)
-        parts.append(f"vectors: {received} received, {sent} sent")
     refused = sum(client.refused for client in clients)
     if refused:
         parts.append(f"{refused} answers refused: see the server's log for the reasons")
     return "; ".join(parts)
+
+
+def traffic(status: FleetStatus) -> str:
+    """Return how many bytes of vectors were sent and received; empty if the log has no bytes."""
+    if not status.rounds_done or status.bytes_up is None or status.bytes_down is None:
+        return ""
+    received, sent = format_bytes(status.bytes_up), format_bytes(status.bytes_down)
+    return f"vectors: {received} received, {sent} sent"
 
 
 def idle_warning(status: FleetStatus) -> str:

@@ -137,9 +137,9 @@ def fleet(tmp_path, identity):
                 trainer = Trainer(client, folder, make, rule_of_client, lazy=True)
                 sockets.append(tmp_path / f"s{client}")
                 stack.enter_context(TrainerSocket(sockets[-1], trainer.handle))
-            run.grid = grid = make_grid(sockets, is_up)
+            grid = make_grid(sockets, is_up)
             main(grid, Context(1, 0, {}, RecordDict(), {"folder": str(tmp_path)}))
-            return np.loadtxt(tmp_path / "timetable.csv", delimiter=",").astype(bool)
+            return grid
 
         yield run
 
@@ -160,7 +160,8 @@ FRAMING = 2000
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda each: each["name"])
 def test_the_apps_compute_the_simulators_models(fleet, tmp_path, algorithm):
     up = np.array([[1, 1, 1], [1, 0, 1], [0, 0, 1], [1, 1, 1], [0, 1, 0], [1, 1, 1]], dtype=bool)
-    table = fleet(algorithm, lambda client, round: up[round, client])
+    fleet(algorithm, lambda client, round: up[round, client])
+    table = np.loadtxt(tmp_path / "timetable.csv", delimiter=",").astype(bool)
     assert (table == up).all()
     settings = read_fleet(tmp_path / "fleet.toml")
     task = settings.whole_task()
@@ -174,14 +175,14 @@ def test_the_apps_compute_the_simulators_models(fleet, tmp_path, algorithm):
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda each: each["name"])
 def test_the_bytes_are_those_of_the_simulator_and_of_flowers_records(fleet, tmp_path, algorithm):
-    fleet(algorithm, lambda client, round: True)
+    grid = fleet(algorithm, lambda client, round: True)
     lines = [line for _, line in read_rounds(tmp_path)]
     task = read_fleet(tmp_path / "fleet.toml").whole_task()
     server = simulation_of(task, algorithm, lines).server
     for way, total in (("up", server.bytes_up), ("down", server.bytes_down)):
         logged = sum(line[f"bytes_{way}"] for line in lines)
         assert logged == total > 0
-        messages, carried = fleet.grid.messages[way], fleet.grid.carried[way]
+        messages, carried = grid.messages[way], grid.carried[way]
         assert messages == 18
         assert logged < carried < logged + messages * FRAMING
     status = FleetLog(tmp_path).status()

@@ -16,7 +16,7 @@ from fedpbc.deployment.device.trainer import Trainer
 from fedpbc.deployment.protocol.messages import MessageError, TrainReply, TrainRequest
 from fedpbc.deployment.protocol.tensors import initial_checksum, to_vector, to_vectors
 from fedpbc.engines.segment import Segment
-from fedpbc.engines.serial import train
+from fedpbc.engines.serial import train, train_model
 from fedpbc.errors import FedpbcError
 from fedpbc.simulation.build import make_algorithm
 from fedpbc.storage.tensors import load_state, save_state
@@ -243,11 +243,10 @@ def test_an_initial_state_that_is_not_the_servers_is_refused(tmp_path):
 
 def test_a_client_with_its_own_model_trains_on_while_offline(tmp_path, monkeypatch):
     client, rounds, now = Client("drift"), [], [1000.0]
-    original = trainer_module.train_model
 
     def noted(task, segment, correction):
         rounds.append(segment.rounds)
-        return original(task, segment, correction)
+        return train_model(task, segment, correction)
 
     monkeypatch.setattr(trainer_module, "train_model", noted)
     trainer = make(tmp_path, client, now=lambda: now[0])

@@ -28,9 +28,11 @@ def test_defaults(tmp_path):
 
 def test_paths_are_relative_to_the_file(tmp_path, monkeypatch):
     (tmp_path / "there").mkdir()
-    (tmp_path / "there/mine.py").touch()
+    for name in ("mine.py", "rule.py"):
+        (tmp_path / "there" / name).touch()
     (tmp_path / "pictures").mkdir()
     extra = f'app = "mine.py"\ndata_dir = "{tmp_path}/pictures"\ncatch_up = "lazy"\ndevice = "cuda"'
+    extra += '\nplugins = ["rule.py"]'
     write(tmp_path / "there", MINIMAL + extra)
     # Wherever it is read from, and by a relative path as well.
     monkeypatch.chdir(tmp_path)
@@ -38,6 +40,7 @@ def test_paths_are_relative_to_the_file(tmp_path, monkeypatch):
         client=3,
         server="fleet.example.org:8443",
         app=str(tmp_path / "there/mine.py"),
+        plugins=[str(tmp_path / "there/rule.py")],
         data_dir=str(tmp_path / "pictures"),
         catch_up="lazy",
         device="cuda",
@@ -61,6 +64,9 @@ def test_paths_are_relative_to_the_file(tmp_path, monkeypatch):
         (MINIMAL + 'catch_up = "never"', "catch_up is 'never', but should be 'clock' or 'lazy'"),
         (MINIMAL + 'apps = "a.py"', "apps is unknown: use one of client, server, app, "),
         (MINIMAL + 'app = "a.py"', "app is 'a.py', but should be a Python file that exists in "),
+        (MINIMAL + 'plugins = ["a.py"]', "plugins is 'a.py', but should be Python files that "),
+        (MINIMAL + 'plugins = "a.py"', "plugins is 'a.py', but should be "),
+        (MINIMAL + "plugins = [1]", "plugins is "),
         (MINIMAL + 'data_dir = "d"', "data_dir is 'd', but should be a folder that exists"),
         ("client =", "configuration: "),
     ],

@@ -368,6 +368,29 @@ def test_a_state_that_no_trainer_saved_is_not_used(tmp_path, change, caplog):
     assert after.vectors["upload model"].data == before.vectors["upload model"].data
 
 
+def as_before(state, **change):
+    """A state as the version before clients kept anything has saved it."""
+    saved = {k: v for k, v in state.on_disk().items() if k not in ("correction", "kept", "request")}
+    return {**saved, "segment": {**saved["segment"], "correction": None}, **change}
+
+
+def test_the_file_of_an_earlier_version_is_continued(tmp_path, trained):
+    trainer = make(tmp_path)
+    reply_model(trainer, train_request(2, 0))
+    save_state(tmp_path / "trainer.safetensors", as_before(trainer.state))
+    assert torch.equal(reply_model(make(tmp_path), train_request(4, 0)), simulated(0, 5))
+    assert trained == [3, 2]
+
+
+def test_the_file_of_an_earlier_version_of_scaffold_is_not(tmp_path, caplog):
+    trainer = make(tmp_path)
+    reply_model(trainer, train_request(2, 0))
+    segment = {**trainer.state.on_disk()["segment"], "correction": torch.ones_like(TASK.init())}
+    save_state(tmp_path / "trainer.safetensors", as_before(trainer.state, segment=segment))
+    assert make(tmp_path).state is None
+    assert caplog.messages == ["starts from scratch: the state is that of an earlier version"]
+
+
 @pytest.mark.parametrize("name", ["answers.jsonl", "trainer.safetensors", ".lock"])
 def test_links_out_of_the_state_are_not_followed(tmp_path, name):
     (tmp_path / "precious").write_text("mine")

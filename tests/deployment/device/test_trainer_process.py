@@ -96,6 +96,7 @@ def test_sigkill_while_training_changes_nothing(tmp_path):
     [
         (["--client", "-1"], "client"),
         (["--client", "1", "--app", "missing.py"], "app is 'missing.py', but should be"),
+        (["--client", "1", "--plugin", "gone.py"], "plugins is 'gone.py', but should be a Python"),
         (["--client", "1", "--device", "abacus"], "device is 'abacus'"),
         (["--client", "1", "--socket", "s" * 200], "bytes long"),
         (["--client", "1", "--catch-up", "never"], "catch-up"),

@@ -80,6 +80,19 @@ def test_a_plugin_of_a_fleet_needs_consent_too(sent, tmp_path):
     assert not mark.exists()
 
 
+def test_a_plugin_of_a_device_needs_consent_too(tmp_path, stranger):
+    ran("fleet", "init", tmp_path / "f", "--clients", 1, "--host", "a", "--insecure")
+    device, mark = tmp_path / "f" / "device-0", tmp_path / "it ran"
+    check_device_code(device)
+    (device / "rule.py").write_text(f"open({str(mark)!r}, 'w')")
+    path = device / "device.toml"
+    path.write_text('plugins = ["rule.py"]\n' + path.read_text())
+    assert NEW in refused(fedpbc("fleet", "device", device, "--insecure"))
+    assert not mark.exists()
+    check_device_code(device, trust=True)
+    check_device_code(device)
+
+
 def test_consent_is_remembered(sent, stranger):
     fleet, _ = sent
     with pytest.raises(InputError, match=NEW):

@@ -334,3 +334,12 @@ def test_all_or_nothing(tmp_path, monkeypatch):
     fedpbc("fleet", "init", tmp_path / "fleet", *LEAST)
     assert calls == ["client-0", "client-1"]
     assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize(("algorithm", "expected"), [("fedpbc", False), ("scaffold", True)])
+def test_the_readme_says_where_clients_keep_something(tmp_path, algorithm, expected):
+    options = ("--clients", 1, "--host", "a", "--algorithm", algorithm)
+    ran("fleet", "init", tmp_path / "f", *options)
+    readme = (tmp_path / "f" / "README.md").read_text()
+    assert ("keep vectors in `/var/lib/fedpbc/device/state`" in readme) is expected
+    assert "\n\n\n\n" not in readme

@@ -10,6 +10,7 @@ from fedpbc.deployment.ops.status import FleetLog, JobSettings, read_job_setting
 from fedpbc.deployment.server import round_log
 from fedpbc.deployment.server.server_directory import ServerDirectory
 from fedpbc.deployment.settings import FleetSection
+from fedpbc.errors import FedpbcError
 from fedpbc.experiments.settings import General
 from tests.commandline import fedpbc, refused
 from tests.deployment.fake_network import FakeNetwork, make_server, make_trainers, small_task
@@ -37,6 +38,20 @@ def test_a_worked_example(tmp_path):
     # Seven rounds of 10 s, less the 3 s since the last.
     assert status.seconds_left == pytest.approx(67.0)
     assert status.idle_seconds == 3.0
+
+
+def test_bytes_add_up_and_are_unknown_in_older_logs(tmp_path):
+    lines = [round_line(0, [0, 1]), round_line(1, [0])]
+    status = FleetLog(write_log(tmp_path, lines)).status()
+    assert (status.bytes_up, status.bytes_down) == (1200, 3200)
+    for name in ("bytes_up", "bytes_down"):
+        del lines[0][name]
+    status = FleetLog(write_log(tmp_path, lines)).status()
+    assert (status.bytes_up, status.bytes_down) == (None, None)
+    for wrong in (-1, 1.5, "9", True, None, 10**30):
+        lines[1]["bytes_up"] = wrong
+        with pytest.raises(FedpbcError, match="damaged in line 2: its bytes are no number"):
+            FleetLog(write_log(tmp_path, lines)).status()
 
 
 def test_a_client_that_answers_again_is_no_longer_silent(tmp_path):

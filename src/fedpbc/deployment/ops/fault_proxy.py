@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from contextlib import suppress
+from typing import Literal
 
 from fedpbc.deployment.address import LOOPBACK, Address
 
@@ -12,7 +13,12 @@ __all__ = ["FaultProxy"]
 
 
 class FaultProxy:
-    """Forwards connections to an address while its link is up, and drops them when it is cut."""
+    """Forwards connections to an address while its link is up, and drops them when it is cut.
+
+    Attributes:
+        bytes_up: forwarded to the address.
+        bytes_down: forwarded from it.
+    """
 
     def __init__(self, target: Address) -> None:
         self._target = target
@@ -21,6 +27,7 @@ class FaultProxy:
         self._listener = socket.create_server((LOOPBACK, 0))
         self.address = Address(LOOPBACK, int(self._listener.getsockname()[1]))
         self.is_up = True
+        self.bytes_up = self.bytes_down = 0
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
@@ -44,13 +51,18 @@ class FaultProxy:
                 server.close()
                 return
             self._sockets |= {client, server}
-        threading.Thread(target=self._copy, args=(client, server), daemon=True).start()
-        self._copy(server, client)
+        threading.Thread(target=self._copy, args=(client, server, "up"), daemon=True).start()
+        self._copy(server, client, "down")
 
-    def _copy(self, source: socket.socket, sink: socket.socket) -> None:
+    def _copy(self, source: socket.socket, sink: socket.socket, way: Literal["up", "down"]) -> None:
         with suppress(OSError):
             while data := source.recv(2**16):
                 sink.sendall(data)
+                with self._lock:
+                    if way == "up":
+                        self.bytes_up += len(data)
+                    else:
+                        self.bytes_down += len(data)
         with self._lock:
             for end in (source, sink):
                 with suppress(OSError):

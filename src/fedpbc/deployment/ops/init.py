@@ -22,10 +22,11 @@ from typing import Annotated, Any
 from uuid import uuid4
 
 import tomli_w
+import torch
 from annotated_types import Ge, Le, MinLen
 
 import fedpbc
-from fedpbc.algorithms import find_algorithm
+from fedpbc.algorithms import ServerInit, find_algorithm
 from fedpbc.data import SOURCES
 from fedpbc.deployment.address import Address, check_host, is_unspecified
 from fedpbc.deployment.ops.consent import INCOMPLETE, check_complete, check_plugins
@@ -354,7 +355,9 @@ def render_readme(folder: Path, plan: FleetPlan) -> str:
         for name in expiry:
             certificate = read_certificate(folder / "server" / "certificates" / f"{name}.crt")
             expiry[name] = f"{certificate.not_valid_after_utc:%Y-%m-%d}"
-    has_reports = "reported" in views_of(find_algorithm(plan.algorithm), None)
+    kind = find_algorithm(plan.algorithm)
+    has_reports = "reported" in views_of(kind, None)
+    rule = kind(ServerInit(torch.zeros(1), plan.clients)).client_rule()
     values = {
         **asdict(plan),
         "last": plan.clients - 1,
@@ -364,6 +367,7 @@ def render_readme(folder: Path, plan: FleetPlan) -> str:
         "app": plan.app_name,
         "is_example": plan.app is None,
         "needs_files": plan.needs_files,
+        "keeps_state": rule is not None and bool(rule.keeps),
         "view": "reported" if has_reports else "averaged",
         "server_expiry": expiry["server"],
         "authority_expiry": expiry["ca"],

@@ -55,13 +55,16 @@ class LocalFleet:
         listen = Address(host, free_port())
         self.server.mkdir(parents=True)
         fleet = {**configuration.get("fleet", {}), "listen": str(listen)}
+        # The same files on all sides.
+        plugins = [str(Path(file).resolve()) for file in configuration.get("plugins") or ()]
+        self._plugins = {"plugins": plugins} if plugins else {}
         self.proxies = [FaultProxy(listen) for _ in range(self.clients)] if host == LOOPBACK else []
         if not insecure:
             make_certificates(self.server / "certificates", [host])
         if app is not None:
             shutil.copy(app, self.server / "app.py")
             fleet["app"] = "app.py"
-        content = tomli_w.dumps({**configuration, "fleet": fleet})
+        content = tomli_w.dumps({**configuration, **self._plugins, "fleet": fleet})
         write_atomically(self.server / "fleet.toml", content)
         for client in range(self.clients):
             address = self.proxies[client].address if self.proxies else listen
@@ -90,7 +93,7 @@ class LocalFleet:
     def _write_device(self, client: int, server: Address, options: Mapping[str, Any]) -> None:
         folder = self.device_folder(client)
         folder.mkdir()
-        settings = {"client": client, "server": str(server), **options}
+        settings = {"client": client, "server": str(server), **self._plugins, **options}
         if (self.server / "app.py").exists():
             shutil.copy(self.server / "app.py", folder / "app.py")
             settings["app"] = "app.py"

@@ -51,6 +51,17 @@ def test_errors_of_files_name_them():
     assert explained(full) == "runs/a/metrics.jsonl: No space left on device"
 
 
+def test_an_error_of_ours_below_a_plugin_names_our_file_alone():
+    """The plugin only called us, and it is our file that could not be read."""
+    code = "from pathlib import Path\nfrom fedpbc.storage.files import read_regular_file\n"
+    plugin = {"__name__": "fedpbc_plugin_own"}
+    exec(compile(code, "own.py", "exec"), plugin)
+    ours = error_of(lambda: eval("read_regular_file(Path('/nowhere'))", plugin))
+    assert explained(ours) == "/nowhere: No such file or directory"
+    its_own = error_of(lambda: eval("open('/nowhere')", plugin))
+    assert explained(its_own) == "<string> line 1: /nowhere: No such file or directory"
+
+
 @pytest.mark.parametrize(
     "error",
     [

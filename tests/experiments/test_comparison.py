@@ -7,6 +7,7 @@ import statistics
 
 import numpy as np
 import pytest
+from torch import nn
 
 from fedpbc import (
     PAPER_ALGORITHMS,
@@ -222,6 +223,25 @@ P = {"name": "bernoulli", "p": 0.5}
 
 def make_task(seed: int) -> Quadratic:
     return Quadratic(TARGETS + seed, seed=seed)
+
+
+def test_a_function_that_makes_no_task_is_one_line_with_its_cause():
+    with pytest.raises(
+        InputError, match=r"^make_task\(3\) failed: TypeError: linear\(\)"
+    ) as raised:
+        compare(nn.Linear(1, 1), ["fedavg"], [3], links=P, rounds=1)
+    assert isinstance(raised.value.__cause__, TypeError)
+
+
+@pytest.mark.parametrize("seeds", [np.zeros(()), np.zeros((1, 2), int), np.zeros(0, int), [], 3])
+def test_seeds_that_are_no_list(seeds):
+    with pytest.raises(InputError, match="seeds is "):
+        compare(make_task, ["fedavg"], seeds, links=P, rounds=1)
+
+
+def test_seeds_may_be_an_array():
+    found = compare(make_task, ["fedavg"], np.arange(2), links=P, rounds=1)
+    assert found.as_dict()["seeds"] == [0, 1]
 
 
 def test_comparing_from_python_is_simulating_each():

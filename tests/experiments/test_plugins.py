@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tests.commandline import fedpbc, refused
@@ -74,3 +75,85 @@ def test_an_algorithm_that_cannot_be_made(tmp_path, parameters):
     )
     line = refused(fedpbc("list", "--plugin", plugin))
     assert line.endswith("should be __init__(self, init, *, option=default, ...)")
+
+
+ALGORITHM = """
+import torch
+from fedpbc import Algorithm, mean, register_algorithm
+
+@register_algorithm
+class Own(Algorithm):
+    name = "own"
+
+    def aggregate(self, round, updates):
+        self.x = mean([u.end for u in updates])
+        if round.number >= {first}:
+            {line}
+"""
+
+
+@pytest.fixture
+def run_own(tmp_path):
+    """Run an algorithm of one's own that does something from a round on; returns the one line."""
+    np.save(tmp_path / "targets.npy", np.array([[0.0, 1.0], [2.0, 5.0]]))
+    config = tmp_path / "config.toml"
+    config.write_text('rounds = 3\nlinks = "always"\n[task]\ntargets = "targets.npy"\n')
+
+    def run(line: str, first: int = 0) -> str:
+        plugin = tmp_path / "own.py"
+        plugin.write_text(ALGORITHM.format(line=line, first=first))
+        words = ("--plugin", plugin, "--algorithm", "own", "--out", tmp_path / "out")
+        return refused(fedpbc("run", config, *words))
+
+    return run
+
+
+KIND = "but should be float64 of shape (2,) on cpu"
+
+
+@pytest.mark.parametrize(
+    ("model", "found"),
+    [
+        ("torch.zeros(0)", "float64 of shape (0,) on cpu"),
+        ("self.x.new_zeros(7)", "float64 of shape (7,) on cpu"),
+        ("self.x.reshape(1, -1)", "float64 of shape (1, 2) on cpu"),
+        ("self.x.to_sparse()", "float64 of shape (2,) on cpu and sparse"),
+        ("type('Odd', (), {'to': lambda self, dtype: self})()", "of type Odd"),
+    ],
+)
+def test_a_model_that_changes_its_kind(run_own, tmp_path, model, found):
+    line = run_own(f"self.x = {model}")
+    assert line == f"own failed in round 1: its x is {found}, {KIND}"
+    # As for every mistake that is found in the first round, nothing is written.
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("model", ["self.x.numpy()", "None", "3.0"])
+def test_a_model_that_is_no_tensor(run_own, tmp_path, model):
+    line = run_own(f"self.x = {model}")
+    assert line.startswith(f"{tmp_path / 'own.py'} line 12: AttributeError: ")
+
+
+def test_a_model_that_changes_its_kind_later_leaves_the_rounds_before(run_own, tmp_path):
+    line = run_own("self.x = self.x.new_zeros(7)", first=2)
+    assert line == f"own failed in round 3: its x is float64 of shape (7,) on cpu, {KIND}"
+    assert (tmp_path / "out" / "metrics.jsonl").is_file()
+
+
+def test_a_stop_iteration_is_told_with_its_place(run_own, tmp_path):
+    # A generator of ours makes a RuntimeError of it.
+    assert run_own("raise StopIteration") == f"{tmp_path / 'own.py'} line 12: StopIteration:"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            "raise OSError(28, 'No space left on device', 'a\\x1b[31m')",
+            "a\\x1b[31m: No space left on device",
+        ),
+        ("open('/nowhere/x')", "/nowhere/x: No such file or directory"),
+    ],
+)
+def test_an_error_of_the_system_is_told_with_its_place(run_own, tmp_path, line, said):
+    assert run_own(line) == f"{tmp_path / 'own.py'} line 12: {said}"

@@ -108,6 +108,8 @@ def step_of(line: Line) -> Step:
     words = line.words()
     outs = [value for flag, value in line.options if flag in ("--out", "--state") and value]
     writes = (*line.writes, *(outs or ("runs", "paper", "report.html")))
+    if line.command == ("fleet", "init"):
+        writes += tuple(line.positionals)  # A fault may have changed the folder's name.
     quick = line.quick and not any(LONG.search(word) for word in words[1:])
     return Step(
         words,

@@ -85,9 +85,9 @@ class Place:
     def relative(self, name: str) -> str:
         """A path as a snapshot names it."""
         try:
-            path = Path(os.path.normpath(self.work / Path(name).expanduser()))
-            inside = path.relative_to(self.root).as_posix()
-        except (ValueError, RuntimeError):
+            # A ~ is left to the shell: the name of a user who does not exist is that of a folder.
+            inside = Path(os.path.normpath(self.work / name)).relative_to(self.root).as_posix()
+        except ValueError:
             return "/outside"
         return "" if inside == "." else inside
 

@@ -7,6 +7,7 @@ import os
 import pytest
 
 from tests.fuzz.case import Outcome, Step
+from tests.fuzz.commands import Line, step_of
 from tests.fuzz.damages import differs
 from tests.fuzz.judge import judge
 from tests.fuzz.place import Place
@@ -75,6 +76,17 @@ def test_files_that_change(place, name, outcome, allowed):
         path.write_text("changed")
 
     assert (problems(place, outcome, change) == []) is allowed
+
+
+def test_the_name_of_a_user_who_does_not_exist_is_that_of_a_folder(place):
+    """A shell leaves it as it is, and no --out replaces a ~."""
+    writes = ("~nosuchuser/x",)
+    assert problems(place, WELL, (place.work / "~nosuchuser").mkdir, writes=writes) == []
+
+
+def test_a_fleet_may_be_made_in_a_folder_of_any_name():
+    line = Line(("fleet", "init"), ["x\u202e.csv"], [("--clients", "2")], writes=["fleet"])
+    assert "x\u202e.csv" in step_of(line).writes
 
 
 def test_a_file_that_is_removed(place):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -57,10 +56,11 @@ def verify(
 def comparisons_below(folders: Sequence[Path]) -> Iterator[ComparisonDirectory]:
     """The comparisons in some folders."""
     from fedpbc.experiments.comparison_directory import ComparisonDirectory
+    from fedpbc.storage.directories import folders_below
 
     for folder in folders:
-        for name, subfolders, _ in os.walk(folder):
-            comparison = ComparisonDirectory(name)
+        for path, subfolders, _ in folders_below(folder):
+            comparison = ComparisonDirectory(path)
             if comparison.was_begun:
                 yield comparison
             subfolders[:] = [each for each in subfolders if not each.startswith(".")]

@@ -13,7 +13,7 @@ from annotated_types import Ge, Gt
 from torch import Tensor, nn
 
 from fedpbc.algorithms import PAPER_ALGORITHMS, Algorithm, find_algorithm, register_algorithm
-from fedpbc.errors import DivergedError, InputError
+from fedpbc.errors import DivergedError, FedpbcError, InputError, one_line
 from fedpbc.experiments.build import build_experiment
 from fedpbc.experiments.comparison import Comparison, RunResult
 from fedpbc.experiments.comparison_directory import DEFAULT_SEEDS
@@ -227,7 +227,8 @@ def compare(
         raise InputError("make_task", make_task, "a function from a seed to a task")
     if isinstance(algorithms, str) or not isinstance(algorithms, Sequence) or not algorithms:
         raise InputError("algorithms", algorithms, "a list of names, tables or classes")
-    if not isinstance(seeds, Sequence | np.ndarray) or not len(seeds):
+    is_list = seeds.ndim == 1 if isinstance(seeds, np.ndarray) else isinstance(seeds, Sequence)
+    if not is_list or not len(seeds):
         raise InputError("seeds", seeds, "different whole numbers from 0, such as [0, 1, 2]")
     seeds = [check_type("seeds", seed, Annotated[int, Ge(0)]) for seed in seeds]
     if len(set(seeds)) < len(seeds):
@@ -250,7 +251,7 @@ def compare(
         if some_reports and not find_algorithm(name).client_models:
             of_run.pop("reported", None)
         for seed in seeds:
-            task = make_task(seed)
+            task = _made_task(make_task, seed)
             folder = None if out is None else Path(out) / name / f"seed-{seed}"
             try:
                 result = simulate(
@@ -262,6 +263,16 @@ def compare(
             lines = [metrics.as_dict() for metrics in result.metrics]
             runs.append(RunResult(name, seed, task.clients, lines, cost=result.cost))
     return Comparison(runs)
+
+
+def _made_task(make_task: Callable[[int], Task], seed: int) -> Task:
+    """The task for a seed; how the user's function failed is a cause of the error."""
+    try:
+        return make_task(seed)
+    except FedpbcError:
+        raise
+    except Exception as error:
+        raise InputError(f"make_task({seed}) failed: {one_line(error)}") from error
 
 
 def _name_of(algorithm: Any) -> str:

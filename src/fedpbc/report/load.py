@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,6 +16,7 @@ from fedpbc.experiments.integrity import damage_of
 from fedpbc.experiments.result_schema import check_metrics
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.limits import parse_toml
+from fedpbc.storage.directories import folders_below
 from fedpbc.storage.files import read_own_file
 
 __all__ = ["LoadedRun", "find_runs", "load_run", "load_runs"]
@@ -107,8 +107,7 @@ def find_runs(folders: Sequence[Path]) -> list[Path]:
 
 
 def _runs_below(folder: Path) -> Iterator[Path]:
-    for name, subfolders, files in os.walk(folder):
-        path = Path(name)
+    for path, subfolders, files in folders_below(folder):
         # A run with a damaged configuration counts, too.
         if RunDirectory(path).holds_run or {"config.toml", "metrics.jsonl"} <= set(files):
             yield path

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -202,6 +203,7 @@ class ServerState:
             with one_thread():
                 algorithm.aggregate(round, uploads if algorithm.one_pass else list(uploads))
                 uploads.exhaust()
+                self._check_model(t)
                 if not all_finite(algorithm.x):
                     raise DivergedError(client=None, round=t)
                 averaged = self._next_average(round)
@@ -218,6 +220,15 @@ class ServerState:
             self.averaged = averaged
             self._commit(
                 round, uploads, hears, {i: vectors["model"] for i, vectors in others.items()}
+            )
+
+    def _check_model(self, t: int) -> None:
+        """Raise InputError unless the algorithm's model is of the same kind as before round 0."""
+        found, expected = _described(self.algorithm.x), _described(self.x0)
+        if found != expected:
+            raise InputError(
+                f"{self.algorithm.name} failed in round {t + 1}: its x is {found}, but should be "
+                f"{expected}"
             )
 
     def _next_average(self, round: Round) -> Tensor:
@@ -422,3 +433,12 @@ class UpdateStream:
 def size_of(vectors: Vectors) -> int:
     """The bytes of some vectors."""
     return sum(vector.nbytes for vector in vectors.values())
+
+
+def _described(model: object) -> str:
+    """What kind of vector a model is."""
+    if not isinstance(model, Tensor):
+        return f"of type {type(model).__name__}"
+    kind = str(model.dtype).removeprefix("torch.")
+    layout = "" if model.layout == torch.strided else " and sparse"
+    return f"{kind} of shape {tuple(model.shape)} on {model.device}{layout}"

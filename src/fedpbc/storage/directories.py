@@ -15,9 +15,25 @@ try:
 except ImportError:  # Windows has no such locks.
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["LOCK", "locked_directory", "make_directory"]
+__all__ = ["LOCK", "MAX_FOLDERS", "folders_below", "locked_directory", "make_directory"]
 
 LOCK = ".lock"
+MAX_FOLDERS = 20_000
+"""Folders in which runs are looked for: a whole file system has more, and would take minutes."""
+
+
+def folders_below(folder: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
+    """A folder and those below it, each with its folders and files; links are not followed.
+
+    As for ``os.walk``, what is removed from the list of folders is not visited. Raises InputError
+    for a folder with so many that nobody can have meant it.
+    """
+    for count, (name, folders, files) in enumerate(os.walk(folder)):
+        if count == MAX_FOLDERS:
+            expected = f"one with fewer than {MAX_FOLDERS:,} folders below it; name the runs' own"
+            raise InputError("folder", str(folder), expected)
+        folders.sort()
+        yield Path(name), folders, files
 
 
 def make_directory(path: Path) -> None:
@@ -36,7 +52,10 @@ def locked_directory(path: Path) -> Iterator[None]:
     lock = path / LOCK
     if lock.is_symlink():
         raise InputError(f"{lock} is a link, which is not followed: remove it")
-    handle = os.open(lock, flags, 0o666)
+    try:
+        handle = os.open(lock, flags, 0o666)
+    except IsADirectoryError:
+        raise InputError(f"{lock} is not a regular file: remove it") from None
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise InputError(f"{lock} is not a regular file: remove it")

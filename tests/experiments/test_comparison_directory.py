@@ -330,3 +330,32 @@ def test_a_comparison_of_which_nothing_is_left(tmp_path):
     [line] = ended.err.splitlines()
     assert "every run failed" in line
     assert "diverged" in line
+
+
+@pytest.mark.parametrize("name", ["fedpbc", "mifa/seed-5"])
+def test_links_in_place_of_its_folders_are_not_followed(compared, tmp_path, name):
+    """Whoever sent the comparison would choose where its runs are written."""
+    folder, elsewhere = tmp_path / "sent", tmp_path / "elsewhere"
+    shutil.copytree(compared[0], folder)
+    (folder / "fedpbc" / "seed-5" / "summary.json").unlink()
+    shutil.move(folder / name, elsewhere)
+    (folder / name).symlink_to(elsewhere)
+    before = content(tmp_path)
+    line = f"{folder / name} is damaged: it is a link, which is not followed; remove it"
+    assert refused(fedpbc("resume", folder, "--jobs", 1)) == line
+    for more in ((), ("--overwrite",)):
+        assert refused(fedpbc(*TWO, "--jobs", 1, "--out", folder, *more)) == line
+    said = fedpbc("verify", folder)
+    assert f"{folder}: {line}\n" in said.out
+    assert said.code == 2
+    assert content(tmp_path) == before
+
+
+def test_a_lock_that_is_a_folder_is_found_by_verify_too(compared, tmp_path):
+    folder = tmp_path / "sent"
+    shutil.copytree(compared[0], folder)
+    (folder / ".lock").unlink()
+    (folder / ".lock").mkdir()
+    line = f"{folder / '.lock'} is damaged: it is not a regular file; remove it"
+    assert refused(fedpbc("resume", folder, "--jobs", 1)) == line
+    assert line in fedpbc("verify", folder).out

@@ -9,7 +9,7 @@ comparison.json, table.md, accuracy.png, report.html     written at the end
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -150,13 +150,26 @@ class ComparisonDirectory:
 
     def planned_runs(self) -> list[RunDirectory]:
         """The run directories of the plan in this directory; never others."""
+        names = [name for name in self._planned_names() if is_inside(self.path, name)]
+        return [RunDirectory(self.path / name) for name in names]
+
+    def _planned_names(self) -> list[str]:
         try:
             plan = parse_toml(read_own_file(self.path, self.plan_path.name).decode())
             pairs = product(plan["algorithms"], plan["seeds"])
-            names = [f"{name}/seed-{int(seed)}" for name, seed in pairs if is_folder_name(name)]
+            return [f"{name}/seed-{int(seed)}" for name, seed in pairs if is_folder_name(name)]
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return []
-        return [RunDirectory(self.path / name) for name in names if is_inside(self.path, name)]
+
+    def _misplaced(self, runs: Iterable[str]) -> Iterator[Damage]:
+        """Links on the way to runs, ALGORITHM/seed-K, and a lock that is no file."""
+        folders = dict.fromkeys(name for run in runs for name in (run.partition("/")[0], run))
+        for path in (self.path / name for name in folders):
+            if path.is_symlink():
+                yield Damage(path, "it is a link, which is not followed; remove it", False)
+        lock = self.path / LOCK
+        if lock.is_symlink() or (lock.exists() and not lock.is_file()):
+            yield Damage(lock, "it is not a regular file; remove it", False)
 
     @property
     def was_begun(self) -> bool:
@@ -179,6 +192,9 @@ class ComparisonDirectory:
         """Make the directory for a comparison, or continue the same one, and lock it."""
         if self.path.exists() and not self.path.is_dir():
             raise InputError("out", str(self.path), "a folder; this is a file")
+        runs = (f"{name}/seed-{seed}" for name, seed in product(plan.algorithms, plan.seeds))
+        for misplaced in self._misplaced(runs):
+            raise InputError(str(misplaced))
         entries = set(self.path.iterdir()) if self.path.is_dir() else set()
         leftovers = own_files(self.path, [LOCK, temporary_names(MANIFEST)])
         if entries - set(leftovers) and not self._is_ours:
@@ -273,6 +289,7 @@ class ComparisonDirectory:
         names = changed_files(self.path, "comparison")
         reason = "it is not as it was written; restore it, or start again with --overwrite"
         damage = [Damage(self.path / name, reason, repairable=False) for name in names]
+        damage += self._misplaced(self._planned_names())
         if not damage and not self.holds_comparison:
             damage = [Damage(self.plan_path, "it is no plan of runs in this folder", False)]
         state = "comparison"

@@ -5,11 +5,10 @@ Nothing here imports Ray, which only transports the arrays.
 
 from __future__ import annotations
 
-import pickle
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -17,11 +16,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedpbc.algorithms.client import ClientRule
 from fedpbc.engines.malloc import keep_freed_memory
 from fedpbc.engines.segment import Segment, SegmentNumbers
 from fedpbc.engines.serial import train
-from fedpbc.engines.shared_memory import Packer, Unpacker, rounded_up
+from fedpbc.engines.shared_memory import Packer, Unpacker, rounded_up, unpickled
 from fedpbc.errors import FedpbcError, one_line
 from fedpbc.tasks.task import Task
 
@@ -203,12 +201,6 @@ def run_segment(
 def results(values: list[StoredVector | Failure]) -> Results:
     """What a Ray function returns: each value becomes an object of its own."""
     return values[0] if len(values) == 1 else values
-
-
-@lru_cache(maxsize=1)
-def unpickled(rule: bytes | None) -> ClientRule | None:
-    """The client's rule; that of a plugin comes by value."""
-    return None if rule is None else pickle.loads(rule)
 
 
 def cached_task(key: str, stored: StoredTask) -> tuple[Task, list[Tensor]]:

@@ -16,6 +16,7 @@ import tempfile
 import weakref
 from collections import deque
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import cloudpickle
@@ -34,6 +35,7 @@ __all__ = [
     "pickled_by_value",
     "rounded_up",
     "unpack",
+    "unpickled",
 ]
 
 LARGE = 2**16
@@ -94,6 +96,12 @@ def pickled_by_value(value: Any) -> bytes:
     register_plugins()
     pickled: bytes = cloudpickle.dumps(value)
     return pickled
+
+
+@lru_cache(maxsize=1)
+def unpickled(value: bytes | None) -> Any:
+    """What :func:`pickled_by_value` packed; all segments of a run bring the same client's rule."""
+    return None if value is None else pickle.loads(value)
 
 
 def register_plugins() -> None:

@@ -6,23 +6,20 @@ Started as ``python -m fedpbc.engines.worker`` by :mod:`fedpbc.engines.worker_pr
 from __future__ import annotations
 
 import os
-import pickle
 import sys
 import threading
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import lru_cache
 from multiprocessing.connection import Connection
 
 import torch
 from torch import Tensor
 
-from fedpbc.algorithms.client import ClientRule
 from fedpbc.engines.malloc import keep_freed_memory
 from fedpbc.engines.segment import Segment, Trained
 from fedpbc.engines.serial import train
-from fedpbc.engines.shared_memory import Slots, unpack
+from fedpbc.engines.shared_memory import Slots, unpack, unpickled
 from fedpbc.errors import DivergedError, explained, one_line
 from fedpbc.interrupts import leave_to_parent
 
@@ -65,12 +62,6 @@ def main() -> None:
                 # A user's module may raise anything: the run stops, but not this process.
                 failure = reason_of(error)
             connection.send((numbers[0], failure, sizes))
-
-
-@lru_cache(maxsize=1)
-def unpickled(rule: bytes | None) -> ClientRule | None:
-    """The client's rule; that of a plugin comes by value."""
-    return None if rule is None else pickle.loads(rule)
 
 
 def model_slot(segment: Segment, slots: Slots, outputs: Mapping[str, int]) -> Tensor | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedpbc.algorithms import Algorithm, ClientResult, ClientRule, mean
+from fedpbc.algorithms import Algorithm, ClientResult, ClientRule, Scaffold, mean
 
 
 class DriftClient(ClientRule):
@@ -52,6 +52,15 @@ class Drift(Algorithm):
             )
 
 
+class PickyScaffold(Scaffold):
+    """Uses only two of the uploads that arrive: the others must not count on the devices."""
+
+    name = "picky"
+
+    def select(self, round):
+        return round.active[round.number % 2 :][:2]
+
+
 STATEFUL: dict[str, Any] = {
     "scaffold": "scaffold",
     "mifa": {"name": "mifa", "memory": "client", "over": "heard", "rescale": True},
@@ -59,5 +68,6 @@ STATEFUL: dict[str, Any] = {
     "area": "area",
     "amplified_scaffold": {"name": "amplified_scaffold", "window": 3},
     "drift": Drift,
+    "picky": PickyScaffold,
 }
 """Algorithms whose clients keep something."""

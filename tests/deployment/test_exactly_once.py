@@ -243,7 +243,7 @@ def test_a_new_job_starts_from_the_initial_state(tmp_path):
             assert_same(server, simulated(task, "scaffold", folder.lines))
 
 
-@pytest.mark.parametrize("name", ["fedpbc", "fedavg", "ca_fed", *STATEFUL])
+@pytest.mark.parametrize("name", ["fedpbc", "fedavg", "ca_fed", *sorted({*STATEFUL} - {"picky"})])
 def test_without_losses_the_bytes_are_the_simulators(tmp_path, name):
     task, algorithm = small_task(), STATEFUL.get(name, name)
     network = make_network(task, tmp_path, algorithm, lambda i, t: "ok")

@@ -263,6 +263,25 @@ def test_a_client_with_its_own_model_trains_on_while_offline(tmp_path, monkeypat
     assert rounds == [1]
 
 
+def test_a_correction_that_depends_on_the_rounds_is_that_of_all_of_them(tmp_path):
+    """What was trained while offline, with the correction of fewer rounds, is done again."""
+    client, now = Client("drift"), [1000.0]
+
+    class Impatient(type(client.rule)):
+        def correction(self, work):
+            return super().correction(work) * len(work.rates)
+
+    client.rule = Impatient()
+    trainer = make(tmp_path, client, now=lambda: now[0])
+    for round in (0, 1, 2):
+        assert_equal(asked(trainer, client.request(round)), client.expected(round))
+        if round == 0:
+            client.count(0)
+    now[0] += 10 * ROUND
+    assert trainer.tick()
+    assert_equal(asked(trainer, client.request(4)), client.expected(4))
+
+
 def test_steps_of_a_rules_own_are_taken_when_they_are_asked_for(tmp_path):
     client, now = Client("focus"), [1000.0]
     trainer = make(tmp_path, client, now=lambda: now[0])

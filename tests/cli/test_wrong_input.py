@@ -417,6 +417,24 @@ def test_a_file_in_the_place_of_the_folder(here):
         assert line.startswith("out: plain.txt/deeper cannot be made (")
 
 
+@pytest.mark.parametrize("more", ["", "/deeper"])
+def test_a_link_to_itself_in_the_place_of_the_folder(tmp_path, more):
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    for command in (RUN[:-1], COMPARE[:-1]):
+        line = refused(fedpbc(*command, f"{loop}{more}"))
+        assert line == f"{loop}{more}: Too many levels of symbolic links"
+
+
+def test_a_link_to_itself_in_the_place_of_an_input(tmp_path):
+    check, run = write_check(tmp_path), tmp_path / "run"
+    ran("run", check, "--out", run)
+    targets = run / "inputs" / "task-targets.npy"
+    targets.unlink()
+    targets.symlink_to(targets)
+    assert refused(fedpbc("resume", run)) == f"{targets}: Too many levels of symbolic links"
+
+
 def test_a_folder_with_other_files(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
     before = content(tmp_path)

@@ -359,3 +359,21 @@ def test_a_lock_that_is_a_folder_is_found_by_verify_too(compared, tmp_path):
     line = f"{folder / '.lock'} is damaged: it is not a regular file; remove it"
     assert refused(fedpbc("resume", folder, "--jobs", 1)) == line
     assert line in fedpbc("verify", folder).out
+
+
+def test_a_link_in_place_of_the_inputs_is_not_followed(tmp_path):
+    check = write_check(tmp_path, clients=3)
+    check.write_text(check.read_text().replace('algorithm = "fedau"', "").replace("seed = 0", ""))
+    folder, elsewhere = tmp_path / "sent", tmp_path / "elsewhere"
+    given = ("--algorithms", "fedavg", "--seeds", 0, "--jobs", 1, "--out", folder)
+    ran("compare", check, *given)
+    shutil.move(folder / "inputs", elsewhere)
+    (folder / "inputs").symlink_to(elsewhere)
+    np.save(tmp_path / "targets.npy", np.ones((3, 2)))
+    before = content(tmp_path)
+    again = ("compare", check, *given, "--overwrite")
+    assert refused(fedpbc(*again)) == (
+        f"{folder / 'inputs'} is damaged: it is a link, which is not followed; remove it"
+    )
+    assert "inputs" in refused(fedpbc("resume", folder))
+    assert content(tmp_path) == before

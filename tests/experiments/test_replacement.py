@@ -205,3 +205,22 @@ def test_what_goes_wrong_at_the_start_leaves_the_earlier_comparison(tmp_path, mo
     assert content(Path("compared")) == before
     refused(fedpbc("compare", *DIGITS, *more, "--learning-rate", "1e30", "--links", "always"))
     assert content(Path("compared")) == before
+
+
+def test_a_link_in_place_of_the_inputs_is_not_followed(tmp_path):
+    """The new run's inputs would replace files elsewhere."""
+    check = write_check(tmp_path, clients=3)
+    run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    ran("run", check, "--out", run)
+    shutil.move(run / "inputs", elsewhere)
+    (run / "inputs").symlink_to(elsewhere)
+    before = content(tmp_path)
+    line = refused(fedpbc("run", check, "--out", run, "--seed", 3, "--overwrite"))
+    assert line == f"{run / 'inputs'} is a link: a run's folder has none"
+    # Nor by a replacement that was killed.
+    (run / ".next").mkdir()
+    (run / ".next" / "moving").write_text("")
+    assert refused(fedpbc("resume", run)) == line
+    (run / ".next" / "moving").unlink()
+    (run / ".next").rmdir()
+    assert content(tmp_path) == before

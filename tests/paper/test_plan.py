@@ -140,6 +140,26 @@ def test_a_folder_with_other_files_is_refused(tmp_path):
     assert PaperDirectory(tmp_path, "table1").recorded_runs == {}
 
 
+def test_links_in_place_of_its_folders_are_not_followed(tmp_path):
+    """Whoever sent the folder would choose where its runs are written."""
+    conditions = plan_conditions(request(), ["digits"], ["always"], 5)
+    run = plan_runs(request(), conditions, [0], evaluate_every=1)[0]
+    elsewhere, out = tmp_path / "elsewhere", tmp_path / "out"
+    elsewhere.mkdir()
+    directory = PaperDirectory(out, "table1")
+    with directory.opened([run], "fedpbc paper table1"):
+        pass
+    for name, place in (("digits", run.place), ("inputs", "inputs")):
+        (out / name).symlink_to(elsewhere)
+        for overwrite in (False, True):
+            with (
+                pytest.raises(InputError, match=f"{place} is a link, or behind one"),
+                directory.opened([run], "fedpbc paper table1", overwrite=overwrite),
+            ):
+                pass
+        (out / name).unlink()
+
+
 def test_an_unknown_experiment_and_an_option_it_does_not_have():
     assert "ID is 'table3', but should be" in refused(fedpbc("paper", "table3"))
     line = refused(fedpbc("paper", "tune", "--tuned", "a.toml"))

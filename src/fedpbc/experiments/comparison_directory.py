@@ -162,9 +162,9 @@ class ComparisonDirectory:
             return []
 
     def _misplaced(self, runs: Iterable[str]) -> Iterator[Damage]:
-        """Links on the way to runs, ALGORITHM/seed-K, and a lock that is no file."""
+        """Links in place of the inputs or on the way to runs; a lock that is no file."""
         folders = dict.fromkeys(name for run in runs for name in (run.partition("/")[0], run))
-        for path in (self.path / name for name in folders):
+        for path in (self.path / name for name in ("inputs", *folders)):
             if path.is_symlink():
                 yield Damage(path, "it is a link, which is not followed; remove it", False)
         lock = self.path / LOCK

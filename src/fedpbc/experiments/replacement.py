@@ -33,7 +33,9 @@ def recover_run(path: Path) -> None:
     staged = staged_run(path)
     if not staged.path.is_dir() or staged.path.is_symlink():
         return
-    with RunDirectory(path).locked():
+    directory = RunDirectory(path)
+    directory.check_folders()
+    with directory.locked():
         if any(own_files(staged.path, [READY, MOVING])):
             take_place(path)
         elif staged.path.is_dir():

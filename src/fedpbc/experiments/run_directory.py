@@ -106,6 +106,10 @@ class RunDirectory:
             path = self.path / name
             if path.is_symlink() or (path.exists() and not path.is_file()):
                 raise InputError(f"{path} is not a regular file: a run's folder has no links")
+        self.check_folders()
+
+    def check_folders(self) -> None:
+        """Raise if a folder of the run is a link: files would be written through it."""
         for name in ("inputs", EVENT_FOLDER):
             if (self.path / name).is_symlink():
                 raise InputError(f"{self.path / name} is a link: a run's folder has none")

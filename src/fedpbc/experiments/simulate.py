@@ -227,6 +227,7 @@ def compare(
         raise InputError("make_task", make_task, "a function from a seed to a task")
     if isinstance(algorithms, str) or not isinstance(algorithms, Sequence) or not algorithms:
         raise InputError("algorithms", algorithms, "a list of names, tables or classes")
+    # An array of no dimension has no length.
     is_list = isinstance(seeds, Sequence | np.ndarray) and getattr(seeds, "ndim", 1) == 1
     if not is_list or not len(seeds):
         raise InputError("seeds", seeds, "different whole numbers from 0, such as [0, 1, 2]")

@@ -54,6 +54,7 @@ def start_run(
     recover_run(path)
     target = RunDirectory(path)
     target.check_free(overwrite=overwrite)
+    target.check_folders()
     # An earlier run stays until the new one has completed a round.
     staged = target.holds_run
     directory = staged_run(path) if staged else target

@@ -90,6 +90,12 @@ class PaperDirectory:
             raise InputError("out", str(self.path), "a folder; this is a file")
         if not self.path.is_dir():
             return
+        for place in ("inputs", *(run.place for run in runs)):
+            if not is_inside(self.path, place):
+                raise InputError(
+                    f"{self.path / place} is a link, or behind one, which is not followed: "
+                    "remove it"
+                )
         plan = read_plan(self.path)
         if plan is None:
             files = {place.name for place in self.path.iterdir()} - {".lock", "inputs"}

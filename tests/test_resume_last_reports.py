@@ -405,7 +405,7 @@ def test_a_run_that_diverges_keeps_the_reports_of_the_round_before(tmp_path):
         state = tensors.load_state(newest)["simulation"]["server"]
         with closing(reports.choose_last_reports(where, run / "reports.bin")) as found:
             found.restore(state["reported"])
-            kept.append(dict(enumerate(r.clone() for r in found.items(range(4)))))
+            kept.append({client: report.clone() for client, report in found.items()})
         assert state["round"] == error.value.round == 15
     assert lines[0] == lines[1]
     assert "checkpoint-0000015" in lines[0]

@@ -177,6 +177,19 @@ def test_renew_for_another_host(fleet):
     assert read_device(fleet / "device-2/device.toml").server == "new.example.org:8443"
 
 
+@pytest.mark.parametrize("damaged", [None, "nonsense"])
+def test_a_damaged_copy_of_the_authority_is_found_before_anything_changes(fleet, damaged):
+    path = fleet / "server/certificates/ca.crt"
+    path.unlink()
+    if damaged is not None:
+        path.write_text(damaged)
+    before = content(fleet)
+    said = "is missing" if damaged is None else "is not a certificate"
+    line = refused(fedpbc("fleet", "renew", ".", "--host", "new.example.org"))
+    assert line.startswith(f"server/certificates/ca.crt {said}")
+    assert content(fleet) == before
+
+
 def test_a_missing_or_wrong_authority_is_one_line(fleet, tmp_path):
     ran("fleet", "init", tmp_path / "other", *LEAST)
     (fleet / "authority/ca.key").rename(tmp_path / "offline")

@@ -34,6 +34,9 @@ def renew_certificate(folder: Path, hosts: Sequence[str] = (), days: int | None 
         plan = replace(plan, hosts=check_hosts(hosts))
         names = list(plan.hosts)
     authority = CertificateAuthority.read(folder / "authority")
+    # It reads the server's copy of the authority: what is wrong there is found before the first
+    # file changes. It is written with the new date at the end.
+    render_readme(folder, plan)
     write_atomically(path, authority.issue(key, names, plan.days if days is None else days))
     write_atomically(folder / "init.toml", plan.to_toml())
     write_atomically(folder / "README.md", render_readme(folder, plan))

@@ -9,8 +9,8 @@ MIFA's G_i, FedVARP's y_i, FedStale's and AREA's h_i, MimiC's c_i, FOCUS's g_i a
 SCAFFOLD's c_i, the differences in the view `corrected`, and all uploads: a change of G_i, h_i or
 c_i, FOCUS's y_i, CA-Fed's loss. SCAFFOLD's c is, since it is sent; sums that stay on the server
 (FedLaAvg's S, FOCUS's Y) are in float64. FedAvg's step is rounded before it is amplified. Amplified
-SCAFFOLD's acc_i is in float64 here and rounded once, at the window's end; the package, whose
-clients keep a mean that is rounded at each contact, may differ in the last bits.
+SCAFFOLD's clients send how the mean of their gradients in the window changed; the server adds that
+up and renews c, and all c_i, at the window's end.
 
 A client that does not receive the broadcast continues from the model that it trained, with what
 came along with the last broadcast that it did receive. FOCUS throws the trained model away, so such
@@ -604,8 +604,9 @@ class AmplifiedScaffold(AmplifiedFedAvg):
         self.c = self.zeros
         self.received = [self.zeros] * self.m
         self.c_i = [self.zeros] * self.m
-        self.acc = [self.zeros.double()] * self.m
-        self.n = [0] * self.m
+        self.g_i = [self.zeros] * self.m  # the mean of the gradients of i in this window
+        self.n = [0] * self.m  # in how many rounds of it i was heard
+        self.change = self.zeros.double()  # what the clients sent about it
 
     def correction(self, i: int) -> Tensor:
         return self.run.rounded(self.received[i].double() - self.c_i[i].double())
@@ -617,22 +618,19 @@ class AmplifiedScaffold(AmplifiedFedAvg):
         self.received[i] = self.c
 
     def server(self, t, x, A, start, end, delta):
-        s, eta = self.run.s, self.run.eta(t)
+        s_eta = self.run.s * self.run.eta(t)
         for i in A:
-            # Δ_i = −η·(sum of the gradients + s·(c − c_i)): the raw gradients' sum.
-            fix = self.received[i].double() - self.c_i[i].double()
-            self.acc[i] = self.acc[i] + (-delta[i] / eta - s * fix)
-            self.n[i] += s
+            # Δ_i = −η·(sum of the gradients + s·(c − c_i)): the mean of the raw gradients.
+            g = self.c_i[i].double() - self.received[i].double() - delta[i] / s_eta
+            before = self.g_i[i].double() if self.n[i] else self.c_i[i].double()
+            self.g_i[i] = self.run.rounded((self.n[i] * before + g) / (self.n[i] + 1))
+            self.n[i] += 1
+            self.change = self.change + self.run.rounded(self.g_i[i].double() - before).double()
         x = super().server(t, x, A, start, end, delta)
         if (t + 1) % self.P == 0:
-            change = []
-            for i in range(self.m):
-                if self.n[i] > 0:
-                    new = self.run.rounded(self.acc[i] / self.n[i])
-                    change.append(self.run.rounded(new.double() - self.c_i[i].double()))
-                    self.c_i[i] = new
-                self.acc[i], self.n[i] = self.zeros.double(), 0
-            self.c = self.run.rounded(self.c.double() + total(change) / self.m)
+            self.c = self.run.rounded(self.c.double() + self.change / self.m)
+            self.c_i = [g if n else c for g, n, c in zip(self.g_i, self.n, self.c_i, strict=True)]
+            self.n, self.change = [0] * self.m, self.zeros.double()
         return x
 
 

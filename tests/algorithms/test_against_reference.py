@@ -160,7 +160,7 @@ tables = st.integers(1, 5).flatmap(
 )
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=8)
 @given(up=tables, losses=st.randoms(use_true_random=False), every=st.integers(1, 4))
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_any_timetable(variant, up, losses, every):

@@ -60,7 +60,7 @@ class Config:
     Example:
         >>> config = Config.from_dict({"algorithm": "fedau", "rounds": 60})
         >>> config.algorithm
-        {'name': 'fedau', 'cutoff': 50}
+        {'name': 'fedau', 'cutoff': 50, 'over': 'all'}
         >>> config.train.learning_rate
         0.05
     """

@@ -322,7 +322,7 @@ def algorithm_options(algorithm: Algorithm) -> dict[str, Any]:
         >>> import torch
         >>> from fedpbc.algorithms import FedAU, ServerInit
         >>> algorithm_options(FedAU(ServerInit(torch.zeros(1), clients=2), cutoff=9))
-        {'train.global_learning_rate': 1.0, 'algorithm.cutoff': 9}
+        {'train.global_learning_rate': 1.0, 'algorithm.cutoff': 9, 'algorithm.over': 'all'}
     """
     options: dict[str, Any] = {"train.global_learning_rate": algorithm.global_lr}
     for name in options_of(type(algorithm).__init__):

@@ -308,7 +308,7 @@ class ServerState:
             "averaged": lambda: self.averaged.to(x.dtype),
             "mean": lambda: mean(self.client_models()),
             "reported": lambda: self._reported() if len(stored) else self.x0,
-            "corrected": lambda: self._corrected() if len(stored) else self.x0,
+            "corrected": self._corrected,
         }
         with one_thread():
             return {view: models[view]() for view in self.views}
@@ -320,6 +320,9 @@ class ServerState:
     def _corrected(self) -> Tensor:
         """The moving average, plus the mean of the clients' last differences to it."""
         m = self.algorithm.clients
+        if not self.last_reports.count(range(m, 2 * m)):
+            # Nobody has reported yet, or only to an earlier version, which kept no differences.
+            return self.averaged.to(self.x0.dtype)
         differences = (each.double() for _, each in self.last_reports.items(range(m, 2 * m)))
         return (self.averaged + mean(differences)).to(self.x0.dtype)
 

@@ -191,6 +191,8 @@ class Algorithm:
     """Aided by memory or known statistics: the paper's second group."""
     later_options: ClassVar[tuple[str, ...]] = ()
     """Options that a later version added: at their defaults a run is the one of before."""
+    tuned_options: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+    """Values that ``fedpbc tune`` tries for the algorithm's own options, besides the default."""
 
     def __init__(self, init: ServerInit) -> None:
         check_kind("init", init, ServerInit, "a ServerInit")

@@ -6,7 +6,7 @@ Wang, Ji: A Unified Analysis of Federated Learning with Arbitrary Client Partici
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from annotated_types import Ge
 
@@ -26,6 +26,7 @@ class AmplifiedFedAvg(Algorithm):
 
     name = "amplified_fedavg"
     paper = "Wang and Ji, NeurIPS 2022"
+    tuned_options: ClassVar = {"window": (5, 50), "gamma": (1.0, 3.0)}
 
     def __init__(
         self,

@@ -7,7 +7,7 @@ Client Availability, INFOCOM 2023.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from annotated_types import Ge, Lt
@@ -43,6 +43,7 @@ class CAFed(Algorithm):
 
     name = "ca_fed"
     paper = "Rodio et al., INFOCOM 2023"
+    tuned_options: ClassVar = {"smoothing": (0.5,), "bias": (4.0,)}
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ Time-Varying Communication Constraints, IEEE J. Sel. Top. Signal Process. 2022.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from annotated_types import Ge, Gt, Lt
@@ -27,6 +27,7 @@ class F3AST(Algorithm):
 
     name = "f3ast"
     paper = "Ribero et al., IEEE JSTSP 2022"
+    tuned_options: ClassVar = {"beta": (0.001, 0.1), "cap": (30,)}
 
     def __init__(
         self,

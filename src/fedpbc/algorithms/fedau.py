@@ -6,7 +6,7 @@ ICLR 2024.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge
@@ -31,6 +31,7 @@ class FedAU(Algorithm):
     paper = "Wang and Ji, ICLR 2024"
     one_pass = True
     later_options = ("over",)
+    tuned_options: ClassVar = {"cutoff": (5, 20, 200), "over": ("heard",)}
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ Participation, ICLR 2025.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from annotated_types import Ge
@@ -27,6 +27,7 @@ class FedAvgDebiased(Algorithm):
     name = "fedavg_debiased"
     paper = "Sun et al., ICLR 2025"
     one_pass = True
+    tuned_options: ClassVar = {"cap": (5.0, 50.0)}
 
     def __init__(self, init: ServerInit, *, cap: Annotated[float, Ge(0)] = 0.0) -> None:
         super().__init__(init)

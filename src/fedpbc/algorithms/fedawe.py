@@ -6,7 +6,7 @@ Non-stationary Client Unavailability, NeurIPS 2024.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from annotated_types import Ge
@@ -31,6 +31,7 @@ class FedAWE(Algorithm):
     paper = "Xiang et al., NeurIPS 2024"
     one_pass = True
     client_models = True
+    tuned_options: ClassVar = {"clip": (0.1, 2.0, 0.0)}
 
     def __init__(self, init: ServerInit, *, clip: Annotated[float, Ge(0)] = 0.5) -> None:
         super().__init__(init)

@@ -5,7 +5,7 @@ Rodio, Neglia: FedStale: Leveraging Stale Client Updates in Federated Learning, 
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from annotated_types import Ge, Le
 
@@ -31,6 +31,7 @@ class FedStale(FedAU):
     name = "fedstale"
     paper = "Rodio and Neglia, ECAI 2024"
     memory_aided = True
+    tuned_options: ClassVar = {"beta": (0.2, 0.8)}
 
     def __init__(self, init: ServerInit, *, beta: Annotated[float, Ge(0), Le(1)] = 0.5) -> None:
         super().__init__(init, cutoff=NO_CUTOFF)

@@ -9,7 +9,7 @@ Intermittent Client Availability, INFORMS Journal on Computing 2024.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -56,6 +56,7 @@ class MIFA(Algorithm):
     one_pass = True
     later_options = ("over", "memory")
     memory_aided = True
+    tuned_options: ClassVar = {"over": ("heard",)}
 
     def __init__(
         self,

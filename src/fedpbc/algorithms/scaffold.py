@@ -7,7 +7,7 @@ Federated Learning, ICML 2020.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from annotated_types import Ge
 
@@ -58,6 +58,7 @@ class Scaffold(Algorithm):
     name = "scaffold"
     paper = "Karimireddy et al., ICML 2020"
     memory_aided = True
+    tuned_options: ClassVar = {"clip": (0.1, 1.0)}
 
     def __init__(self, init: ServerInit, *, clip: Annotated[float, Ge(0)] = 0.0) -> None:
         super().__init__(init)

@@ -23,6 +23,7 @@ from fedpbc.cli.resume import resume
 from fedpbc.cli.run import run
 from fedpbc.cli.theory import theory
 from fedpbc.cli.trainer import trainer
+from fedpbc.cli.tune import tune
 from fedpbc.cli.verify import verify
 from fedpbc.cli.workspace import forget_work, interrupt_hint
 from fedpbc.errors import explained
@@ -61,6 +62,7 @@ def about(
 
 app.command()(run)
 app.command()(compare)
+app.command()(tune)
 app.command()(resume)
 app.command()(verify)
 app.command(

@@ -11,6 +11,7 @@ from fedpbc.cli.compare import run_comparison
 from fedpbc.cli.options import Jobs, Json, Trust, default
 from fedpbc.cli.run import show_run
 from fedpbc.cli.terminal import say
+from fedpbc.cli.tune import resume_tuning
 from fedpbc.cli.workspace import begin_work
 from fedpbc.errors import InputError
 from fedpbc.experiments.overrides import split_list
@@ -31,12 +32,19 @@ def resume(
     from fedpbc.experiments.comparison_directory import ComparisonDirectory
     from fedpbc.experiments.resume import resume_run
     from fedpbc.experiments.run_directory import RunDirectory
+    from fedpbc.experiments.tuning.directory import TuningDirectory
 
     if (folder / "plan.toml").is_file():
         from fedpbc.paper.directory import read_plan
 
         if (plan := read_plan(folder)) is not None:
             raise InputError(f"{folder} is resumed by its own command: {plan['command']}")
+    tuning = TuningDirectory(folder)
+    if tuning.was_begun:
+        if track is not None:
+            raise InputError("track", track, "left out: a search has no trackers")
+        resume_tuning(tuning, jobs, as_json, trust)
+        return
     trackers = split_list("track", track)
     comparison = ComparisonDirectory(folder)
     if comparison.was_begun:

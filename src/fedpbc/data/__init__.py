@@ -5,6 +5,7 @@ from fedpbc.data.batches import Batches
 from fedpbc.data.normalisation import channel_statistics
 from fedpbc.data.partition import class_shares, dirichlet_partition
 from fedpbc.data.sources import SOURCES, DataSet, Source, Split, load
+from fedpbc.data.validation import hold_out
 
 __all__ = [
     "SOURCES",
@@ -16,5 +17,6 @@ __all__ = [
     "channel_statistics",
     "class_shares",
     "dirichlet_partition",
+    "hold_out",
     "load",
 ]

@@ -157,5 +157,6 @@ def build_task(config: Config) -> Task:
         flip=data.flip,
         normalise=(means.tolist(), deviations.tolist()),
         train_samples=config.data.train_samples,
+        validation=config.task.validation or 0.0,
         device=device,
     )

@@ -239,8 +239,9 @@ def _described(section: str, value: Any) -> tuple[dict[str, Any], bool]:
     if section in ("links", "downlink"):
         if isinstance(value, Timetable | np.ndarray):
             return {}, True
-        if callable(value):
-            return {"name": value.__name__}, False
+        # A callable object, such as a module, has no name to find it by.
+        if callable(value) and isinstance(name := getattr(value, "__name__", None), str):
+            return {"name": name}, False
         raise InputError(section, value, "a name, a table with a name, a function or a timetable")
     if section == "algorithm":
         raise InputError(section, value, "a name, a table with a name, or a class")

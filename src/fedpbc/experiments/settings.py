@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge, Gt, Le, Lt
 
 from fedpbc import defaults
 from fedpbc.limits import MAX_CLIENTS, MAX_ROUNDS, MAX_WORKERS
@@ -84,10 +84,16 @@ class AlgorithmSection:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSection:
-    """What is minimised: image classification, quadratics with targets (.npy), or a Python task."""
+    """What is minimised: image classification, quadratics with targets (.npy), or a Python task.
+
+    Attributes:
+        validation: the share of each client's samples that is kept out of its training and
+            evaluated in place of the test data; None: the test data is evaluated.
+    """
 
     name: Literal["classification", "quadratic", "python"] = "classification"
     targets: str | None = None
+    validation: Annotated[float, Gt(0), Lt(1)] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,8 +17,10 @@ import torch
 
 from fedpbc.engines.malloc import keep_freed_memory
 from fedpbc.errors import DivergedError, FedpbcError, explained, one_line
+from fedpbc.experiments.checkpoints import rounds_of
 from fedpbc.experiments.configuration import Config
 from fedpbc.experiments.execution import StoppedError, Watcher
+from fedpbc.experiments.integrity import damage_of
 from fedpbc.experiments.resume import resume_run
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.side_by_side import Ended, side_by_side
@@ -29,18 +31,29 @@ from fedpbc.simulation.metrics import Metrics
 from fedpbc.simulation.views import paper_view
 from fedpbc.warning_notes import warnings_noted
 
-__all__ = ["DivergedReason", "GridCell", "GridProgress", "long_ones_alone", "run_grid"]
+__all__ = [
+    "DivergedReason",
+    "GridCell",
+    "GridProgress",
+    "has_come_to",
+    "long_ones_alone",
+    "run_grid",
+]
 
 REPORT_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
 class GridCell:
-    """One run: its directory, the values of its configuration, and its group, for trackers."""
+    """One run: its directory, the values of its configuration, and its group, for trackers.
+
+    With ``until`` it pauses after that many rounds, with a checkpoint, and can go on later.
+    """
 
     path: Path
     config: Mapping[str, Any]
     group: Path | None = None
+    until: int | None = None
 
 
 @dataclass(frozen=True)
@@ -53,6 +66,13 @@ class GridProgress:
     failure: str | None = None
     note: str = ""
     """A line that a person should see."""
+
+
+class _PausedError(StoppedError):
+    """Raised to pause a run; it keeps a checkpoint."""
+
+    def __init__(self) -> None:
+        super().__init__("paused")
 
 
 class DivergedReason(str):
@@ -94,6 +114,19 @@ def run_grid(
             if failures[k] is not None:
                 on_progress(GridProgress(k, 0, failure=failures[k]))
     return failures
+
+
+def has_come_to(directory: RunDirectory, rounds: int) -> bool:
+    """Whether a run has been evaluated after so many rounds, and can go on from there."""
+    if not directory.holds_run or not directory.metrics_path.is_file():
+        return False
+    if not directory.finished:
+        newest = max(map(rounds_of, directory.checkpoints.paths()), default=0)
+        if newest < rounds:
+            return False
+    elif damage_of(directory):
+        return False
+    return any(line["round"] == rounds for line in directory.metrics())
 
 
 WASTE = 0.1
@@ -148,6 +181,8 @@ def _run_cell(k: int, cell: GridCell, on_progress: Callable[[GridProgress], None
         reached = done
         if metrics is not None:
             accuracy = metrics.views[paper_view(tuple(metrics.views))].test_accuracy
+        if done < rounds and cell.until is not None and done >= cell.until:
+            raise _PausedError
         # The last round is reported at the very end, when everything is written.
         if done < rounds and time.monotonic() - last > REPORT_SECONDS:
             last = time.monotonic()
@@ -164,6 +199,9 @@ def _run_cell(k: int, cell: GridCell, on_progress: Callable[[GridProgress], None
 
     directory, watcher = RunDirectory(cell.path), Watcher(on_start, on_round, on_note)
     group = cell.group or cell.path.parent
+    if cell.until is not None and has_come_to(directory, cell.until):
+        on_progress(GridProgress(k, cell.until))
+        return None
     try:
         if directory.holds_run:
             track = checked_names(cell.config.get("track"))
@@ -172,6 +210,9 @@ def _run_cell(k: int, cell: GridCell, on_progress: Callable[[GridProgress], None
             # Whoever made the grid has checked that every setting has an effect in some cell.
             config = Config.from_dict(cell.config, lenient=True)
             summary = start_run(config, cell.path, watcher=watcher, group=group)
+    except _PausedError:
+        on_progress(GridProgress(k, reached, accuracy))
+        return None
     except StoppedError:
         return "stopped"
     except DivergedError as error:

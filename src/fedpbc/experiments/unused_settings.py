@@ -77,7 +77,9 @@ def _reason(config: CheckedConfig, section: str, name: str, value: Any) -> str |
             f"the optimizer '{config.train.optimizer}' does not use it: choose another with "
             "--set train.optimizer=momentum"
         )
-    if (section, name) == ("train", "batch_size") and kind == "quadratic":
+    if (section, name) == ("task", "validation") and kind == "python":
+        return "a task made in Python has its own samples: give it validation=…"
+    if (section, name) in {("train", "batch_size"), ("task", "validation")} and kind == "quadratic":
         return "a quadratic task has no samples: leave it out"
     if (section, name) == ("", "reported") and STORED_VIEWS.isdisjoint(config.general.views or ()):
         return f"{algorithm} keeps no last reports with these views: leave it out"

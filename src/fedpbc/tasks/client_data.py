@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedpbc.data import Augmentation, Batches, class_shares, dirichlet_partition
+from fedpbc.data import Augmentation, Batches, class_shares, dirichlet_partition, hold_out
 from fedpbc.errors import InputError
 from fedpbc.limits import array_of
 from fedpbc.randomness import generator
@@ -25,7 +25,8 @@ class ClientData:
     """Training and test samples, which client holds which, and what a module sees of them.
 
     The arguments are those of :class:`~fedpbc.tasks.supervised.Supervised`. ``classes`` is 0 if
-    labels are not integers; ``evaluated`` are the training samples that an evaluation uses.
+    labels are not integers; ``evaluated`` are the training samples that an evaluation uses. With
+    ``validation``, the test samples are not used: a part of each client's own stands for them.
     """
 
     def __init__(
@@ -41,10 +42,14 @@ class ClientData:
         augmentation: Augmentation,
         normalise: tuple[Sequence[float], Sequence[float]] | None,
         train_samples: int,
+        validation: float = 0.0,
     ) -> None:
         # Prepared on the CPU, whatever the device: the same samples to the bit.
         self.inputs, self.labels = as_tensors(train, "train")
-        self.test_inputs, self.test_labels = as_tensors(test, "test")
+        # Of the test samples nothing may be known to who tunes, not even their labels.
+        self.test_inputs, self.test_labels = (
+            (self.inputs, self.labels) if validation else as_tensors(test, "test")
+        )
         self.has_classes = not self.labels.is_floating_point()
         if self.test_labels.is_floating_point() == self.has_classes:
             raise InputError(
@@ -58,6 +63,9 @@ class ClientData:
             self.parts = self._draw_partition(clients, alpha, seed)
         else:
             self.parts = checked_partition(partition, len(self.labels))
+        if validation:
+            self.parts, held_out = hold_out(self.parts, validation, seed)
+            self.test_inputs, self.test_labels = self.inputs[held_out], self.labels[held_out]
         self.batches = Batches(seed, [len(part) for part in self.parts], batch_size)
         self.augmentation = augmentation
         self._normalise: tuple[Tensor, Tensor] | None = None

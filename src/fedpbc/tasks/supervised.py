@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge, Gt, Le, Lt
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
@@ -83,6 +83,7 @@ class Supervised:
         flip: bool = False,
         normalise: tuple[Sequence[float], Sequence[float]] | None = None,
         train_samples: Annotated[int, Ge(0)] = defaults.TRAIN_SAMPLES,
+        validation: Annotated[float, Ge(0), Lt(1)] = 0.0,
         device: str | torch.device = "cpu",
     ) -> None:
         """Set up the task.
@@ -102,6 +103,8 @@ class Supervised:
             normalise: the channels' means and deviations; with it, inputs are [N, H, W, C] images
                 and the module sees [B, C, H, W].
             train_samples: how many of the training samples an evaluation uses; 0: all.
+            validation: the share of each client's samples that is kept out of its training and
+                evaluated in place of ``test``, of which nothing is used then; for tuning.
             device: cpu, cuda, cuda:1, … or mps. Module and all samples are moved there.
         """
         self.device = find_device(device)
@@ -126,6 +129,7 @@ class Supervised:
             augmentation=Augmentation(seed, crop_padding, flip),
             normalise=normalise,
             train_samples=train_samples,
+            validation=validation,
         )
         if loss is functional.cross_entropy and not self.data.has_classes:
             raise InputError(

@@ -44,6 +44,7 @@ def add_device(folder: Path) -> int:
     text, changes = CLIENTS_LINE.subn(rf"\g<1>{client + 1}", before, count=1)
     if not changes:
         raise FedpbcError(f"{path} has no line 'clients = {client}' to change")
+    check_keys(folder, plan)
     # Before anything is written: it reads the server's certificate.
     readme = render_readme(folder, replace(plan, clients=client + 1))
     if (folder / f"device-{client}").exists():
@@ -61,6 +62,7 @@ def replace_device(folder: Path, client: int) -> None:
     plan = read_fleet_plan(folder)
     if not 0 <= client < plan.clients:
         raise InputError("replace", client, f"from 0 to {plan.clients - 1}")
+    check_keys(folder, plan)
     device = folder / f"device-{client}"
     if not device.exists():
         make_device(folder, plan, client)
@@ -70,6 +72,13 @@ def replace_device(folder: Path, client: int) -> None:
         private, public = generate_node_key(f"client-{client}")
         write_atomically(device / "node.key", private, private=True)
         write_atomically(public_key_path(folder, client), public)
+
+
+def check_keys(folder: Path, plan: FleetPlan) -> None:
+    """Raise if there is no folder for the new key, before anything is written."""
+    keys = public_key_path(folder, 0).parent
+    if not plan.insecure and not keys.is_dir():
+        raise FedpbcError(f"{keys} is missing: restore it, with the keys of the fleet's devices")
 
 
 def make_device(folder: Path, plan: FleetPlan, client: int) -> None:

@@ -1,0 +1,188 @@
+"""fedpbc tune."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedpbc.cli.options import (
+    RUN_OPTIONS,
+    ConfigFile,
+    Jobs,
+    Json,
+    Overwrite,
+    Set,
+    Trust,
+    config_options,
+    default,
+)
+from fedpbc.cli.terminal import command, say, say_json, say_written, show
+from fedpbc.cli.workspace import begin_work, free_folder
+from fedpbc.errors import InputError
+from fedpbc.experiments.overrides import configuration_values, parse_value, split_list
+
+if TYPE_CHECKING:
+    from fedpbc.experiments.tuning.directory import TuningDirectory
+    from fedpbc.experiments.tuning.plan import TuningPlan
+    from fedpbc.experiments.tuning.result import TuningResult
+
+__all__ = ["resume_tuning", "run_tuning", "tune"]
+
+TUNED_OPTIONS = [
+    name for name in RUN_OPTIONS if name not in ("algorithm", "seed", "views", "track")
+]
+
+
+@config_options(*TUNED_OPTIONS)
+def tune(
+    options: dict[str, Any],
+    config: ConfigFile = None,
+    algorithms: Annotated[
+        str | None, default("Names, separated by commas, or 'all'", "the configuration's")
+    ] = None,
+    space: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE,VALUE",
+            help="Values to try: learning_rate=0.05,0.1 or fedau.cutoff=5,50; repeatable.",
+        ),
+    ] = None,
+    candidates: Annotated[
+        int | None, default("Settings tried for each algorithm", "12, or 18 with own options")
+    ] = None,
+    budget: Annotated[
+        int | None, typer.Option(help="Instead: rounds of all runs together.")
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="Instead: time; the speed of the first runs decides.")
+    ] = None,
+    validation: Annotated[
+        float | None, default("Share of each client's samples kept out for scoring", "0.2")
+    ] = None,
+    seeds: Annotated[str | None, default("Of the runs; a score is their mean", "0")] = None,
+    trace: Path | None = None,
+    set_: Set = None,
+    out: Annotated[Path | None, default("Folder", "runs/tune")] = None,
+    jobs: Jobs = None,
+    overwrite: Overwrite = False,
+    trust: Trust = False,
+    as_json: Json = False,
+) -> None:
+    """Find step sizes and options: successive halving on held-out training data."""
+    values = configuration_values(config, options, set_, trace=trace, trust=trust)
+    from fedpbc.experiments.plugins import load_plugin
+    from fedpbc.experiments.tuning.directory import TuningDirectory
+    from fedpbc.experiments.tuning.plan import TuningRequest, plan_tuning
+
+    for plugin in values.get("plugins") or ():
+        load_plugin(str(plugin))
+    request = TuningRequest(
+        algorithms=split_list("algorithms", algorithms),
+        space=parse_space(space or ()),
+        candidates=candidates,
+        budget=budget,
+        minutes=minutes,
+        seeds=(split_list("seeds", seeds, int) or ()) if seeds is not None else (0,),
+        validation=validation,
+    )
+    plan = plan_tuning(values, request)
+    directory = TuningDirectory(out or free_folder(Path("runs"), "tune"))
+    run_tuning(directory, plan, jobs, as_json, overwrite)
+
+
+def parse_space(items: Sequence[str]) -> dict[str, list[Any]]:
+    """The values of each setting, from KEY=VALUE,VALUE."""
+    space: dict[str, list[Any]] = {}
+    for item in items:
+        key, equals, text = item.partition("=")
+        texts = [part.strip() for part in text.split(",") if part.strip()]
+        if not equals or not key.strip() or not texts:
+            raise InputError("--space", item, "KEY=VALUE,VALUE, such as learning_rate=0.05,0.1")
+        if key.strip() in space:
+            raise InputError("--space", item, "given once for each setting")
+        space[key.strip()] = [parse_value(part, key) for part in texts]
+    return space
+
+
+def run_tuning(
+    directory: TuningDirectory,
+    plan: TuningPlan,
+    jobs: int | None,
+    as_json: bool,
+    overwrite: bool = False,
+) -> None:
+    """Run a search with a progress display, and print the choice."""
+    from fedpbc.cli.progress import GridDisplay
+    from fedpbc.experiments.tuning.directory import planned_steps
+    from fedpbc.paper.catalog import ProgressRow
+    from fedpbc.parallel import usable_cores
+    from fedpbc.report.tuning import write_tuning
+
+    if jobs is not None and jobs < 1:
+        raise InputError("jobs", jobs, "at least 1")
+    displays: list[GridDisplay] = []
+
+    def on_plan(plan: TuningPlan) -> Any:
+        # Where everyone trains, a round takes about ten times as long.
+        rows = [
+            ProgressRow(label, rounds, 10 if everyone else 1)
+            for label, rounds, everyone in planned_steps(plan)
+        ]
+        displays.append(GridDisplay(rows, directory.path, quiet=as_json))
+        displays[0].__enter__()
+        return displays[0].on_progress
+
+    with directory.opened(plan, overwrite=overwrite) as plan:
+        begin_work(directory.path)
+        try:
+            result = directory.run(plan, jobs or usable_cores(), on_plan)
+        finally:
+            for display in displays:
+                display.__exit__()
+        write_tuning(directory, result)
+        directory.remove_checkpoints()
+    if as_json:
+        say_json({**result.as_dict(), "folder": str(directory.path)})
+    else:
+        show_tuning(result, directory)
+
+
+def resume_tuning(directory: TuningDirectory, jobs: int | None, as_json: bool, trust: bool) -> None:
+    """Continue a search; of a finished one, say so."""
+    from fedpbc.text import shell_quoted
+
+    plan = directory.load_plan(trust=trust)
+    if directory.finished:
+        directory.remove_checkpoints()
+        if as_json:
+            say_json({**directory.result(), "folder": str(directory.path)})
+            return
+        say(f"{shell_quoted(directory.path)} was already finished")
+        say(f"next: {command('fedpbc', 'compare', directory.tuned_path, '--ceiling')}")
+        return
+    run_tuning(directory, plan, jobs, as_json)
+
+
+def show_tuning(result: TuningResult, directory: TuningDirectory) -> None:
+    """Print the choice, the files, and next steps."""
+    from fedpbc.report.text_table import TextTable
+    from fedpbc.report.tuning import tuning_cells, tuning_head, tuning_notes, written_files
+
+    table = TextTable("")
+    for column in tuning_head(result):
+        table.column(column, right=column not in {"algorithm", "chosen", "view"})
+    for tuned in result.algorithms:
+        table.row(*tuning_cells(tuned, result.has_classes))
+    show(table, min_width=table.width)
+    for note in tuning_notes(result):
+        say(note)
+    say_written(written_files(directory))
+    names = [tuned.algorithm for tuned in result.algorithms if tuned.best is not None]
+    if len(names) == 1:
+        file = directory.tuned_file(names[0])
+        say(f"next: {command('fedpbc', 'run', file)} runs it, judged on the test data")
+    file = directory.tuned_path
+    say(f"next: {command('fedpbc', 'compare', file, '--ceiling')} compares, over three seeds")

@@ -1,0 +1,372 @@
+"""A search's directory: one run directory for each candidate and seed, and the choice.
+
+fedpbc-manifest.json              which files belong to the search; nothing else is ever removed
+tune.toml                         the configuration and all candidates
+inputs/                           copies of the files that it names
+ALGORITHM/candidate-K/seed-S/     a run's directory each
+tuned.toml                        the choice, for 'fedpbc compare' and 'fedpbc advise'
+tuned-ALGORITHM.toml              the choice for one algorithm, for 'fedpbc run' and fleets
+tuning.json, table.md, tuning.png the scores
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fedpbc.algorithms import find_algorithm
+from fedpbc.errors import FedpbcError, InputError
+from fedpbc.experiments.config_file import read_toml
+from fedpbc.experiments.run_directory import RunDirectory, write_inputs
+from fedpbc.experiments.sweep import DivergedReason, GridCell, GridProgress, run_grid
+from fedpbc.experiments.trust import check_trust, remember_plugins
+from fedpbc.experiments.tuning.halving import promoted
+from fedpbc.experiments.tuning.plan import Trial, TuningPlan, settled
+from fedpbc.experiments.tuning.result import (
+    Score,
+    TrialResult,
+    TunedAlgorithm,
+    TuningResult,
+    score_of,
+)
+from fedpbc.limits import parse_json, parse_toml
+from fedpbc.storage.atomic import temporary_names, write_atomically
+from fedpbc.storage.directories import LOCK, locked_directory, make_directory
+from fedpbc.storage.files import read_own_file
+from fedpbc.storage.manifest import (
+    MANIFEST,
+    is_folder_name,
+    is_inside,
+    read_manifest,
+    write_manifest,
+)
+from fedpbc.storage.removal import own_files, remove_empty_folder, remove_files
+
+__all__ = ["TuningDirectory", "planned_steps"]
+
+KIND = "tuning"
+FILES = (
+    "tune.toml",
+    "tuned.toml",
+    "tuning.json",
+    "table.md",
+    "tuning.png",
+    "report.html",
+    MANIFEST,
+)
+"""What a search writes besides its runs, its inputs and one configuration per algorithm."""
+
+OnProgress = Callable[[GridProgress], None]
+
+
+class TuningDirectory:
+    """A search on disk."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.plan_path = self.path / "tune.toml"
+        self.tuned_path = self.path / "tuned.toml"
+        self.json_path = self.path / "tuning.json"
+        self.table_path = self.path / "table.md"
+        self.plot_path = self.path / "tuning.png"
+
+    @property
+    def was_begun(self) -> bool:
+        """Whether a search was begun here."""
+        return read_manifest(self.path, KIND) is not None and self.plan_path.is_file()
+
+    @property
+    def finished(self) -> bool:
+        """Whether the choice is made."""
+        return self.json_path.is_file() and self.tuned_path.is_file()
+
+    def load_plan(self, *, trust: bool = False) -> TuningPlan:
+        """The plan in this directory; ``trust`` allows plugins that are new on this machine."""
+        self._refuse_links()
+        values = read_toml(self.plan_path)
+        check_trust(self.path, values, trust=trust)
+        from fedpbc.experiments.plugins import load_plugin
+
+        for plugin in values.get("plugins") or ():
+            load_plugin(str(plugin))
+        plan = TuningPlan.from_values(values, str(self.plan_path))
+        for name in self._run_names():
+            run = RunDirectory(self.path / name)
+            if trust and run.holds_run:
+                check_trust(run.path, read_toml(run.config_path), trust=True)
+        return plan
+
+    def result(self) -> dict[str, Any]:
+        """The scores of a finished search, as they were written."""
+        try:
+            content = parse_json(read_own_file(self.path, self.json_path.name))
+            if not isinstance(content["algorithms"], dict):
+                raise TypeError("no algorithms")
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{self.json_path} cannot be read: {error}") from None
+        return dict(content)
+
+    def tuned_file(self, algorithm: str) -> Path:
+        """The configuration with one algorithm's choice."""
+        return self.path / f"tuned-{algorithm}.toml"
+
+    @contextmanager
+    def opened(self, plan: TuningPlan, *, overwrite: bool = False) -> Iterator[TuningPlan]:
+        """Make the directory for a search, or continue the same one, and lock it.
+
+        Yields the plan: of a search with a budget in minutes, the one that was begun.
+        """
+        if self.path.exists() and not self.path.is_dir():
+            raise InputError("out", str(self.path), "a folder; this is a file")
+        ours = read_manifest(self.path, KIND) is not None
+        entries = set(self.path.iterdir()) if self.path.is_dir() else set()
+        if entries - set(own_files(self.path, [LOCK, temporary_names(MANIFEST)])) and not ours:
+            raise InputError(f"out: {self.path} holds other files; choose a new or empty folder")
+        self._refuse_links()
+        # The inputs may lie in the very directory that is to be overwritten: they are read before.
+        text, inputs = plan.self_contained()
+        if ours and self.plan_path.is_file() and not overwrite:
+            begun = self._same_search(text, inputs)
+            if begun is None:
+                raise InputError(
+                    f"out: {self.path} holds another search; choose a new folder, or replace it "
+                    "with --overwrite"
+                )
+            plan = replace(plan, count=begun)
+        remember_plugins(plan.shared.get("plugins") or ())
+        make_directory(self.path)
+        with locked_directory(self.path):
+            if overwrite and ours:
+                self._clear()
+            self.write_plan(plan)
+            yield plan
+
+    def write_plan(self, plan: TuningPlan) -> None:
+        """Write the plan, with the files that it names before it."""
+        text, inputs = plan.self_contained()
+        configurations = [self.tuned_file(name).name for name in plan.algorithms]
+        names = [f"inputs/{name}" for name in inputs]
+        write_manifest(self.path, KIND, [*names, *configurations, *FILES])
+        write_inputs(self.path, inputs)
+        write_atomically(self.plan_path, text)
+
+    def _same_search(self, text: str, inputs: Mapping[str, bytes]) -> int | None:
+        """The number of candidates of the search that was begun here, if it is this one."""
+        for name, content in inputs.items():
+            try:
+                if read_own_file(self.path, f"inputs/{name}") != content:
+                    return None
+            except OSError:
+                return None
+        try:
+            begun = parse_toml(read_own_file(self.path, self.plan_path.name).decode())
+            count = begun["tune"].pop("count")
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+        requested = parse_toml(text)
+        planned = requested["tune"].pop("count")
+        same = begun == requested and type(count) is int and count >= 0
+        # With a budget in minutes, the number follows from the speed of the first runs.
+        return count if same and planned in (0, count) else None
+
+    def _run_names(self) -> list[str]:
+        try:
+            plan = parse_toml(read_own_file(self.path, self.plan_path.name).decode())
+            counts = {
+                str(name): len(candidates)
+                for name, candidates in plan["tune"]["candidates"].items()
+            }
+            seeds = [int(seed) for seed in plan["seeds"]]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return []
+        names = [
+            f"{algorithm}/candidate-{k}/seed-{seed}"
+            for algorithm, count in counts.items()
+            if is_folder_name(algorithm)
+            for k in range(count)
+            for seed in seeds
+        ]
+        return [name for name in names if (self.path / name).exists()]
+
+    def _refuse_links(self) -> None:
+        """Raise if something would be read or written through a link out of the directory."""
+        for name in ("inputs", *self._run_names()):
+            if not is_inside(self.path, name):
+                raise InputError(f"{self.path / name} is a link, or behind one: remove it")
+        for name in (*FILES, LOCK):
+            path = self.path / name
+            if path.is_symlink() or (path.exists() and not path.is_file()):
+                raise InputError(f"{path} is not a regular file: remove it")
+
+    def _clear(self) -> None:
+        """Remove what an earlier search wrote, and nothing else; its plan last."""
+        for name in self._run_names():
+            run = RunDirectory(self.path / name)
+            with run.locked():
+                run.clear()
+            remove_files(run.path, [LOCK])
+            for folder in (run.path, run.path.parent, run.path.parent.parent):
+                remove_empty_folder(folder)
+        listed = read_manifest(self.path, KIND) or ()
+        remove_files(self.path, [name for name in listed if name not in ("tune.toml", MANIFEST)])
+        remove_empty_folder(self.path / "inputs")
+        remove_files(self.path, ["tune.toml", MANIFEST])
+
+    def run(
+        self, plan: TuningPlan, jobs: int, on_plan: Callable[[TuningPlan], OnProgress]
+    ) -> TuningResult:
+        """Run what is not done yet, and choose; the directory must be opened.
+
+        ``on_plan`` is called when it is known how many candidates there are, and returns what is
+        told of the runs' progress: they are numbered as :func:`planned_steps` lists them.
+        """
+        if plan.minutes is not None and not plan.count:
+            plan = self._with_count(plan, jobs)
+        search = _Search(self, plan, jobs, on_plan(plan))
+        return search.run()
+
+    def _with_count(self, plan: TuningPlan, jobs: int) -> TuningPlan:
+        """The plan with as many candidates as its minutes allow, by the speed of the default."""
+        cells, rung = [], plan.halving(next(iter(plan.algorithms))).rungs[0]
+        for name in plan.algorithms:
+            trial = plan.trials(name)[0]
+            path = self.path / trial.folder / f"seed-{plan.seeds[0]}"
+            cells.append(GridCell(path, plan.config(trial, plan.seeds[0]), self.path, rung))
+        failures = run_grid(cells, min(jobs, len(cells)), lambda progress: None)
+        speeds = {}
+        for name, cell, failure in zip(plan.algorithms, cells, failures, strict=True):
+            if failure is not None and not isinstance(failure, DivergedReason):
+                raise FedpbcError(f"{name}: {failure}")
+            lines = RunDirectory(cell.path).metrics()
+            speeds[name] = lines[-1]["seconds"] / lines[-1]["round"] if lines else 0.0
+        plan = settled(plan, speeds, jobs)
+        self.write_plan(plan)
+        return plan
+
+    def remove_checkpoints(self) -> None:
+        """Remove the checkpoints of candidates that were not promoted: nobody resumes them."""
+        for name in self._run_names():
+            RunDirectory(self.path / name).checkpoints.remove()
+
+
+def planned_steps(plan: TuningPlan) -> list[tuple[str, int, bool]]:
+    """A label, the rounds, and whether every client trains, for each run on each rung."""
+    steps = []
+    for rung, names in enumerate(_algorithms_by_rung(plan)):
+        for name in names:
+            halving = plan.halving(name)
+            before = halving.rungs[rung - 1] if rung else 0
+            row = (name, halving.rungs[rung] - before, find_algorithm(name).everyone_trains)
+            steps += [row] * (halving.sizes[rung] * len(plan.seeds))
+    return steps
+
+
+def _algorithms_by_rung(plan: TuningPlan) -> list[list[str]]:
+    """The algorithms on each rung, those with long runs first: then cores are busy to the end."""
+    names = sorted(plan.algorithms, key=lambda name: not find_algorithm(name).everyone_trains)
+    rungs = len(plan.halving(names[0]).rungs)
+    return [names for _ in range(rungs)]
+
+
+class _Search:
+    def __init__(
+        self, directory: TuningDirectory, plan: TuningPlan, jobs: int, on_progress: OnProgress
+    ) -> None:
+        self.directory, self.plan, self.jobs = directory, plan, jobs
+        self.on_progress = on_progress
+        self.scores: dict[tuple[str, int], Score | None] = {}
+        self.rounds: dict[tuple[str, int], int] = {}
+        self.has_classes = True
+
+    def run(self) -> TuningResult:
+        plan = self.plan
+        alive = {name: plan.trials(name) for name in plan.algorithms}
+        first_step = 0
+        for rung, names in enumerate(_algorithms_by_rung(plan)):
+            trials = [trial for name in names for trial in alive[name]]
+            self._run_rung(rung, trials, first_step)
+            first_step += sum(plan.halving(n).sizes[rung] for n in names) * len(plan.seeds)
+            for name in names:
+                halving = plan.halving(name)
+                if rung + 1 < len(halving.rungs):
+                    values = [self._value(trial) for trial in alive[name]]
+                    kept = promoted(values, halving.sizes[rung + 1])
+                    alive[name] = [alive[name][k] for k in kept]
+        return TuningResult(
+            plan,
+            [
+                TunedAlgorithm(
+                    name,
+                    [
+                        TrialResult(
+                            trial.settings,
+                            self.scores[name, trial.number],
+                            self.rounds[name, trial.number],
+                        )
+                        for trial in plan.trials(name)
+                    ],
+                )
+                for name in plan.algorithms
+            ],
+            self.has_classes,
+        )
+
+    def _value(self, trial: Trial) -> float | None:
+        score = self.scores[trial.algorithm, trial.number]
+        return None if score is None else score.value
+
+    def _run_rung(self, rung: int, trials: Sequence[Trial], first_step: int) -> None:
+        """Run candidates up to a rung, and score them."""
+        plan, cells, steps = self.plan, [], []
+        position = dict.fromkeys(plan.algorithms, 0)
+        offsets = self._offsets(rung, first_step)
+        for trial in trials:
+            halving = plan.halving(trial.algorithm)
+            for seed in plan.seeds:
+                path = self.directory.path / trial.folder / f"seed-{seed}"
+                config = plan.config(trial, seed)
+                cells.append(GridCell(path, config, self.directory.path, halving.rungs[rung]))
+                before = halving.rungs[rung - 1] if rung else 0
+                steps.append((offsets[trial.algorithm] + position[trial.algorithm], before))
+                position[trial.algorithm] += 1
+
+        def forward(progress: GridProgress) -> None:
+            step, before = steps[progress.cell]
+            failure = progress.failure
+            if isinstance(failure, DivergedReason):
+                # A search expects some.
+                done = cells[progress.cell].until or 0
+                progress = GridProgress(progress.cell, done)
+            self.on_progress(replace(progress, cell=step, done=max(0, progress.done - before)))
+
+        failures = run_grid(cells, min(self.jobs, max(1, len(cells))), forward)
+        of_trial = iter(zip(cells, failures, strict=True))
+        for trial in trials:
+            self._score(trial, [next(of_trial) for _ in plan.seeds])
+
+    def _offsets(self, rung: int, first_step: int) -> dict[str, int]:
+        offsets, step = {}, first_step
+        for name in _algorithms_by_rung(self.plan)[rung]:
+            offsets[name] = step
+            step += self.plan.halving(name).sizes[rung] * len(self.plan.seeds)
+        return offsets
+
+    def _score(self, trial: Trial, runs: Sequence[tuple[GridCell, str | None]]) -> None:
+        key, rounds, lines = (trial.algorithm, trial.number), runs[0][0].until or 0, []
+        for cell, failure in runs:
+            if isinstance(failure, DivergedReason):
+                self.scores[key], self.rounds[key] = None, rounds
+                return
+            if failure is not None:
+                # A full disk, say: it must not decide which settings are chosen.
+                raise FedpbcError(
+                    f"{trial.folder} failed: {failure}; resume the search when that is mended"
+                )
+            metrics = RunDirectory(cell.path).metrics()
+            lines.append([line for line in metrics if line["round"] <= rounds])
+        self.scores[key], self.rounds[key] = score_of(lines, rounds), rounds
+        evaluation = next(iter(lines[0][-1]["views"].values()))
+        self.has_classes = evaluation.get("test_accuracy") is not None

@@ -187,6 +187,11 @@ def test_rounds_between_evaluations(every):
             call(evaluate_every=every)
 
 
+def test_links_that_are_called_but_have_no_name():
+    with pytest.raises(InputError, match="links is Identity"):
+        simulate(links=nn.Identity())
+
+
 def test_a_number_of_samples_below_zero():
     with pytest.raises(fedpbc.InputError, match=r"^train_samples is -1, but should be at least 0$"):
         supervised(train_samples=-1)

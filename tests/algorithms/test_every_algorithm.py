@@ -277,6 +277,9 @@ def test_registering():
 
 
 def test_an_algorithm_without_aggregate():
+    with pytest.raises(InputError, match="Idle has no aggregate"):
+        register_algorithm(type("Idle", (Algorithm,), {"name": "idle"}))
+    assert "idle" not in ALGORITHMS
     with pytest.raises(NotImplementedError, match="aggregate"):
         Algorithm(ServerInit(torch.zeros(1), 1)).aggregate(None, [])
 

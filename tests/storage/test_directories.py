@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedpbc.errors import FedpbcError, InputError
-from fedpbc.storage.directories import LOCK, folders_below, locked_directory
+from fedpbc.storage.directories import LOCK, folders_below, locked_directory, make_directory
 from tests.commandline import fedpbc, refused
 
 
@@ -51,3 +51,9 @@ def test_a_whole_file_system_is_not_searched(tmp_path: Path, monkeypatch, comman
     (tmp_path / "9").mkdir()
     line = refused(fedpbc(command, tmp_path))
     assert line.startswith(f"folder is '{tmp_path}', but should be one with fewer than 10 folders")
+
+
+def test_a_path_of_a_thousand_folders_is_refused(tmp_path):
+    with pytest.raises(InputError, match="a folder within at most 200 others"):
+        make_directory(tmp_path / "/".join("a" * 1500))
+    assert list(tmp_path.iterdir()) == []

@@ -114,13 +114,13 @@ def register_algorithm(algorithm: AlgorithmClass) -> AlgorithmClass:
     option, name = f"{algorithm.__name__}.name", getattr(algorithm, "name", None)
     if not isinstance(name, str) or not name.isidentifier():
         raise InputError(option, name, "a word such as 'fedmedian'")
-    if algorithm.aggregate is Algorithm.aggregate:
-        raise InputError(f"{algorithm.__name__} has no aggregate(self, round, updates): define it")
     _check_signature(algorithm)
     # A module that is imported again registers another class of the same origin.
     origins = {(a.__module__, a.__qualname__) for a in (algorithm, ALGORITHMS.get(name, algorithm))}
     if len(origins) > 1:
         raise InputError(option, name, "a name that is not taken yet")
+    if algorithm.aggregate is Algorithm.aggregate:
+        raise InputError(f"{algorithm.__name__} has no aggregate(self, round, updates): define it")
     ALGORITHMS[name] = algorithm
     return algorithm
 

@@ -21,6 +21,9 @@ LOCK = ".lock"
 MAX_FOLDERS = 20_000
 """Folders in which runs are looked for: a whole file system has more, and would take minutes."""
 
+MAX_DEPTH = 200
+"""Folders within folders that are made: pathlib makes them by recursion."""
+
 
 def folders_below(folder: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
     """A folder and those below it, each with its folders and files; links are not followed.
@@ -38,6 +41,8 @@ def folders_below(folder: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
 
 def make_directory(path: Path) -> None:
     """Make a directory for results, and its parents."""
+    if len(path.parts) > MAX_DEPTH:
+        raise InputError("out", str(path), f"a folder within at most {MAX_DEPTH} others")
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

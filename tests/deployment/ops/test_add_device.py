@@ -120,6 +120,15 @@ def test_without_the_servers_certificate_nothing_is_added(fleet):
     assert content(fleet) == before
 
 
+@pytest.mark.parametrize("command", [["add", "."], ["add", ".", "--replace", "0"]])
+def test_without_the_folder_of_keys_nothing_is_added(fleet, command):
+    shutil.rmtree(fleet / "server/keys")
+    before = content(fleet)
+    line = refused(fedpbc("fleet", *command))
+    assert line.startswith("server/keys is missing: restore it")
+    assert content(fleet) == before
+
+
 @pytest.mark.parametrize("name", ["rounds.jsonl", "checkpoint-1.safetensors"])
 def test_the_clients_of_a_job_that_has_begun_are_fixed(fleet, name):
     (fleet / "server" / name).touch()

@@ -1,0 +1,235 @@
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedpbc.data import sources
+from fedpbc.errors import InputError
+from fedpbc.experiments import build
+from fedpbc.experiments.run_directory import RunDirectory
+from fedpbc.experiments.tuning.directory import TuningDirectory, planned_steps
+from fedpbc.experiments.tuning.plan import TuningRequest, plan_tuning
+from fedpbc.report.tuning import write_tuning
+
+DIGITS = {"data": "digits", "clients": 8, "rounds": 18, "links": {"name": "bernoulli", "p": 0.5}}
+REQUEST = TuningRequest(
+    algorithms=["fedavg", "fedpbc"], candidates=5, space={"learning_rate": [0.05, 0.2, 0.4, 1e30]}
+)
+
+
+def search(path, request=REQUEST, values=DIGITS, jobs=1):
+    plan, directory, told = plan_tuning(values, request), TuningDirectory(path), []
+    with directory.opened(plan) as plan:
+        result = directory.run(plan, jobs, lambda plan: told.append)
+        write_tuning(directory, result)
+    return result, told
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    path = tmp_path_factory.mktemp("tune") / "whole"
+    result, told = search(path)
+    return path, result, told
+
+
+def test_the_best_of_those_that_ran_to_the_end_is_chosen(whole):
+    _, result, _ = whole
+    for tuned in result.algorithms:
+        assert [trial.rounds for trial in tuned.trials].count(18) == 2
+        assert len(tuned.trials) == 5
+        longest = [t.score.value for t in tuned.trials if t.rounds == 18 and t.score]
+        assert tuned.best.score.value == max(longest)
+        # The step size of 1e30 diverges.
+        assert tuned.diverged >= 1
+        assert tuned.best.settings["train.learning_rate"] < 1
+
+
+def test_a_promoted_run_goes_on_and_is_not_run_again(whole):
+    path, result, told = whole
+    rounds = result.rounds_run
+    assert rounds == result.plan.cost()
+    tried = [run.path for run in map(RunDirectory, path.glob("*/candidate-*/seed-0"))]
+    assert len(tried) == 10
+    # What an evaluation took is counted from the run's first round: it never went back.
+    for run in tried:
+        lines = RunDirectory(run).metrics()
+        assert [line["round"] for line in lines] == sorted({line["round"] for line in lines})
+
+
+def test_a_candidate_is_the_same_run_as_without_a_search(whole, tmp_path):
+    from fedpbc.experiments.configuration import Config
+    from fedpbc.experiments.start import start_run
+    from tests.commandline import assert_same_run
+
+    path, result, _ = whole
+    best = result.algorithms[0].best
+    number = [trial is best for trial in result.algorithms[0].trials].index(True)
+    trial = result.plan.trials("fedavg")[number]
+    start_run(Config.from_dict(result.plan.config(trial, 0), lenient=True), tmp_path / "run")
+    assert_same_run(tmp_path / "run", path / trial.folder / "seed-0")
+
+
+def test_progress_is_told_of_every_step(whole):
+    _, result, told = whole
+    steps = planned_steps(result.plan)
+    ended = {p.cell for p in told if p.done == steps[p.cell][1]}
+    assert ended == set(range(len(steps)))
+    assert sum(rounds for _, rounds, _ in steps) == result.plan.cost()
+
+
+def test_it_is_deterministic_and_independent_of_how_many_run_side_by_side(whole, tmp_path):
+    path, result, _ = whole
+    again, _ = search(tmp_path / "again", jobs=2)
+    assert again.as_dict() == result.as_dict()
+    for name in ("tuned.toml", "tuning.json", "tuned-fedavg.toml", "table.md"):
+        assert (tmp_path / "again" / name).read_bytes() == (path / name).read_bytes()
+
+
+def test_nothing_of_the_test_data_is_used(whole, tmp_path, monkeypatch):
+    """The test pictures are noise, and have one label."""
+    path, _, _ = whole
+    loaded = sources.load("digits", None)
+    noise = np.random.default_rng(0).integers(0, 255, loaded.test.inputs.shape)
+    test = replace(
+        loaded.test,
+        inputs=noise.astype(loaded.test.inputs.dtype)[:3],
+        labels=np.full_like(loaded.test.labels, 9)[:3],
+    )
+    monkeypatch.setattr(build, "load_cached", lambda *_: replace(loaded, test=test))
+    search(tmp_path / "noise")
+    assert (tmp_path / "noise/tuning.json").read_bytes() == (path / "tuning.json").read_bytes()
+    assert (tmp_path / "noise/tuned.toml").read_bytes() == (path / "tuned.toml").read_bytes()
+
+
+def test_the_samples_that_score_are_not_trained_on():
+    from fedpbc.experiments.build import build_task
+    from fedpbc.experiments.configuration import Config
+
+    plan = plan_tuning(DIGITS, REQUEST)
+    task = build_task(Config.from_dict(plan.config(plan.trials("fedavg")[0], 0), lenient=True))
+    whole_task = build_task(Config.from_dict({**DIGITS, "seed": 0}))
+    kept = np.concatenate(task.parts)
+    held_out = np.setdiff1d(np.concatenate(whole_task.parts), kept)
+    assert len(held_out) == len(task.data.test_labels) == 8 * int(0.2 * len(whole_task.parts[0]))
+    assert (whole_task.data.labels[held_out] == task.data.test_labels).all()
+
+
+def test_an_interrupted_search_comes_to_the_same_choice(whole, tmp_path):
+    path, _, _ = whole
+    plan, directory = plan_tuning(DIGITS, REQUEST), TuningDirectory(tmp_path / "cut")
+
+    class StopError(Exception):
+        pass
+
+    for after in (1, 3, 8, 14):
+        heard = 0
+
+        def stop(progress, after=after):
+            nonlocal heard
+            heard += 1
+            if heard > after:
+                raise StopError
+
+        with directory.opened(plan) as opened, pytest.raises(StopError):
+            directory.run(opened, 1, lambda plan, stop=stop: stop)
+    search(tmp_path / "cut")
+    assert (tmp_path / "cut/tuning.json").read_bytes() == (path / "tuning.json").read_bytes()
+
+
+def test_a_damaged_candidate_is_made_again(whole, tmp_path):
+    path, _, _ = whole
+    copy = tmp_path / "copy"
+    shutil.copytree(path, copy)
+    for name in ("tuning.json", "tuned.toml"):
+        (copy / name).unlink()
+    runs = [RunDirectory(f) for f in copy.glob("fedavg/candidate-*/seed-0")]
+    finished = next(run for run in runs if run.finished)
+    text = finished.metrics_path.read_text()
+    finished.metrics_path.write_text(text.replace('"test_accuracy": 0.', '"test_accuracy": 0.9', 1))
+    search(copy)
+    assert (copy / "tuning.json").read_bytes() == (path / "tuning.json").read_bytes()
+
+
+def test_a_budget_in_minutes_is_settled_once(tmp_path):
+    request = replace(REQUEST, candidates=None, minutes=0.2)
+    plan, directory = plan_tuning(DIGITS, request), TuningDirectory(tmp_path / "run")
+    with directory.opened(plan) as opened:
+        result = directory.run(opened, 1, lambda plan: lambda progress: None)
+        write_tuning(directory, result)
+    count = result.plan.count
+    assert count >= 1
+    # The same request goes on with the same number, whatever the speed is now.
+    with directory.opened(plan_tuning(DIGITS, request)) as opened:
+        assert opened.count == count
+    assert directory.load_plan().count == count
+
+
+def test_other_folders_are_left_alone(whole, tmp_path):
+    path, _, _ = whole
+    plan = plan_tuning(DIGITS, replace(REQUEST, candidates=4))
+    with (
+        pytest.raises(InputError, match="holds another search"),
+        TuningDirectory(path).opened(plan),
+    ):
+        pass
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match="holds other files"), TuningDirectory(tmp_path).opened(plan):
+        pass
+    assert [p.name for p in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_overwriting_removes_only_what_a_search_wrote(whole, tmp_path):
+    path, _, _ = whole
+    copy = tmp_path / "copy"
+    shutil.copytree(path, copy)
+    (copy / "fedavg/mine.txt").write_text("mine")
+    (copy / "notes.txt").write_text("mine")
+    plan = plan_tuning(DIGITS, replace(REQUEST, algorithms=["mifa"], candidates=1))
+    with TuningDirectory(copy).opened(plan, overwrite=True):
+        pass
+    left = {str(p.relative_to(copy)) for p in copy.rglob("*") if p.is_file()}
+    assert left == {
+        ".lock",
+        "fedavg/mine.txt",
+        "notes.txt",
+        "tune.toml",
+        "fedpbc-manifest.json",
+    }
+
+
+def test_links_are_not_followed(whole, tmp_path):
+    path, _, _ = whole
+    copy, outside = tmp_path / "copy", tmp_path / "outside"
+    shutil.copytree(path, copy)
+    shutil.move(copy / "fedavg", outside)
+    (copy / "fedavg").symlink_to(outside)
+    before = {p: p.read_bytes() for p in outside.rglob("*") if p.is_file()}
+    plan = plan_tuning(DIGITS, REQUEST)
+    for overwrite in (False, True):
+        with (
+            pytest.raises(InputError, match="is a link, or behind one"),
+            TuningDirectory(copy).opened(plan, overwrite=overwrite),
+        ):
+            pass
+    assert {p: p.read_bytes() for p in outside.rglob("*") if p.is_file()} == before
+
+
+def test_the_written_choice_is_what_other_commands_take(whole):
+    from fedpbc.experiments.config_file import read_toml
+    from fedpbc.experiments.configuration import Config
+
+    path, result, _ = whole
+    for tuned in result.algorithms:
+        config = Config.from_dict(read_toml(path / f"tuned-{tuned.algorithm}.toml"))
+        assert config.algorithm["name"] == tuned.algorithm
+        assert config.task.validation is None
+        settings = tuned.best.settings
+        assert config.train.learning_rate == settings["train.learning_rate"]
+        assert config.train.global_learning_rate == settings["train.global_learning_rate"]
+    values = read_toml(path / "tuned.toml")
+    assert list(values["algorithms"]) == ["fedavg", "fedpbc"]
+    assert json.loads((path / "tuning.json").read_text())["validation"] == 0.2

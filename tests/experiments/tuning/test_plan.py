@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedpbc.errors import InputError
+from fedpbc.experiments.tuning.plan import TuningPlan, TuningRequest, plan_tuning, settled
+from fedpbc.limits import parse_toml
+
+DIGITS = {"data": "digits", "clients": 5, "rounds": 90}
+
+
+def planned(values=DIGITS, **request):
+    return plan_tuning(values, TuningRequest(**request))
+
+
+def test_runs_are_scored_on_samples_that_were_held_out():
+    plan = planned(algorithms=["fedau"], candidates=3)
+    values = plan.config(plan.trials("fedau")[1], seed=4)
+    assert values["task"] == {"validation": 0.2}
+    assert values["train"]["learning_rate"] == 0.1
+    assert values["algorithm"]["name"] == "fedau"
+    assert (values["seed"], values["rounds"], values["evaluate_every"]) == (4, 90, 2)
+    assert "mean" not in values["views"]
+
+
+def test_a_budget_in_rounds():
+    plan = planned(algorithms=["fedavg", "fedpbc"], budget=1000)
+    assert plan.cost() <= 1000 < plan.cost(plan.count + 1)
+    with pytest.raises(InputError, match="budget is 100, but should be at least 180 rounds"):
+        planned(algorithms=["fedavg", "fedpbc"], budget=100)
+
+
+def test_a_budget_in_minutes_follows_from_the_speed():
+    plan = planned(algorithms=["fedavg", "fedpbc"], minutes=1)
+    assert plan.count == 0
+    slow = settled(plan, {"fedavg": 0.01, "fedpbc": 0.1}, jobs=2)
+    quick = settled(plan, {"fedavg": 0.001, "fedpbc": 0.01}, jobs=2)
+    assert 1 < slow.count < quick.count
+    assert settled(plan, {"fedavg": 9.0, "fedpbc": 9.0}, jobs=2).count == 1
+
+
+def test_seeds_multiply_the_cost():
+    one, three = planned(candidates=9), planned(candidates=9, seeds=[0, 1, 2])
+    assert three.cost() == 3 * one.cost()
+
+
+def test_a_plan_is_read_as_it_was_written():
+    plan = planned(algorithms=["fedau", "mifa"], candidates=4, seeds=[1, 2], validation=0.3)
+    text, inputs = plan.self_contained()
+    again = TuningPlan.from_values(parse_toml(text), "tune.toml")
+    assert inputs == {}
+    assert again.candidates == plan.candidates
+    assert replace(again, shared={}) == replace(plan, shared={})
+    assert again.self_contained() == (text, inputs)
+
+
+def test_a_comparisons_file_names_the_algorithms():
+    values = {**DIGITS, "seeds": [0, 1], "algorithms": {"fedau": {"cutoff": 7}, "mifa": {}}}
+    plan = planned(values, candidates=2)
+    assert list(plan.algorithms) == ["fedau", "mifa"]
+    assert plan.candidates["fedau"][0]["algorithm.cutoff"] == 7
+    assert list(planned(values, algorithms=["mifa"]).algorithms) == ["mifa"]
+
+
+def test_quadratics_have_nothing_to_hold_out(tmp_path):
+    np.save(tmp_path / "targets.npy", np.arange(6.0).reshape(3, 2))
+    values = {"task": {"targets": str(tmp_path / "targets.npy")}, "rounds": 9}
+    values["links"] = {"name": "bernoulli", "p": 0.5}
+    plan = planned(values, candidates=2)
+    assert plan.validation is None
+    assert "validation" not in plan.config(plan.trials("fedpbc")[0], 0)["task"]
+    with pytest.raises(InputError, match="validation is 0.2"):
+        planned(values, validation=0.2)
+
+
+@pytest.mark.parametrize(
+    ("request_", "line"),
+    [
+        ({"algorithms": ["nobody"]}, "algorithm is 'nobody'"),
+        ({"algorithms": ["fedau", "fedau"]}, "different names"),
+        ({"candidates": 0}, "candidates is 0, but should be at least 1"),
+        ({"budget": 0}, "budget is 0"),
+        ({"minutes": 0}, "minutes is 0"),
+        ({"minutes": float("nan")}, "minutes is nan"),
+        ({"minutes": 1, "budget": 5}, "give one of --candidates, --budget and --minutes"),
+        ({"seeds": [0, 0]}, "seeds is"),
+        ({"seeds": []}, "seeds is"),
+        ({"validation": 1.5}, "validation is 1.5"),
+        ({"space": {"cutof": [1]}}, "--space is 'cutof'"),
+        ({"space": {"learning_rate": []}}, "--space is 'learning_rate'"),
+        ({"space": {"learning_rate": [-1.0]}}, "train.learning_rate is -1"),
+        ({"space": {"learning_rate": ["fast"]}}, "train.learning_rate is 'fast'"),
+    ],
+)
+def test_what_is_wrong_is_found_at_once(request_, line):
+    with pytest.raises(InputError, match=line):
+        planned(**request_)
+
+
+def test_a_plan_that_is_none():
+    with pytest.raises(InputError, match="tune.toml is not the plan of a search"):
+        TuningPlan.from_values({"rounds": 3}, "tune.toml")
+    text, _ = planned(candidates=2).self_contained()
+    values = parse_toml(text)
+    values["tune"]["count"] = "many"
+    with pytest.raises(InputError, match="not the plan of a search"):
+        TuningPlan.from_values(values, "tune.toml")

@@ -204,8 +204,8 @@ def test_what_failed_is_told_and_left_out_of_the_sums():
     assert comparison.algorithms == ["fedavg", "mifa"]
     found = comparison.as_dict()
     assert found["failed"] == [
-        {"algorithm": "fedavg", "seed": 1, "failure": "the run diverged"},
-        {"algorithm": "mifa", "seed": 0, "failure": "its process was killed"},
+        {"algorithm": "fedavg", "label": "fedavg", "seed": 1, "failure": "the run diverged"},
+        {"algorithm": "mifa", "label": "mifa", "seed": 0, "failure": "its process was killed"},
     ]
     assert found["seeds"] == [0, 1]
     assert [r["algorithm"] for r in found["rows"]] == ["fedavg"]

@@ -19,7 +19,7 @@ from fedpbc.cli.options import (
 from fedpbc.cli.terminal import say_json
 from fedpbc.cli.workspace import begin_work, free_folder
 from fedpbc.errors import FedpbcError, InputError
-from fedpbc.experiments.overrides import configuration_values, split_list
+from fedpbc.experiments.overrides import configuration_values, split_items
 
 if TYPE_CHECKING:
     from fedpbc.experiments.comparison_directory import ComparisonDirectory, ComparisonPlan
@@ -46,8 +46,8 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare several algorithms × seeds on the same links; ends with a table and a plot."""
-    options["algorithms"] = split_list("algorithms", algorithms)
-    options["seeds"] = split_list("seeds", seeds, int)
+    options["algorithms"] = None if algorithms is None else split_items(algorithms)
+    options["seeds"] = seeds
     values = configuration_values(config, options, set_, trace=trace, trust=trust)
     from fedpbc.experiments.comparison_directory import ComparisonDirectory, plan_comparison
 
@@ -79,11 +79,15 @@ def run_comparison(
         check_report_path(directory.report_path)
     cells = directory.cells(plan)
     count = min(jobs or usable_cores(), len(cells))
-    rounds = plan.first().general.rounds
+    rounds = {label: plan.checked(label).general.rounds for label in plan.entries}
     # Where everyone trains, a round takes about ten times as long.
+    weights = {
+        label: 10 if find_algorithm(entry.algorithm).everyone_trains else 1
+        for label, entry in plan.entries.items()
+    }
     rows = [
-        ProgressRow(f"{name} seed {k}", rounds, 10 if find_algorithm(name).everyone_trains else 1)
-        for name, k, _ in cells
+        ProgressRow(f"{label} seed {seed}", rounds[label], weights[label])
+        for label, seed, _ in cells
     ]
     with directory.opened(plan, overwrite=overwrite):
         begin_work(directory.path)
@@ -97,6 +101,6 @@ def run_comparison(
     if comparison.failed:
         failed = comparison.failed
         raise FedpbcError(
-            f"{len(failed)} of {len(cells)} runs failed, such as {failed[0].algorithm} with seed "
+            f"{len(failed)} of {len(cells)} runs failed, such as {failed[0].label} with seed "
             f"{failed[0].seed}: {failed[0].failure}"
         )

@@ -79,9 +79,9 @@ def comparison_table(rows: Sequence[ComparisonRow], without: Container[str] = ()
         table.column(heading, right=not left)
     previous = None
     for row in rows:
-        if previous not in (None, row.algorithm):
+        if previous not in (None, row.label):
             table.section()
-        previous, cells = row.algorithm, cells_of(row, unit)
+        previous, cells = row.label, cells_of(row, unit)
         style = "" if row.view in DEPLOYABLE else "dim"
         table.row(*(cells[k] for k in kept), style=style)
     return table
@@ -104,5 +104,5 @@ def show_comparison(comparison: Comparison, directory: ComparisonDirectory) -> N
     others = [directory.table_path, directory.plot_path, directory.json_path]
     say(f"written: {shell_quoted(directory.report_path)}: the whole report; open it in a browser")
     say(f"         {', '.join(map(shell_quoted, others))}")
-    say(f"         and one run's folder each in {shell_quoted(directory.path)}/ALGORITHM/seed-K/")
+    say(f"         and one run's folder each in {shell_quoted(directory.path)}/LABEL/seed-K/")
     say("next: look at the report; 'fedpbc list' shows what else can be compared")

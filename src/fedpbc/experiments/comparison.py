@@ -1,7 +1,8 @@
-"""Comparisons of several algorithms × seeds on the same links.
+"""Comparisons of several entries × seeds on the same links.
 
-Every row of a comparison names its view (which model was evaluated), and what it cost. Accuracies
-are means over the evaluations of the last rounds, ± the standard deviation over seeds.
+An entry is an algorithm under a label, which is its name unless it has settings of its own. Every
+row of a comparison names its view (which model was evaluated), and what it cost. Accuracies are
+means over the evaluations of the last rounds, ± the standard deviation over seeds.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from itertools import takewhile
 from typing import Any
 
 from fedpbc.algorithms import ALGORITHMS
-from fedpbc.options import check_kind
+from fedpbc.errors import InputError
+from fedpbc.options import check_kind, nearest
 from fedpbc.simulation.views import DEPLOYABLE, paper_view
 
 __all__ = ["Comparison", "ComparisonRow", "RunResult", "Spread", "mean_of"]
@@ -77,6 +79,7 @@ class RunResult:
     Attributes:
         metrics: one line per evaluation.
         cost: as in a run's summary: what the run stored.
+        label: of its entry; by default the algorithm's name.
     """
 
     algorithm: str
@@ -85,23 +88,31 @@ class RunResult:
     metrics: Sequence[Mapping[str, Any]] = ()
     failure: str | None = None
     cost: Mapping[str, Any] | None = None
+    label: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.label:
+            object.__setattr__(self, "label", self.algorithm)
 
 
 @dataclass(frozen=True)
 class ComparisonRow:
-    """One algorithm in one view.
+    """One entry in one view.
 
     Attributes:
+        algorithm: the algorithm's name.
+        label: of the entry; the algorithm's name unless it has settings of its own.
         test: test accuracy; None where the task has no classes.
         train: training accuracy.
         worst_class: the lowest test accuracy of any class.
         loss: test loss.
         bytes_up, bytes_down: of the vectors that were sent; None for runs of earlier versions.
         models_on_server: None where no server could have the view, or no run has ended.
-        best_deployable: whether this is the algorithm's best view that a server could have.
+        best_deployable: whether this is the entry's best view that a server could have.
     """
 
     algorithm: str
+    label: str
     view: str
     test: Spread | None
     train: Spread | None
@@ -135,7 +146,7 @@ def mean_count(runs: Sequence[RunResult], key: str) -> int | None:
 
 
 class Comparison:
-    """The results of all runs, in the order of the algorithms, and what follows from them.
+    """The results of all runs, in the order of the entries, and what follows from them.
 
     Example:
         >>> evaluation = {"test_accuracy": 0.5, "train_accuracy": 0.6, "test_loss": 1.2,
@@ -168,6 +179,19 @@ class Comparison:
         return list(dict.fromkeys(run.algorithm for run in self.runs))
 
     @property
+    def labels(self) -> list[str]:
+        """The labels of the entries, in order."""
+        return list(dict.fromkeys(run.label for run in self.runs))
+
+    def algorithm_of(self, label: str) -> str:
+        """The name of an entry's algorithm."""
+        names = (run.algorithm for run in self.runs if run.label == label)
+        name = next(names, None)
+        if name is None:
+            raise InputError("label", label, nearest(label, self.labels))
+        return name
+
+    @property
     def rounds(self) -> int:
         """The rounds of a finished run."""
         return max((run.metrics[-1]["round"] for run in self.finished), default=0)
@@ -177,9 +201,9 @@ class Comparison:
         """Over how many last rounds evaluations are averaged: 100, but at most a fifth of all."""
         return max(1, min(100, self.rounds // 5))
 
-    def of(self, algorithm: str) -> list[RunResult]:
-        """The finished runs of one algorithm."""
-        return [run for run in self.finished if run.algorithm == algorithm]
+    def of(self, label: str) -> list[RunResult]:
+        """The finished runs of one entry."""
+        return [run for run in self.finished if run.label == label]
 
     def tail(self, run: RunResult, view: str, value: Value) -> float | None:
         """The mean of a value over the evaluations of a run's last rounds."""
@@ -190,18 +214,18 @@ class Comparison:
         return None if None in values else mean_of(values)
 
     def rows(self) -> list[ComparisonRow]:
-        """One row for each algorithm and view."""
+        """One row for each entry and view."""
         all_rows: list[ComparisonRow] = []
-        for algorithm in self.algorithms:
-            if runs := self.of(algorithm):
-                rows = [self._row(algorithm, view, runs) for view in runs[0].metrics[-1]["views"]]
+        for label in self.labels:
+            if runs := self.of(label):
+                rows = [self._row(label, view, runs) for view in runs[0].metrics[-1]["views"]]
                 deployable = [row for row in rows if row.view in DEPLOYABLE]
                 best = max(deployable, key=lambda row: row.score, default=None)
                 all_rows += [replace(row, best_deployable=row is best) for row in rows]
         return all_rows
 
-    def _row(self, algorithm: str, view: str, runs: Sequence[RunResult]) -> ComparisonRow:
-        cost = self.cost_of(algorithm)
+    def _row(self, label: str, view: str, runs: Sequence[RunResult]) -> ComparisonRow:
+        cost = self.cost_of(label)
 
         def spread(value: Value) -> Spread | None:
             means = [mean for run in runs if (mean := self.tail(run, view, value)) is not None]
@@ -210,7 +234,8 @@ class Comparison:
         loss = spread(lambda e: e["test_loss"])
         assert loss is not None  # Every evaluation has a loss.
         return ComparisonRow(
-            algorithm=algorithm,
+            algorithm=runs[0].algorithm,
+            label=label,
             view=view,
             test=spread(lambda e: e.get("test_accuracy")),
             train=spread(lambda e: e.get("train_accuracy")),
@@ -226,9 +251,9 @@ class Comparison:
             models_on_client=cost.get("models_on_client"),
         )
 
-    def cost_of(self, algorithm: str) -> Mapping[str, Any]:
-        """What an algorithm stores, as counted at the end of its runs."""
-        runs = self.of(algorithm) or [r for r in self.runs if r.algorithm == algorithm]
+    def cost_of(self, label: str) -> Mapping[str, Any]:
+        """What an entry's algorithm stores, as counted at the end of its runs."""
+        runs = self.of(label) or [run for run in self.runs if run.label == label]
         costs = [run.cost for run in runs if run.cost is not None]
         if costs:
             # Runs over other links may have heard from fewer clients: the largest counts.
@@ -243,14 +268,14 @@ class Comparison:
                 "models_on_server": largest,
                 "models_on_client": max(clients, default=None),
             }
-        kind = ALGORITHMS.get(algorithm)
+        kind = ALGORITHMS.get(runs[0].algorithm if runs else label)
         return {**UNKNOWN_COST, "memory_aided": kind is not None and kind.memory_aided}
 
     def curve(
-        self, algorithm: str, view: str, key: str = "test_accuracy"
+        self, label: str, view: str, key: str = "test_accuracy"
     ) -> tuple[list[int], list[float], list[float]]:
         """The rounds of the evaluations, and a value's mean and deviation over seeds at each."""
-        runs = self.of(algorithm)
+        runs = self.of(label)
         rounds = [line["round"] for line in runs[0].metrics] if runs else []
         spreads = [
             Spread.of([run.metrics[k]["views"][view][key] for run in runs])
@@ -258,23 +283,23 @@ class Comparison:
         ]
         return rounds, [s.mean for s in spreads], [s.deviation for s in spreads]
 
-    def paper_view(self, algorithm: str) -> str:
-        """The view that the paper's tables show for an algorithm."""
-        return paper_view(tuple(self.of(algorithm)[0].metrics[-1]["views"]))
+    def paper_view(self, label: str) -> str:
+        """The view that the paper's tables show for an entry's algorithm."""
+        return paper_view(tuple(self.of(label)[0].metrics[-1]["views"]))
 
-    def best_deployable(self, algorithm: str) -> str | None:
-        """The algorithm's best view that a server could have."""
-        best = [r.view for r in self.rows() if r.algorithm == algorithm and r.best_deployable]
+    def best_deployable(self, label: str) -> str | None:
+        """The entry's best view that a server could have."""
+        best = [row.view for row in self.rows() if row.label == label and row.best_deployable]
         return best[0] if best else None
 
-    def row(self, algorithm: str, *, deployable: bool = False) -> ComparisonRow | None:
-        """The algorithm in the paper's view, or in its best deployable one.
+    def row(self, label: str, *, deployable: bool = False) -> ComparisonRow | None:
+        """The entry in the paper's view, or in its best deployable one.
 
         None if it failed or has no test accuracy.
         """
-        rows = [row for row in self.rows() if row.algorithm == algorithm and row.test is not None]
+        rows = [row for row in self.rows() if row.label == label and row.test is not None]
         for row in rows:
-            if row.best_deployable if deployable else row.view == self.paper_view(algorithm):
+            if row.best_deployable if deployable else row.view == self.paper_view(label):
                 return row
         return None
 
@@ -286,7 +311,12 @@ class Comparison:
             "seeds": sorted({run.seed for run in self.runs}),
             "rows": [asdict(row) for row in self.rows()],
             "failed": [
-                {"algorithm": run.algorithm, "seed": run.seed, "failure": run.failure}
+                {
+                    "algorithm": run.algorithm,
+                    "label": run.label,
+                    "seed": run.seed,
+                    "failure": run.failure,
+                }
                 for run in self.failed
             ],
         }

@@ -1,9 +1,9 @@
-"""A comparison's directory: one run directory for each algorithm and seed, and the results.
+"""A comparison's directory: one run directory for each entry and seed, and the results.
 
 fedpbc-manifest.json    which files belong to the comparison; nothing else is ever removed
 compare.toml            what is compared
 inputs/                 copies of the files that it names
-ALGORITHM/seed-K/       a run's directory each
+LABEL/seed-K/           a run's directory each
 comparison.json, table.md, accuracy.png, report.html     written at the end
 """
 
@@ -11,18 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import tomli_w
 
-from fedpbc.algorithms import PAPER_ALGORITHMS, find_algorithm
+from fedpbc.algorithms import find_algorithm
 from fedpbc.errors import DivergedError, FedpbcError, InputError
-from fedpbc.experiments.build import build_experiment
 from fedpbc.experiments.comparison import Comparison, RunResult
+from fedpbc.experiments.comparison_plan import DEFAULT_SEEDS, ComparisonPlan, plan_comparison
 from fedpbc.experiments.config_file import read_toml
 from fedpbc.experiments.configuration import Config
 from fedpbc.experiments.execution import StoppedError, Watcher
@@ -36,7 +34,6 @@ from fedpbc.experiments.run_directory import (
 )
 from fedpbc.experiments.start import start_run
 from fedpbc.experiments.sweep import GridCell, GridProgress, run_grid
-from fedpbc.experiments.tracking import check_trackers
 from fedpbc.experiments.trust import check_trust, remember_plugins
 from fedpbc.limits import parse_toml
 from fedpbc.simulation.metrics import Metrics
@@ -52,84 +49,12 @@ from fedpbc.storage.manifest import (
     write_manifest,
 )
 from fedpbc.storage.removal import own_files, remove_empty_folder, remove_files
-from fedpbc.storage.toml import parsed_toml, toml_text
+from fedpbc.storage.toml import parsed_toml
 
 __all__ = ["DEFAULT_SEEDS", "ComparisonDirectory", "ComparisonPlan", "plan_comparison"]
 
-DEFAULT_SEEDS = (0, 1, 2)
 FILES = ("comparison.json", "table.md", "accuracy.png", "compare.toml", MANIFEST)
 """What a comparison writes besides its runs, inputs and report."""
-
-
-@dataclass(frozen=True)
-class ComparisonPlan:
-    """What is compared: the values that all runs share, algorithms with their options, seeds."""
-
-    shared: Mapping[str, Any]
-    algorithms: Mapping[str, Mapping[str, Any]]
-    seeds: Sequence[int]
-
-    def config(self, algorithm: str, seed: int) -> dict[str, Any]:
-        """The values of one run's configuration."""
-        options = {"name": algorithm, **self.algorithms[algorithm]}
-        return {**self.shared, "algorithm": options, "seed": seed}
-
-    def first(self) -> Config:
-        """One run's configuration; all others differ only in the algorithm and the seed."""
-        values = self.config(next(iter(self.algorithms)), self.seeds[0])
-        return Config.from_dict(values, lenient=True)
-
-    def self_contained(self) -> tuple[str, dict[str, bytes]]:
-        """The plan as TOML with files as ``inputs/NAME``, and the content of these files."""
-        nested, inputs = self.first().self_contained()
-        for key in ("algorithm", "seed", "views"):
-            nested.pop(key)
-        if "views" in self.shared:
-            nested["views"] = self.shared["views"]
-        algorithms = {name: dict(options) for name, options in self.algorithms.items()}
-        plan = {**nested, "seeds": list(self.seeds), "algorithms": algorithms}
-        return toml_text(plan), inputs
-
-
-def plan_comparison(values: Mapping[str, Any], *, lenient: bool = False) -> ComparisonPlan:
-    """Check what is to be compared; raises InputError before anything is written.
-
-    A setting must have an effect for one of the algorithms, unless ``lenient``.
-    """
-    shared = dict(values)
-    algorithms = shared.pop("algorithms", list(PAPER_ALGORITHMS))
-    if isinstance(algorithms, list | tuple):
-        if not all(isinstance(name, str) for name in algorithms):
-            raise InputError("algorithms", algorithms, "a list of names")
-        if len(set(algorithms)) != len(algorithms):
-            raise InputError("algorithms", algorithms, "different ones")
-        algorithms = {name: {} for name in algorithms}
-    if not isinstance(algorithms, Mapping) or not algorithms:
-        raise InputError("algorithms", algorithms, "a list of names, or tables [algorithms.NAME]")
-    for name, options in algorithms.items():
-        if not is_folder_name(name):
-            raise InputError("algorithms", name, "a name that a folder can have")
-        if not isinstance(options, Mapping):
-            raise InputError(f"algorithms.{name}", options, f"a table [algorithms.{name}]")
-    seeds = shared.pop("seeds", list(DEFAULT_SEEDS))
-    numbers = isinstance(seeds, list | tuple) and all(type(s) is int and s >= 0 for s in seeds)
-    if not numbers or not seeds or len(set(seeds)) != len(seeds):
-        raise InputError("seeds", seeds, "different whole numbers from 0, such as [0, 1, 2]")
-    for key in ("algorithm", "seed"):
-        if key in shared:
-            raise InputError(key, shared[key], f"left out: a comparison has '{key}s'")
-    plan = ComparisonPlan(shared, algorithms, seeds)
-    configs = [Config.from_dict(plan.config(name, seeds[0]), lenient=True) for name in algorithms]
-    unused = (
-        set[str]() if lenient else set.intersection(*(set(config.unused) for config in configs))
-    )
-    for key in sorted(unused):
-        raise InputError(configs[0].unused[key])
-    # Data, links and model are the same for all: building one finds what is wrong there.
-    first = replace(plan.first(), lenient=lenient)
-    check_trackers(first.general.track or ())
-    build_experiment(first)
-    return plan
 
 
 class ComparisonDirectory:
@@ -192,7 +117,7 @@ class ComparisonDirectory:
         """Make the directory for a comparison, or continue the same one, and lock it."""
         if self.path.exists() and not self.path.is_dir():
             raise InputError("out", str(self.path), "a folder; this is a file")
-        runs = (f"{name}/seed-{seed}" for name, seed in product(plan.algorithms, plan.seeds))
+        runs = (f"{name}/seed-{seed}" for name, seed in product(plan.entries, plan.seeds))
         for misplaced in self._misplaced(runs):
             raise InputError(str(misplaced))
         entries = set(self.path.iterdir()) if self.path.is_dir() else set()
@@ -231,13 +156,13 @@ class ComparisonDirectory:
         write_manifest(self.path, "comparison", [*contents, *FILES], checksums)
 
     def _rehearse(self, plan: ComparisonPlan) -> None:
-        """Run a round of every algorithm, before an earlier comparison is removed for this one."""
+        """Run a round of every entry, before an earlier comparison is removed for this one."""
 
         def stop(done: int, metrics: Metrics | None) -> None:
             raise StoppedError("stopped after its first round")
 
         run, diverged = RunDirectory(self.path / STAGING), []
-        for name in plan.algorithms:
+        for name in plan.entries:
             values = {**plan.config(name, plan.seeds[0]), "track": []}
             try:
                 start_run(
@@ -252,7 +177,7 @@ class ComparisonDirectory:
                 run.clear()
                 remove_files(run.path, [LOCK])
                 remove_empty_folder(run.path)
-        if len(diverged) == len(plan.algorithms):
+        if len(diverged) == len(plan.entries):
             raise diverged[0]
 
     def _is_same(self, text: str, inputs: Mapping[str, bytes]) -> bool:
@@ -318,10 +243,14 @@ class ComparisonDirectory:
     def cells(self, plan: ComparisonPlan) -> list[tuple[str, int, GridCell]]:
         """All runs, the long ones first: then the cores are busy to the end."""
         cells = []
-        for name, seed in product(plan.algorithms, plan.seeds):
-            path = self.path / name / f"seed-{seed}"
-            cells.append((name, seed, GridCell(path, plan.config(name, seed), self.path)))
-        return sorted(cells, key=lambda cell: not find_algorithm(cell[0]).everyone_trains)
+        for label, seed in product(plan.entries, plan.seeds):
+            path = self.path / label / f"seed-{seed}"
+            cells.append((label, seed, GridCell(path, plan.config(label, seed), self.path)))
+
+        def is_short(cell: tuple[str, int, GridCell]) -> bool:
+            return not find_algorithm(plan.algorithm_of(cell[0])).everyone_trains
+
+        return sorted(cells, key=is_short)
 
     def run(
         self, plan: ComparisonPlan, jobs: int, on_progress: Callable[[GridProgress], None]
@@ -330,16 +259,16 @@ class ComparisonDirectory:
         cells = self.cells(plan)
         failures = run_grid([cell for *_, cell in cells], jobs, on_progress)
         results = {}
-        for (name, seed, cell), failure in zip(cells, failures, strict=True):
-            result = RunResult(name, seed, failure=failure)
+        for (label, seed, cell), failure in zip(cells, failures, strict=True):
+            name = plan.algorithm_of(label)
+            result = RunResult(name, seed, failure=failure, label=label)
             if failure is None:
                 run = RunDirectory(cell.path)
                 summary = run.summary()
-                result = RunResult(
-                    name, seed, summary["clients"], run.metrics(), cost=summary["cost"]
-                )
-            results[name, seed] = result
-        comparison = Comparison(results[pair] for pair in product(plan.algorithms, plan.seeds))
+                metrics, cost = run.metrics(), summary["cost"]
+                result = RunResult(name, seed, summary["clients"], metrics, cost=cost, label=label)
+            results[label, seed] = result
+        comparison = Comparison(results[pair] for pair in product(plan.entries, plan.seeds))
         if not comparison.finished:
             raise FedpbcError(f"every run failed; the first: {comparison.failed[0].failure}")
         return comparison

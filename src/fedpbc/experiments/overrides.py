@@ -12,7 +12,7 @@ from fedpbc.experiments.config_file import read_toml
 from fedpbc.experiments.trust import check_trust, is_of_results
 from fedpbc.limits import check_path, check_text, check_values
 
-__all__ = ["configuration_values", "set_value", "split_list"]
+__all__ = ["configuration_values", "parse_value", "set_value", "split_items", "split_list"]
 
 SHARED = {
     "links": ("p", "sigma", "delta"),
@@ -109,7 +109,7 @@ def set_value(values: dict[str, Any], key: str, value: Any) -> None:
     if not all([*sections, last]):
         raise InputError("--set", key, "a key, such as links.gamma")
     if sections[:1] == ["algorithms"]:
-        values["algorithms"] = _algorithm_tables(values.get("algorithms"))
+        values["algorithms"] = _algorithm_tables(values)
     table = values
     for section in sections:
         inner = table.get(section, {})
@@ -126,15 +126,19 @@ def set_value(values: dict[str, Any], key: str, value: Any) -> None:
     table[last] = value
 
 
-def _algorithm_tables(names: Any) -> dict[str, Any]:
-    """The algorithms of a comparison as tables: an option of one of them is to be set."""
+def _algorithm_tables(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries of a comparison as tables: an option of one of them is to be set."""
     from fedpbc.algorithms import PAPER_ALGORITHMS
 
+    names = values.get("algorithms")
     if isinstance(names, dict):
         return names
-    names = PAPER_ALGORITHMS if names is None else names
+    if names is None:
+        alone = values.get("algorithm")
+        alone = alone.get("name") if isinstance(alone, Mapping) else alone
+        names = PAPER_ALGORITHMS if alone is None else [alone]
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-        raise InputError("algorithms", names, "a list of names, or tables [algorithms.NAME]")
+        raise InputError("algorithms", names, "a list of names, or tables [algorithms.LABEL]")
     return {name: {} for name in names}
 
 
@@ -146,6 +150,28 @@ def parse_value(text: str, key: str = "--set") -> Any:
     except (ValueError, RecursionError):
         return text
     return parsed["value"] if len(parsed) == 1 else text
+
+
+def split_items(text: str) -> list[str]:
+    """The items of a list that are separated by commas, but not by those in brackets or quotes.
+
+    Example:
+        >>> split_items("fedau:cutoff=5, fedpbc:links.p=[0.1,0.2]")
+        ['fedau:cutoff=5', 'fedpbc:links.p=[0.1,0.2]']
+    """
+    items, depth, quote = [""], 0, ""
+    for character in text:
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "'\"":
+            quote = character
+        elif character in "[]{}":
+            depth = max(0, depth + (1 if character in "[{" else -1))
+        if character == "," and not depth and not quote:
+            items.append("")
+        else:
+            items[-1] += character
+    return [item.strip() for item in items if item.strip()]
 
 
 def split_list(

@@ -16,10 +16,10 @@ from fedpbc.algorithms import PAPER_ALGORITHMS, Algorithm, find_algorithm, regis
 from fedpbc.errors import DivergedError, FedpbcError, InputError, one_line
 from fedpbc.experiments.build import build_experiment
 from fedpbc.experiments.comparison import Comparison, RunResult
-from fedpbc.experiments.comparison_directory import DEFAULT_SEEDS
 from fedpbc.experiments.configuration import Config
 from fedpbc.experiments.execution import OnRound
 from fedpbc.experiments.run_directory import RunDirectory
+from fedpbc.experiments.seeds import DEFAULT_SEEDS
 from fedpbc.experiments.settings import (
     AlgorithmSection,
     DownlinkSection,

@@ -14,7 +14,6 @@ from fedpbc.experiments.comparison import Comparison, ComparisonRow, RunResult, 
 from fedpbc.report.client_charts import fleet_data
 from fedpbc.report.groups import RunGroup
 from fedpbc.report.load import LoadedRun
-from fedpbc.report.style import in_registry_order
 
 __all__ = ["AXES", "chart_data", "comparison_of", "thin"]
 
@@ -58,7 +57,10 @@ def comparison_of(group: RunGroup) -> tuple[Comparison, int | None]:
             lines = [line for line in lines if line["round"] <= last_round]
         failure = None if lines else run.note or run.state
         cost = run.summary.get("cost")
-        cells.append(RunResult(run.algorithm, run.seed or 0, run.clients, lines, failure, cost))
+        label = group.label_of(run)
+        cells.append(
+            RunResult(run.algorithm, run.seed or 0, run.clients, lines, failure, cost, label)
+        )
     return Comparison(cells), last_round
 
 
@@ -69,30 +71,31 @@ def chart_data(
     limit = max(60, min(MAX_POINTS, MAX_TOTAL_POINTS // max(group_count, 1)))
     runs = _curve_runs(group)
     curves = {name: _curves(members, limit) for name, members in runs.items()}
-    algorithms = comparison.algorithms
+    labels = comparison.labels
     source = SOURCES.get(group.shared.get("data.name", ""))
     return {
         "title": group.title,
         "values": _values(curves),
         "curves": curves,
-        "paper_view": {a: comparison.paper_view(a) for a in algorithms if comparison.of(a)},
-        "best_view": {row.algorithm: row.view for row in rows if row.best_deployable},
+        "paper_view": {a: comparison.paper_view(a) for a in labels if comparison.of(a)},
+        "best_view": {row.label: row.view for row in rows if row.best_deployable},
         "per_class": _per_class(comparison),
         "classes": [] if source is None else list(source.classes),
         "staleness": _staleness(list(runs.values()), limit),
         "time": {a: _mean(c["seconds"][-1:]) for a, c in curves.items()},
         "memory": _memory(group),
         "fleet": fleet_data(group.runs),
-        "aided": [a for a in algorithms if comparison.cost_of(a)["memory_aided"]],
+        "aided": [a for a in labels if comparison.cost_of(a)["memory_aided"]],
     }
 
 
 def _curve_runs(group: RunGroup) -> dict[str, list[LoadedRun]]:
-    """Return each algorithm's finished runs; if it has none, those with an evaluation."""
-    evaluated = [run for run in group.runs if run.metrics]
+    """Return each entry's finished runs; if it has none, those with an evaluation."""
     runs = {}
-    for name in in_registry_order(run.algorithm for run in evaluated):
-        members = [run for run in evaluated if run.algorithm == name]
+    for name in dict.fromkeys(map(group.label_of, group.runs)):
+        members = [run for run in group.runs if run.metrics and group.label_of(run) == name]
+        if not members:
+            continue
         runs[name] = [run for run in members if run.state == "finished"] or members
     return runs
 
@@ -183,11 +186,11 @@ def _values(curves: Mapping[str, Any]) -> list[str]:
 def _per_class(comparison: Comparison) -> dict[str, dict[str, list[float | None]]]:
     """Return the mean test accuracy of each class over the last rounds and the seeds."""
     accuracies: dict[str, dict[str, list[float | None]]] = {}
-    for algorithm in comparison.algorithms:
-        cells = comparison.of(algorithm)
+    for label in comparison.labels:
+        cells = comparison.of(label)
         for view, evaluation in cells[0].metrics[-1]["views"].items() if cells else ():
             if evaluation.get("per_class"):
-                accuracies.setdefault(algorithm, {})[view] = [
+                accuracies.setdefault(label, {})[view] = [
                     _mean([comparison.tail(cell, view, _class_accuracy(c)) for cell in cells])
                     for c in range(len(evaluation["per_class"]))
                 ]
@@ -214,9 +217,9 @@ def _staleness(candidates: Sequence[Sequence[LoadedRun]], limit: int) -> dict[st
 
 
 def _memory(group: RunGroup) -> dict[str, float]:
-    """Return the mean peak memory of each algorithm's runs, in bytes."""
+    """Return the mean peak memory of each entry's runs, in bytes."""
     peaks: dict[str, list[int]] = {}
     for run in group.runs:
         if run.peak_memory is not None:
-            peaks.setdefault(run.algorithm, []).append(run.peak_memory)
-    return {name: mean_of(peaks[name]) for name in in_registry_order(peaks)}
+            peaks.setdefault(group.label_of(run), []).append(run.peak_memory)
+    return {name: mean_of(values) for name, values in peaks.items()}

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from fedpbc.algorithms import find_algorithm
 from fedpbc.experiments.comparison import Comparison, ComparisonRow
+from fedpbc.experiments.entries import is_ceiling
 from fedpbc.report.byte_units import ByteUnit, common_unit, with_unit
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "headings",
     "markdown",
     "markdown_table",
+    "marked_label",
     "marked_name",
     "marked_view",
     "sent_unit",
@@ -28,6 +30,7 @@ __all__ = [
 ACCURACIES = ("test %", "train %", "worst class %")
 STORED = ("models on server", "on client")
 AIDED_NOTE = "† aided by memory or known statistics."
+CEILING_NOTE = "‡ the same training with every link up: not reachable on these links."
 MEAN_NOTE = "mean needs every client's model, which no server has."
 TRAIN_NOTE = "train % is evaluated on a part of the training samples (data.train_samples)."
 
@@ -52,6 +55,11 @@ def marked_name(algorithm: str, memory_aided: bool | None = None) -> str:
     return algorithm + ("†" if memory_aided else "")
 
 
+def marked_label(label: str, memory_aided: bool) -> str:
+    """Return an entry's label with its marks: aided by memory, or with every link up."""
+    return label + "†" * memory_aided + "‡" * is_ceiling(label)
+
+
 def marked_view(view: str, best_deployable: bool) -> str:
     """Return the name of a view, marked if it is the algorithm's best deployable one."""
     return view + ("*" if best_deployable else "")
@@ -63,8 +71,10 @@ def cells_of(row: ComparisonRow, sent_in: ByteUnit, memory_aided: bool | None = 
     if row.test is None:
         deviation = f" ± {row.loss.deviation:.3g}" if row.loss.seeds > 1 else ""
         metrics = [f"{row.loss.mean:.5g}{deviation}"]
+    if memory_aided is None:
+        memory_aided = find_algorithm(row.algorithm).memory_aided
     return [
-        marked_name(row.algorithm, memory_aided),
+        marked_label(row.label, memory_aided),
         marked_view(row.view, row.best_deployable),
         *metrics,
         f"{row.local_steps:,}",
@@ -87,21 +97,23 @@ def footnotes(comparison: Comparison) -> list[str]:
     ]
     if any(row.train is not None for row in comparison.rows()):
         notes.append(TRAIN_NOTE)
-    costs = {name: comparison.cost_of(name) for name in comparison.algorithms}
+    costs = {label: comparison.cost_of(label) for label in comparison.labels}
     notes += sent_notes(comparison)
     if any(cost["memory_aided"] for cost in costs.values()):
         notes.append(AIDED_NOTE)
+    if any(is_ceiling(run.label) for run in comparison.finished):
+        notes.append(CEILING_NOTE)
     if comparison.failed:
-        notes.append("an algorithm with failed runs shows the seeds that finished:")
+        notes.append("an entry with failed runs shows the seeds that finished:")
     notes += [
-        f"failed: {cell.algorithm}, seed {cell.seed}: {cell.failure}" for cell in comparison.failed
+        f"failed: {cell.label}, seed {cell.seed}: {cell.failure}" for cell in comparison.failed
     ]
     return notes
 
 
 def sent_notes(comparison: Comparison) -> list[str]:
     """Return what was sent with an upload, and what the columns of bytes count."""
-    rows = {row.algorithm: row for row in comparison.rows()}
+    rows = {row.label: row for row in comparison.rows()}
     sizes: dict[str, list[str]] = {}
     for name, row in rows.items():
         if row.bytes_up is not None and row.uploads:

@@ -48,6 +48,10 @@ class RunGroup:
     shared: Mapping[str, str]
     notes: Sequence[str] = ()
 
+    def label_of(self, run: LoadedRun) -> str:
+        """Return the name of a run's rows and curves."""
+        return run.algorithm
+
 
 def group_runs(runs: Sequence[LoadedRun]) -> list[RunGroup]:
     """Group runs; groups are in the order of their first runs."""

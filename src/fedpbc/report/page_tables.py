@@ -80,12 +80,12 @@ class PageTable:
 def comparison_table(
     comparison: Comparison, rows: Sequence[ComparisonRow], memory: Mapping[str, float]
 ) -> PageTable:
-    """Return every view of every algorithm with its cost; ``memory`` is in bytes by algorithm."""
+    """Return every view of every entry with its cost; ``memory`` is in bytes by label."""
     unit = sent_unit(rows)
     return PageTable(
         "",
         [*headings(rows), "uploads", "seconds", "peak memory"],
-        [_comparison_row(comparison, row, unit, memory.get(row.algorithm)) for row in rows],
+        [_comparison_row(comparison, row, unit, memory.get(row.label)) for row in rows],
         dimmed={k for k, row in enumerate(rows) if row.view not in DEPLOYABLE},
     )
 
@@ -93,9 +93,9 @@ def comparison_table(
 def _comparison_row(
     comparison: Comparison, row: ComparisonRow, unit: ByteUnit, memory: float | None
 ) -> list[TableCell]:
-    name, _, *texts = cells_of(row, unit, comparison.cost_of(row.algorithm)["memory_aided"])
+    name, _, *texts = cells_of(row, unit, comparison.cost_of(row.label)["memory_aided"])
     tags = [("best", "best deployable")] if row.best_deployable else []
-    if row.view == comparison.paper_view(row.algorithm):
+    if row.view == comparison.paper_view(row.label):
         tags.append(("", "paper"))
     metrics = [row.loss] if row.test is None else [row.test, row.train, row.worst_class]
     sort_values: list[float | None] = [
@@ -111,7 +111,7 @@ def _comparison_row(
         TableCell(row.view, tags=tags, kind="text"),
         *(TableCell(text, value) for text, value in zip(texts, sort_values, strict=True)),
         TableCell(f"{row.uploads:,}", row.uploads),
-        _seconds(mean_of([run.metrics[-1]["seconds"] for run in comparison.of(row.algorithm)])),
+        _seconds(mean_of([run.metrics[-1]["seconds"] for run in comparison.of(row.label)])),
         _memory(memory),
     ]
 
@@ -137,8 +137,10 @@ def page_footnotes(group: RunGroup, comparison: Comparison) -> list[str]:
         "its workers together."
     )
     if comparison.failed:
-        missing = {(cell.algorithm, cell.seed) for cell in comparison.failed}
-        states = count_states([r for r in group.runs if (r.algorithm, r.seed or 0) in missing])
+        missing = {(cell.label, cell.seed) for cell in comparison.failed}
+        states = count_states(
+            [run for run in group.runs if (group.label_of(run), run.seed or 0) in missing]
+        )
         notes.insert(0, f"not in this table: {states}; see the runs below.")
     return notes
 

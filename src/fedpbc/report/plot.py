@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedpbc.algorithms import ALGORITHMS
+from fedpbc.algorithms import ALGORITHMS, find_algorithm
 from fedpbc.experiments.comparison import Comparison
-from fedpbc.report.comparison_table import marked_name
+from fedpbc.report.comparison_table import marked_label
 from fedpbc.report.style import style_of
 from fedpbc.storage.atomic import write_atomically
 from fedpbc.text import printable
@@ -49,10 +49,10 @@ def comparison_figure(
     ):
         for level in levels:
             axes.axhline(level, color="#555555", linewidth=0.8, linestyle=(0, (1, 3)), zorder=0)
-        for algorithm in comparison.algorithms:
-            view = choose(algorithm) if comparison.of(algorithm) else None
+        for label in comparison.labels:
+            view = choose(label) if comparison.of(label) else None
             if view is not None:
-                draw(axes, comparison, algorithm, view, key, scale)
+                draw(axes, comparison, label, view, key, scale)
         axes.set_title(heading, fontsize=11)
         axes.set_xlabel("round")
         axes.grid(alpha=0.25, linewidth=0.6)
@@ -83,14 +83,13 @@ def save_figure(figure: Figure, path: Path) -> list[Path]:
     return files
 
 
-def draw(
-    axes: Axes, comparison: Comparison, algorithm: str, view: str, key: str, scale: float
-) -> None:
-    """Draw one algorithm's curve and band."""
-    rounds, means, deviations = comparison.curve(algorithm, view, key)
+def draw(axes: Axes, comparison: Comparison, label: str, view: str, key: str, scale: float) -> None:
+    """Draw one entry's curve and band."""
+    rounds, means, deviations = comparison.curve(label, view, key)
+    algorithm = comparison.algorithm_of(label)
     colour, dash, marker = style_of(algorithm)
     index = list(ALGORITHMS).index(algorithm)
-    label = f"{marked_name(algorithm)} ({view})"
+    text = f"{marked_label(label, find_algorithm(algorithm).memory_aided)} ({view})"
     low = [scale * (m - d) for m, d in zip(means, deviations, strict=True)]
     high = [scale * (m + d) for m, d in zip(means, deviations, strict=True)]
     axes.fill_between(rounds, low, high, color=colour, alpha=0.13, linewidth=0)
@@ -105,5 +104,5 @@ def draw(
         markersize=5,
         linewidth=2.4 if algorithm == "fedpbc" else 1.5,
         # Matplotlib hides labels that begin with an underscore.
-        label=(" " if algorithm.startswith("_") else "") + printable(label, 60),
+        label=(" " if text.startswith("_") else "") + printable(text, 60),
     )

@@ -1,0 +1,247 @@
+"""What a comparison compares: settings that all entries share, the entries, and the seeds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Any
+
+from fedpbc.algorithms import PAPER_ALGORITHMS, find_algorithm
+from fedpbc.errors import InputError
+from fedpbc.experiments.build import build_experiment
+from fedpbc.experiments.configuration import Config
+from fedpbc.experiments.entries import (
+    CEILING,
+    CONFIGURATION,
+    Entry,
+    check_distinct,
+    entries_of,
+    is_ceiling,
+)
+from fedpbc.experiments.plugins import load_plugin
+from fedpbc.experiments.seeds import DEFAULT_SEEDS, seed_list
+from fedpbc.experiments.settings import FILES, AlgorithmSection
+from fedpbc.experiments.swept_entries import sweep_values, swept_entries, with_ceilings
+from fedpbc.experiments.tracking import check_trackers
+from fedpbc.limits import MAX_INTEGER, check_encodable, check_values
+from fedpbc.options import check_type
+from fedpbc.simulation.views import views_of
+from fedpbc.storage.files import expanded, read_regular_file
+from fedpbc.storage.toml import toml_text
+
+__all__ = ["DEFAULT_SEEDS", "ComparisonPlan", "plan_comparison"]
+
+DEPENDENT = {"data": ("model",), "task": ("data", "model")}
+"""Sections whose defaults depend on another section."""
+
+
+@dataclass(frozen=True)
+class ComparisonPlan:
+    """What is compared: the values that all runs share, the entries by label, the seeds."""
+
+    shared: Mapping[str, Any]
+    entries: Mapping[str, Entry]
+    seeds: Sequence[int]
+
+    def config(self, label: str, seed: int) -> dict[str, Any]:
+        """The values of one run's configuration."""
+        return {**self.entries[label].applied_to(self.shared), "seed": seed}
+
+    def checked(self, label: str) -> Config:
+        """The checked configuration of an entry with the first seed; errors name the entry."""
+        entry = self.entries[label]
+        try:
+            return Config.from_dict(self.config(label, self.seeds[0]), lenient=True)
+        except InputError as error:
+            if not (entry.options or entry.settings):
+                raise
+            raise InputError(f"algorithms.{label}: {error}") from None
+
+    def first(self) -> Config:
+        """The configuration of the first entry; others differ in their overrides and the seed."""
+        return self.checked(next(iter(self.entries)))
+
+    def algorithm_of(self, label: str) -> str:
+        """The name of an entry's algorithm."""
+        return self.entries[label].algorithm
+
+    def self_contained(self) -> tuple[str, dict[str, bytes]]:
+        """The plan as TOML with files as ``inputs/NAME``, and the content of these files."""
+        overridden = {key for entry in self.entries.values() for key in entry.settings}
+        nested, inputs, as_given = self._complete_shared(overridden)
+        for key in ("algorithm", "seed", "views", *as_given):
+            nested.pop(key, None)
+        for key in ("views", *as_given):
+            if self.shared.get(key) is not None:
+                nested[key] = _with_copies(key, self.shared[key], inputs)
+        algorithms = {
+            label: {key: _with_copies(key, value, inputs, own=True) for key, value in table.items()}
+            for label, table in ((e.label, e.table()) for e in self.entries.values())
+        }
+        plan = {**nested, "seeds": list(self.seeds), "algorithms": algorithms}
+        check_encodable(plan)
+        return toml_text(plan), inputs
+
+    def _complete_shared(
+        self, overridden: set[str]
+    ) -> tuple[dict[str, Any], dict[str, bytes], set[str]]:
+        """The shared values with defaults, their files, and what must be written as it was given.
+
+        A default is not written where it depends on what an entry overrides.
+        """
+        first = next(iter(self.entries.values()))
+        as_given = {key for name in overridden for key in DEPENDENT.get(name, ())}
+        as_given |= overridden & {"task"}
+        try:
+            values = {**self.shared, "algorithm": first.algorithm}
+            nested, inputs = Config.from_dict(values, lenient=True).self_contained()
+        except InputError:
+            # Every entry completes it, as with a trace for each.
+            nested, inputs = self.first().self_contained()
+            as_given |= overridden
+            names = {f"inputs/{name}" for name in inputs}
+            kept = json.dumps({k: v for k, v in nested.items() if k not in as_given})
+            inputs = {n.removeprefix("inputs/"): inputs[n[7:]] for n in names if n in kept}
+        return nested, inputs, as_given
+
+
+def _with_copies(section: str, table: Any, inputs: dict[str, bytes], *, own: bool = False) -> Any:
+    """A section with its files as ``inputs/NAME``; their content is added to ``inputs``.
+
+    An entry's ``own`` file is named by its content, too: other entries may have others.
+    """
+    if not isinstance(table, Mapping):
+        return table
+    copied = dict(table)
+    for name, value in table.items():
+        if not isinstance(value, str):
+            continue
+        if (section, name) == ("data", "dir"):
+            copied[name] = str(expanded(value, "data.dir").resolve())
+        if (section, name) in FILES:
+            file = expanded(value, f"{section}.{name}")
+            try:
+                content = read_regular_file(file, limit=MAX_INTEGER - 1)
+            except OSError as error:
+                raise InputError(f"{file} cannot be read: {error.strerror}") from None
+            part = f"-{sha256(content).hexdigest()[:12]}" if own else ""
+            inputs[f"{section}-{name}{part}{file.suffix}"] = content
+            copied[name] = f"inputs/{section}-{name}{part}{file.suffix}"
+    return copied
+
+
+def plan_comparison(values: Mapping[str, Any], *, lenient: bool = False) -> ComparisonPlan:
+    """Check what is to be compared; raises InputError before anything is written.
+
+    A setting must have an effect for one of the entries, unless ``lenient``.
+
+    Example:
+        >>> plan = plan_comparison({"algorithms": ["fedpbc", "fedau:cutoff=5"], "data": "digits",
+        ...                         "clients": 5, "rounds": 2, "seeds": "0-4", "ceiling": True})
+        >>> list(plan.entries), plan.seeds
+        (['fedpbc', 'fedau:cutoff=5', 'ceiling'], [0, 1, 2, 3, 4])
+    """
+    check_values(values)
+    shared = dict(values)
+    for plugin in check_type("plugins", shared.get("plugins"), list[str] | None) or ():
+        load_plugin(plugin)
+    entries = _entries(shared)
+    seed = shared.pop("seed", None)
+    seeds = seed_list(shared.pop("seeds", DEFAULT_SEEDS if seed is None else [seed]))
+    plan = ComparisonPlan(shared, {entry.label: entry for entry in entries}, seeds)
+    configs = {label: plan.checked(label) for label in plan.entries}
+    _check_ceilings(configs)
+    if not lenient:
+        _check_used(plan, configs)
+    check_trackers(plan.first().general.track or ())
+    for label in _distinct_setups(configs):
+        own = plan.entries[label].settings
+        # What a scheme of its own does not read may be for the others.
+        spared = any("name" in own[key] for key in ("links", "downlink") if key in own)
+        build_experiment(replace(configs[label], lenient=lenient or spared))
+    return plan
+
+
+def _entries(shared: dict[str, Any]) -> list[Entry]:
+    """Take the entries out of the values of a configuration."""
+    alone = _of_run(shared)
+    default = list(PAPER_ALGORITHMS) if alone is None else [{"label": alone.label, **alone.table()}]
+    algorithms = shared.pop("algorithms", default)
+    ceiling = check_type("ceiling", shared.pop("ceiling", False), bool)
+    sweep = sweep_values(shared.pop("sweep", {}))
+    if isinstance(algorithms, Mapping):
+        ceiling = ceiling or algorithms.get(CEILING) == {}
+        named: Any = {k: v for k, v in algorithms.items() if (k, v) != (CEILING, {})}
+    else:
+        is_list = isinstance(algorithms, list | tuple)
+        ceiling = ceiling or (is_list and CEILING in algorithms)
+        named = [item for item in algorithms if item != CEILING] if is_list else algorithms
+    entries = entries_of(named, CONFIGURATION)
+    if alone is not None:
+        # The options of a run's configuration hold for the plain entry of its algorithm.
+        entries = [
+            replace(entry, options={**alone.options, **entry.options})
+            if entry.label == alone.label
+            else entry
+            for entry in entries
+        ]
+    swept = swept_entries(entries, sweep, CONFIGURATION)
+    if ceiling:
+        swept = with_ceilings(entries, swept, sweep, CONFIGURATION)
+    if not swept:
+        raise InputError("algorithms", algorithms, "a list of names, or tables [algorithms.LABEL]")
+    check_distinct(swept)
+    return sorted(swept, key=lambda entry: is_ceiling(entry.label))
+
+
+def _of_run(shared: dict[str, Any]) -> Entry | None:
+    """Take the algorithm out of a run's configuration, if these are the values of one."""
+    section = shared.pop("algorithm", None)
+    if section is None:
+        return None
+    table = {"name": section} if isinstance(section, str) else section
+    if not isinstance(table, Mapping):
+        raise InputError("algorithm", section, "a name, or a table with a name")
+    options = dict(table)
+    kind = find_algorithm(options.pop("name", AlgorithmSection.name))
+    # A run writes down all of its algorithm's views; another algorithm may have more.
+    if shared.get("views") == list(views_of(kind)):
+        del shared["views"]
+    return Entry(kind.name, kind.name, options)
+
+
+def _check_ceilings(configs: Mapping[str, Config]) -> None:
+    for label, config in configs.items():
+        for section in ("links", "downlink") if is_ceiling(label) else ():
+            name = getattr(config, section)["name"]
+            if name != "always":
+                raise InputError(
+                    f"algorithms.{label}.{section}.name", name, "'always': it is every link up"
+                )
+
+
+def _check_used(plan: ComparisonPlan, configs: Mapping[str, Config]) -> None:
+    """Raise InputError for a setting that none of those who have it reads."""
+    for key in sorted({key for config in configs.values() for key in config.unused}):
+        section, _, option = key.rpartition(".")
+        own = [
+            label
+            for label, entry in plan.entries.items()
+            if option in (entry.settings.get(section, {}) if section else entry.settings)
+        ]
+        concerned = [configs[label] for label in own or configs]
+        if all(key in config.unused for config in concerned):
+            raise InputError(concerned[0].unused[key])
+
+
+def _distinct_setups(configs: Mapping[str, Config]) -> Iterable[str]:
+    """One entry for each set-up of data, links and model: building it finds what is wrong there."""
+    setups: dict[str, str] = {}
+    for label, config in configs.items():
+        values = config.to_dict()
+        for key in ("algorithm", "train", "views", "evaluate_every"):
+            values.pop(key, None)
+        setups.setdefault(json.dumps(values, sort_keys=True, default=str), label)
+    return setups.values()

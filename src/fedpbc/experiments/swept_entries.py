@@ -1,0 +1,174 @@
+"""Entries that follow from others: one for each value of a sweep, and the ceilings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+from fedpbc.algorithms import FedAvg, find_algorithm
+from fedpbc.errors import InputError
+from fedpbc.experiments.entries import (
+    CEILING,
+    CONFIGURATION,
+    EVERY_LINK_UP,
+    Entry,
+    SettingNames,
+    check_label,
+    is_ceiling,
+    label_part,
+)
+from fedpbc.experiments.overrides import parse_value, split_items
+from fedpbc.options import options_of, unknown_option
+
+__all__ = ["sweep_values", "swept_entries", "with_ceilings"]
+
+MAX_ENTRIES = 10_000
+Sweep = Mapping[str, Sequence[Any]]
+
+
+def sweep_values(sweep: Any) -> dict[str, list[Any]]:
+    """Return the values of each key: from texts ``KEY=VALUE,VALUE``, or from a table of lists.
+
+    Example:
+        >>> sweep_values(["data.alpha=0.1,1", "links=markov,always"])
+        {'data.alpha': [0.1, 1], 'links': ['markov', 'always']}
+        >>> sweep_values({"data": {"alpha": [0.1, 1]}})
+        {'data.alpha': [0.1, 1]}
+    """
+    values: dict[str, list[Any]] = {}
+    for key, items in _assignments(sweep):
+        if key in values:
+            raise InputError("sweep", key, "named once")
+        if not items or any(item in items[:k] for k, item in enumerate(items)):
+            raise InputError(f"sweep.{key}", items, "different values")
+        values[key] = items
+    return values
+
+
+def _assignments(sweep: Any) -> Iterator[tuple[str, list[Any]]]:
+    expected = "KEY=VALUE,VALUE, such as data.alpha=0.1,0.5,1"
+    if isinstance(sweep, Mapping):
+        yield from _lists(sweep, "")
+        return
+    texts = [sweep] if isinstance(sweep, str) else sweep
+    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
+        raise InputError("sweep", sweep, f"a table of lists, or {expected}")
+    for text in texts:
+        key, equals, items = text.partition("=")
+        if not equals or not key.strip():
+            raise InputError("sweep", text, expected)
+        yield key.strip(), [parse_value(item, key.strip()) for item in split_items(items)]
+
+
+def _lists(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, list[Any]]]:
+    for key, items in table.items():
+        if isinstance(items, Mapping):
+            yield from _lists(items, f"{prefix}{key}.")
+        elif isinstance(items, str) or not hasattr(items, "__iter__"):
+            raise InputError(f"sweep.{prefix}{key}", items, "a list of values")
+        else:
+            yield f"{prefix}{key}", list(items)
+
+
+def swept_entries(
+    entries: Sequence[Entry], sweep: Sweep, names: SettingNames = CONFIGURATION
+) -> list[Entry]:
+    """Return each entry once for each combination of the values that are swept.
+
+    An option of algorithms is swept for those that have it.
+
+    Example:
+        >>> pair = [Entry("fedpbc", "fedpbc"), Entry("fedau", "fedau")]
+        >>> [entry.label for entry in swept_entries(pair, {"cutoff": [5, 50]})]
+        ['fedpbc', 'fedau:cutoff=5', 'fedau:cutoff=50']
+    """
+    for key in sweep:
+        if not any(_takes(entry, key, names) for entry in entries):
+            options = [n for e in entries for n in options_of(find_algorithm(e.algorithm).__init__)]
+            raise unknown_option(key, dict.fromkeys([*options, *names.keys]), "sweep")
+    swept: list[Entry] = []
+    for entry in entries:
+        keys = [key for key in sweep if _takes(entry, key, names)]
+        for key in keys:
+            if entry.has(key, names):
+                raise InputError(
+                    f"sweep: {key} is also set by algorithms.{entry.label}: leave one of them out"
+                )
+        for values in product(*(sweep[key] for key in keys)):
+            combined = entry
+            for key, value in zip(keys, values, strict=True):
+                combined = combined.with_value(key, value, names)
+                part = label_part(entry, key, value, names)
+                combined = replace(combined, label=f"{combined.label}:{part}")
+            check_label(combined.label)
+            swept.append(combined)
+            if len(swept) > MAX_ENTRIES:
+                raise InputError(f"sweep has more than {MAX_ENTRIES:,} combinations")
+    return swept
+
+
+def _takes(entry: Entry, key: str, names: SettingNames) -> bool:
+    own = options_of(find_algorithm(entry.algorithm).__init__)
+    return key in own or names.find(key) is not None
+
+
+def with_ceilings(
+    entries: Sequence[Entry], swept: Sequence[Entry], sweep: Sweep, names: SettingNames
+) -> list[Entry]:
+    """Return the swept entries and their ceilings: FedAvg's training with every link up.
+
+    ``entries`` are those before the sweep. A ceiling has the options and settings of FedAvg's
+    entry, if there is one; there is one ceiling for each value of a sweep that changes it.
+
+    Example:
+        >>> entries = [Entry("fedpbc", "fedpbc")]
+        >>> [e.label for e in with_ceilings(entries, entries, {}, CONFIGURATION)]
+        ['fedpbc', 'ceiling']
+    """
+    if any(is_ceiling(entry.label) for entry in entries):
+        return list(swept)  # It is there already, with settings of its own.
+    plain = [entry for entry in entries if entry.label == FedAvg.name]
+    sources = plain or [entry for entry in entries if entry.algorithm == FedAvg.name]
+    sources = sources or _conditions(entries, names)
+    ceilings: list[Entry] = []
+    for source in sources:
+        settings = {k: v for k, v in source.settings.items() if k not in EVERY_LINK_UP}
+        ceiling = Entry(source.label, FedAvg.name, source.options, {**settings, **EVERY_LINK_UP})
+        if not any(_same(ceiling, other) for other in ceilings):
+            ceilings.append(ceiling)
+    if len(ceilings) == 1:
+        ceilings = [replace(ceilings[0], label=CEILING)]
+    else:
+        ceilings = [
+            replace(c, label=f"{CEILING}:{c.label.removeprefix(f'{FedAvg.name}:')}")
+            for c in ceilings
+        ]
+    # Links do not change a ceiling, nor do the options of other algorithms.
+    kept = {
+        key: values
+        for key, values in sweep.items()
+        if (names.find(key) or "").partition(".")[0] not in EVERY_LINK_UP
+        and _takes(Entry(CEILING, FedAvg.name), key, names)
+    }
+    return [*swept, *swept_entries(ceilings, kept, names)]
+
+
+def _same(one: Entry, other: Entry) -> bool:
+    return (one.options, one.settings) == (other.options, other.settings)
+
+
+def _conditions(entries: Sequence[Entry], names: SettingNames) -> list[Entry]:
+    """FedAvg in each condition that the entries have, but for their links and step sizes."""
+    conditions = []
+    for entry in entries:
+        settings = {
+            key: value
+            for key, value in entry.settings.items()
+            if key not in EVERY_LINK_UP and key != "train"
+        }
+        condition = Entry("", FedAvg.name, {}, settings)
+        parts = [f"{name}={text}" for name, text in condition.pairs(names).items()]
+        conditions.append(replace(condition, label=":".join([FedAvg.name, *parts])))
+    return conditions

@@ -188,7 +188,7 @@ def test_rounds_between_evaluations(every):
 
 
 def test_links_that_are_called_but_have_no_name():
-    with pytest.raises(InputError, match="links is Identity"):
+    with pytest.raises(fedpbc.InputError, match="links is Identity"):
         simulate(links=nn.Identity())
 
 

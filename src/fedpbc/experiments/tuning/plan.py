@@ -120,7 +120,7 @@ class TuningPlan:
         values = self.tuned_values(trial.algorithm, trial.settings)
         if self.validation is not None:
             set_value(values, "task.validation", self.validation)
-            if "data" in values or "task" not in self.shared:
+            if _is_classification(self.shared):
                 set_value(values, "data.train_samples", TRAIN_SAMPLES)
         views = values.get("views") or list(DEPLOYABLE)
         return {
@@ -298,6 +298,12 @@ def plan_tuning(values: Mapping[str, Any], request: TuningRequest) -> TuningPlan
 def _table(section: Any) -> dict[str, Any]:
     """A section, which may be given by its name alone."""
     return {"name": section} if isinstance(section, str) else dict(section or {})
+
+
+def _is_classification(values: Mapping[str, Any]) -> bool:
+    """Whether the task is one on a data set."""
+    task = _table(values.get("task"))
+    return task.get("name", "classification") == "classification" and "targets" not in task
 
 
 def _is_seed(seed: object) -> bool:

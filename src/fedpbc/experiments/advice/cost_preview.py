@@ -1,0 +1,72 @@
+"""What each algorithm would cost on some links, without training the user's model.
+
+Local steps, uploads and what is kept do not depend on the task, so they are counted on quadratics
+of three dimensions over the same links: to the step for as many rounds as are run, and
+extrapolated beyond.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedpbc.algorithms import find_algorithm
+from fedpbc.engines import choose_engine
+from fedpbc.links import Timetable, from_table
+from fedpbc.simulation.build import make_algorithm
+from fedpbc.simulation.costs import costs_of
+from fedpbc.simulation.loop import Simulation
+from fedpbc.simulation.views import DEPLOYABLE
+from fedpbc.tasks import LocalTraining, Quadratic
+
+__all__ = ["CostPreview", "preview_costs"]
+
+ROUNDS = 300
+"""Rounds that are counted; local steps beyond are extrapolated."""
+DIMENSION = 3
+
+
+@dataclass(frozen=True)
+class CostPreview:
+    """The costs of an algorithm; models on the server are those of the view that needs fewest."""
+
+    local_steps: int
+    models_on_server: int | None
+    models_on_client: int
+
+
+def preview_costs(
+    algorithms: Iterable[str], links: Timetable, training: LocalTraining
+) -> Mapping[str, CostPreview]:
+    """Count the costs of each algorithm, but for those that must know the links' probabilities."""
+    rounds = min(links.rounds, ROUNDS)
+    rows = np.stack([links.up(t) for t in range(rounds)])
+    table = from_table(rows)
+    previews = {}
+    for name in algorithms:
+        if find_algorithm(name).needs_probabilities:
+            continue
+        # Nearly no step: only counts matter, and nothing can diverge.
+        task = Quadratic(
+            np.zeros((links.clients, DIMENSION)),
+            training=LocalTraining(local_steps=1, learning_rate=1e-6),
+        )
+        algorithm = make_algorithm(name, task, 1.0)
+        engine, _ = choose_engine("auto", task)
+        simulation = Simulation(
+            task, algorithm, engine, table, evaluate_every=rounds, views=DEPLOYABLE
+        )
+        with closing(simulation):
+            for _ in simulation.steps():
+                pass
+            costs = costs_of(simulation.server)
+        models = [n for n in costs["models_on_server"].values() if n is not None]
+        previews[name] = CostPreview(
+            round(costs["local_steps"] * training.local_steps * links.rounds / rounds),
+            min(models, default=None),
+            costs["models_on_client"],
+        )
+    return previews

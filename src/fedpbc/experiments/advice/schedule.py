@@ -1,0 +1,176 @@
+"""How to spend a time budget: which algorithms are tuned, with how many candidates and seeds.
+
+The fullest plan that fits is taken. What is given up first: seeds, then candidates, then
+algorithms; the number of rounds only if the user has not given it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from fedpbc.experiments.tuning.halving import Halving
+from fedpbc.experiments.tuning.plan import START_SECONDS
+
+__all__ = ["EVALUATIONS", "Schedule", "Speed", "choose_schedule"]
+
+EVALUATIONS = 20
+"""Of a run of the comparison."""
+RESERVE = 0.2
+"""Of the budget, for what cannot be foreseen."""
+FEWEST_ROUNDS = 50
+SHORT_LIST = ("fedavg", "fedau", "mifa", "fedavg_debiased", "fedstale", "fedpbc")
+"""What is compared where there is no time for all."""
+LEVELS = (
+    # candidates, finalists besides FedAvg, seeds
+    (18, 8, 10),
+    (12, 8, 8),
+    (12, 6, 6),
+    (9, 5, 5),
+    (7, 4, 4),
+    (5, 3, 3),
+)
+LAST_LEVELS = ((5, 3, 3), (3, 2, 3), (1, 2, 2))
+"""With the short list."""
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Seconds of a round and of an evaluation, on one core."""
+
+    round: float
+    evaluation: float
+
+    def run(self, rounds: int, evaluations: int) -> float:
+        """Seconds of a run."""
+        return rounds * self.round + evaluations * self.evaluation + START_SECONDS
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What fits into the budget.
+
+    Attributes:
+        algorithms: those that are tuned.
+        finalists: how many of the best are compared, besides FedAvg.
+        seeds: of the comparison; fewer if time runs out.
+        ceiling: whether the same training with every link up is compared, too.
+        seconds: that all of it is expected to take.
+        complete: whether everything was affordable.
+    """
+
+    rounds: int
+    algorithms: Sequence[str]
+    candidates: int
+    finalists: int
+    seeds: int
+    ceiling: bool
+    seconds: float
+    complete: bool
+
+
+def choose_schedule(
+    speeds: Mapping[str, Speed],
+    ceiling: Speed,
+    *,
+    rounds: int,
+    seconds: float,
+    jobs: int,
+    fixed_rounds: bool,
+    tuned: bool = False,
+) -> Schedule:
+    """The fullest schedule that is expected to fit; the smallest one if none does.
+
+    Args:
+        speeds: of each algorithm that may be recommended.
+        ceiling: the speed with every link up.
+        seconds: the budget.
+        jobs: runs side by side.
+        fixed_rounds: whether the number of rounds was given.
+        tuned: whether the settings are known, so that nothing is tuned.
+
+    Example:
+        >>> speeds = {"fedavg": Speed(0.01, 0.02), "fedpbc": Speed(0.1, 0.05)}
+        >>> plan = choose_schedule(speeds, Speed(0.1, 0.02), rounds=300, seconds=600, jobs=2,
+        ...                        fixed_rounds=True)
+        >>> plan.candidates, plan.seeds, plan.complete
+        (18, 6, False)
+    """
+    available = seconds * (1 - RESERVE)
+    options = list(_options(speeds, ceiling, rounds, jobs, fixed_rounds, tuned))
+    for option in options:
+        if option.seconds <= available:
+            return option
+    return min(options, key=lambda option: option.seconds)
+
+
+def _options(
+    speeds: Mapping[str, Speed],
+    ceiling: Speed,
+    rounds: int,
+    jobs: int,
+    fixed_rounds: bool,
+    tuned: bool,
+) -> Iterator[Schedule]:
+    names = list(speeds)
+    short = [name for name in SHORT_LIST if name in speeds] or names[:3]
+    # An algorithm in which every client trains may cost more than all others together.
+    quick = [name for name in short if speeds[name].round <= 4 * speeds[short[0]].round]
+    horizons = [rounds]
+    while not fixed_rounds and horizons[-1] // 2 >= FEWEST_ROUNDS:
+        horizons.append(horizons[-1] // 2)
+    first = True
+    for horizon in horizons:
+        for tried, levels in ((names, LEVELS), (short, LAST_LEVELS), (quick, LAST_LEVELS)):
+            for candidates, finalists, seeds in levels:
+                for with_ceiling in (True, False) if levels is LAST_LEVELS else (True,):
+                    yield _priced(
+                        speeds,
+                        ceiling if with_ceiling else None,
+                        horizon,
+                        tried,
+                        1 if tuned else candidates,
+                        finalists,
+                        seeds,
+                        jobs,
+                        complete=first,
+                    )
+                    first = False
+
+
+def _priced(
+    speeds: Mapping[str, Speed],
+    ceiling: Speed | None,
+    rounds: int,
+    names: Sequence[str],
+    candidates: int,
+    finalists: int,
+    seeds: int,
+    jobs: int,
+    *,
+    complete: bool,
+) -> Schedule:
+    """A schedule with the seconds that it takes; the slowest are assumed to be the finalists."""
+    every = max(1, rounds // 45)
+    total = 0.0
+    if candidates > 1:
+        for name in names:
+            halving = Halving.of(candidates, rounds, every)
+            cost = halving.cost()
+            total += cost * speeds[name].round + cost / every * speeds[name].evaluation
+            total += START_SECONDS * sum(halving.sizes)
+    full = sorted((speeds[name].run(rounds, EVALUATIONS) for name in names), reverse=True)
+    of_one_seed = sum(full[:finalists]) + full[-1]
+    if ceiling is not None:
+        of_one_seed += ceiling.run(rounds, EVALUATIONS)
+    total += seeds * of_one_seed
+    return Schedule(
+        rounds,
+        tuple(names),
+        candidates,
+        finalists,
+        seeds,
+        ceiling is not None,
+        total / jobs,
+        complete,
+    )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
 from fedpbc.cli.options import (
     RUN_OPTIONS,
     ConfigFile,
@@ -16,17 +18,31 @@ from fedpbc.cli.options import (
     config_options,
     default,
 )
-from fedpbc.cli.terminal import say_json
+from fedpbc.cli.terminal import say, say_json
 from fedpbc.cli.workspace import begin_work, free_folder
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.overrides import configuration_values, split_items
+from fedpbc.text import shell_quoted
 
 if TYPE_CHECKING:
     from fedpbc.experiments.comparison_directory import ComparisonDirectory, ComparisonPlan
+    from fedpbc.paper.catalog import ProgressRow
 
 __all__ = ["compare", "run_comparison"]
 
 SHARED_OPTIONS = [name for name in RUN_OPTIONS if name not in ("algorithm", "seed")]
+
+
+Sweep = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KEY=VALUES",
+        help="Each algorithm once per value: data.alpha=0.1,0.5,1; repeatable, for all pairs.",
+    ),
+]
+Ceiling = Annotated[
+    bool, typer.Option("--ceiling", help="Also FedAvg with every link up: what the links cost.")
+]
 
 
 @config_options(*SHARED_OPTIONS)
@@ -34,12 +50,20 @@ def compare(
     options: dict[str, Any],
     config: ConfigFile = None,
     algorithms: Annotated[
-        str | None, default("Names, separated by commas", "the paper's seven")
+        str | None,
+        default(
+            "Names, separated by commas, with settings after colons: fedpbc,fedau:cutoff=5",
+            "the paper's seven",
+        ),
     ] = None,
-    seeds: Annotated[str | None, default("Numbers, separated by commas", "0,1,2")] = None,
+    seeds: Annotated[str | None, default("Numbers and ranges: 0-4,7", "0,1,2")] = None,
+    sweep: Sweep = None,
+    ceiling: Ceiling = False,
     trace: Path | None = None,
     set_: Set = None,
-    out: Annotated[Path | None, default("Folder", "runs/compare")] = None,
+    out: Annotated[
+        Path | None, default("Folder; one with a comparison is widened", "runs/compare")
+    ] = None,
     jobs: Jobs = None,
     overwrite: Overwrite = False,
     trust: Trust = False,
@@ -48,26 +72,29 @@ def compare(
     """Compare several algorithms × seeds on the same links; ends with a table and a plot."""
     options["algorithms"] = None if algorithms is None else split_items(algorithms)
     options["seeds"] = seeds
-    values = configuration_values(config, options, set_, trace=trace, trust=trust)
+    options["sweep"] = sweep
+    options["ceiling"] = ceiling or None
     from fedpbc.experiments.comparison_directory import ComparisonDirectory, plan_comparison
 
-    plan = plan_comparison(values)
     directory = ComparisonDirectory(out or free_folder(Path("runs"), "compare"))
-    run_comparison(directory, plan, jobs, as_json, overwrite)
+    if config is None and not overwrite and directory.holds_comparison:
+        # What is not given is as in the folder.
+        config = directory.plan_path
+    values = configuration_values(config, options, set_, trace=trace, trust=trust)
+    run_comparison(directory, plan_comparison(values), jobs, as_json, overwrite)
 
 
 def run_comparison(
     directory: ComparisonDirectory,
-    plan: ComparisonPlan,
+    requested: ComparisonPlan,
     jobs: int | None,
     as_json: bool,
     overwrite: bool = False,
 ) -> None:
     """Run a comparison with a progress display, and print the results."""
-    from fedpbc.algorithms import find_algorithm
     from fedpbc.cli.progress import GridDisplay
     from fedpbc.cli.results import show_comparison
-    from fedpbc.paper.catalog import ProgressRow
+    from fedpbc.experiments.widening import describe_widening
     from fedpbc.parallel import usable_cores
     from fedpbc.report.page import check_report_path
     from fedpbc.report.write import write_comparison
@@ -77,20 +104,14 @@ def run_comparison(
     if directory.path.is_dir():
         # Checked now, not after all runs.
         check_report_path(directory.report_path)
-    cells = directory.cells(plan)
-    count = min(jobs or usable_cores(), len(cells))
-    rounds = {label: plan.checked(label).general.rounds for label in plan.entries}
-    # Where everyone trains, a round takes about ten times as long.
-    weights = {
-        label: 10 if find_algorithm(entry.algorithm).everyone_trains else 1
-        for label, entry in plan.entries.items()
-    }
-    rows = [
-        ProgressRow(f"{label} seed {seed}", rounds[label], weights[label])
-        for label, seed, _ in cells
-    ]
-    with directory.opened(plan, overwrite=overwrite):
+    labels, seeds = directory.planned()
+    with directory.opened(requested, overwrite=overwrite) as plan:
         begin_work(directory.path)
+        change = describe_widening(labels, seeds, requested, plan)
+        if labels and change and not overwrite and not as_json:
+            say(f"{shell_quoted(directory.path)} holds this comparison: {change}")
+        rows = progress_rows(directory, plan)
+        count = min(jobs or usable_cores(), len(rows))
         with GridDisplay(rows, directory.path, quiet=as_json) as display:
             comparison = directory.run(plan, count, display.on_progress)
         write_comparison(comparison, directory, plan)
@@ -101,6 +122,22 @@ def run_comparison(
     if comparison.failed:
         failed = comparison.failed
         raise FedpbcError(
-            f"{len(failed)} of {len(cells)} runs failed, such as {failed[0].label} with seed "
+            f"{len(failed)} of {len(rows)} runs failed, such as {failed[0].label} with seed "
             f"{failed[0].seed}: {failed[0].failure}"
         )
+
+
+def progress_rows(directory: ComparisonDirectory, plan: ComparisonPlan) -> list[ProgressRow]:
+    """A row of the progress display for each run; those that are finished are done."""
+    from fedpbc.algorithms import find_algorithm
+    from fedpbc.experiments.run_directory import RunDirectory
+    from fedpbc.paper.catalog import ProgressRow
+
+    rounds = {label: plan.checked(label).general.rounds for label in plan.entries}
+    rows = []
+    for label, seed, cell in directory.cells(plan):
+        # Where everyone trains, a round takes about ten times as long.
+        weight = 10 if find_algorithm(plan.algorithm_of(label)).everyone_trains else 1
+        done = rounds[label] if RunDirectory(cell.path).finished else 0
+        rows.append(ProgressRow(f"{label} seed {seed}", rounds[label], weight, done))
+    return rows

@@ -20,7 +20,12 @@ import tomli_w
 from fedpbc.algorithms import find_algorithm
 from fedpbc.errors import DivergedError, FedpbcError, InputError
 from fedpbc.experiments.comparison import Comparison, RunResult
-from fedpbc.experiments.comparison_plan import DEFAULT_SEEDS, ComparisonPlan, plan_comparison
+from fedpbc.experiments.comparison_plan import (
+    DEFAULT_SEEDS,
+    ComparisonPlan,
+    parse_plan,
+    plan_comparison,
+)
 from fedpbc.experiments.config_file import read_toml
 from fedpbc.experiments.configuration import Config
 from fedpbc.experiments.execution import StoppedError, Watcher
@@ -35,6 +40,7 @@ from fedpbc.experiments.run_directory import (
 from fedpbc.experiments.start import start_run
 from fedpbc.experiments.sweep import GridCell, GridProgress, run_grid
 from fedpbc.experiments.trust import check_trust, remember_plugins
+from fedpbc.experiments.widening import widened
 from fedpbc.limits import parse_toml
 from fedpbc.simulation.metrics import Metrics
 from fedpbc.storage.atomic import temporary_names, write_atomically
@@ -43,13 +49,13 @@ from fedpbc.storage.files import read_own_file
 from fedpbc.storage.manifest import (
     MANIFEST,
     changed_files,
+    has_checksums,
     is_folder_name,
     is_inside,
     read_manifest,
     write_manifest,
 )
 from fedpbc.storage.removal import own_files, remove_empty_folder, remove_files
-from fedpbc.storage.toml import parsed_toml
 
 __all__ = ["DEFAULT_SEEDS", "ComparisonDirectory", "ComparisonPlan", "plan_comparison"]
 
@@ -78,13 +84,17 @@ class ComparisonDirectory:
         names = [name for name in self._planned_names() if is_inside(self.path, name)]
         return [RunDirectory(self.path / name) for name in names]
 
-    def _planned_names(self) -> list[str]:
+    def planned(self) -> tuple[list[str], list[int]]:
+        """The labels and seeds of the plan in this directory; none if there is no such plan."""
         try:
             plan = parse_toml(read_own_file(self.path, self.plan_path.name).decode())
-            pairs = product(plan["algorithms"], plan["seeds"])
-            return [f"{name}/seed-{int(seed)}" for name, seed in pairs if is_folder_name(name)]
+            labels = [name for name in plan["algorithms"] if is_folder_name(name)]
+            return labels, [int(seed) for seed in plan["seeds"]]
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return []
+            return [], []
+
+    def _planned_names(self) -> list[str]:
+        return [f"{label}/seed-{seed}" for label, seed in product(*self.planned())]
 
     def _misplaced(self, runs: Iterable[str]) -> Iterator[Damage]:
         """Links in place of the inputs or on the way to runs; a lock that is no file."""
@@ -113,8 +123,11 @@ class ComparisonDirectory:
         return tomli_w.dumps(parse_toml(text)) == text
 
     @contextmanager
-    def opened(self, plan: ComparisonPlan, *, overwrite: bool = False) -> Iterator[None]:
-        """Make the directory for a comparison, or continue the same one, and lock it."""
+    def opened(self, plan: ComparisonPlan, *, overwrite: bool = False) -> Iterator[ComparisonPlan]:
+        """Make the directory for a comparison, or continue or widen one, and lock it.
+
+        Yields the plan of everything that the directory is for now.
+        """
         if self.path.exists() and not self.path.is_dir():
             raise InputError("out", str(self.path), "a folder; this is a file")
         runs = (f"{name}/seed-{seed}" for name, seed in product(plan.entries, plan.seeds))
@@ -127,31 +140,41 @@ class ComparisonDirectory:
             raise InputError(
                 f"out: {self.path} holds other files{hint}; choose a new or empty folder"
             )
-        # The inputs may lie in the very directory that is to be overwritten: they are read before.
-        text, inputs = plan.self_contained()
-        if self.holds_comparison and not overwrite and not self._is_same(text, inputs):
-            raise InputError(
-                f"out: {self.path} holds another comparison; choose a new folder, or replace it "
-                "with --overwrite"
-            )
+        goes_on = self.holds_comparison and not overwrite
         remember_plugins(plan.first().general.plugins or ())
+        whole = self._widened(plan) if goes_on else plan
+        # The inputs may lie in the very directory that is to be overwritten: they are read before.
+        text, inputs = whole.self_contained()
         make_directory(self.path)
         with locked_directory(self.path):
             if overwrite and self.holds_comparison:
                 self._rehearse(plan)
                 self._clear()
+            elif self.holds_comparison:
+                # Another process may have widened it in the meantime.
+                whole = self._widened(plan)
+                text, inputs = whole.self_contained()
             self._write_plan(text, inputs)
-            yield
+            yield whole
+
+    def _widened(self, plan: ComparisonPlan) -> ComparisonPlan:
+        """The plan in this directory with what another one adds."""
+        for each in self.verify().damage:
+            raise InputError(str(each))
+        values = read_toml(self.plan_path)
+        check_trust(self.path, values)
+        return widened(parse_plan(values), plan, self.path)
 
     def _write_plan(self, text: str, inputs: Mapping[str, bytes]) -> None:
         contents = {f"inputs/{name}": content for name, content in inputs.items()}
         contents[self.plan_path.name] = text.encode()
-        if self.plan_path.is_file() and self.plan_path.read_bytes() == text.encode():
+        if not self.plan_path.is_file() or self.plan_path.read_bytes() != text.encode():
+            # Without checksums first: a kill must not make a half-written plan look damaged.
+            write_manifest(self.path, "comparison", [*contents, *FILES])
+            write_inputs(self.path, inputs)
+            write_atomically(self.plan_path, text)
+        elif has_checksums(self.path, "comparison", contents):
             return  # It goes on; the inputs were compared before.
-        # Without checksums first: a kill must not make a plan look damaged that is half-written.
-        write_manifest(self.path, "comparison", [*contents, *FILES])
-        write_inputs(self.path, inputs)
-        write_atomically(self.plan_path, text)
         checksums = {name: sha256(content).hexdigest() for name, content in contents.items()}
         write_manifest(self.path, "comparison", [*contents, *FILES], checksums)
 
@@ -179,16 +202,6 @@ class ComparisonDirectory:
                 remove_empty_folder(run.path)
         if len(diverged) == len(plan.entries):
             raise diverged[0]
-
-    def _is_same(self, text: str, inputs: Mapping[str, bytes]) -> bool:
-        files = {self.path / "inputs" / name: content for name, content in inputs.items()}
-        same = all(p.is_file() and p.read_bytes() == content for p, content in files.items())
-        begun = parsed_toml(self.plan_path)
-        requested = parse_toml(text)
-        # Trackers may change.
-        for plan in (begun, requested):
-            plan.pop("track", None)
-        return same and begun == requested
 
     def _clear(self) -> None:
         """Remove what an earlier comparison wrote, and nothing else; its plan last."""

@@ -31,7 +31,7 @@ from fedpbc.simulation.views import views_of
 from fedpbc.storage.files import expanded, read_regular_file
 from fedpbc.storage.toml import toml_text
 
-__all__ = ["DEFAULT_SEEDS", "ComparisonPlan", "plan_comparison"]
+__all__ = ["DEFAULT_SEEDS", "ComparisonPlan", "parse_plan", "plan_comparison"]
 
 DEPENDENT = {"data": ("model",), "task": ("data", "model")}
 """Sections whose defaults depend on another section."""
@@ -143,14 +143,7 @@ def plan_comparison(values: Mapping[str, Any], *, lenient: bool = False) -> Comp
         >>> list(plan.entries), plan.seeds
         (['fedpbc', 'fedau:cutoff=5', 'ceiling'], [0, 1, 2, 3, 4])
     """
-    check_values(values)
-    shared = dict(values)
-    for plugin in check_type("plugins", shared.get("plugins"), list[str] | None) or ():
-        load_plugin(plugin)
-    entries = _entries(shared)
-    seed = shared.pop("seed", None)
-    seeds = seed_list(shared.pop("seeds", DEFAULT_SEEDS if seed is None else [seed]))
-    plan = ComparisonPlan(shared, {entry.label: entry for entry in entries}, seeds)
+    plan = parse_plan(values)
     configs = {label: plan.checked(label) for label in plan.entries}
     _check_ceilings(configs)
     if not lenient:
@@ -162,6 +155,18 @@ def plan_comparison(values: Mapping[str, Any], *, lenient: bool = False) -> Comp
         spared = any("name" in own[key] for key in ("links", "downlink") if key in own)
         build_experiment(replace(configs[label], lenient=lenient or spared))
     return plan
+
+
+def parse_plan(values: Mapping[str, Any]) -> ComparisonPlan:
+    """The plan that the values of a configuration describe; the settings are not checked yet."""
+    check_values(values)
+    shared = dict(values)
+    for plugin in check_type("plugins", shared.get("plugins"), list[str] | None) or ():
+        load_plugin(plugin)
+    entries = _entries(shared)
+    seed = shared.pop("seed", None)
+    seeds = seed_list(shared.pop("seeds", DEFAULT_SEEDS if seed is None else [seed]))
+    return ComparisonPlan(shared, {entry.label: entry for entry in entries}, seeds)
 
 
 def _entries(shared: dict[str, Any]) -> list[Entry]:

@@ -19,6 +19,7 @@ from fedpbc.storage.files import read_own_file
 __all__ = [
     "MANIFEST",
     "changed_files",
+    "has_checksums",
     "is_folder_name",
     "is_inside",
     "read_manifest",
@@ -56,6 +57,13 @@ def changed_files(folder: Path, kind: str) -> list[str]:
     if not isinstance(checksums, dict):
         return []  # Earlier versions wrote none.
     return [name for name, known in checksums.items() if _checksum(folder, name) != known]
+
+
+def has_checksums(folder: Path, kind: str, files: Iterable[str]) -> bool:
+    """Whether a folder's manifest has the checksums of all these files."""
+    content = _read(folder, kind)
+    checksums = None if content is None else content.get("checksums")
+    return isinstance(checksums, dict) and set(files) <= checksums.keys()
 
 
 def _checksum(folder: Path, name: str) -> str:

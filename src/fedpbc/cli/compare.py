@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fedpbc.cli.options import (
     RUN_OPTIONS,
+    Baseline,
     ConfigFile,
     Jobs,
     Json,
@@ -39,6 +40,7 @@ def compare(
     seeds: Annotated[str | None, default("Numbers, separated by commas", "0,1,2")] = None,
     trace: Path | None = None,
     set_: Set = None,
+    baseline: Baseline = None,
     out: Annotated[Path | None, default("Folder", "runs/compare")] = None,
     jobs: Jobs = None,
     overwrite: Overwrite = False,
@@ -53,7 +55,7 @@ def compare(
 
     plan = plan_comparison(values)
     directory = ComparisonDirectory(out or free_folder(Path("runs"), "compare"))
-    run_comparison(directory, plan, jobs, as_json, overwrite)
+    run_comparison(directory, plan, jobs, as_json, overwrite, baseline)
 
 
 def run_comparison(
@@ -62,16 +64,19 @@ def run_comparison(
     jobs: int | None,
     as_json: bool,
     overwrite: bool = False,
+    baseline: str | None = None,
 ) -> None:
     """Run a comparison with a progress display, and print the results."""
     from fedpbc.algorithms import find_algorithm
     from fedpbc.cli.progress import GridDisplay
     from fedpbc.cli.results import show_comparison
+    from fedpbc.experiments.paired import check_baseline
     from fedpbc.paper.catalog import ProgressRow
     from fedpbc.parallel import usable_cores
     from fedpbc.report.page import check_report_path
     from fedpbc.report.write import write_comparison
 
+    check_baseline(baseline, list(plan.algorithms))
     if jobs is not None and jobs < 1:
         raise InputError("jobs", jobs, "at least 1")
     if directory.path.is_dir():
@@ -89,11 +94,11 @@ def run_comparison(
         begin_work(directory.path)
         with GridDisplay(rows, directory.path, quiet=as_json) as display:
             comparison = directory.run(plan, count, display.on_progress)
-        write_comparison(comparison, directory, plan)
+        write_comparison(comparison, directory, plan, baseline)
     if as_json:
-        say_json(comparison.as_dict())
+        say_json(comparison.as_dict(baseline))
     else:
-        show_comparison(comparison, directory)
+        show_comparison(comparison, directory, baseline)
     if comparison.failed:
         failed = comparison.failed
         raise FedpbcError(

@@ -36,6 +36,10 @@ class Interval:
     def __contains__(self, value: float) -> bool:
         return self.low <= value <= self.high
 
+    def negated(self) -> Interval:
+        """The interval of the negative."""
+        return Interval(-self.high, -self.low)
+
 
 @cache
 def t_quantile(seeds: int) -> float:

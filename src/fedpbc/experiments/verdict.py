@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from fedpbc.experiments.candidates import candidates_of, cheapest_of
-from fedpbc.experiments.intervals import Interval, t_interval
+from fedpbc.experiments.intervals import t_interval
 from fedpbc.experiments.paired import (
     Costs,
     Difference,
@@ -192,9 +192,13 @@ def _result(found: Verdict, scores: Scores) -> str:
         above = _above(found, chosen)
         return f"{within}{above}; choose {named}: none of them is clearly cheaper{costs}"
     why = "the cheapest of them" if len(found.cheapest) == 1 else "the highest of the cheapest"
+    # Not told apart is not the same: what the choice may lose is said, too.
+    behind = _distance(found.to_best[chosen], has_classes)
     if not costs:  # It is the baseline: what the highest would cost is of interest.
         costs = _costs(found, best, who=f"{best} costs")
-    return f"{within}; choose {named}, {why}: {mean}{_above(found, chosen)}{costs}"
+    above = "" if found.baseline == best else _above(found, chosen)
+    choice = f"choose {named}, {why}: {mean}, {behind}{above}{costs}"
+    return f"{within}; {choice}; more seeds may tell them apart"
 
 
 def _nothing(found: Verdict, scores: Scores) -> str:
@@ -219,22 +223,26 @@ def _above(found: Verdict, name: str) -> str:
     difference = found.differences.get(name)
     if difference is None:
         return ""
-    way, interval = "above" if found.has_classes else "better than", difference.interval
+    won = f"{difference.won} of {len(difference.seeds)} seeds won"
+    return f", {_distance(difference, found.has_classes, won)}"
+
+
+def _distance(difference: Difference, has_classes: bool, more: str = "") -> str:
+    """How far something is above or below another, with the interval of just that."""
+    way, interval = "above" if has_classes else "better than", difference.interval
     if difference.mean < 0:
-        way = "below" if found.has_classes else "worse than"
-        # The interval of what is named: how far below.
-        interval = interval and Interval(-interval.high, -interval.low)
-    text = f", {_size(difference, found)} {way} {found.baseline}"
+        way = "below" if has_classes else "worse than"
+        interval = interval and interval.negated()
+    text = f"{_size(difference, has_classes)} {way} {difference.baseline}"
     if interval is None:
         return text
-    within = between(interval, found.has_classes)
-    won = f"{difference.won} of {len(difference.seeds)} seeds won"
-    return f"{text} (95 % interval {within}, {won})"
+    parts = [f"95 % interval {between(interval, has_classes)}", more]
+    return f"{text} ({', '.join(filter(None, parts))})"
 
 
-def _size(difference: Difference, found: Verdict) -> str:
-    size = number_text(abs(difference.mean), found.has_classes)
-    return f"{size} points" if found.has_classes else f"{size} in loss"
+def _size(difference: Difference, has_classes: bool) -> str:
+    size = number_text(abs(difference.mean), has_classes)
+    return f"{size} points" if has_classes else f"{size} in loss"
 
 
 def _costs(found: Verdict, name: str, who: str = "it costs") -> str:
@@ -253,7 +261,7 @@ def _asides(found: Verdict, scores: Scores) -> Iterator[str]:
     for entry in (e for e in scores.entries if e.name in found.needs_probabilities):
         ahead = difference_of(entry, best)
         if ahead is not None and ahead.mean > 0:
-            size = _size(ahead, found)
+            size = _size(ahead, found.has_classes)
             yield f"{entry.name} is {size} better than {found.best}, but {UNKNOWN}"
     if found.noise_known:
         equal = [name for name, d in found.to_best.items() if d.tied == len(d.seeds)]

@@ -88,7 +88,7 @@ def test_the_table_says_what_the_runs_say(compared):
         shown = f"{100 * np.mean(per_seed):.1f} ± {100 * np.std(per_seed, ddof=1):.1f}"
         [table_row] = [
             text
-            for text in (folder / "table.md").read_text().splitlines()
+            for text in (folder / "table.md").read_text().split("\n\n")[0].splitlines()
             if text.startswith(f"| {row['algorithm']}")
             and text.split(" | ")[1].rstrip("*") == row["view"]
         ]

@@ -126,9 +126,11 @@ def test_tables_sort_by_click_and_by_key(opened):
     button.press("Enter")
     assert rows(open_, 0) == ["a", "b", "c"]
     assert head.get_attribute("aria-sort") == "ascending"
-    accuracy = open_.page.locator("table").nth(1).locator("th").nth(2)
+    accuracy = open_.page.locator("table", has_text="uploads").first.locator("th").nth(2)
     accuracy.locator("button").press("Space")
-    cells = open_.page.locator("table").nth(1).locator("tbody tr td:nth-child(3)")
+    cells = open_.page.locator("table", has_text="uploads").first.locator(
+        "tbody tr td:nth-child(3)"
+    )
     accuracies = [float(text.split()[0]) for text in cells.all_inner_texts()]
     assert accuracies == sorted(accuracies, reverse=True)
     assert len(accuracies) == 9

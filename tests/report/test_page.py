@@ -61,6 +61,11 @@ class Page(HTMLParser):
             self.tables[-1][-1][-1] += text
 
     @property
+    def all_views(self) -> int:
+        """The number of the table with every view of every algorithm."""
+        return next(k for k, table in enumerate(self.tables) if "uploads" in table[0])
+
+    @property
     def text(self) -> str:
         return " ".join(self.words)
 
@@ -86,7 +91,7 @@ def test_the_table_agrees_with_the_comparison(grid_page):
         run = RunDirectory(path)
         cells.append(RunResult(name, seed, 8, run.metrics(), cost=run.summary()["cost"]))
     comparison = Comparison(cells)
-    head, *rows = page.tables[0]
+    head, *rows = page.tables[page.all_views]
     assert head[:5] == ["algorithm", "view", "test %", "train %", "worst class %"]
     assert head[5:] == [
         "local steps",
@@ -112,7 +117,9 @@ def test_the_table_agrees_with_the_comparison(grid_page):
 def test_the_views_that_matter_are_marked(grid_page):
     page, data, _ = grid_page
     marked = {
-        tuple(page.tables[0][row][:2]): tags for (t, row), tags in page.tags.items() if t == 0
+        tuple(page.tables[t][row][:2]): tags
+        for (t, row), tags in page.tags.items()
+        if t == page.all_views
     }
     assert marked == {
         ("fedpbc", "mean"): ["paper"],
@@ -155,14 +162,14 @@ def test_runs_of_a_version_that_counted_no_bytes(tmp_path):
     write_page(tmp_path / "old.html", old, title="Old")
     page, data = read(tmp_path / "old.html")
     assert axes_of(tmp_path / "old.html") == ["round", "local_steps", "uploads", "seconds"]
-    assert page.tables[0][0][5:10] == [
+    assert page.tables[page.all_views][0][5:10] == [
         "local steps",
         "MB up",
         "MB down",
         "models on server",
         "on client",
     ]
-    assert page.tables[0][1][5:11] == ["1,600", "–", "–", "1", "1", "120"]
+    assert page.tables[page.all_views][1][5:11] == ["1,600", "–", "–", "1", "1", "120"]
     assert "Mean size of an upload" not in page.text
     assert data["groups"][0]["curves"]["fedpbc"]["bytes_both"] == [None] * 4
     # Beside newer runs the axes are there; these have no number on them.
@@ -170,7 +177,7 @@ def test_runs_of_a_version_that_counted_no_bytes(tmp_path):
     write_page(tmp_path / "both.html", both, title="Both")
     page, data = read(tmp_path / "both.html")
     assert axes_of(tmp_path / "both.html")[3:6] == ["bytes_up", "bytes_down", "bytes_both"]
-    sent = {row[0]: row[6:8] for row in page.tables[0][1:]}
+    sent = {row[0]: row[6:8] for row in page.tables[page.all_views][1:]}
     assert sent == {"fedpbc": ["–", "–"], "fedavg": ["–", "–"], "scaffold†": ["960", "960"]}
     assert "Mean size of an upload: 8 kB." in page.text
 
@@ -218,8 +225,8 @@ def test_an_unregistered_algorithm_is_shown_from_its_summary(tmp_path):
         title="t",
     )
     page, data = read(tmp_path / "page.html")
-    assert page.tables[0][3][:2] == ["fedmedian", "server"]
-    assert page.tables[0][3][8:10] == ["1", "0"]
+    assert page.tables[page.all_views][3][:2] == ["fedmedian", "server"]
+    assert page.tables[page.all_views][3][8:10] == ["1", "0"]
     assert set(data["styles"]) == {"fedavg", "fedmedian"}
     assert data["styles"]["fedavg"]["colour"] == "#E69F00"
 
@@ -232,11 +239,11 @@ def test_unfinished_runs_are_shown_as_far_as_they_are(tmp_path):
     ran("report", tmp_path / "runs", "--out", tmp_path / "page.html")
     page, data = read(tmp_path / "page.html")
     # The table shows finished runs; the others are in footnotes and curves.
-    assert {row[0] for row in page.tables[0][1:]} == {"fedpbc"}
+    assert {row[0] for row in page.tables[page.all_views][1:]} == {"fedpbc"}
     assert "not in this table: 1 unfinished, 1 failed; see the runs below." in page.text
     assert "not finished: round 20 of 40" in page.text
     assert "the run diverged in round 17" in page.text
-    rows = {row[0]: row for row in page.tables[1][1:]}
+    rows = {row[0]: row for row in page.tables[-1][1:]}
     assert rows["fedavg"][2:4] == ["unfinished", "20 of 40"]
     assert rows["mifa"][2:4] == ["failed", "10 of 40"]
     assert data["groups"][0]["curves"]["fedavg"]["round"] == [10, 20]
@@ -251,7 +258,7 @@ def test_without_a_finished_run_the_table_shows_the_common_rounds(tmp_path):
     ran("report", tmp_path / "runs")
     page, _ = read(tmp_path / "runs" / "report.html")
     assert "No run is finished yet: this shows the first 20 rounds." in page.text
-    rows = {tuple(row[:2]): row for row in page.tables[0][1:]}
+    rows = {tuple(row[:2]): row for row in page.tables[page.all_views][1:]}
     expected = f"{100 * accuracy('fedpbc', 0, 'mean', 20, 40):.1f}"
     assert rows["fedpbc", "mean"][2] == expected
 
@@ -270,7 +277,7 @@ def test_planned_runs_of_a_comparison_are_shown(tmp_path):
     (folder / "compare.toml").write_text("seeds = [0]\n[algorithms.fedpbc]\n[algorithms.fedavg]\n")
     ran("report", folder)
     page, _ = read(folder / "report.html")
-    states = {row[0]: row[2] for row in page.tables[1][1:]}
+    states = {row[0]: row[2] for row in page.tables[-1][1:]}
     assert states == {"fedpbc": "finished", "fedavg": "not begun"}
     assert "learning rates differ" not in page.text
     assert f"fedpbc resume {folder}" in page.text
@@ -295,7 +302,7 @@ def test_a_damaged_run_among_good_ones_is_shown_as_damaged(tmp_path, damage):
     (bad / "metrics.jsonl").write_bytes(text if isinstance(text, bytes) else str(text).encode())
     ran("report", tmp_path / "runs", "--out", tmp_path / "page.html")
     page, data = read(tmp_path / "page.html")
-    rows = {row[0]: row for row in page.tables[1][1:]}
+    rows = {row[0]: row for row in page.tables[-1][1:]}
     assert rows["fedavg"][2] == "damaged"
     assert rows["fedavg"][-1]
     assert list(data["groups"][0]["curves"]) == ["fedpbc"]

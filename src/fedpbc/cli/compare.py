@@ -9,6 +9,7 @@ import typer
 
 from fedpbc.cli.options import (
     RUN_OPTIONS,
+    Baseline,
     ConfigFile,
     Jobs,
     Json,
@@ -61,6 +62,7 @@ def compare(
     ceiling: Ceiling = False,
     trace: Path | None = None,
     set_: Set = None,
+    baseline: Baseline = None,
     out: Annotated[
         Path | None, default("Folder; one with a comparison is widened", "runs/compare")
     ] = None,
@@ -81,7 +83,7 @@ def compare(
         # What is not given is as in the folder.
         config = directory.plan_path
     values = configuration_values(config, options, set_, trace=trace, trust=trust)
-    run_comparison(directory, plan_comparison(values), jobs, as_json, overwrite)
+    run_comparison(directory, plan_comparison(values), jobs, as_json, overwrite, baseline)
 
 
 def run_comparison(
@@ -90,15 +92,18 @@ def run_comparison(
     jobs: int | None,
     as_json: bool,
     overwrite: bool = False,
+    baseline: str | None = None,
 ) -> None:
     """Run a comparison with a progress display, and print the results."""
     from fedpbc.cli.progress import GridDisplay
     from fedpbc.cli.results import show_comparison
+    from fedpbc.experiments.paired import check_baseline
     from fedpbc.experiments.widening import describe_widening
     from fedpbc.parallel import usable_cores
     from fedpbc.report.page import check_report_path
     from fedpbc.report.write import write_comparison
 
+    check_baseline(baseline, list(requested.entries))
     if jobs is not None and jobs < 1:
         raise InputError("jobs", jobs, "at least 1")
     if directory.path.is_dir():
@@ -114,11 +119,11 @@ def run_comparison(
         count = min(jobs or usable_cores(), len(rows))
         with GridDisplay(rows, directory.path, quiet=as_json) as display:
             comparison = directory.run(plan, count, display.on_progress)
-        write_comparison(comparison, directory, plan)
+        write_comparison(comparison, directory, plan, baseline)
     if as_json:
-        say_json(comparison.as_dict())
+        say_json(comparison.as_dict(baseline))
     else:
-        show_comparison(comparison, directory)
+        show_comparison(comparison, directory, baseline)
     if comparison.failed:
         failed = comparison.failed
         raise FedpbcError(

@@ -15,6 +15,7 @@ from fedpbc.experiments.settings import command_options
 
 __all__ = [
     "RUN_OPTIONS",
+    "Baseline",
     "ConfigFile",
     "Insecure",
     "Jobs",
@@ -86,6 +87,9 @@ Trust = Annotated[
     typer.Option("--trust", help="Run the folder's plugins although they are new on this machine."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else.")]
+Baseline = Annotated[
+    str | None, default("What differences are to: the name of a row", "fedavg, or else the first")
+]
 Jobs = Annotated[int | None, default("Runs side by side", "one per core")]
 
 Command = Callable[..., None]

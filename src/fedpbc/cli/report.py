@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedpbc.cli.options import default
+from fedpbc.cli.options import Baseline, default
 from fedpbc.cli.terminal import say, say_written
 from fedpbc.cli.workspace import remember_work
 from fedpbc.text import printable, shell_quoted
@@ -28,6 +28,7 @@ def report(
     ],
     out: Annotated[Path | None, default("The page", "FOLDER/report.html")] = None,
     title: Annotated[str | None, default("Of the page", "the folder's name")] = None,
+    baseline: Baseline = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="Keep it current until all runs have ended.")
     ] = False,
@@ -41,14 +42,14 @@ def report(
     names = [Path(os.path.realpath(folder)).name for folder in folders]
     heading = printable(title or ", ".join(names))
     if not watch:
-        runs = write_report(folders, path, heading)
+        runs = write_report(folders, path, heading, baseline=baseline)
         say_written([path], f" ({describe_progress(runs)})")
         return
 
     def on_change(runs: Sequence[LoadedRun]) -> None:
         say(f"{shell_quoted(path)}: {describe_progress(runs)}", flush=True)
 
-    ended = watch_runs(folders, path, heading, on_change=on_change)
+    ended = watch_runs(folders, path, heading, baseline=baseline, on_change=on_change)
     if not ended:
         remember_work(path, f"{shell_quoted(path)} shows the runs as they are now")
         raise KeyboardInterrupt

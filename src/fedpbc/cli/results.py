@@ -9,8 +9,17 @@ from typing import Any
 from fedpbc.cli.terminal import command, say, say_written, show, terminal_width
 from fedpbc.experiments.comparison import Comparison, ComparisonRow
 from fedpbc.experiments.comparison_directory import ComparisonDirectory
+from fedpbc.experiments.paired import Paired
 from fedpbc.report.byte_units import with_unit
 from fedpbc.report.comparison_table import TRAIN_NOTE, cells_of, footnotes, headings, sent_unit
+from fedpbc.report.paired_table import (
+    DETAILS,
+    MEAN_NOTE,
+    paired_headings,
+    paired_notes,
+    paired_rows,
+    shows_differences,
+)
 from fedpbc.report.text_table import TextTable
 from fedpbc.simulation.views import DEPLOYABLE
 from fedpbc.text import shell_quoted
@@ -87,8 +96,38 @@ def comparison_table(rows: Sequence[ComparisonRow], without: Container[str] = ()
     return table
 
 
-def show_comparison(comparison: Comparison, directory: ComparisonDirectory) -> None:
-    """Print a comparison's table, its files, and next steps."""
+def paired_table(comparison: Comparison, paired: Paired, without: Container[str] = ()) -> TextTable:
+    """Return the table of paired differences, or a part of its columns."""
+    head = paired_headings(paired)
+    kept = [k for k, column in enumerate(head) if column not in without]
+    table = TextTable("best deployable views, compared with the same seeds")
+    for column in (head[k] for k in kept):
+        left = column in {"algorithm", "view"}
+        whole = left or column.startswith("vs ")
+        table.column(column if whole else column.replace(" ", "\n"), right=not left)
+    for row in paired_rows(comparison, paired):
+        table.row(*(row[k][0] for k in kept))
+    return table
+
+
+def show_paired(comparison: Comparison, baseline: str | None) -> list[str]:
+    """Print the verdict and the paired differences; returns the notes on them."""
+    paired, width = comparison.paired(baseline), terminal_width()
+    say(f"verdict: {comparison.verdict(baseline)}")
+    notes = paired_notes(paired)
+    if shows_differences(paired):
+        table = paired_table(comparison, paired)
+        if width is not None and width < table.width:
+            table = paired_table(comparison, paired, without=DETAILS)
+            notes = [note for note in notes if note != MEAN_NOTE]
+        show(table, min_width=table.width)
+    return notes
+
+
+def show_comparison(
+    comparison: Comparison, directory: ComparisonDirectory, baseline: str | None = None
+) -> None:
+    """Print a comparison's table, the verdict, its files, and next steps."""
     rows = comparison.rows()
     table, width = comparison_table(rows), terminal_width()
     left_out = width is not None and width < table.width and LEFT_OUT[0] in headings(rows)
@@ -96,7 +135,8 @@ def show_comparison(comparison: Comparison, directory: ComparisonDirectory) -> N
         table = comparison_table(rows, without=LEFT_OUT)
     # In a still narrower terminal the lines wrap; the numbers must not be cut off.
     show(table, min_width=table.width)
-    for note in footnotes(comparison):
+    notes = show_paired(comparison, baseline)
+    for note in [*footnotes(comparison), *notes]:
         if not (left_out and note == TRAIN_NOTE):
             say(note)
     if left_out:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedpbc.cli.compare import run_comparison
-from fedpbc.cli.options import Jobs, Json, Trust, default
+from fedpbc.cli.options import Baseline, Jobs, Json, Trust, default
 from fedpbc.cli.run import show_run
 from fedpbc.cli.terminal import say
 from fedpbc.cli.tune import resume_tuning
@@ -23,6 +23,7 @@ __all__ = ["resume"]
 def resume(
     folder: Annotated[Path, typer.Argument(help="A run's or a comparison's folder.")],
     track: Annotated[str | None, default("As for 'run'; from now on", "as before")] = None,
+    baseline: Baseline = None,
     jobs: Jobs = None,
     trust: Trust = False,
     as_json: Json = False,
@@ -48,8 +49,11 @@ def resume(
     trackers = split_list("track", track)
     comparison = ComparisonDirectory(folder)
     if comparison.was_begun:
-        run_comparison(comparison, comparison.load_plan(trackers, trust=trust), jobs, as_json)
+        begun = comparison.load_plan(trackers, trust=trust)
+        run_comparison(comparison, begun, jobs, as_json, baseline=baseline)
         return
+    if baseline is not None:
+        raise InputError("baseline", baseline, "left out: this is one run, not a comparison")
     begin_work(folder)
     was_finished = RunDirectory(folder).finished
     with RunDisplay(folder, quiet=as_json) as display:

@@ -8,7 +8,6 @@ means over the evaluations of the last rounds, ± the standard deviation over se
 from __future__ import annotations
 
 import statistics
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import takewhile
@@ -16,6 +15,9 @@ from typing import Any
 
 from fedpbc.algorithms import ALGORITHMS
 from fedpbc.errors import InputError
+from fedpbc.experiments.paired import CEILING, Costs, EntryScores, Paired, Scores, paired
+from fedpbc.experiments.spread import Spread, mean_of
+from fedpbc.experiments.verdict import Verdict, verdict
 from fedpbc.options import check_kind, nearest
 from fedpbc.simulation.views import DEPLOYABLE, paper_view
 
@@ -23,53 +25,6 @@ __all__ = ["Comparison", "ComparisonRow", "RunResult", "Spread", "mean_of"]
 
 Value = Callable[[Mapping[str, Any]], Any]
 """Extracts a value from the evaluation of a view."""
-
-
-LARGEST = sys.float_info.max
-HUGE = 1e150
-
-
-def mean_of(values: Sequence[float]) -> float:
-    """The mean, also of numbers whose sum is beyond the range of floats.
-
-    Example:
-        >>> mean_of([1.0, 2.0]), mean_of([1.5e308, 1.5e308])
-        (1.5, 1.5e+308)
-    """
-    try:
-        return statistics.fmean(values)
-    except OverflowError:
-        return statistics.fmean(value / len(values) for value in values) * len(values)
-
-
-@dataclass(frozen=True)
-class Spread:
-    """A mean and a standard deviation over seeds (0 for one seed, and then not shown).
-
-    Example:
-        >>> str(Spread.of([0.5, 0.7]))
-        '60.0 ± 14.1'
-        >>> str(Spread.of([0.5]))
-        '50.0'
-    """
-
-    mean: float
-    deviation: float
-    seeds: int
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Spread:
-        """The spread of one value per seed."""
-        deviation = 0.0
-        if len(values) > 1:
-            # Of numbers near the largest that there is, the squares would overflow.
-            scale = max(map(abs, values)) if max(map(abs, values)) > HUGE else 1.0
-            deviation = min(scale * statistics.stdev(v / scale for v in values), LARGEST)
-        return cls(mean_of(values), deviation, len(values))
-
-    def __str__(self) -> str:
-        mean = f"{100 * self.mean:.1f}"
-        return f"{mean} ± {100 * self.deviation:.1f}" if self.seeds > 1 else mean
 
 
 @dataclass(frozen=True)
@@ -137,6 +92,11 @@ UNKNOWN_COST: Mapping[str, Any] = {
     "models_on_client": None,
     "memory_aided": False,
 }
+
+
+def name_of(entry: RunResult | ComparisonRow) -> str:
+    """The name of the row that a run belongs to."""
+    return entry.label
 
 
 def mean_count(runs: Sequence[RunResult], key: str) -> int | None:
@@ -303,13 +263,70 @@ class Comparison:
                 return row
         return None
 
-    def as_dict(self) -> dict[str, Any]:
+    def scores(self, allowed: Callable[[ComparisonRow], bool] | None = None) -> Scores:
+        """One value per seed of each row, in its best deployable view.
+
+        ``allowed`` restricts what a verdict may choose, to the best of the views allowed.
+        """
+        deployable = [row for row in self.rows() if row.view in DEPLOYABLE]
+        has_classes = all(row.test is not None for row in deployable)
+        entries = []
+        for name in dict.fromkeys(map(name_of, self.runs)):
+            rows = [row for row in deployable if name_of(row) == name]
+            choice = rows if allowed is None else [row for row in rows if allowed(row)]
+            row = max(choice or rows, key=lambda row: row.score, default=None)
+            entries.append(self._scores(name, row, has_classes, allowed=bool(choice)))
+        return Scores(entries, has_classes)
+
+    def _scores(
+        self, name: str, row: ComparisonRow | None, has_classes: bool, *, allowed: bool
+    ) -> EntryScores:
+        runs = [run for run in self.runs if name_of(run) == name]
+        failed = tuple(sorted(run.seed for run in runs if run.failure is not None))
+        algorithm = runs[0].algorithm
+        if row is None:
+            return EntryScores(name, algorithm, None, {}, None, failed)
+        key, sign = ("test_accuracy", 1.0) if has_classes else ("test_loss", -1.0)
+        tails = {
+            run.seed: self.tail(run, row.view, lambda evaluation: evaluation[key])
+            for run in self.finished
+            if name_of(run) == name
+        }
+        kind = ALGORITHMS.get(algorithm)
+        sent, stored = (row.bytes_up, row.bytes_down), (row.models_on_server, row.models_on_client)
+        return EntryScores(
+            name=name,
+            algorithm=algorithm,
+            view=row.view,
+            values={seed: sign * tail for seed, tail in tails.items() if tail is not None},
+            costs=Costs(row.local_steps, *sent, *stored),
+            failed=failed,
+            needs_probabilities=kind is not None and kind.needs_probabilities,
+            allowed=allowed and name != CEILING,
+        )
+
+    def paired(self, baseline: str | None = None) -> Paired:
+        """Each row's paired difference to a baseline: FedAvg, or else the first, by default."""
+        return paired(self, baseline)
+
+    def verdict(
+        self,
+        baseline: str | None = None,
+        *,
+        allowed: Callable[[ComparisonRow], bool] | None = None,
+    ) -> Verdict:
+        """Who is best within noise, by how much over a baseline, and what it costs."""
+        return verdict(self, baseline=baseline, allowed=allowed)
+
+    def as_dict(self, baseline: str | None = None) -> dict[str, Any]:
         """The content of ``comparison.json``."""
         return {
             "rounds": self.rounds,
             "window": self.window,
             "seeds": sorted({run.seed for run in self.runs}),
             "rows": [asdict(row) for row in self.rows()],
+            "paired": self.paired(baseline).as_dict(),
+            "verdict": self.verdict(baseline).as_dict(),
             "failed": [
                 {
                     "algorithm": run.algorithm,

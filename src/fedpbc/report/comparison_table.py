@@ -136,9 +136,10 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def markdown_table(comparison: Comparison) -> str:
-    """Return the table in Markdown, with its footnotes."""
+def markdown_table(comparison: Comparison, *, below: str = "", notes: Sequence[str] = ()) -> str:
+    """Return the table in Markdown, with its footnotes; ``below`` stands right under it."""
     rows = comparison.rows()
     unit = sent_unit(rows)
     table = markdown(headings(rows), [cells_of(row, unit) for row in rows])
-    return f"{table}\n\n" + "".join(f"- {note}\n" for note in footnotes(comparison))
+    texts = [table, below] if below else [table]
+    return "\n\n".join([*texts, "".join(f"- {n}\n" for n in [*footnotes(comparison), *notes])])

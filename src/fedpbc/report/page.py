@@ -18,8 +18,9 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from fedpbc.errors import InputError
+from fedpbc.experiments.paired import check_baseline
 from fedpbc.experiments.run_directory import REPORT_MARK, is_report
-from fedpbc.report.chart_data import AXES
+from fedpbc.report.chart_data import AXES, comparison_of
 from fedpbc.report.groups import RunGroup, group_runs
 from fedpbc.report.load import LoadedRun, load_runs
 from fedpbc.report.page_sections import group_section
@@ -40,6 +41,7 @@ def write_page(
     notes: Sequence[str] = (),
     tables: Sequence[PageTable] = (),
     pictures: Sequence[Path] = (),
+    baseline: str | None = None,
     live: int = 0,
 ) -> list[LoadedRun]:
     """Write a page about runs, finished or not, and return the runs.
@@ -50,6 +52,7 @@ def write_page(
         notes: what a reader must know first.
         tables: shown before the groups.
         pictures: PNG files to embed, shown after the tables.
+        baseline: what differences are to, in groups that have it; by default FedAvg.
         live: the page reloads itself after this many seconds; 0: never.
 
     Example:
@@ -66,7 +69,10 @@ def write_page(
     check_report_path(path)
     loaded = load_runs(runs)
     groups = group_runs(loaded)
-    sections = [group_section(k, group, len(groups)) for k, group in enumerate(groups)]
+    if baseline is not None:
+        compared = [comparison_of(group)[0].algorithms for group in groups]
+        check_baseline(baseline, sorted({name for names in compared for name in names}))
+    sections = [group_section(k, group, len(groups), baseline) for k, group in enumerate(groups)]
     charts = [section["charts"] for section in sections]
     curves = [curve for chart in charts for curve in chart["curves"].values()]
     views = {view for curve in curves for view in curve["views"]}

@@ -11,7 +11,14 @@ from fedpbc.experiments.configuration import is_python_task
 from fedpbc.report.chart_data import chart_data, comparison_of
 from fedpbc.report.groups import LEARNING_RATES, RunGroup, flatten
 from fedpbc.report.load import LoadedRun
-from fedpbc.report.page_tables import comparison_table, count_states, page_footnotes, runs_table
+from fedpbc.report.page_tables import (
+    comparison_table,
+    count_states,
+    page_footnotes,
+    paired_table,
+    runs_table,
+)
+from fedpbc.report.paired_table import paired_notes, shows_differences
 from fedpbc.storage.files import read_own_file
 from fedpbc.text import shell_quoted
 
@@ -24,9 +31,14 @@ MAX_CONFIG = 1 << 20
 """Bytes of a configuration that the page shows."""
 
 
-def group_section(number: int, group: RunGroup, group_count: int) -> dict[str, Any]:
+def group_section(
+    number: int, group: RunGroup, group_count: int, baseline: str | None = None
+) -> dict[str, Any]:
     """Return the template's values for one of ``group_count`` groups."""
     comparison, shown_rounds = comparison_of(group)
+    if baseline not in comparison.algorithms:
+        baseline = None
+    paired, verdict = comparison.paired(baseline), comparison.verdict(baseline)
     rows = comparison.rows()
     charts = chart_data(group, comparison, rows, group_count)
     notes = [*group.notes]
@@ -40,6 +52,9 @@ def group_section(number: int, group: RunGroup, group_count: int) -> dict[str, A
         "title": group.title,
         "facts": _facts(group),
         "notes": notes,
+        "verdict": verdict.sentence if len(comparison.runs) > 1 and rows else "",
+        "paired": paired_table(comparison, paired, verdict) if shows_differences(paired) else None,
+        "paired_notes": paired_notes(paired),
         "table": comparison_table(comparison, rows, charts["memory"]) if rows else None,
         "footnotes": page_footnotes(group, comparison) if rows else (),
         "charts": charts,  # Also embedded in the page, as JSON.

@@ -7,10 +7,13 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from fedpbc.experiments.comparison import Comparison, ComparisonRow, mean_of
+from fedpbc.experiments.paired import CEILING, Paired
+from fedpbc.experiments.verdict import Verdict
 from fedpbc.report.byte_units import ByteUnit
 from fedpbc.report.comparison_table import cells_of, footnotes, headings, sent_unit
 from fedpbc.report.groups import RunGroup
 from fedpbc.report.load import LoadedRun
+from fedpbc.report.paired_table import paired_headings, paired_rows
 from fedpbc.simulation.views import DEPLOYABLE
 
 __all__ = [
@@ -19,6 +22,7 @@ __all__ = [
     "comparison_table",
     "count_states",
     "page_footnotes",
+    "paired_table",
     "runs_table",
 ]
 
@@ -114,6 +118,26 @@ def _comparison_row(
         _seconds(mean_of([run.metrics[-1]["seconds"] for run in comparison.of(row.label)])),
         _memory(memory),
     ]
+
+
+def paired_table(comparison: Comparison, paired: Paired, verdict: Verdict) -> PageTable:
+    """Return the paired differences of the best deployable views, with the verdict's choice."""
+    dimmed = {k for k, row in enumerate(paired.rows) if row.name == CEILING}
+    rows = []
+    for row, (first, *cells) in zip(paired.rows, paired_rows(comparison, paired), strict=True):
+        tags = [("best", "choose")] if row.name == verdict.chosen and verdict.noise_known else []
+        if row.name in verdict.within_noise and len(verdict.within_noise) > 1:
+            tags.append(("", "within noise"))
+        named = TableCell(first[0], tags=tags, kind="text")
+        view, *numbers = cells
+        texts = [TableCell(view[0], kind="text"), *(TableCell(*number) for number in numbers)]
+        rows.append([named, *texts])
+    return PageTable(
+        "Best deployable views, compared with the same seeds",
+        paired_headings(paired),
+        rows,
+        dimmed=dimmed,
+    )
 
 
 def _seconds(seconds: float | None) -> TableCell:

@@ -21,10 +21,16 @@ QUIET_SECONDS = 8.0
 
 
 def write_report(
-    folders: Sequence[Path], out: Path, title: str, *, live: bool = False
+    folders: Sequence[Path],
+    out: Path,
+    title: str,
+    *,
+    baseline: str | None = None,
+    live: bool = False,
 ) -> list[LoadedRun]:
     """Write the page about all runs below some folders, and return the runs."""
-    return write_page(out, find_runs(folders), title=title, live=RELOAD_SECONDS if live else 0)
+    seconds = RELOAD_SECONDS if live else 0
+    return write_page(out, find_runs(folders), title=title, baseline=baseline, live=seconds)
 
 
 def watch(
@@ -32,6 +38,7 @@ def watch(
     out: Path,
     title: str,
     *,
+    baseline: str | None = None,
     on_change: Callable[[Sequence[LoadedRun]], None] = lambda runs: None,
     every: float = POLL_SECONDS,
     quiet: float = QUIET_SECONDS,
@@ -50,7 +57,7 @@ def watch(
             current = _file_stamps(folders)
             if current != stamps:
                 stamps, changed = current, time.monotonic()
-                runs = write_report(folders, out, title, live=True)
+                runs = write_report(folders, out, title, baseline=baseline, live=True)
                 on_change(runs)
                 ended = all(run.state in {"finished", "failed", "damaged"} for run in runs)
             if ended and time.monotonic() - changed >= quiet:
@@ -61,7 +68,7 @@ def watch(
     finally:
         if stamps is not None:
             # The last version does not reload itself.
-            write_report(folders, out, title)
+            write_report(folders, out, title, baseline=baseline)
 
 
 def _has_known_end(folder: Path) -> bool:

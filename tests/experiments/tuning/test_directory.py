@@ -177,7 +177,10 @@ def test_other_folders_are_left_alone(whole, tmp_path):
     ):
         pass
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(InputError, match="holds other files"), TuningDirectory(tmp_path).opened(plan):
+    with (
+        pytest.raises(InputError, match="holds other files"),
+        TuningDirectory(tmp_path).opened(plan),
+    ):
         pass
     assert [p.name for p in tmp_path.iterdir()] == ["notes.txt"]
 

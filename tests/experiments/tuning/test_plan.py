@@ -72,7 +72,7 @@ def test_quadratics_have_nothing_to_hold_out(tmp_path):
     plan = planned(values, candidates=2)
     assert plan.validation is None
     assert "validation" not in plan.config(plan.trials("fedpbc")[0], 0)["task"]
-    with pytest.raises(InputError, match="validation is 0.2"):
+    with pytest.raises(InputError, match=r"validation is 0\.2"):
         planned(values, validation=0.2)
 
 
@@ -101,7 +101,7 @@ def test_what_is_wrong_is_found_at_once(request_, line):
 
 
 def test_a_plan_that_is_none():
-    with pytest.raises(InputError, match="tune.toml is not the plan of a search"):
+    with pytest.raises(InputError, match=r"tune\.toml is not the plan of a search"):
         TuningPlan.from_values({"rounds": 3}, "tune.toml")
     text, _ = planned(candidates=2).self_contained()
     values = parse_toml(text)

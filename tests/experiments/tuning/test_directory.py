@@ -49,7 +49,7 @@ def test_the_best_of_those_that_ran_to_the_end_is_chosen(whole):
 
 
 def test_a_promoted_run_goes_on_and_is_not_run_again(whole):
-    path, result, told = whole
+    path, result, _ = whole
     rounds = result.rounds_run
     assert rounds == result.plan.cost()
     tried = [run.path for run in map(RunDirectory, path.glob("*/candidate-*/seed-0"))]

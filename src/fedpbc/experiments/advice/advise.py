@@ -1,0 +1,304 @@
+"""Advice, step by step: the links, a tuned and paired comparison on them, a recommendation."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from fedpbc.errors import FedpbcError
+from fedpbc.experiments.advice.cost_preview import CostPreview, preview_costs
+from fedpbc.experiments.advice.directory import AdviceDirectory, with_schedule
+from fedpbc.experiments.advice.recommendation import Recommendation, recommend
+from fedpbc.experiments.advice.request import BASELINE, AdviceRequest
+from fedpbc.experiments.advice.schedule import EVALUATIONS, Schedule, choose_schedule
+from fedpbc.experiments.advice.speed import measure_speeds
+from fedpbc.experiments.comparison import Comparison
+from fedpbc.experiments.comparison_plan import ComparisonPlan, plan_comparison
+from fedpbc.experiments.sweep import GridProgress
+from fedpbc.experiments.theory_query import of_timetable
+from fedpbc.experiments.tuning.directory import TuningDirectory
+from fedpbc.experiments.tuning.plan import TuningPlan, TuningRequest, plan_tuning
+from fedpbc.experiments.tuning.result import TuningResult
+from fedpbc.links import Timetable
+from fedpbc.simulation.views import DEPLOYABLE
+from fedpbc.storage.atomic import write_atomically
+from fedpbc.storage.toml import toml_text
+from fedpbc.tasks import LocalTraining
+from fedpbc.theory.summary import Constants, TheorySummary
+
+__all__ = ["Advice", "AdviceListener", "LinkFacts", "advise", "examine_links"]
+
+TUNING_SEED = 0
+FIRST_SEEDS = 3
+"""Seeds of the comparison that are run before the clock is looked at."""
+MORE_SEEDS = 2
+
+OnProgress = Callable[[GridProgress], None]
+
+
+class AdviceListener(Protocol):
+    """Is told what happens."""
+
+    def note(self, line: str) -> None:
+        """A line for people."""
+
+    def tuning(self, plan: TuningPlan) -> AbstractContextManager[OnProgress]:
+        """The search begins."""
+
+    def tuned(self, directory: TuningDirectory, result: TuningResult) -> None:
+        """The search is done; its results may be written."""
+
+    def comparing(self, plan: ComparisonPlan) -> AbstractContextManager[OnProgress]:
+        """A part of the comparison begins."""
+
+
+@dataclass(frozen=True)
+class LinkFacts:
+    """The links that runs would have, what theory says of them, and what algorithms cost there."""
+
+    timetable: Timetable
+    round_seconds: float | None
+    class_shares: Any
+    parameters: int
+    theory: TheorySummary
+    costs: Mapping[str, CostPreview]
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Everything that was found.
+
+    Attributes:
+        excluded: algorithms that break a constraint whatever the settings, with the reason.
+        tuning: None where the settings were given.
+        seconds: that it took.
+        recommendation: None if nothing keeps the constraints.
+    """
+
+    request: AdviceRequest
+    schedule: Schedule
+    links: LinkFacts
+    excluded: Mapping[str, str]
+    tuning: TuningResult | None
+    settings: Mapping[str, Mapping[str, Any]]
+    comparison: Comparison
+    recommendation: Recommendation | None
+    seconds: float
+
+
+def examine_links(request: AdviceRequest) -> LinkFacts:
+    """Draw the links, and see what theory says of them and what each algorithm costs there."""
+    experiment = request.experiment(seed=TUNING_SEED)
+    simulation, config = experiment.simulation, experiment.config
+    uplink, train = simulation.uplink, config.train
+    constants = Constants(
+        step_size=train.learning_rate,
+        local_steps=train.local_steps,
+        rounds=uplink.rounds,
+        assumed=("lipschitz", "sigma", "zeta", "beta", "gap"),
+    )
+    seconds = config.links.get("round_seconds")
+    return LinkFacts(
+        uplink,
+        float(seconds) if isinstance(seconds, int | float) else None,
+        simulation.task.class_shares,
+        simulation.task.layout.dimension,
+        of_timetable(config.links["name"], uplink, constants, None),
+        preview_costs(request.algorithms(), uplink, LocalTraining(local_steps=train.local_steps)),
+    )
+
+
+def excluded_algorithms(request: AdviceRequest, links: LinkFacts) -> dict[str, str]:
+    """Algorithms that break a constraint in every view; FedAvg stays as the baseline."""
+    reasons = {}
+    for name, cost in links.costs.items():
+        if name != BASELINE and (reason := request.constraints.violated(cost)) is not None:
+            reasons[name] = reason
+    return reasons
+
+
+def advise(
+    request: AdviceRequest,
+    directory: AdviceDirectory,
+    listener: AdviceListener,
+    *,
+    jobs: int,
+    schedule: Schedule | None = None,
+) -> Advice:
+    """Find out what to run; the directory must be opened.
+
+    ``schedule`` is that of advice that is continued.
+    """
+    began = time.monotonic()
+    listener.note("looking at the links, and measuring the speed")
+    links = examine_links(request)
+    excluded = excluded_algorithms(request, links)
+    costs = {name: cost for name, cost in links.costs.items() if name not in excluded}
+    if schedule is None:
+        speeds, ceiling = measure_speeds(request, costs)
+        schedule = choose_schedule(
+            speeds,
+            ceiling,
+            rounds=request.values["rounds"],
+            seconds=60 * request.minutes - (time.monotonic() - began),
+            jobs=jobs,
+            fixed_rounds=request.fixed_rounds,
+            tuned=bool(request.tuned),
+        )
+        directory.keep_schedule(request, schedule)
+    request = with_schedule(request, schedule)
+    listener.note(_describe(schedule, request, jobs))
+    tuning, tables, ranked = _tuned(request, schedule, directory, listener, jobs)
+    finalists = [BASELINE, *(name for name in ranked if name != BASELINE)]
+    finalists = finalists[: schedule.finalists + 1]
+    deadline = began + 60 * request.minutes
+    comparison = _compared(
+        request, schedule, {n: tables[n] for n in finalists}, directory, listener, jobs, deadline
+    )
+    flat = {name: _flat(table) for name, table in tables.items()}
+    recommendation = recommend(comparison, flat, request.constraints, links.parameters)
+    if recommendation is not None:
+        _write_recommended(directory, request, recommendation.algorithm, tables)
+    return Advice(
+        request,
+        schedule,
+        links,
+        excluded,
+        tuning,
+        flat,
+        comparison,
+        recommendation,
+        time.monotonic() - began,
+    )
+
+
+def _describe(schedule: Schedule, request: AdviceRequest, jobs: int) -> str:
+    tuned = "with the settings given"
+    if not request.tuned:
+        tuned = f"{schedule.candidates} settings each"
+        if schedule.candidates == 1:
+            tuned = "with the default settings, since there is no time to tune"
+    ceiling = ", with the ceiling" if schedule.ceiling else ""
+    shortened = "" if request.fixed_rounds else f" over {schedule.rounds} rounds"
+    return (
+        f"{len(schedule.algorithms)} algorithms, {tuned}{shortened}; then the best "
+        f"{schedule.finalists} and FedAvg with up to {schedule.seeds} seeds{ceiling}: about "
+        f"{schedule.seconds / 60:.0f} of {request.minutes:g} minutes on {jobs} cores"
+    )
+
+
+Tables = dict[str, dict[str, Any]]
+
+
+def _tuned(
+    request: AdviceRequest,
+    schedule: Schedule,
+    directory: AdviceDirectory,
+    listener: AdviceListener,
+    jobs: int,
+) -> tuple[TuningResult | None, Tables, Sequence[str]]:
+    """The search's result, each algorithm's settings as a table, and the names, the best first."""
+    names = list(schedule.algorithms)
+    if request.tuned or schedule.candidates == 1:
+        tables = {name: dict(request.tuned.get(name, {})) for name in names}
+        return None, tables, names
+    asked = TuningRequest(algorithms=names, candidates=schedule.candidates, seeds=(TUNING_SEED,))
+    plan = plan_tuning(request.values, asked)
+    tuning = directory.tuning
+    with tuning.opened(plan) as opened, listener.tuning(opened) as on_progress:
+        result = tuning.run(opened, jobs, lambda plan: on_progress)
+        listener.tuned(tuning, result)
+    tables, scores = {}, {}
+    for tuned in result.algorithms:
+        if tuned.best is not None and tuned.best.score is not None:
+            tables[tuned.algorithm] = _nested(tuned.best.settings)
+            scores[tuned.algorithm] = tuned.best.score.value
+    if BASELINE not in tables:
+        raise FedpbcError(
+            "FedAvg diverged with every step size: set a smaller one with --learning-rate"
+        )
+    return result, tables, sorted(scores, key=lambda name: -scores[name])
+
+
+def _nested(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by dotted key as a table of a comparison."""
+    table: dict[str, Any] = {}
+    for key, value in settings.items():
+        section, _, option = key.partition(".")
+        if section == "algorithm":
+            table[option] = value
+        else:
+            table.setdefault(section, {})[option] = value
+    return table
+
+
+def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
+    """A table of a comparison as settings by dotted key."""
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{key}.{option}": inner for option, inner in value.items()}
+        else:
+            flat[f"algorithm.{key}"] = value
+    return flat
+
+
+def _compared(
+    request: AdviceRequest,
+    schedule: Schedule,
+    tables: Tables,
+    directory: AdviceDirectory,
+    listener: AdviceListener,
+    jobs: int,
+    deadline: float,
+) -> Comparison:
+    """Compare on the test data, with more seeds as long as there is time for them."""
+    shared = {
+        **request.values,
+        "algorithms": tables,
+        "ceiling": schedule.ceiling,
+        # A budget is better spent on seeds than on views that no server has.
+        "views": list(DEPLOYABLE),
+    }
+    shared.setdefault("evaluate_every", max(1, schedule.rounds // EVALUATIONS))
+    first = min(FIRST_SEEDS, schedule.seeds)
+    while True:
+        began = time.monotonic()
+        seeds = list(range(TUNING_SEED + 1, TUNING_SEED + 1 + first))
+        plan = plan_comparison({**shared, "seeds": seeds}, lenient=True)
+        with (
+            directory.comparison.opened(plan) as whole,
+            listener.comparing(whole) as on_progress,
+        ):
+            comparison = directory.comparison.run(whole, jobs, on_progress)
+        added = len(seeds) - (0 if first <= FIRST_SEEDS else first - MORE_SEEDS)
+        per_seed = (time.monotonic() - began) / max(1, added)
+        if first >= schedule.seeds:
+            return comparison
+        if time.monotonic() + 1.2 * MORE_SEEDS * per_seed > deadline:
+            listener.note(f"the time is up after {first} of {schedule.seeds} seeds")
+            return comparison
+        first = min(first + MORE_SEEDS, schedule.seeds)
+
+
+def _write_recommended(
+    directory: AdviceDirectory, request: AdviceRequest, algorithm: str, tables: Tables
+) -> None:
+    """Write a configuration with the recommended algorithm and its settings."""
+    values = dict(request.values)
+    options = {}
+    for key, value in tables[algorithm].items():
+        if isinstance(value, Mapping):
+            values[key] = {**(values.get(key) or {}), **value}
+        else:
+            options[key] = value
+    config = {**values, "algorithm": {"name": algorithm, **options}}
+    from fedpbc.experiments.configuration import Config
+
+    nested, _ = Config.from_dict(config, lenient=True).self_contained()
+    for key in ("seed", "views"):
+        nested.pop(key, None)
+    write_atomically(directory.recommended_path, toml_text(nested))

@@ -1,0 +1,149 @@
+"""A folder of advice.
+
+fedpbc-manifest.json    which files belong to it; nothing else is ever removed
+advise.toml             what was asked, and how the budget is spent
+inputs/                 copies of the files that it names
+tune/                   the search, as of 'fedpbc tune'
+compare/                the comparison, as of 'fedpbc compare'
+recommended.toml        the recommendation, for 'fedpbc run' and 'fedpbc fleet init'
+advice.html, advice.json, links.png
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from fedpbc.errors import InputError
+from fedpbc.experiments.advice.constraints import Constraints
+from fedpbc.experiments.advice.request import AdviceRequest
+from fedpbc.experiments.advice.schedule import Schedule
+from fedpbc.experiments.comparison_directory import ComparisonDirectory
+from fedpbc.experiments.config_file import read_toml
+from fedpbc.experiments.run_directory import write_inputs
+from fedpbc.experiments.trust import check_trust, remember_plugins
+from fedpbc.experiments.tuning.directory import TuningDirectory
+from fedpbc.limits import parse_toml
+from fedpbc.storage.atomic import temporary_names, write_atomically
+from fedpbc.storage.directories import LOCK, locked_directory, make_directory
+from fedpbc.storage.files import read_own_file
+from fedpbc.storage.manifest import MANIFEST, is_inside, read_manifest, write_manifest
+from fedpbc.storage.removal import own_files
+from fedpbc.storage.toml import toml_text
+
+__all__ = ["AdviceDirectory"]
+
+KIND = "advice"
+FILES = ("advise.toml", "recommended.toml", "advice.html", "advice.json", "links.png", MANIFEST)
+
+
+class AdviceDirectory:
+    """Advice on disk."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.plan_path = self.path / "advise.toml"
+        self.page_path = self.path / "advice.html"
+        self.json_path = self.path / "advice.json"
+        self.links_path = self.path / "links.png"
+        self.recommended_path = self.path / "recommended.toml"
+        self.tuning = TuningDirectory(self.path / "tune")
+        self.comparison = ComparisonDirectory(self.path / "compare")
+
+    @property
+    def was_begun(self) -> bool:
+        """Whether advice was begun here."""
+        return read_manifest(self.path, KIND) is not None and self.plan_path.is_file()
+
+    def load(self, *, trust: bool = False) -> tuple[AdviceRequest, Schedule | None]:
+        """What was asked here, and the schedule if there is one yet."""
+        self._refuse_links()
+        values = read_toml(self.plan_path)
+        check_trust(self.path, values, trust=trust)
+        try:
+            asked = dict(values.pop("advise"))
+            tuned = {name: dict(table) for name, table in asked.pop("tuned", {}).items()}
+            schedule = asked.pop("schedule", None)
+            constraints = Constraints(**asked.pop("constraints", {}))
+            request = AdviceRequest(values, tuned, constraints=constraints, **asked)
+            planned = None
+            if schedule is not None:
+                planned = Schedule(**{**schedule, "algorithms": tuple(schedule["algorithms"])})
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise InputError(f"{self.plan_path} is not the plan of advice") from None
+        return request, planned
+
+    @contextmanager
+    def opened(self, request: AdviceRequest) -> Iterator[None]:
+        """Make the folder, or continue the same advice in it, and lock it."""
+        if self.path.exists() and not self.path.is_dir():
+            raise InputError("out", str(self.path), "a folder; this is a file")
+        entries = set(self.path.iterdir()) if self.path.is_dir() else set()
+        leftovers = own_files(self.path, [LOCK, temporary_names(MANIFEST)])
+        if entries - set(leftovers) and not self.was_begun:
+            raise InputError(f"out: {self.path} holds other files; choose a new or empty folder")
+        self._refuse_links()
+        text, inputs = self_contained(request, None)
+        if self.was_begun and not self._is_same(text, inputs):
+            raise InputError(f"out: {self.path} holds other advice; choose a new folder")
+        remember_plugins(request.values.get("plugins") or ())
+        make_directory(self.path)
+        with locked_directory(self.path):
+            if not self.was_begun:
+                self._write(text, inputs)
+            yield
+
+    def keep_schedule(self, request: AdviceRequest, schedule: Schedule) -> None:
+        """Write down how the budget is spent: when resumed, it stays so."""
+        self._write(*self_contained(request, schedule))
+
+    def _write(self, text: str, inputs: Mapping[str, bytes]) -> None:
+        names = [f"inputs/{name}" for name in inputs]
+        write_manifest(self.path, KIND, [*names, *FILES])
+        write_inputs(self.path, inputs)
+        write_atomically(self.plan_path, text)
+
+    def _is_same(self, text: str, inputs: Mapping[str, bytes]) -> bool:
+        try:
+            begun = parse_toml(read_own_file(self.path, self.plan_path.name).decode())
+            same = all(read_own_file(self.path, f"inputs/{n}") == c for n, c in inputs.items())
+            begun["advise"].pop("schedule", None)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return False
+        return same and begun == parse_toml(text)
+
+    def _refuse_links(self) -> None:
+        for name in ("inputs", "tune", "compare"):
+            if not is_inside(self.path, name):
+                raise InputError(f"{self.path / name} is a link, which is not followed: remove it")
+        for name in (*FILES, LOCK):
+            path = self.path / name
+            if path.is_symlink() or (path.exists() and not path.is_file()):
+                raise InputError(f"{path} is not a regular file: remove it")
+
+
+def self_contained(
+    request: AdviceRequest, schedule: Schedule | None
+) -> tuple[str, dict[str, bytes]]:
+    """What was asked as TOML, with files as ``inputs/NAME``, and the content of these files."""
+    nested, inputs = request.config().self_contained()
+    for key in ("algorithm", "seed", "views"):
+        nested.pop(key, None)
+    limits = {k: v for k, v in asdict(request.constraints).items() if v is not None}
+    asked: dict[str, Any] = {
+        "minutes": request.minutes,
+        "fixed_rounds": request.fixed_rounds,
+        "constraints": limits,
+        "tuned": {name: dict(table) for name, table in request.tuned.items()},
+    }
+    if schedule is not None:
+        asked["schedule"] = {**asdict(schedule), "algorithms": list(schedule.algorithms)}
+    return toml_text({**nested, "advise": asked}), inputs
+
+
+def with_schedule(request: AdviceRequest, schedule: Schedule) -> AdviceRequest:
+    """The request over the rounds that the budget allows."""
+    return replace(request, values={**request.values, "rounds": schedule.rounds})

@@ -1,0 +1,238 @@
+"""From a tuned, paired comparison to a recommendation, and what would change it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from fedpbc.experiments.advice.constraints import Constraints
+from fedpbc.experiments.advice.request import BASELINE
+from fedpbc.experiments.candidates import cheapest_of
+from fedpbc.experiments.comparison import Comparison, ComparisonRow
+from fedpbc.experiments.intervals import Interval
+from fedpbc.experiments.paired import Costs, Difference, PairedRow
+from fedpbc.experiments.score_text import between, listed, score_text
+from fedpbc.experiments.verdict import Verdict
+from fedpbc.simulation.views import DEPLOYABLE
+
+__all__ = ["Alternative", "Recommendation", "recommend"]
+
+MARGIN = 0.005
+"""Half a point of accuracy: what is further below the best is not recommended for its price."""
+FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """What to run instead under a limit."""
+
+    limit: str
+    algorithm: str
+    view: str
+    mean: float
+    loses: float
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """What to run, and what it gives.
+
+    Attributes:
+        settings: step sizes and options, by dotted key.
+        mean: expected test accuracy (or minus the loss), over the seeds of the comparison.
+        interval: of this mean, at 95 %; None for one seed.
+        over_baseline: the paired difference to FedAvg; None if FedAvg is recommended.
+        recovered: the share of what failing links cost FedAvg that is gained back, with its
+            interval; None without a ceiling or where it is not defined.
+        costs: of the whole run.
+        parameters: of the model.
+        why: sentences for a reader.
+        changes: what would change the answer, a sentence each.
+        alternatives: the best under limits that the recommendation does not keep.
+        verdict: of the comparison under the constraints.
+    """
+
+    algorithm: str
+    view: str
+    settings: Mapping[str, Any]
+    mean: float
+    interval: Interval | None
+    over_baseline: Difference | None
+    recovered: tuple[float, Interval | None] | None
+    costs: Costs
+    parameters: int
+    has_classes: bool
+    why: tuple[str, ...]
+    changes: tuple[str, ...]
+    alternatives: tuple[Alternative, ...]
+    verdict: Verdict = field(repr=False)
+
+    @property
+    def server_bytes(self) -> int | None:
+        """Memory of the vectors that the server keeps."""
+        models = self.costs.models_on_server
+        return None if models is None else FLOAT_BYTES * models * self.parameters
+
+    @property
+    def device_bytes(self) -> int | None:
+        """Memory of the vectors that a device keeps between contacts."""
+        models = self.costs.models_on_client
+        return None if models is None else FLOAT_BYTES * models * self.parameters
+
+    def as_dict(self) -> dict[str, Any]:
+        """For advice.json."""
+        content = asdict(self)
+        content["verdict"] = self.verdict.sentence
+        return {**content, "server_bytes": self.server_bytes, "device_bytes": self.device_bytes}
+
+
+def recommend(
+    comparison: Comparison,
+    settings: Mapping[str, Mapping[str, Any]],
+    constraints: Constraints,
+    parameters: int,
+) -> Recommendation | None:
+    """Choose within noise, and by cost among those that are practically equal.
+
+    None if no algorithm keeps the constraints. The rule is the verdict's, but what is cheaper is
+    only preferred if its mean is within half a point of the best.
+    """
+    verdict = comparison.verdict(allowed=constraints.allows)
+    if verdict.best is None:
+        return None
+    scores = comparison.scores(constraints.allows)
+    best_mean = verdict.means[verdict.best]
+    margin = MARGIN if verdict.has_classes else 0.01 * abs(best_mean)
+    close = [n for n in verdict.within_noise if verdict.means[n] >= best_mean - margin]
+    entries = [entry for name in close if (entry := scores.find(name)) is not None]
+    chosen = cheapest_of(entries)[0]
+    paired = comparison.paired()
+    row = paired.row(chosen.name)
+    assert row is not None
+    assert chosen.view is not None
+    assert chosen.costs is not None
+    difference = verdict.differences.get(chosen.name)
+    return Recommendation(
+        algorithm=chosen.name,
+        view=chosen.view,
+        settings=settings.get(chosen.name, {}),
+        mean=verdict.means[chosen.name],
+        interval=row.interval,
+        over_baseline=None if chosen.name == BASELINE else difference,
+        recovered=_recovered(row),
+        costs=chosen.costs,
+        parameters=parameters,
+        has_classes=verdict.has_classes,
+        why=tuple(_reasons(verdict, chosen.name, close)),
+        changes=tuple(_changes(comparison, verdict, chosen.name)),
+        alternatives=tuple(_alternatives(comparison, verdict, chosen.costs, constraints)),
+        verdict=verdict,
+    )
+
+
+def _recovered(row: PairedRow) -> tuple[float, Interval | None] | None:
+    if row.recovered is None or row.recovered.value is None:
+        return None
+    return row.recovered.value, row.recovered.interval
+
+
+def _reasons(verdict: Verdict, chosen: str, close: list[str]) -> Iterator[str]:
+    has_classes, best = verdict.has_classes, verdict.best or ""
+    over = f"over {len(verdict.seeds)} seeds"
+    if not verdict.noise_known:
+        yield "Only one seed fitted into the budget: this is no more than a hint."
+    if chosen == BASELINE:
+        yield (
+            "Plain FedAvg is good enough on these links: "
+            + (
+                f"nothing is better {over}."
+                if best == BASELINE
+                else f"{best} is not better by more than the noise or half a point {over}."
+            )
+        )
+        return
+    tied = [name for name in close if name != chosen]
+    if not tied:
+        yield f"It is the best of {len(verdict.means)} {over}, by more than the noise or price."
+    elif chosen == best:
+        yield f"{listed(tied)} cannot be told apart from it {over}, and cost no less."
+    else:
+        yield (
+            f"{listed(tied)} cannot be told apart from it {over} and cost more "
+            f"({best} has the highest mean, {score_text(verdict.means[best], has_classes)})."
+        )
+    difference = verdict.differences.get(chosen)
+    if difference is not None and difference.interval is not None:
+        sign = "better" if difference.mean >= 0 else "worse"
+        interval = between(difference.interval, has_classes)
+        clear = "" if difference.clearly_above else ", which includes no gain"
+        yield (
+            f"It is {sign} than FedAvg with {difference.won} of {len(difference.seeds)} seeds; the "
+            f"mean difference has the 95 % interval {interval}{clear}."
+        )
+
+
+def _changes(comparison: Comparison, verdict: Verdict, chosen: str) -> Iterator[str]:
+    """Sentences on the horizon and on noise, computed from the same runs."""
+    thirds = comparison.rounds // 3
+    leader = _leader_at(comparison, verdict, thirds)
+    if leader is not None and leader != chosen:
+        yield (
+            f"Fewer rounds: after {thirds:,} of {comparison.rounds:,} rounds {leader} is ahead. "
+            "With many more rounds the order may change again; try --rounds."
+        )
+    tied = [name for name in verdict.within_noise if name != chosen]
+    if tied and verdict.noise_known:
+        yield (
+            f"More seeds: {listed(tied)} {'is' if len(tied) == 1 else 'are'} within noise of the "
+            "best; a larger budget (--minutes) may tell them apart."
+        )
+
+
+def _leader_at(comparison: Comparison, verdict: Verdict, rounds: int) -> str | None:
+    """Who is ahead at the last evaluation up to a round, in the views that were compared."""
+    means: dict[str, float] = {}
+    for name, view in verdict.views.items():
+        key, sign = ("test_accuracy", 1.0) if verdict.has_classes else ("test_loss", -1.0)
+        at, values, _ = comparison.curve(name, view, key)
+        before = [value for number, value in zip(at, values, strict=True) if number <= rounds]
+        if before:
+            means[name] = sign * before[-1]
+    return max(means, key=lambda name: (means[name], name), default=None)
+
+
+def _alternatives(
+    comparison: Comparison, verdict: Verdict, costs: Costs, constraints: Constraints
+) -> Iterator[Alternative]:
+    """The best under each limit that the recommendation breaks."""
+    few = 2
+    fedavg = verdict.costs.get(BASELINE)
+    limits: dict[str, tuple[bool, Constraints]] = {
+        f"at most {few} models on the server": (
+            (costs.models_on_server or 0) > few,
+            Constraints(max_server_models=few),
+        ),
+        "no state on the devices": (
+            bool(costs.models_on_client),
+            Constraints(client_state=False),
+        ),
+    }
+    if fedavg is not None:
+        most = max(1, round(1.1 * fedavg.local_steps))
+        limits["no more local steps than FedAvg"] = (
+            costs.local_steps > most,
+            Constraints(max_local_steps=most),
+        )
+    for text, (is_broken, limit) in limits.items():
+        if not is_broken:
+            continue
+
+        def allowed(row: ComparisonRow, limit: Constraints = limit) -> bool:
+            return limit.allows(row) and constraints.allows(row)
+
+        under = comparison.verdict(allowed=allowed)
+        if under.best is not None and under.views[under.best] in DEPLOYABLE:
+            mean = under.means[under.best]
+            chosen_mean = max(verdict.means.values())
+            yield Alternative(text, under.best, under.views[under.best], mean, chosen_mean - mean)

@@ -1,0 +1,104 @@
+"""What a user asks, as a configuration and limits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fedpbc.algorithms import ALGORITHMS
+from fedpbc.errors import InputError
+from fedpbc.experiments.advice.constraints import Constraints
+from fedpbc.experiments.build import Experiment, build_experiment
+from fedpbc.experiments.configuration import Config
+from fedpbc.links.trace import count_devices
+
+__all__ = ["AdviceRequest", "prepare_values"]
+
+ROUNDS = 300
+MINUTES = 10.0
+MOST_CLIENTS = 300
+"""Of a trace that says nothing of its fleet, so many devices are simulated at most."""
+BASELINE = "fedavg"
+
+
+@dataclass(frozen=True)
+class AdviceRequest:
+    """A configuration of data, model and links; the algorithm is what is asked for.
+
+    Attributes:
+        values: the configuration's values, without an algorithm and a seed.
+        tuned: settings by algorithm, if they are known: then nothing is tuned.
+        fixed_rounds: whether the number of rounds was given.
+        minutes: the time budget.
+        constraints: what the fleet can afford.
+    """
+
+    values: Mapping[str, Any]
+    tuned: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    fixed_rounds: bool = False
+    minutes: float = MINUTES
+    constraints: Constraints = field(default_factory=Constraints)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.minutes < math.inf:
+            raise InputError("minutes", self.minutes, "above 0")
+
+    def config(self, algorithm: str = BASELINE, **settings: Any) -> Config:
+        """The configuration of a run."""
+        values = {**self.values, "algorithm": algorithm, **settings}
+        return Config.from_dict(values, lenient=True)
+
+    def experiment(self, algorithm: str = BASELINE, **settings: Any) -> Experiment:
+        """Build a run, to look at its links and task, or to measure its speed."""
+        return build_experiment(self.config(algorithm, **settings))
+
+    def algorithms(self) -> list[str]:
+        """Those that may be recommended: all, or the tuned ones, with FedAvg first.
+
+        A server seldom knows how likely each link is to be up, so what needs that is left out.
+        """
+        names = list(self.tuned) or list(ALGORITHMS)
+        usable = [n for n in names if not ALGORITHMS[n].needs_probabilities and n != BASELINE]
+        return [BASELINE, *usable]
+
+    def with_rounds(self, rounds: int) -> AdviceRequest:
+        """The same over another number of rounds."""
+        return replace(self, values={**self.values, "rounds": rounds})
+
+
+def prepare_values(
+    values: Mapping[str, Any],
+) -> tuple[dict[str, Any], dict[str, Mapping[str, Any]], bool]:
+    """The shared values, tuned settings by algorithm, and whether the rounds were given.
+
+    A file that ``fedpbc tune`` wrote has a table of settings for each algorithm. A trace that does
+    not say how large its fleet is counts as one of all its devices, as far as they are not too
+    many.
+    """
+    shared = dict(values)
+    tables = shared.pop("algorithms", {})
+    algorithm = shared.pop("algorithm", None)
+    for key in ("seed", "seeds", "views"):
+        shared.pop(key, None)
+    if isinstance(algorithm, Mapping) and "name" in algorithm and not tables:
+        name = str(algorithm["name"])
+        options = {key: value for key, value in algorithm.items() if key != "name"}
+        train = shared.get("train", {})
+        tables = {name: {**options, "train": dict(train)}}
+    if isinstance(tables, list | tuple):
+        tables = {str(name): {} for name in tables}
+    if not isinstance(tables, Mapping) or not all(isinstance(t, Mapping) for t in tables.values()):
+        raise InputError("algorithms", tables, "tables [algorithms.NAME]")
+    for name in tables:
+        if name not in ALGORITHMS:
+            raise InputError("algorithms", name, "the names of algorithms; see 'fedpbc list'")
+    fixed = "rounds" in shared
+    shared.setdefault("rounds", ROUNDS)
+    links = shared.get("links")
+    if isinstance(links, Mapping) and links.get("name") == "trace" and "clients" not in shared:
+        file = links.get("file")
+        if isinstance(file, str):
+            shared["clients"] = min(count_devices(file), MOST_CLIENTS)
+    return shared, {name: dict(table) for name, table in tables.items()}, fixed

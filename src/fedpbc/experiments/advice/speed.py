@@ -1,0 +1,62 @@
+"""How long a round and an evaluation take, measured on a few rounds."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from typing import Any
+
+from fedpbc.algorithms import find_algorithm
+from fedpbc.experiments.advice.cost_preview import CostPreview
+from fedpbc.experiments.advice.request import BASELINE, AdviceRequest
+from fedpbc.experiments.advice.schedule import Speed
+from fedpbc.simulation.views import DEPLOYABLE
+
+__all__ = ["measure_speeds"]
+
+PROBE_ROUNDS = 6
+ALWAYS = {"name": "always"}
+
+
+def measure_speeds(
+    request: AdviceRequest, costs: Mapping[str, CostPreview]
+) -> tuple[dict[str, Speed], Speed]:
+    """The speed of each algorithm, and with every link up.
+
+    Two are measured: FedAvg on these links, and with every link up. Of the others, those that train
+    as much as FedAvg are as quick; where every client trains, local steps decide.
+    """
+    usual = _measured(request)
+    ceiling = _measured(request, links=ALWAYS, downlink=ALWAYS)
+    full = request.config().train.local_steps * request.experiment().simulation.task.clients
+    per_round = costs[BASELINE].local_steps / request.values["rounds"]
+    # Seconds of a local step beyond FedAvg's, and what a round costs besides.
+    slope = max(0.0, (ceiling.round - usual.round) / max(1.0, full - per_round))
+    speeds = {}
+    for name, cost in costs.items():
+        steps = cost.local_steps / request.values["rounds"]
+        rounds = usual.round + slope * max(0.0, steps - per_round)
+        # Vectors that are kept for the clients take time, too.
+        views = 2 if find_algorithm(name).client_models else 1
+        speeds[name] = Speed(1.2 * rounds, views * usual.evaluation)
+    return speeds, ceiling
+
+
+def _measured(request: AdviceRequest, **settings: Any) -> Speed:
+    """Seconds per round and per evaluation of FedAvg, in this process with one core."""
+    experiment = request.with_rounds(PROBE_ROUNDS * 4).experiment(
+        evaluate_every=PROBE_ROUNDS, views=list(DEPLOYABLE), engine="auto", seed=0, **settings
+    )
+    seconds: list[float] = []
+    with closing(experiment.simulation) as simulation:
+        began = time.perf_counter()
+        for _ in simulation.steps():
+            seconds.append(time.perf_counter() - began)
+            if len(seconds) == PROBE_ROUNDS:
+                break
+            began = time.perf_counter()
+    # The first round warms up, the last one is evaluated.
+    plain = statistics.median(seconds[1:-1])
+    return Speed(plain, max(0.0, seconds[-1] - plain))

@@ -16,6 +16,7 @@ from fedpbc import interrupts
 from fedpbc.cli import terminal
 from fedpbc.cli.compare import compare
 from fedpbc.cli.fleet import fleet
+from fedpbc.cli.links import links
 from fedpbc.cli.list import list_
 from fedpbc.cli.paper import paper
 from fedpbc.cli.report import report
@@ -70,6 +71,7 @@ app.command(
     epilog="\n\n".join(f"{name}: {what}." for name, what in EXPERIMENTS.items()),
 )(paper)
 app.command()(report)
+app.command()(links)
 app.command()(theory)
 app.command(no_args_is_help=True)(trainer)
 app.add_typer(fleet)

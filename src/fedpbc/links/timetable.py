@@ -164,6 +164,30 @@ class Timetable:
         packed = np.ascontiguousarray(self._packed[:rounds, : -(-count // 8)])
         return np.unpackbits(packed, axis=1, count=count).view(np.bool_)
 
+    def active_counts(self) -> NDArray[np.int64]:
+        """How many clients are up in each round.
+
+        Example:
+            >>> from_table([[1, 0], [1, 1]]).active_counts()
+            array([1, 2])
+        """
+        # The bits that fill the last byte are zero. By rows, for the memory.
+        return np.array([np.count_nonzero(np.unpackbits(row)) for row in self._packed])
+
+    def columns(self, clients: ArrayLike) -> NDArray[np.bool_]:
+        """All rounds of the given clients, rounds x clients.
+
+        Example:
+            >>> from_table([[1, 0, 0], [0, 1, 1]]).columns([2, 0])
+            array([[False,  True],
+                   [ True, False]])
+        """
+        numbers = np.asarray(clients, dtype=np.int64)
+        if numbers.size and not 0 <= numbers.min() <= numbers.max() < self.clients:
+            raise InputError("clients", numbers.tolist(), f"from 0 to {self.clients - 1}")
+        shifts = (7 - (numbers & 7)).astype(np.uint8)
+        return ((self._packed[:, numbers >> 3] >> shifts) & 1).view(np.bool_)
+
     @check_arguments
     def probabilities(self, start: Annotated[int, Ge(0)] = 0) -> Iterator[Probabilities]:
         """p_i^t for t = start, start + 1, …: what ``fedavg_known`` divides by.

@@ -22,7 +22,7 @@ from fedpbc.limits import MAX_SECONDS
 from fedpbc.links.scheme import Row, Setting, link_scheme
 from fedpbc.storage.files import expanded, open_regular_file
 
-__all__ = ["count_devices", "fleet_log_settings", "trace"]
+__all__ = ["fleet_log_settings", "trace", "trace_extent"]
 
 _COLUMNS = ["client", "online_from_s", "online_until_s"]
 _ROUND_SECONDS = re.compile(r"# *round_seconds *= *(.*)")
@@ -77,21 +77,14 @@ def fleet_log_settings(file: str) -> tuple[float, int] | None:
     except ValueError:
         expected = "a log whose first line is '# round_seconds = …', with a number"
         raise InputError("--trace", file, f"{expected}; it is {_excerpt([comment[0]])}") from None
-    return seconds, count_devices(file, "--trace")
+    device, _, _ = _read(file, "--trace")
+    return seconds, int(device.max()) + 1
 
 
-def count_devices(file: str, option: str = "links.file") -> int:
-    """How many devices a trace has.
-
-    Example:
-        >>> import tempfile, pathlib
-        >>> path = pathlib.Path(tempfile.mkdtemp()) / "links.csv"
-        >>> _ = path.write_text("client,online_from_s,online_until_s\\na,0,9\\nb,3,5\\n")
-        >>> count_devices(str(path))
-        2
-    """
-    device, _, _ = _read(file, option)
-    return int(device.max()) + 1
+def trace_extent(file: str, option: str = "--trace") -> tuple[int, float]:
+    """How many devices a trace has, and when it ends, in seconds."""
+    device, _, until = _read(file, option)
+    return int(device.max()) + 1, float(until.max())
 
 
 class _Events(NamedTuple):

@@ -16,7 +16,9 @@ from fedpbc.theory.mixing import second_eigenvalue
 __all__ = ["EmpiricalLinks"]
 
 BLOCK = 512
-"""Rounds that are processed together."""
+"""Rounds that are processed together, at most."""
+CELLS = 1 << 24
+"""Links that are."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,8 @@ class EmpiricalLinks:
         ages_sum, oldest = np.ones(clients), 1
         exchanged = np.zeros((clients, clients)) if mixing else None
         rounds = empty = 0
-        block = np.stack([first, *islice(rows, BLOCK - 1)])
+        size = max(1, min(BLOCK, CELLS // clients))
+        block = np.stack([first, *islice(rows, size - 1)])
         while len(block):
             up = block.astype(np.float64)
             sizes = up.sum(axis=1)
@@ -61,7 +64,7 @@ class EmpiricalLinks:
                 ages = np.where(row, 1, ages + 1)
                 ages_sum += ages
                 oldest = max(oldest, int(ages.max()))
-            block = np.array(list(islice(rows, BLOCK)))
+            block = np.array(list(islice(rows, size)))
         return cls(
             rounds=rounds,
             empty_rounds=empty,

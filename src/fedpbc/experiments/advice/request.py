@@ -12,7 +12,7 @@ from fedpbc.errors import InputError
 from fedpbc.experiments.advice.constraints import Constraints
 from fedpbc.experiments.build import Experiment, build_experiment
 from fedpbc.experiments.configuration import Config
-from fedpbc.links.trace import count_devices
+from fedpbc.links.trace import trace_extent
 
 __all__ = ["AdviceRequest", "prepare_values"]
 
@@ -100,5 +100,5 @@ def prepare_values(
     if isinstance(links, Mapping) and links.get("name") == "trace" and "clients" not in shared:
         file = links.get("file")
         if isinstance(file, str):
-            shared["clients"] = min(count_devices(file), MOST_CLIENTS)
+            shared["clients"] = min(trace_extent(file, "links.file")[0], MOST_CLIENTS)
     return shared, {name: dict(table) for name, table in tables.items()}, fixed

@@ -14,6 +14,7 @@ import typer
 
 from fedpbc import interrupts
 from fedpbc.cli import terminal
+from fedpbc.cli.advise import advise
 from fedpbc.cli.compare import compare
 from fedpbc.cli.fleet import fleet
 from fedpbc.cli.links import links
@@ -64,6 +65,7 @@ def about(
 app.command()(run)
 app.command()(compare)
 app.command()(tune)
+app.command()(advise)
 app.command()(resume)
 app.command()(verify)
 app.command(

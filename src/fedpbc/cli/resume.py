@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from fedpbc.cli.advise import resume_advice
 from fedpbc.cli.compare import run_comparison
 from fedpbc.cli.options import Baseline, Jobs, Json, Trust, default
 from fedpbc.cli.run import show_run
@@ -30,6 +31,7 @@ def resume(
 ) -> None:
     """Resume a run or a comparison that was stopped, to the same bits."""
     from fedpbc.cli.progress import RunDisplay
+    from fedpbc.experiments.advice.directory import AdviceDirectory
     from fedpbc.experiments.comparison_directory import ComparisonDirectory
     from fedpbc.experiments.resume import resume_run
     from fedpbc.experiments.run_directory import RunDirectory
@@ -40,6 +42,12 @@ def resume(
 
         if (plan := read_plan(folder)) is not None:
             raise InputError(f"{folder} is resumed by its own command: {plan['command']}")
+    advice = AdviceDirectory(folder)
+    if advice.was_begun:
+        if track is not None:
+            raise InputError("track", track, "left out: advice has no trackers")
+        resume_advice(advice, jobs, as_json, trust)
+        return
     tuning = TuningDirectory(folder)
     if tuning.was_begun:
         if track is not None:

@@ -29,7 +29,7 @@ from fedpbc.report.style import page_styles
 from fedpbc.simulation.views import DEPLOYABLE, PAPER_ORDER, VIEWS
 from fedpbc.storage.atomic import write_atomically
 
-__all__ = ["PageTable", "check_report_path", "write_page"]
+__all__ = ["PageTable", "check_report_path", "embedded_picture", "page_environment", "write_page"]
 
 
 def write_page(
@@ -78,7 +78,7 @@ def write_page(
     views = {view for curve in curves for view in curve["views"]}
     algorithms = {run.algorithm for group in groups for run in group.runs}
     text = (
-        _environment()
+        page_environment()
         .get_template("page.html.j2")
         .render(
             report_mark=REPORT_MARK,
@@ -93,7 +93,7 @@ def write_page(
             notes=notes,
             omitted_runs=_omitted(loaded, groups),
             tables=tables,
-            pictures=[{"name": file.stem, "base64": _base64(file)} for file in pictures],
+            pictures=[{"name": file.stem, "base64": embedded_picture(file)} for file in pictures],
             commands=commands,
             groups=sections,
             data={
@@ -116,7 +116,8 @@ def _is_counted(axis: str, curves: Sequence[Mapping[str, Any]]) -> bool:
 
 
 @cache
-def _environment() -> Environment:
+def page_environment() -> Environment:
+    """Return the templates, which escape all text."""
     environment = Environment(
         loader=PackageLoader("fedpbc.report"),
         autoescape=True,
@@ -168,7 +169,8 @@ def _omitted(runs: Sequence[LoadedRun], groups: Sequence[RunGroup]) -> list[Load
     ]
 
 
-def _base64(picture: Path) -> str:
+def embedded_picture(picture: Path) -> str:
+    """Return a PNG file as base64."""
     try:
         return base64.b64encode(picture.read_bytes()).decode()
     except OSError as error:

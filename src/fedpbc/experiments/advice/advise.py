@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from fedpbc.errors import FedpbcError
@@ -17,17 +17,17 @@ from fedpbc.experiments.advice.schedule import EVALUATIONS, Schedule, choose_sch
 from fedpbc.experiments.advice.speed import measure_speeds
 from fedpbc.experiments.comparison import Comparison
 from fedpbc.experiments.comparison_plan import ComparisonPlan, plan_comparison
+from fedpbc.experiments.link_query import LinkReport, report_links
 from fedpbc.experiments.sweep import GridProgress
-from fedpbc.experiments.theory_query import of_timetable
 from fedpbc.experiments.tuning.directory import TuningDirectory
 from fedpbc.experiments.tuning.plan import TuningPlan, TuningRequest, plan_tuning
 from fedpbc.experiments.tuning.result import TuningResult
-from fedpbc.links import Timetable
+from fedpbc.limits import MAX_ROUNDS
+from fedpbc.links.trace import trace_extent
 from fedpbc.simulation.views import DEPLOYABLE
 from fedpbc.storage.atomic import write_atomically
 from fedpbc.storage.toml import toml_text
 from fedpbc.tasks import LocalTraining
-from fedpbc.theory.summary import Constants, TheorySummary
 
 __all__ = ["Advice", "AdviceListener", "LinkFacts", "advise", "examine_links"]
 
@@ -35,6 +35,8 @@ TUNING_SEED = 0
 FIRST_SEEDS = 3
 """Seeds of the comparison that are run before the clock is looked at."""
 MORE_SEEDS = 2
+MOST_SEEDS = 10
+"""What is left of the budget is spent on more seeds than were planned."""
 
 OnProgress = Callable[[GridProgress], None]
 
@@ -57,13 +59,16 @@ class AdviceListener(Protocol):
 
 @dataclass(frozen=True)
 class LinkFacts:
-    """The links that runs would have, what theory says of them, and what algorithms cost there."""
+    """The links, what theory says of them, and what algorithms cost there.
 
-    timetable: Timetable
-    round_seconds: float | None
-    class_shares: Any
+    Attributes:
+        report: of the whole log, if the links are a trace; else of the rounds that are run.
+        parameters: of the model.
+        costs: of each algorithm that may be recommended.
+    """
+
+    report: LinkReport
     parameters: int
-    theory: TheorySummary
     costs: Mapping[str, CostPreview]
 
 
@@ -93,21 +98,17 @@ def examine_links(request: AdviceRequest) -> LinkFacts:
     """Draw the links, and see what theory says of them and what each algorithm costs there."""
     experiment = request.experiment(seed=TUNING_SEED)
     simulation, config = experiment.simulation, experiment.config
-    uplink, train = simulation.uplink, config.train
-    constants = Constants(
-        step_size=train.learning_rate,
-        local_steps=train.local_steps,
-        rounds=uplink.rounds,
-        assumed=("lipschitz", "sigma", "zeta", "beta", "gap"),
-    )
-    seconds = config.links.get("round_seconds")
+    training = LocalTraining(local_steps=config.train.local_steps)
+    whole = config
+    if config.links["name"] == "trace":
+        _, seconds = trace_extent(config.links["file"], "links.file")
+        rounds = int(seconds / config.links["round_seconds"] + 1e-9)
+        rounds = min(MAX_ROUNDS, max(rounds, config.general.rounds))
+        whole = replace(config, general=replace(config.general, rounds=rounds))
     return LinkFacts(
-        uplink,
-        float(seconds) if isinstance(seconds, int | float) else None,
-        simulation.task.class_shares,
+        report_links(whole, with_data=True),
         simulation.task.layout.dimension,
-        of_timetable(config.links["name"], uplink, constants, None),
-        preview_costs(request.algorithms(), uplink, LocalTraining(local_steps=train.local_steps)),
+        preview_costs(request.algorithms(), simulation.uplink, training),
     )
 
 
@@ -276,12 +277,13 @@ def _compared(
             comparison = directory.comparison.run(whole, jobs, on_progress)
         added = len(seeds) - (0 if first <= FIRST_SEEDS else first - MORE_SEEDS)
         per_seed = (time.monotonic() - began) / max(1, added)
-        if first >= schedule.seeds:
+        if first >= max(schedule.seeds, MOST_SEEDS):
             return comparison
         if time.monotonic() + 1.2 * MORE_SEEDS * per_seed > deadline:
-            listener.note(f"the time is up after {first} of {schedule.seeds} seeds")
+            if first < schedule.seeds:
+                listener.note(f"the time is up after {first} of {schedule.seeds} seeds")
             return comparison
-        first = min(first + MORE_SEEDS, schedule.seeds)
+        first = min(first + MORE_SEEDS, max(schedule.seeds, MOST_SEEDS))
 
 
 def _write_recommended(

@@ -1,0 +1,202 @@
+"""fedpbc advise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedpbc.cli.options import (
+    RUN_OPTIONS,
+    ConfigFile,
+    Jobs,
+    Json,
+    Set,
+    Trust,
+    config_options,
+    default,
+)
+from fedpbc.cli.terminal import say, say_json, say_written, show
+from fedpbc.cli.workspace import begin_work, free_folder
+from fedpbc.errors import FedpbcError, InputError
+from fedpbc.experiments.overrides import configuration_values
+
+if TYPE_CHECKING:
+    from fedpbc.experiments.advice.advise import Advice
+    from fedpbc.experiments.advice.directory import AdviceDirectory
+    from fedpbc.experiments.advice.request import AdviceRequest
+    from fedpbc.experiments.advice.schedule import Schedule
+    from fedpbc.experiments.comparison_plan import ComparisonPlan
+    from fedpbc.experiments.sweep import GridProgress
+    from fedpbc.experiments.tuning.directory import TuningDirectory
+    from fedpbc.experiments.tuning.plan import TuningPlan
+    from fedpbc.experiments.tuning.result import TuningResult
+
+__all__ = ["advise", "resume_advice"]
+
+ADVICE_OPTIONS = [
+    name for name in RUN_OPTIONS if name not in ("algorithm", "seed", "views", "track", "reported")
+]
+
+
+@config_options(*ADVICE_OPTIONS)
+def advise(
+    options: dict[str, Any],
+    config: ConfigFile = None,
+    minutes: Annotated[float | None, default("Time budget", "10")] = None,
+    max_server_models: Annotated[
+        int | None, typer.Option(help="Models that the server may keep.")
+    ] = None,
+    max_local_steps: Annotated[
+        int | None, typer.Option(help="Local steps of all clients together, in the whole run.")
+    ] = None,
+    no_client_state: Annotated[
+        bool, typer.Option("--no-client-state", help="Devices keep nothing between contacts.")
+    ] = False,
+    trace: Path | None = None,
+    set_: Set = None,
+    out: Annotated[Path | None, default("Folder", "runs/advice")] = None,
+    jobs: Jobs = None,
+    trust: Trust = False,
+    as_json: Json = False,
+) -> None:
+    """What to run on your links, and what it will give: tuned and compared within a budget."""
+    values = configuration_values(config, options, set_, trace=trace, trust=trust)
+    from fedpbc.experiments.advice.constraints import Constraints
+    from fedpbc.experiments.advice.directory import AdviceDirectory
+    from fedpbc.experiments.advice.request import MINUTES, AdviceRequest, prepare_values
+    from fedpbc.experiments.plugins import load_plugin
+
+    for plugin in values.get("plugins") or ():
+        load_plugin(str(plugin))
+    constraints = Constraints(
+        max_server_models=max_server_models,
+        max_local_steps=max_local_steps,
+        client_state=not no_client_state,
+    )
+    shared, tuned, fixed = prepare_values(values)
+    budget = MINUTES if minutes is None else minutes
+    request = AdviceRequest(shared, tuned, fixed, budget, constraints)
+    # What is wrong with data, links and model is found now.
+    request.experiment()
+    directory = AdviceDirectory(out or free_folder(Path("runs"), "advice"))
+    run_advice(directory, request, jobs, as_json, None)
+
+
+def resume_advice(directory: AdviceDirectory, jobs: int | None, as_json: bool, trust: bool) -> None:
+    """Continue advice that was stopped."""
+    request, schedule = directory.load(trust=trust)
+    run_advice(directory, request, jobs, as_json, schedule)
+
+
+def run_advice(
+    directory: AdviceDirectory,
+    request: AdviceRequest,
+    jobs: int | None,
+    as_json: bool,
+    schedule: Schedule | None,
+) -> None:
+    """Make the advice with a progress display, and print it."""
+    import sys
+
+    from fedpbc.experiments.advice.advise import advise as make_advice
+    from fedpbc.parallel import usable_cores
+    from fedpbc.report.advice import write_advice
+    from fedpbc.text import shell_quoted
+
+    if jobs is not None and jobs < 1:
+        raise InputError("jobs", jobs, "at least 1")
+    line = " ".join(shell_quoted(word) for word in ("fedpbc", *sys.argv[1:]))
+    with directory.opened(request):
+        begin_work(directory.path)
+        if schedule is None:
+            _, schedule = directory.load(trust=True)
+        listener = Listener(directory, quiet=as_json)
+        advice = make_advice(
+            request, directory, listener, jobs=jobs or usable_cores(), schedule=schedule
+        )
+        listener.note("writing the page")
+        write_advice(advice, directory, line)
+    if as_json:
+        from fedpbc.limits import parse_json
+
+        say_json(parse_json(directory.json_path.read_bytes()))
+    else:
+        show_advice(advice, directory)
+    if advice.recommendation is None:
+        raise FedpbcError(
+            "no algorithm keeps the limits: " + "; ".join(request.constraints.described())
+        )
+
+
+class Listener:
+    """Shows what happens, in a terminal or not."""
+
+    def __init__(self, directory: AdviceDirectory, *, quiet: bool) -> None:
+        self.directory, self.quiet = directory, quiet
+
+    def note(self, line: str) -> None:
+        """Print a line."""
+        if not self.quiet:
+            say(line, flush=True)
+
+    @contextmanager
+    def tuning(self, plan: TuningPlan) -> Iterator[Callable[[GridProgress], None]]:
+        """Show the search."""
+        from fedpbc.cli.progress import GridDisplay
+        from fedpbc.experiments.tuning.directory import planned_steps
+        from fedpbc.paper.catalog import ProgressRow
+
+        rows = [
+            ProgressRow(label, rounds, 10 if everyone else 1)
+            for label, rounds, everyone in planned_steps(plan)
+        ]
+        with GridDisplay(rows, self.directory.tuning.path, quiet=self.quiet) as display:
+            yield display.on_progress
+
+    def tuned(self, directory: TuningDirectory, result: TuningResult) -> None:
+        """Write the search's results."""
+        from fedpbc.report.tuning import write_tuning
+
+        write_tuning(directory, result)
+
+    @contextmanager
+    def comparing(self, plan: ComparisonPlan) -> Iterator[Callable[[GridProgress], None]]:
+        """Show a part of the comparison."""
+        from fedpbc.cli.compare import progress_rows
+        from fedpbc.cli.progress import GridDisplay
+
+        comparison = self.directory.comparison
+        rows = progress_rows(comparison, plan)
+        with GridDisplay(rows, comparison.path, quiet=self.quiet) as display:
+            yield display.on_progress
+
+
+def show_advice(advice: Advice, directory: AdviceDirectory) -> None:
+    """Print the answer, the files and next steps."""
+    from fedpbc.report.advice import answer_lines, commands_after, remarks
+    from fedpbc.report.paired_table import paired_headings, paired_rows
+    from fedpbc.report.text_table import TextTable
+
+    say("")
+    for sentence in advice.links.report.sentences.values():
+        say(sentence)
+    paired = advice.comparison.paired()
+    table = TextTable("")
+    for column in paired_headings(paired):
+        left = column in {"algorithm", "view"}
+        table.column(column if left else column.replace(" ", "\n"), right=not left)
+    for cells in paired_rows(advice.comparison, paired):
+        table.row(*(text for text, _ in cells))
+    show(table, min_width=table.width)
+    for line in answer_lines(advice):
+        say(line)
+    for line in remarks(advice):
+        say(f"what would change it: {line}")
+    say_written([directory.page_path], ": everything on one page; open it in a browser")
+    say_written([directory.recommended_path, directory.json_path])
+    for line, what in commands_after(directory):
+        say(f"next: {line}: {what}")

@@ -1,0 +1,253 @@
+"""Advice as one HTML page and as JSON, for somebody who never heard of these algorithms."""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import version
+from typing import Any
+
+from fedpbc.algorithms import find_algorithm
+from fedpbc.experiments.advice.advise import Advice
+from fedpbc.experiments.advice.directory import AdviceDirectory
+from fedpbc.experiments.advice.recommendation import Recommendation
+from fedpbc.experiments.run_directory import REPORT_MARK
+from fedpbc.experiments.score_text import between, number_text, score_text
+from fedpbc.report.byte_units import with_unit
+from fedpbc.report.link_statistics import SUBJECTS, plot_links
+from fedpbc.report.page import embedded_picture, page_environment
+from fedpbc.report.page_tables import PageTable, TableCell
+from fedpbc.report.paired_table import paired_headings, paired_notes, paired_rows
+from fedpbc.report.plot import plot_comparison
+from fedpbc.report.tuning import SHORT_NAMES
+from fedpbc.storage.atomic import write_atomically
+from fedpbc.text import shell_quoted
+
+__all__ = ["answer_lines", "settings_text", "write_advice"]
+
+VIEWS = {
+    "server": "the model that the server holds after the last round",
+    "averaged": "a moving average of the server's models, which the server keeps beside it",
+    "reported": "the mean of the last model that each device reported, which the server keeps",
+    "corrected": "the moving average, corrected by what each device reported last",
+}
+WORDS = {
+    "uplink": "a device's connection to the server; while it is down, nothing arrives",
+    "round": "the time in which the server waits for devices; who is up takes part",
+    "FedAvg": "the usual algorithm: the server averages what arrived in the round",
+    "ceiling": "the same training if every link were always up: what failing links cost is the "
+    "distance to it",
+    "recovered": "the share of that distance which an algorithm gains back",
+    "local step": "one step of a device's own training on a batch of its samples",
+    "view": "which model is deployed; a server can keep others than the last one",
+    "within noise": "the difference between two algorithms changes more from seed to seed than it "
+    "amounts to",
+}
+
+
+def settings_text(settings: dict[str, Any] | Any) -> str:
+    """Settings by dotted key in words.
+
+    Example:
+        >>> settings_text({"train.learning_rate": 0.2, "algorithm.cutoff": 5})
+        'η_0 0.2, cutoff 5'
+    """
+    return ", ".join(
+        f"{SHORT_NAMES.get(key, key.partition('.')[2])} "
+        + (f"{value:g}" if isinstance(value, float) else str(value))
+        for key, value in settings.items()
+    )
+
+
+def answer_lines(advice: Advice) -> list[str]:
+    """The recommendation in a few lines: what to run, what it gives, what it costs."""
+    found = advice.recommendation
+    if found is None:
+        limits = ", ".join(advice.request.constraints.described())
+        return [f"No algorithm was found that keeps the limits: {limits}."]
+    what = f"Run {found.algorithm} and deploy its view '{found.view}'"
+    settings = settings_text(found.settings)
+    lines = [f"{what}, with {settings}." if settings else f"{what}, with the default settings."]
+    lines.append(_expected(found))
+    lines.extend(found.why)
+    lines.append(_costs(found))
+    return lines
+
+
+def _expected(found: Recommendation) -> str:
+    kind = "test accuracy" if found.has_classes else "test loss"
+    text = f"Expected {kind}: {score_text(found.mean, found.has_classes)}"
+    seeds = len(found.verdict.seeds)
+    if found.interval is not None:
+        interval = between(found.interval, found.has_classes)
+        text += f" (mean over {seeds} seeds, 95 % interval {interval})"
+    else:
+        text += " (one seed)"
+    if found.over_baseline is not None:
+        gain = number_text(found.over_baseline.mean, found.has_classes, sign=True)
+        unit = " points" if found.has_classes else " in loss"
+        text += f", {gain}{unit} against FedAvg tuned in the same way"
+    if found.recovered is not None:
+        share, around = found.recovered
+        text += f"; it gains back {100 * share:.0f} % of what failing links cost FedAvg"
+        if around is not None:
+            text += f" ({100 * around.low:.0f} to {100 * around.high:.0f} %)"
+    return text + "."
+
+
+def _costs(found: Recommendation) -> str:
+    costs = found.costs
+    parts = [f"{costs.local_steps:,} local steps"]
+    if costs.bytes_up is not None and costs.bytes_down is not None:
+        parts.append(f"{with_unit(costs.bytes_up)} up, {with_unit(costs.bytes_down)} down")
+    if found.server_bytes is not None:
+        parts.append(
+            f"{costs.models_on_server:,} model{'' if costs.models_on_server == 1 else 's'} on the "
+            f"server ({with_unit(found.server_bytes)})"
+        )
+    if found.device_bytes is not None:
+        kept = "nothing" if not costs.models_on_client else with_unit(found.device_bytes)
+        parts.append(f"{kept} kept on a device between contacts")
+    return f"It costs, for the whole run: {', '.join(parts)}."
+
+
+def write_advice(advice: Advice, directory: AdviceDirectory, command: str) -> None:
+    """Write the page, the pictures and the JSON; the JSON last: then it is done."""
+    report = advice.links.report
+    plot_links(report.statistics, directory.links_path, report.name)
+    comparison = directory.comparison
+    plot_comparison(advice.comparison, comparison.plot_path, report.name)
+    pictures = {
+        "links": embedded_picture(directory.links_path),
+        "accuracy": embedded_picture(comparison.plot_path),
+    }
+    found = advice.recommendation
+    text = (
+        page_environment()
+        .get_template("advice.html.j2")
+        .render(
+            report_mark=REPORT_MARK,
+            version=version("fedpbc"),
+            title=f"What to run on {report.name}",
+            answer=answer_lines(advice),
+            found=found,
+            about=None if found is None else find_algorithm(found.algorithm).summary(),
+            view=None if found is None else VIEWS[found.view],
+            sentences={SUBJECTS.get(k, k): v for k, v in report.sentences.items()},
+            pictures=pictures,
+            table=_comparison_table(advice),
+            verdict=advice.comparison.verdict().sentence,
+            alternatives=_alternatives_table(advice),
+            settings=_settings_table(advice),
+            excluded=advice.excluded,
+            limits=advice.request.constraints.described(),
+            schedule=advice.schedule,
+            minutes=advice.seconds / 60,
+            budget=advice.request.minutes,
+            words=WORDS,
+            commands=commands_after(directory),
+            command=command,
+            remarks=remarks(advice),
+        )
+    )
+    write_atomically(directory.page_path, text.encode(errors="backslashreplace"))
+    content = {
+        "recommendation": None if found is None else found.as_dict(),
+        "links": report.as_dict(),
+        "settings": {name: dict(table) for name, table in advice.settings.items()},
+        "excluded": dict(advice.excluded),
+        "comparison": advice.comparison.as_dict(),
+        "seconds": advice.seconds,
+        "command": command,
+    }
+    write_atomically(directory.json_path, json.dumps(content, indent=2, default=str) + "\n")
+
+
+def commands_after(directory: AdviceDirectory) -> list[tuple[str, str]]:
+    """What to do next: a command and what it does."""
+    recommended = shell_quoted(directory.recommended_path)
+    return [
+        (f"fedpbc run {recommended}", "one run of the recommendation, with every evaluation"),
+        (
+            f"fedpbc fleet init FOLDER --host NAME --config {recommended}",
+            "the files of a real fleet with this algorithm and its settings",
+        ),
+        (
+            f"fedpbc report {shell_quoted(directory.comparison.path)}",
+            "the comparison's own page, with interactive charts",
+        ),
+    ]
+
+
+def remarks(advice: Advice) -> list[str]:
+    """What would change the answer, besides what the recommendation itself says."""
+    lines = list(advice.recommendation.changes) if advice.recommendation is not None else []
+    statistics = advice.links.report.statistics
+    if statistics.stationary is False:
+        lines.append(
+            "Other links: these change over time, so a log of another period may favour another "
+            "algorithm; advise again when a new log is there."
+        )
+    elif statistics.stationary is None:
+        lines.append("Other links: the log is too short to tell whether the links change.")
+    if not advice.schedule.complete:
+        lines.append(
+            f"A larger budget: within {advice.request.minutes:g} minutes there was time for "
+            f"{len(advice.schedule.algorithms)} algorithms with {advice.schedule.candidates} "
+            f"settings each, and {len(advice.comparison.as_dict()['seeds'])} seeds."
+        )
+    if advice.tuning is not None and advice.recommendation is not None:
+        for tuned in advice.tuning.algorithms:
+            edge = tuned.at_edge()
+            if tuned.algorithm == advice.recommendation.algorithm and edge is not None:
+                lines.append(
+                    f"Other step sizes: the chosen η_0 is the {edge} that was tried; 'fedpbc tune' "
+                    "with --space tries others."
+                )
+    lines.append("Another model or other data: advice holds for the task that it was made with.")
+    return lines
+
+
+def _comparison_table(advice: Advice) -> PageTable:
+    paired = advice.comparison.paired()
+    rows = [
+        [TableCell(text, value, kind="" if k else "text") for k, (text, value) in enumerate(cells)]
+        for cells in paired_rows(advice.comparison, paired)
+    ]
+    return PageTable("", paired_headings(paired), rows, notes=paired_notes(paired))
+
+
+def _alternatives_table(advice: Advice) -> PageTable | None:
+    found = advice.recommendation
+    if found is None or not found.alternatives:
+        return None
+    rows = [
+        [
+            TableCell(each.limit, kind="text"),
+            TableCell(each.algorithm, kind="text"),
+            TableCell(each.view, kind="text"),
+            TableCell(score_text(each.mean, found.has_classes)),
+            TableCell(number_text(-each.loses, found.has_classes, sign=True)),
+        ]
+        for each in found.alternatives
+    ]
+    head = ["if your fleet allows only", "run", "view", "expected", "against the best"]
+    return PageTable("", head, rows)
+
+
+def _settings_table(advice: Advice) -> PageTable:
+    scores: dict[str, str] = {}
+    if advice.tuning is not None:
+        for tuned in advice.tuning.algorithms:
+            best = tuned.best
+            if best is not None and best.score is not None:
+                scores[tuned.algorithm] = score_text(best.score.value, advice.tuning.has_classes)
+    rows = [
+        [
+            TableCell(name, kind="text"),
+            TableCell(settings_text(settings) or "default", kind="text"),
+            TableCell(scores.get(name, "–")),
+            TableCell(find_algorithm(name).summary(), kind="text"),
+        ]
+        for name, settings in advice.settings.items()
+    ]
+    return PageTable("", ["algorithm", "settings", "on held-out samples", "what it does"], rows)

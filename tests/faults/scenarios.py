@@ -25,6 +25,8 @@ OTHER: Command = ["run", *SMALL, "--algorithm", "fedavg", "--rounds", 4, "--engi
 DISK: Command = ["run", *SMALL, "--reported", "disk", "--track", "tensorboard", "--downlink"]
 DISK += ["bernoulli", "--set", "downlink.p=0.6", "--engine", "stacked", *RUN]
 COMPARE: Command = ["compare", *SMALL, "--algorithms", "fedpbc,fedavg", "--seeds", 0, *RUN]
+TUNE: Command = ["tune", *SMALL, "--algorithms", "fedavg,fedpbc", "--candidates", 3]
+TUNE += ["--rounds", 9, "--jobs", 1, *RUN]
 PAPER: Command = ["--quick", "--data", "digits", "--set", "clients=8", "--rounds", 4]
 PAPER += ["--seeds", 0, "--jobs", 1, *RUN]
 FLEET: Command = ["fleet", "init", "{}/run", "--clients", 2, "--host", "example.org"]
@@ -68,7 +70,8 @@ class Scenario:
     def recover(self, server: Server, folder: Path) -> Ended:
         """Go on after a fault, as a person would."""
         run = folder / "run"
-        begun = (run / "config.toml").is_file() or (run / "compare.toml").is_file()
+        plans = ("config.toml", "compare.toml", "tune.toml")
+        begun = any((run / plan).is_file() for plan in plans)
         if self.resumes and begun and not self.replaces:
             return server.run("resume", run)
         return server.run(*self.arguments(folder))
@@ -186,6 +189,7 @@ SCENARIOS = {
         ([*COMPARE, "--algorithms", "fedavg", "--rounds", 4, "--jobs", 1],),
         replaces=True,
     ),
+    "tune": Scenario(TUNE),
     "report": Scenario(["report", "{}/run"], (OTHER,), resumes=False),
     "theory --out": Scenario(
         ["theory", "{}/run", "--out", "{}/lines.csv"], (OTHER,), resumes=False

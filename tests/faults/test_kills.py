@@ -22,6 +22,7 @@ KILLS = {
     "resume": 20,
     "compare": 15,
     "compare --overwrite": 10,
+    "tune": 15,
     "report": 5,
     "theory --out": 5,
     "paper fig6": 5,
@@ -34,7 +35,7 @@ KILLS = {
     "run ray": 4,
     "compare --jobs 2": 3,
 }
-"""Two hundred."""
+"""More than two hundred."""
 SEED = os.environ.get("SEED", "0")
 STEP = int(os.environ.get("STEP", "1"))
 
@@ -93,7 +94,7 @@ def kill_at_random(server, undisturbed, tmp_path, name: str, kills: int, seed: s
     assert killed == kills
 
 
-SOME = {"run with reports on disk": 1, "run --overwrite": 2, "run pool": 1, "fleet init": 1}
+SOME = {"run with reports on disk": 1, "tune": 1, "run --overwrite": 2, "run pool": 1, "fleet init": 1}
 
 
 @pytest.mark.slow

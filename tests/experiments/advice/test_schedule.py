@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedpbc.experiments.advice.schedule import Speed, choose_schedule
+
+NAMES = ["fedavg", "fedau", "mifa", "fedpbc", *(f"other{k}" for k in range(10))]
+
+
+def speeds(round_seconds, evaluation=0.01):
+    found = {name: Speed(round_seconds, evaluation) for name in NAMES}
+    return {**found, "fedpbc": Speed(10 * round_seconds, evaluation)}
+
+
+def chosen(round_seconds, minutes=10.0, *, fixed=True, rounds=300, tuned=False):
+    return choose_schedule(
+        speeds(round_seconds),
+        Speed(10 * round_seconds, 0.01),
+        rounds=rounds,
+        seconds=60 * minutes,
+        jobs=2,
+        fixed_rounds=fixed,
+        tuned=tuned,
+    )
+
+
+def test_a_quick_task_gets_everything():
+    plan = chosen(0.0005)
+    assert plan.complete
+    assert plan.algorithms == tuple(NAMES)
+    assert (plan.candidates, plan.finalists, plan.seeds, plan.ceiling) == (18, 8, 10, True)
+
+
+def test_a_slow_task_gets_what_fits():
+    plan = chosen(0.3)
+    assert not plan.complete
+    assert plan.algorithms == ("fedavg", "fedau", "mifa")
+    assert plan.rounds == 300
+    assert plan.seconds <= 480
+
+
+def test_rounds_are_only_given_up_if_they_were_not_given():
+    assert chosen(3.0, fixed=True).rounds == 300
+    assert chosen(3.0, fixed=False).rounds == 75
+
+
+def test_known_settings_are_not_tuned():
+    assert chosen(0.0005, tuned=True).candidates == 1
+    assert chosen(0.02, tuned=True).seeds >= chosen(0.02).seeds
+
+
+def test_the_price_of_a_hand_worked_plan():
+    """One algorithm, nothing tuned: a round of 0.1 s, 20 evaluations of 0.5 s, 1 s to start."""
+    plan = choose_schedule(
+        {"fedavg": Speed(0.1, 0.5)},
+        Speed(0.2, 0.5),
+        rounds=100,
+        seconds=10_000,
+        jobs=1,
+        fixed_rounds=True,
+        tuned=True,
+    )
+    # FedAvg once as finalist and once as baseline, and the ceiling; ten seeds.
+    assert plan.seconds == pytest.approx(10 * (2 * (10 + 10 + 1) + (20 + 10 + 1)))
+
+
+@given(st.floats(1e-4, 5.0), st.floats(0.5, 500.0), st.booleans(), st.booleans())
+def test_a_plan_fits_or_is_the_smallest(round_seconds, minutes, fixed, tuned):
+    plan = chosen(round_seconds, minutes, fixed=fixed, tuned=tuned)
+    larger = chosen(round_seconds, 2 * minutes, fixed=fixed, tuned=tuned)
+    assert plan.seconds <= 0.8 * 60 * minutes or plan.seconds <= larger.seconds
+    assert plan.seeds >= 2
+    assert plan.algorithms[0] == "fedavg"
+    assert plan.rounds >= 50

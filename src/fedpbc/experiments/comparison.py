@@ -260,7 +260,7 @@ class Comparison:
         failed = tuple(sorted(run.seed for run in runs if run.failure is not None))
         algorithm = runs[0].algorithm
         if row is None:
-            return EntryScores(name, algorithm, None, {}, None, failed)
+            return EntryScores(name, algorithm, None, {}, None, len(runs), failed)
         key, sign = ("test_accuracy", 1.0) if has_classes else ("test_loss", -1.0)
         tails = {
             run.seed: self.tail(run, row.view, lambda evaluation: evaluation[key])
@@ -275,6 +275,7 @@ class Comparison:
             view=row.view,
             values={seed: sign * tail for seed, tail in tails.items() if tail is not None},
             costs=Costs(row.local_steps, *sent, *stored),
+            runs=len(runs),
             failed=failed,
             needs_probabilities=kind is not None and kind.needs_probabilities,
             allowed=allowed and name != CEILING,

@@ -205,3 +205,13 @@ def test_what_a_seed_adds_to_all_changes_no_difference(one, other, shifts):
     if d.interval is not None:
         assert e.interval.low == pytest.approx(d.interval.low, abs=1e-9)
         assert e.interval.high == pytest.approx(d.interval.high, abs=1e-9)
+
+
+@pytest.mark.parametrize("wrong", [3, ["fedavg"], np.zeros(2), b"fedavg", ""])
+def test_wrong_arguments_are_one_line(wrong):
+    comparison = scored({"fedavg": seeds(0.5, 0.6)})
+    for call in (comparison.paired, comparison.verdict, comparison.as_dict):
+        with pytest.raises(InputError, match="baseline is "):
+            call(wrong)
+    with pytest.raises(InputError, match=r"allowed is .*a function of a row"):
+        comparison.verdict(allowed=wrong)

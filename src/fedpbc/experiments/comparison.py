@@ -13,6 +13,7 @@ from itertools import takewhile
 from typing import Any
 
 from fedpbc.algorithms import ALGORITHMS
+from fedpbc.errors import InputError
 from fedpbc.experiments.paired import CEILING, Costs, EntryScores, Paired, Scores, paired
 from fedpbc.experiments.spread import Spread, mean_of
 from fedpbc.experiments.verdict import Verdict, verdict
@@ -243,6 +244,8 @@ class Comparison:
 
         ``allowed`` restricts what a verdict may choose, to the best of the views allowed.
         """
+        if not callable(allowed) and allowed is not None:
+            raise InputError("allowed", allowed, "a function of a row")
         deployable = [row for row in self.rows() if row.view in DEPLOYABLE]
         has_classes = all(row.test is not None for row in deployable)
         entries = []

@@ -273,7 +273,7 @@ def difference_of(entry: EntryScores, baseline: EntryScores | None) -> Differenc
 
 def check_baseline(name: str | None, names: Sequence[str]) -> None:
     """Raise unless there is a row of this name."""
-    if name is not None and name not in names:
+    if name is not None and (not isinstance(name, str) or name not in names):
         raise InputError("baseline", name, nearest(str(name), names))
 
 

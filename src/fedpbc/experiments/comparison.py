@@ -239,6 +239,11 @@ class Comparison:
                 return row
         return None
 
+    @property
+    def names(self) -> list[str]:
+        """The names of the rows, in order."""
+        return list(dict.fromkeys(map(name_of, self.runs)))
+
     def scores(self, allowed: Callable[[ComparisonRow], bool] | None = None) -> Scores:
         """One value per seed of each row, in its best deployable view.
 
@@ -249,7 +254,7 @@ class Comparison:
         deployable = [row for row in self.rows() if row.view in DEPLOYABLE]
         has_classes = all(row.test is not None for row in deployable)
         entries = []
-        for name in dict.fromkeys(map(name_of, self.runs)):
+        for name in self.names:
             rows = [row for row in deployable if name_of(row) == name]
             choice = rows if allowed is None else [row for row in rows if allowed(row)]
             row = max(choice or rows, key=lambda row: row.score, default=None)

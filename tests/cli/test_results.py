@@ -67,6 +67,32 @@ def test_a_table_without_classes_has_nothing_to_leave_out(shown):
     assert " ".join(found.split()) == "fedpbc corrected 1.5 ± 0.141 1,234 16 16 91 1"
 
 
+DIFFERENCE = "mifa† 0.0 (−127.1 to 127.1), 1/2 1.00 1.00"
+"""0.4 and 0.6 against 0.5: 0 ± 12.706 × 14.14/√2 points."""
+
+
+@pytest.mark.parametrize("width", [120, None, 80, 40])
+def test_the_verdict_is_right_below_the_table_and_the_differences_fit(shown, width):
+    lines = shown(width)
+    [verdict] = [k for k, line in enumerate(lines) if line.startswith("verdict: ")]
+    assert "over 2 seeds" in lines[verdict]
+    # What show() prints is before what say() prints here, in a terminal it is in order.
+    found = [line for line in lines if "(−127.1 to 127.1)" in line]
+    [row] = [" ".join(line.split()) for line in found if line.lstrip().startswith("mifa")]
+    narrow = width is not None and width <= 80
+    full = f"mifa† server 50.0 (50.0 to 50.0) {DIFFERENCE[6:]} 101 0"
+    assert row == (DIFFERENCE if narrow else full)
+    assert all(len(line) <= max(width or 120, 80) for line in found if line.startswith(" "))
+    # What a column means that is not shown is not explained.
+    assert any(line.startswith("test % here") for line in lines) == (not narrow)
+
+
+def test_one_seed_says_so(shown):
+    lines = shown(100, seeds=1)
+    assert any(line.startswith("verdict: from one seed nothing can be told") for line in lines)
+    assert any("one seed, so no interval" in line for line in lines)
+
+
 def test_the_summary_of_a_run_that_counted_no_bytes(capsys):
     summary = {
         **dict.fromkeys(("algorithm", "links", "data", "engine"), "x"),

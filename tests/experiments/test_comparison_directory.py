@@ -377,3 +377,55 @@ def test_a_link_in_place_of_the_inputs_is_not_followed(tmp_path):
     )
     assert "inputs" in refused(fedpbc("resume", folder))
     assert content(tmp_path) == before
+
+
+def test_paired_differences_are_those_of_the_runs(compared):
+    folder, said = compared
+    found = json.loads((folder / "comparison.json").read_text())
+    paired = found["paired"]
+    assert paired["baseline"] == "fedavg"
+    by_name = {row["name"]: row for row in paired["rows"]}
+    starred = {r["algorithm"]: r["view"] for r in found["rows"] if r["best_deployable"]}
+
+    def values(name: str) -> list[float]:
+        ends = []
+        for seed in (0, 5):
+            lines = metrics(folder / name / f"seed-{seed}")
+            kept = [e["views"][starred[name]]["test_accuracy"] for e in lines if e["round"] > 16]
+            ends.append(np.mean(kept))
+        return ends
+
+    for name in ("fedpbc", "mifa"):
+        by_seed = np.subtract(values(name), values("fedavg"))
+        difference = by_name[name]["difference"]
+        assert by_name[name]["view"] == starred[name]
+        assert difference["mean"] == pytest.approx(by_seed.mean())
+        assert difference["won"] == np.sum(by_seed > 1e-9)
+        assert difference["seeds"] == [0, 5]
+        half = 12.7062 * np.std(by_seed, ddof=1) / np.sqrt(2)
+        assert difference["interval"]["high"] == pytest.approx(by_seed.mean() + half, abs=1e-5)
+    assert by_name["fedavg"]["difference"] is None
+    sentence = found["verdict"]["sentence"]
+    assert f"verdict: {sentence}\n" in said
+    assert f"**Verdict:** {sentence}\n" in (folder / "table.md").read_text()
+
+
+def test_the_baseline_is_checked_before_anything_runs(compared, tmp_path):
+    folder, _ = compared
+    given = [*SMALL, "--algorithms", "fedpbc,fedavg", "--baseline", "fedavgg"]
+    line = refused(fedpbc(*given, "--out", tmp_path / "new"))
+    expected = "baseline is 'fedavgg', but should be one of fedpbc, fedavg; did you mean 'fedavg'?"
+    assert line == expected
+    assert not (tmp_path / "new").exists()
+    # Finished runs are not run again; the tables are made for another baseline.
+    before = (folder / "comparison.json").read_bytes()
+    try:
+        ended = ran("resume", folder, "--baseline", "mifa", "--json")
+        assert json.loads(ended.out)["paired"]["baseline"] == "mifa"
+        assert "vs mifa" in (folder / "table.md").read_text()
+        assert "vs mifa" in (folder / "report.html").read_text()
+    finally:
+        ran("resume", folder, "--json")
+    assert (folder / "comparison.json").read_bytes() == before
+    line = refused(fedpbc("resume", folder / "mifa" / "seed-5", "--baseline", "mifa"))
+    assert line == "baseline is 'mifa', but should be left out: this is one run, not a comparison"

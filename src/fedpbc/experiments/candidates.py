@@ -9,8 +9,8 @@ from fedpbc.experiments.score_text import listed
 
 __all__ = ["MORE", "candidates_of", "cheapest_of"]
 
-MORE = 1.1
-"""Costs below this multiple of the least are no more than the least."""
+MORE = 10
+"""Percent; what costs less than that more than the least counts as equal."""
 CRITERIA: Sequence[Callable[[Costs], int | None]] = (
     lambda costs: costs.local_steps,
     lambda costs: costs.bytes_sent,
@@ -28,8 +28,9 @@ def candidates_of(scores: Scores) -> tuple[list[EntryScores], dict[str, str]]:
         if entry.name == CEILING:
             continue
         if not entry.values:
-            any_run = "no view that a server could deploy"
-            left_out[entry.name] = "no run finished" if entry.failed else any_run
+            nothing = len(entry.failed) == entry.runs
+            why = "no run finished" if nothing else "no view that a server could deploy"
+            left_out[entry.name] = why
         elif not entry.allowed:
             left_out[entry.name] = "not allowed"
         else:
@@ -57,5 +58,5 @@ def cheapest_of(entries: Sequence[EntryScores]) -> list[EntryScores]:
             continue  # It was not counted for all, so it decides nothing.
         least = min(known)
         pairs = zip(entries, known, strict=True)
-        entries = [e for e, count in pairs if count == least or count < MORE * least]
+        entries = [e for e, count in pairs if count == least or 100 * count < (100 + MORE) * least]
     return list(entries)

@@ -263,15 +263,22 @@ class Comparison:
                 return row
         return None
 
+    @property
+    def names(self) -> list[str]:
+        """The names of the rows, in order."""
+        return list(dict.fromkeys(map(name_of, self.runs)))
+
     def scores(self, allowed: Callable[[ComparisonRow], bool] | None = None) -> Scores:
         """One value per seed of each row, in its best deployable view.
 
         ``allowed`` restricts what a verdict may choose, to the best of the views allowed.
         """
+        if not callable(allowed) and allowed is not None:
+            raise InputError("allowed", allowed, "a function of a row")
         deployable = [row for row in self.rows() if row.view in DEPLOYABLE]
         has_classes = all(row.test is not None for row in deployable)
         entries = []
-        for name in dict.fromkeys(map(name_of, self.runs)):
+        for name in self.names:
             rows = [row for row in deployable if name_of(row) == name]
             choice = rows if allowed is None else [row for row in rows if allowed(row)]
             row = max(choice or rows, key=lambda row: row.score, default=None)
@@ -285,7 +292,7 @@ class Comparison:
         failed = tuple(sorted(run.seed for run in runs if run.failure is not None))
         algorithm = runs[0].algorithm
         if row is None:
-            return EntryScores(name, algorithm, None, {}, None, failed)
+            return EntryScores(name, algorithm, None, {}, None, len(runs), failed)
         key, sign = ("test_accuracy", 1.0) if has_classes else ("test_loss", -1.0)
         tails = {
             run.seed: self.tail(run, row.view, lambda evaluation: evaluation[key])
@@ -300,6 +307,7 @@ class Comparison:
             view=row.view,
             values={seed: sign * tail for seed, tail in tails.items() if tail is not None},
             costs=Costs(row.local_steps, *sent, *stored),
+            runs=len(runs),
             failed=failed,
             needs_probabilities=kind is not None and kind.needs_probabilities,
             allowed=allowed and name != CEILING,

@@ -66,7 +66,8 @@ class EntryScores:
         view: the view; None if no run finished or no view is deployable.
         values: by seed, the mean over the last evaluations: the accuracy, or minus the loss.
         costs: of the view; None without one.
-        failed: the seeds of the runs that did not finish.
+        runs: the number of its runs.
+        failed: the seeds of those that did not finish.
         needs_probabilities: whether the server must know the links' probabilities.
         allowed: whether a verdict may choose it.
     """
@@ -76,6 +77,7 @@ class EntryScores:
     view: str | None
     values: Mapping[int, float]
     costs: Costs | None
+    runs: int = 0
     failed: Sequence[int] = ()
     needs_probabilities: bool = False
     allowed: bool = True
@@ -271,7 +273,7 @@ def difference_of(entry: EntryScores, baseline: EntryScores | None) -> Differenc
 
 def check_baseline(name: str | None, names: Sequence[str]) -> None:
     """Raise unless there is a row of this name."""
-    if name is not None and name not in names:
+    if name is not None and (not isinstance(name, str) or name not in names):
         raise InputError("baseline", name, nearest(str(name), names))
 
 

@@ -261,8 +261,7 @@ def _asides(found: Verdict, scores: Scores) -> Iterator[str]:
     for entry in (e for e in scores.entries if e.name in found.needs_probabilities):
         ahead = difference_of(entry, best)
         if ahead is not None and ahead.mean > 0:
-            size = _size(ahead, found.has_classes)
-            yield f"{entry.name} is {size} better than {found.best}, but {UNKNOWN}"
+            yield f"{entry.name} is {_distance(ahead, found.has_classes)}, but {UNKNOWN}"
     if found.noise_known:
         equal = [name for name, d in found.to_best.items() if d.tied == len(d.seeds)]
         if equal:

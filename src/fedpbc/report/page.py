@@ -70,7 +70,7 @@ def write_page(
     loaded = load_runs(runs)
     groups = group_runs(loaded)
     if baseline is not None:
-        compared = [comparison_of(group)[0].algorithms for group in groups]
+        compared = [comparison_of(group)[0].names for group in groups]
         check_baseline(baseline, sorted({name for names in compared for name in names}))
     sections = [group_section(k, group, len(groups), baseline) for k, group in enumerate(groups)]
     charts = [section["charts"] for section in sections]

@@ -36,7 +36,7 @@ def group_section(
 ) -> dict[str, Any]:
     """Return the template's values for one of ``group_count`` groups."""
     comparison, shown_rounds = comparison_of(group)
-    if baseline not in comparison.algorithms:
+    if baseline not in comparison.names:
         baseline = None
     paired, verdict = comparison.paired(baseline), comparison.verdict(baseline)
     rows = comparison.rows()

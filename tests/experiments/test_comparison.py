@@ -304,6 +304,6 @@ def test_one_that_diverges_does_not_stop_the_others():
 def test_wrong_input_is_no_failed_cell():
     with pytest.raises(InputError, match="links is 'nothing'"):
         compare(make_task, ["fedavg"], (0,), links="nothing", rounds=3)
-    with pytest.raises(InputError, match="algorithm is 'fedpcb'"):
+    with pytest.raises(InputError, match="algorithms is 'fedpcb'"):
         compare(make_task, ["fedpcb"], (0,), links=P, rounds=3)
     assert issubclass(DivergedError, ArithmeticError)

@@ -120,7 +120,7 @@ class Entry:
             return replace(self, options={**self.options, name: value})
         key = names.find(name)
         if key is None:
-            known = [*options_of(kind.__init__), *names.keys, *names.sections]
+            known = dict.fromkeys([*options_of(kind.__init__), *names.keys, *names.sections])
             raise unknown_option(name, known, f"algorithms.{self.label}")
         settings = {k: dict(v) if isinstance(v, Mapping) else v for k, v in self.settings.items()}
         section, _, option = key.rpartition(".")

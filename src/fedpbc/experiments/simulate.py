@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
-from annotated_types import Ge, Gt
+from annotated_types import Gt
 from torch import Tensor, nn
 
 from fedpbc.algorithms import PAPER_ALGORITHMS, Algorithm, find_algorithm, register_algorithm
@@ -17,9 +17,18 @@ from fedpbc.errors import DivergedError, FedpbcError, InputError, one_line
 from fedpbc.experiments.build import build_experiment
 from fedpbc.experiments.comparison import Comparison, RunResult
 from fedpbc.experiments.configuration import Config
+from fedpbc.experiments.entries import (
+    Entry,
+    SettingNames,
+    check_distinct,
+    entries_of,
+    is_ceiling,
+    merged,
+)
 from fedpbc.experiments.execution import OnRound
+from fedpbc.experiments.integrity import damage_of
 from fedpbc.experiments.run_directory import RunDirectory
-from fedpbc.experiments.seeds import DEFAULT_SEEDS
+from fedpbc.experiments.seeds import DEFAULT_SEEDS, seed_list
 from fedpbc.experiments.settings import (
     AlgorithmSection,
     DownlinkSection,
@@ -28,6 +37,7 @@ from fedpbc.experiments.settings import (
     TrainSection,
 )
 from fedpbc.experiments.start import run_python_task
+from fedpbc.experiments.swept_entries import sweep_values, swept_entries, with_ceilings
 from fedpbc.experiments.tracking import check_trackers, checked_names
 from fedpbc.limits import check_path, numbers_of
 from fedpbc.options import check_arguments, check_kind, check_type, nearest
@@ -145,8 +155,7 @@ def simulate(
         >>> abs(float(result.models["mean"]) - 50) < 1
         True
     """
-    if not hasattr(task, "local_steps"):
-        raise InputError("task", task, "a task, such as Supervised or Quadratic")
+    _check_task(task)
     if on_round is not None and not callable(on_round):
         raise InputError("on_round", on_round, "a function of the round and its metrics")
     for name, folder in (("out", out), ("group", group)):
@@ -157,23 +166,21 @@ def simulate(
         raise InputError("track", track, "given together with out, the run's folder")
     if group is None:
         check_trackers(trackers)
-    config = Config.from_dict(
-        {
-            "task": task,
-            "algorithm": algorithm,
-            "links": _table(links),
-            "downlink": _table(downlink),
-            "train": {"global_learning_rate": global_lr},
-            "rounds": rounds,
-            "seed": task.seed if seed is None else seed,
-            "evaluate_every": evaluate_every,
-            "views": list(views) if isinstance(views, tuple) else views,
-            "reported": reported,
-            "engine": engine,
-            "workers": workers,
-            "ray_address": ray_address,
-            "track": trackers,
-        }
+    config = _config(
+        task,
+        algorithm,
+        links,
+        rounds=rounds,
+        downlink=downlink,
+        seed=seed,
+        global_lr=global_lr,
+        evaluate_every=evaluate_every,
+        views=views,
+        reported=reported,
+        engine=engine,
+        workers=workers,
+        ray_address=ray_address,
+        track=trackers,
     )
     path = None if out is None else Path(out)
     experiment = build_experiment(config, path and RunDirectory(path).last_reports_path)
@@ -193,6 +200,32 @@ def simulate(
     return Result(metrics, simulation.view_models(), task.layout, experiment.engine, cost)
 
 
+def _config(
+    task: Task,
+    algorithm: Any,
+    links: Any = LinksSection.name,
+    *,
+    downlink: Any = DownlinkSection.name,
+    seed: int | None = None,
+    global_lr: float = TrainSection.global_learning_rate,
+    views: Sequence[str] | None = None,
+    **general: Any,
+) -> Config:
+    """The configuration of a simulation; ``general`` has settings of the same name."""
+    return Config.from_dict(
+        {
+            "task": task,
+            "algorithm": algorithm,
+            "links": _table(links),
+            "downlink": _table(downlink),
+            "train": {"global_learning_rate": global_lr},
+            "seed": task.seed if seed is None else seed,
+            "views": list(views) if isinstance(views, tuple) else views,
+            **general,
+        }
+    )
+
+
 def _table(links: Any) -> Any:
     """A nested list is a table as well as an array is."""
     return numbers_of("links", links) if isinstance(links, list | tuple) else links
@@ -200,9 +233,11 @@ def _table(links: Any) -> Any:
 
 def compare(
     make_task: Callable[[int], Task],
-    algorithms: Sequence[Any] = PAPER_ALGORITHMS,
-    seeds: Sequence[int] = DEFAULT_SEEDS,
+    algorithms: Sequence[Any] | Mapping[str, Any] = PAPER_ALGORITHMS,
+    seeds: Sequence[int] | str = DEFAULT_SEEDS,
     *,
+    sweep: Mapping[str, Sequence[Any]] | None = None,
+    ceiling: bool = False,
     out: Path | str | None = None,
     **options: Any,
 ) -> Comparison:
@@ -210,9 +245,16 @@ def compare(
 
     Args:
         make_task: returns the task for a seed.
-        algorithms: names, names with options, or classes.
-        seeds: one run of each algorithm for each.
-        out: a folder for the runs, each in ALGORITHM/seed-K.
+        algorithms: names, specifications (``"fedau:cutoff=5"``), tables or classes. A table has a
+            ``name``, options of the algorithm, options of :func:`fedpbc.simulate` for this entry
+            alone, and a ``label`` for its rows; without one, those of the same algorithm are
+            labelled by what differs. Or tables by label.
+        seeds: one run of each algorithm for each: numbers, or ranges such as ``"0-4"``.
+        sweep: each algorithm runs once for each combination of these values: of options of the
+            algorithms or of :func:`fedpbc.simulate`, such as ``{"links.p": [0.1, 0.5]}``.
+        ceiling: also FedAvg with every link up, under the label ``ceiling``.
+        out: a folder for the runs, each in LABEL/seed-K; finished ones are kept, so a comparison
+            can be continued, and widened by more algorithms or seeds.
         options: of :func:`fedpbc.simulate`.
 
     Example:
@@ -222,64 +264,110 @@ def compare(
         ...                  rounds=20)
         >>> len(result.rows())
         7
+        >>> tables = [{"name": "fedau", "cutoff": 5}, {"name": "fedau", "cutoff": 50}]
+        >>> compare(task, tables, "0-1", links={"name": "bernoulli", "p": 0.5}, rounds=5).labels
+        ['fedau:cutoff=5', 'fedau:cutoff=50']
     """
     if not callable(make_task):
         raise InputError("make_task", make_task, "a function from a seed to a task")
-    if isinstance(algorithms, str) or not isinstance(algorithms, Sequence) or not algorithms:
-        raise InputError("algorithms", algorithms, "a list of names, tables or classes")
-    # An array of no dimension has no length.
-    is_list = isinstance(seeds, Sequence | np.ndarray) and getattr(seeds, "ndim", 1) == 1
-    if not is_list or not len(seeds):
-        raise InputError("seeds", seeds, "different whole numbers from 0, such as [0, 1, 2]")
-    seeds = [check_type("seeds", seed, Annotated[int, Ge(0)]) for seed in seeds]
-    if len(set(seeds)) < len(seeds):
-        raise InputError("seeds", seeds, "different whole numbers from 0, such as [0, 1, 2]")
+    numbers = seed_list(seeds)
+    entries = _entries(algorithms, {} if sweep is None else sweep, ceiling)
     if out is not None:
         check_path(out, "out")
     # Once, before anything begins: a server that goes away later must not stop the comparison.
     check_trackers(checked_names(options.get("track")))
     runs: list[RunResult] = []
-    names = [_name_of(algorithm) for algorithm in algorithms]
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError(
-                "algorithms", name, "named once: each row of a comparison has its own name"
-            )
     # Where some algorithm has reports, those that have none may be compared with it.
-    some_reports = any(find_algorithm(name).client_models for name in names)
-    for algorithm, name in zip(algorithms, names, strict=True):
-        of_run = dict(options)
-        if some_reports and not find_algorithm(name).client_models:
+    some_reports = any(find_algorithm(entry.algorithm).client_models for entry in entries)
+    for entry in entries:
+        of_run = {**options, **merged(options, entry.settings)}
+        if some_reports and not find_algorithm(entry.algorithm).client_models:
             of_run.pop("reported", None)
-        for seed in seeds:
+        algorithm = {"name": entry.algorithm, **entry.options}
+        for seed in numbers:
             task = _made_task(make_task, seed)
-            folder = None if out is None else Path(out) / name / f"seed-{seed}"
-            try:
-                result = simulate(
-                    task, algorithm, seed=seed, out=folder, **{"group": out, **of_run}
-                )
-            except DivergedError as error:
-                runs.append(RunResult(name, seed, task.clients, failure=str(error)))
+            folder = None if out is None else Path(out) / entry.label / f"seed-{seed}"
+            result = RunResult(entry.algorithm, seed, task.clients, label=entry.label)
+            if folder is not None and (kept := _kept_run(task, algorithm, seed, folder, of_run)):
+                runs.append(replace(result, metrics=kept.metrics(), cost=kept.summary()["cost"]))
                 continue
-            lines = [metrics.as_dict() for metrics in result.metrics]
-            runs.append(RunResult(name, seed, task.clients, lines, cost=result.cost))
+            try:
+                ended = simulate(task, algorithm, seed=seed, out=folder, **{"group": out, **of_run})
+            except DivergedError as error:
+                runs.append(replace(result, failure=str(error)))
+                continue
+            lines = [metrics.as_dict() for metrics in ended.metrics]
+            runs.append(replace(result, metrics=lines, cost=ended.cost))
     return Comparison(runs)
+
+
+_OF_ENTRIES = SettingNames(
+    ("links", "downlink"),
+    {
+        name: name
+        for name in inspect.signature(simulate).parameters
+        if name not in ("task", "algorithm", "seed", "out", "on_round", "track", "group")
+    },
+)
+"""Options of :func:`simulate` that may differ between the entries of a comparison."""
+
+
+def _entries(algorithms: Any, sweep: Any, ceiling: bool) -> list[Entry]:
+    """The entries of a comparison, swept, with their ceilings last."""
+    expected = "a list of names, tables or classes"
+    if isinstance(algorithms, str) or not isinstance(algorithms, Sequence | Mapping):
+        raise InputError("algorithms", algorithms, expected)
+    if not algorithms:
+        raise InputError("algorithms", algorithms, expected)
+    check_type("ceiling", ceiling, bool)
+    given: Any = algorithms
+    if not isinstance(algorithms, Mapping):
+        given = [
+            str(register_algorithm(each).name)
+            if isinstance(each, type) and issubclass(each, Algorithm)
+            else each
+            for each in algorithms
+        ]
+    entries = entries_of(given, _OF_ENTRIES)
+    values = sweep_values(sweep)
+    swept = swept_entries(entries, values, _OF_ENTRIES)
+    if ceiling:
+        swept = with_ceilings(entries, swept, values, _OF_ENTRIES)
+    check_distinct(swept)
+    return sorted(swept, key=lambda entry: is_ceiling(entry.label))
+
+
+def _kept_run(
+    task: Task, algorithm: Any, seed: int, folder: Path, options: Mapping[str, Any]
+) -> RunDirectory | None:
+    """The finished run in a folder, if there is one; it must be the one that is asked for."""
+    directory = RunDirectory(folder)
+    if not directory.finished or damage_of(directory):
+        return None
+    # How a run was watched does not matter now.
+    watching = ("on_round", "track", "group")
+    settings = {key: value for key, value in options.items() if key not in watching}
+    experiment = build_experiment(_config(task, algorithm, seed=seed, **settings))
+    with closing(experiment.simulation):
+        if experiment.about()["fingerprint"] != directory.summary()["fingerprint"]:
+            raise FedpbcError(
+                f"{folder} belongs to another run: its options are not these; choose a new folder"
+            )
+    return directory
 
 
 def _made_task(make_task: Callable[[int], Task], seed: int) -> Task:
     """The task for a seed; how the user's function failed is a cause of the error."""
     try:
-        return make_task(seed)
+        task = make_task(seed)
     except FedpbcError:
         raise
     except Exception as error:
         raise InputError(f"make_task({seed}) failed: {one_line(error)}") from error
+    _check_task(task)
+    return task
 
 
-def _name_of(algorithm: Any) -> str:
-    if isinstance(algorithm, type) and issubclass(algorithm, Algorithm):
-        return str(register_algorithm(algorithm).name)
-    name = algorithm.get("name") if isinstance(algorithm, Mapping) else algorithm
-    if not isinstance(name, str):
-        raise InputError("algorithms", algorithm, "names, tables with a name, or classes")
-    return find_algorithm(name).name
+def _check_task(task: Any) -> None:
+    if not hasattr(task, "local_steps"):
+        raise InputError("task", task, "a task, such as Supervised or Quadratic")

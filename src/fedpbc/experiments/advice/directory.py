@@ -132,6 +132,9 @@ def self_contained(
     nested, inputs = request.config().self_contained()
     for key in ("algorithm", "seed", "views"):
         nested.pop(key, None)
+    if "evaluate_every" not in request.values:
+        # The search and the comparison choose their own.
+        nested.pop("evaluate_every", None)
     limits = {k: v for k, v in asdict(request.constraints).items() if v is not None}
     asked: dict[str, Any] = {
         "minutes": request.minutes,

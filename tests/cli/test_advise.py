@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fedpbc.experiments.advice import advise as steps
+from fedpbc.experiments.advice.schedule import Schedule
+from tests.commandline import content, fedpbc, ran, refused
+
+SMALL = ("--data", "digits", "--clients", 8, "--rounds", 12, "--jobs", 1)
+LINKS = ("--links", "bernoulli", "--set", "links.p=0.4")
+
+
+@pytest.fixture
+def small_schedule(monkeypatch):
+    """A budget that does not depend on how busy the machine is."""
+    plan = Schedule(12, ("fedavg", "mifa", "fedpbc"), 2, 2, 2, True, 9.0, False)
+    monkeypatch.setattr(steps, "choose_schedule", lambda *_, **options: plan)
+    monkeypatch.setattr(steps, "MOST_SEEDS", 2)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small_schedule")
+def test_advice_ends_with_a_recommendation_and_files_to_go_on_with(tmp_path):
+    out = tmp_path / "advice"
+    ended = ran("advise", *SMALL, *LINKS, "--minutes", 5, "--out", out)
+    advice = json.loads((out / "advice.json").read_text())
+    found = advice["recommendation"]
+    assert f"Run {found['algorithm']} and deploy its view '{found['view']}'" in ended.out
+    assert set(advice["settings"]) == {"fedavg", "mifa", "fedpbc"}
+    assert advice["comparison"]["seeds"] == [1, 2]
+    labels = {row["label"] for row in advice["comparison"]["rows"]}
+    assert {"fedavg", "ceiling"} <= labels
+    page = (out / "advice.html").read_text()
+    assert "What to run on" in page
+    assert "The answer" in page
+    assert "<script" not in page
+    # Its configuration is one that 'run' takes, with the tuned step size.
+    run = json.loads(ran("run", out / "recommended.toml", "--out", tmp_path / "run", "--json").out)
+    assert run["algorithm"] == found["algorithm"]
+    tuned = json.loads((out / "tune/tuning.json").read_text())["algorithms"]
+    chosen = tuned[found["algorithm"]]["chosen"]["settings"]
+    assert found["settings"] == chosen
+
+    # The same again is done at once, and changes nothing but times.
+    before = content(out / "compare")
+    assert "Run " in ran("resume", out).out
+    after = content(out / "compare")
+    assert {k: v for k, v in after.items() if k.endswith("metrics.jsonl")} == {
+        k: v for k, v in before.items() if k.endswith("metrics.jsonl")
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small_schedule")
+def test_limits_that_nothing_keeps(tmp_path):
+    ended = fedpbc(
+        "advise", *SMALL, *LINKS, "--max-local-steps", 1, "--minutes", 5, "--out", tmp_path / "a"
+    )
+    assert ended.code == 2
+    assert ended.err == "fedpbc: no algorithm keeps the limits: at most 1 local steps\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["--minutes", 0], "minutes is 0.0, but should be above 0"),
+        (["--max-server-models", 0], "--max-server-models is 0, but should be at least 1"),
+        (["--jobs", 0], "jobs is 0, but should be at least 1"),
+        (["--links", "nowhere"], "links is 'nowhere'"),
+        (["--trace", "missing.csv"], "missing.csv"),
+        (["--data", "nothing"], "data.name is 'nothing'"),
+    ],
+)
+def test_wrong_options_are_one_line_and_nothing_is_written(tmp_path, options, line):
+    out = tmp_path / "advice"
+    assert line in refused(fedpbc("advise", "--data", "digits", *options, "--out", out))
+    assert not out.exists()
+
+
+def test_a_folder_with_other_files_is_left_alone(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    line = refused(fedpbc("advise", *SMALL, *LINKS, "--out", tmp_path))
+    assert line.endswith("holds other files; choose a new or empty folder")
+    assert content(tmp_path) == {"notes.txt": b"mine"}

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import pytest
+
+from fedpbc.experiments.advice.constraints import Constraints
+from fedpbc.experiments.advice.recommendation import recommend
+from tests.scored_runs import scored, seeds
+
+
+def recommended(values, costs=None, constraints=None, **more):
+    settings = {name: {"train.learning_rate": 0.2} for name in values}
+    return recommend(scored(values, costs, **more), settings, constraints or Constraints(), 1000)
+
+
+def test_the_clear_best_is_recommended_whatever_it_costs():
+    found = recommended(
+        {"fedavg": seeds(0.70, 0.71, 0.72), "mifa": seeds(0.80, 0.81, 0.82)},
+        {"mifa": {"server": 101}},
+    )
+    assert (found.algorithm, found.view, found.settings) == (
+        "mifa",
+        "server",
+        {"train.learning_rate": 0.2},
+    )
+    assert found.mean == pytest.approx(0.81)
+    assert found.over_baseline.mean == pytest.approx(0.1)
+    assert found.server_bytes == 4 * 101 * 1000
+    assert found.device_bytes == 0
+    [alternative] = found.alternatives
+    assert (alternative.limit, alternative.algorithm) == ("at most 2 models on the server", "fedavg")
+    assert alternative.loses == pytest.approx(0.1)
+
+
+def test_what_cannot_be_told_apart_goes_to_the_cheaper():
+    values = {"fedavg": seeds(0.800, 0.810, 0.790), "fedpbc": seeds(0.802, 0.808, 0.793)}
+    found = recommended(values, {"fedpbc": {"steps": 1500}})
+    assert found.algorithm == "fedavg"
+    assert found.over_baseline is None
+    assert found.why[0].startswith("Plain FedAvg is good enough on these links: fedpbc is not")
+    assert any("fedpbc is within noise" in change for change in found.changes)
+
+
+def test_what_is_more_than_half_a_point_below_is_not_recommended_for_its_price():
+    """The interval includes 0, but the best is three points higher in the mean."""
+    values = {"fedavg": seeds(0.70, 0.80, 0.75), "mifa": seeds(0.80, 0.79, 0.75)}
+    found = recommended(values, {"mifa": {"server": 101}})
+    assert found.algorithm == "mifa"
+    assert set(found.verdict.within_noise) == {"fedavg", "mifa"}
+    assert any("which includes no gain" in line for line in found.why)
+
+
+def test_fedavg_is_best():
+    found = recommended({"fedavg": seeds(0.82, 0.83), "mifa": seeds(0.70, 0.71)})
+    assert found.why == (
+        "Plain FedAvg is good enough on these links: nothing is better over 2 seeds.",
+    )
+    assert found.alternatives == ()
+
+
+def test_limits_are_kept():
+    values = {
+        "fedavg": seeds(0.70, 0.71),
+        "mifa": seeds(0.80, 0.81),
+        "scaffold": seeds(0.75, 0.76),
+        "fedpbc": seeds(0.85, 0.86),
+    }
+    costs = {
+        "mifa": {"server": 101},
+        "scaffold": {"client": 1},
+        "fedpbc": {"steps": 1500, "client": 1},
+    }
+    assert recommended(values, costs).algorithm == "fedpbc"
+    for limits, name in (
+        ({"max_local_steps": 200}, "mifa"),
+        ({"max_local_steps": 200, "max_server_models": 2}, "scaffold"),
+        ({"max_local_steps": 200, "max_server_models": 2, "client_state": False}, "fedavg"),
+    ):
+        assert recommended(values, costs, Constraints(**limits)).algorithm == name
+    assert recommended(values, costs, Constraints(max_local_steps=1)) is None
+
+
+def test_alternatives_keep_the_limits_that_were_given():
+    values = {
+        "fedavg": seeds(0.70, 0.71),
+        "scaffold": seeds(0.75, 0.76),
+        "fedpbc": seeds(0.85, 0.86),
+        "mifa": seeds(0.80, 0.81),
+    }
+    costs = {
+        "scaffold": {"client": 1},
+        "fedpbc": {"steps": 1500, "client": 1},
+        "mifa": {"server": 101},
+    }
+    found = recommended(values, costs, Constraints(max_server_models=2))
+    by_limit = {each.limit: each.algorithm for each in found.alternatives}
+    assert by_limit == {
+        "no state on the devices": "fedavg",
+        "no more local steps than FedAvg": "scaffold",
+    }
+
+
+def test_what_is_recovered_needs_a_ceiling():
+    values = {"fedavg": seeds(0.70, 0.71, 0.69), "mifa": seeds(0.75, 0.76, 0.74)}
+    assert recommended(values).recovered is None
+    found = recommended({**values, "ceiling": seeds(0.80, 0.81, 0.79)})
+    share, interval = found.recovered
+    assert share == pytest.approx(0.5)
+    assert interval.low <= 0.5 <= interval.high
+    assert found.algorithm == "mifa"
+
+
+def test_one_seed_is_a_hint():
+    found = recommended({"fedavg": seeds(0.7), "mifa": seeds(0.8)})
+    assert found.interval is None
+    assert found.why[0] == "Only one seed fitted into the budget: this is no more than a hint."
+
+
+def test_losses():
+    found = recommended(
+        {"fedavg": seeds(3.0, 3.1, 2.9), "mifa": seeds(1.0, 1.1, 0.9)}, classes=False
+    )
+    assert (found.algorithm, found.mean) == ("mifa", pytest.approx(-1.0))
+    assert found.has_classes is False

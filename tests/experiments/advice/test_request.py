@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import pytest
+
+from fedpbc.errors import InputError
+from fedpbc.experiments.advice.request import AdviceRequest, prepare_values
+
+TRACE = "client,online_from_s,online_until_s\n" + "".join(f"d{k},0,{60 + k}\n" for k in range(7))
+
+
+def test_a_trace_is_a_fleet_of_all_its_devices(tmp_path):
+    file = tmp_path / "links.csv"
+    file.write_text(TRACE)
+    links = {"links": {"name": "trace", "file": str(file)}}
+    shared, tuned, fixed = prepare_values(links)
+    assert (shared["clients"], shared["rounds"], tuned, fixed) == (7, 300, {}, False)
+    assert prepare_values({**links, "clients": 3, "rounds": 9})[0]["clients"] == 3
+    many = "client,online_from_s,online_until_s\n" + "".join(f"d{k},0,9\n" for k in range(400))
+    file.write_text(many)
+    assert prepare_values(links)[0]["clients"] == 300
+
+
+def test_a_tuned_file_brings_the_settings():
+    tables = {"fedavg": {"train": {"learning_rate": 0.2}}, "fedau": {"cutoff": 5}}
+    shared, tuned, fixed = prepare_values({"data": "digits", "rounds": 9, "algorithms": tables})
+    assert (tuned, fixed) == (tables, True)
+    assert AdviceRequest(shared, tuned).algorithms() == ["fedavg", "fedau"]
+
+
+def test_all_algorithms_but_those_that_need_probabilities():
+    names = AdviceRequest({"data": "digits"}).algorithms()
+    assert names[0] == "fedavg"
+    assert "fedavg_known" not in names
+    assert len(names) == len(set(names)) == 17
+
+
+@pytest.mark.parametrize("minutes", [0, -1, float("nan"), float("inf")])
+def test_a_budget_of_nothing(minutes):
+    with pytest.raises(InputError, match="minutes is"):
+        AdviceRequest({}, minutes=minutes)
+
+
+@pytest.mark.parametrize("tables", [3, {"nobody": {}}, {"fedau": 3}])
+def test_wrong_tables(tables):
+    with pytest.raises(InputError, match="algorithms is"):
+        prepare_values({"algorithms": tables})

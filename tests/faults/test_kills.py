@@ -94,7 +94,13 @@ def kill_at_random(server, undisturbed, tmp_path, name: str, kills: int, seed: s
     assert killed == kills
 
 
-SOME = {"run with reports on disk": 1, "tune": 1, "run --overwrite": 2, "run pool": 1, "fleet init": 1}
+SOME = {
+    "run with reports on disk": 1,
+    "tune": 1,
+    "run --overwrite": 2,
+    "run pool": 1,
+    "fleet init": 1,
+}
 
 
 @pytest.mark.slow

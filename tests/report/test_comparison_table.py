@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fedpbc import ALGORITHMS, Comparison
 from fedpbc.experiments.comparison import RunResult
-from fedpbc.report.comparison_table import markdown_table
-from fedpbc.report.plot import plot_comparison
-from fedpbc.report.style import line_style
+from fedpbc.report.comparison_table import CEILING_NOTE, markdown_table
+from fedpbc.report.plot import comparison_figure, plot_comparison
+from fedpbc.report.style import curve_styles, line_style, style_of
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -148,25 +150,47 @@ def test_a_plot_is_a_png(tmp_path, classes, seeds):
     assert [p.name for p in tmp_path.iterdir()] == ["plot.png"]
 
 
-def test_an_algorithm_looks_the_same_in_every_plot(monkeypatch, tmp_path):
-    from fedpbc.report import plot
-
+def test_an_algorithm_looks_the_same_in_every_plot():
     drawn: dict[str, set] = {}
-
-    class Axes:
-        def fill_between(self, *_, **more):
-            pass
-
-        def plot(self, *_, color, linestyle, marker, label, **more):
-            drawn.setdefault(label.split()[0], set()).add((color, str(linestyle), marker))
-
     both = comparison()
     alone = Comparison([c for c in both.runs if c.algorithm == "mifa"])
     for compared in (both, alone):
-        for algorithm in compared.algorithms:
-            plot.draw(Axes(), compared, algorithm, "server", "test_accuracy", 100.0)
+        for axes in comparison_figure(compared, "title").axes:
+            for line in axes.get_lines():
+                style = (line.get_color(), line.get_linestyle(), line.get_marker())
+                drawn.setdefault(line.get_label().split()[0], set()).add(style)
     assert {name: len(styles) for name, styles in drawn.items()} == {"fedpbc": 1, "mifa†": 1}
     assert drawn["fedpbc"] != drawn["mifa†"]
+
+
+def entry(label: str, algorithm: str) -> list[RunResult]:
+    runs = [run for run in comparison().runs if run.algorithm == "fedpbc"]
+    return [replace(run, algorithm=algorithm, label=label) for run in runs]
+
+
+def test_entries_are_shown_by_label_and_the_ceiling_is_marked():
+    labels = {"fedau:cutoff=5": "fedau", "careful": "fedau", "ceiling": "fedavg"}
+    compared = Comparison([run for label, name in labels.items() for run in entry(label, name)])
+    table = markdown_table(compared)
+    assert "| fedau:cutoff=5 | server" in table
+    assert "| careful | server" in table
+    assert "| ceiling‡ | server" in table
+    assert CEILING_NOTE in table
+    assert CEILING_NOTE not in markdown_table(comparison())
+    shown = {line.get_label() for line in comparison_figure(compared, "t").axes[0].get_lines()}
+    assert shown == {"fedau cutoff=5 (mean)", "careful (mean)", "ceiling‡ (mean)"}
+
+
+def test_curves_of_one_option_have_colours_of_their_own_or_their_algorithms():
+    alone = curve_styles({f"alpha={k}": "fedpbc" for k in range(5)})
+    assert len({style.colour for style in alone.values()}) == 5
+    names = {f"{a} alpha={k}": a for a in ("fedpbc", "fedavg") for k in (1, 2)}
+    both = curve_styles({**names, "ceiling alpha=1": "fedavg", "ceiling alpha=2": "fedavg"})
+    assert len(set(both.values())) == 6
+    colours = {both[f"fedpbc alpha={k}"].colour for k in (1, 2)}
+    assert colours == {style_of("fedpbc").colour}
+    assert both["fedpbc alpha=1"].dash == both["fedavg alpha=1"].dash
+    assert both["fedpbc alpha=1"].dash != both["fedpbc alpha=2"].dash
 
 
 def test_a_plot_where_some_failed(tmp_path):

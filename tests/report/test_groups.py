@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +20,11 @@ def groups(paths):
     }
 
 
+def names(group):
+    """Return the names of a group's curves, in order."""
+    return list(dict.fromkeys(map(group.label_of, group.runs)))
+
+
 FOUR = [("fedpbc", 0), ("fedpbc", 1), ("fedavg", 0), ("fedavg", 1)]
 
 
@@ -29,16 +35,66 @@ def test_algorithms_and_seeds_are_one_group(tmp_path):
 @pytest.mark.parametrize(
     ("more", "titles"),
     [
-        ({"data__alpha": 1.0}, ("data.alpha=0.1", "data.alpha=1.0")),
-        ({"links__sigma": 5.0}, ("links.sigma=10.0", "links.sigma=5.0")),
         ({"rounds": 50}, ("rounds=40", "rounds=50")),
         ({"every": 20}, ("evaluate_every=10", "evaluate_every=20")),
-        ({"train__local_steps": 1}, ("train.local_steps=5", "train.local_steps=1")),
+        (
+            {"data__alpha": 1.0, "links__sigma": 5.0},
+            ("data.alpha=0.1 · links.sigma=10.0", "data.alpha=1.0 · links.sigma=5.0"),
+        ),
     ],
 )
 def test_what_differs_is_a_group_of_its_own_and_in_its_title(tmp_path, more, titles):
     one, two = write_grid(tmp_path / "one"), write_grid(tmp_path / "two", **more)
     assert groups([*one, *two]) == {f"digits · bernoulli · {title}": FOUR for title in titles}
+
+
+@pytest.mark.parametrize(
+    ("more", "first", "second"),
+    [
+        ({"data__alpha": 1.0}, "alpha=0.1", "alpha=1"),
+        ({"links__sigma": 5.0}, "sigma=10", "sigma=5"),
+        ({"train__local_steps": 1}, "local_steps=5", "local_steps=1"),
+        ({"train__learning_rate": 0.1}, "learning_rate=0.05", "learning_rate=0.1"),
+    ],
+)
+def test_what_differs_in_one_option_is_overlaid_and_named_by_it(tmp_path, more, first, second):
+    one, two = write_grid(tmp_path / "one"), write_grid(tmp_path / "two", **more)
+    [group] = group_runs(load_runs([*one, *two]))
+    assert group.title == "digits · bernoulli"
+    assert names(group) == [
+        *(f"fedpbc {value}" for value in (first, second)),
+        *(f"fedavg {value}" for value in (first, second)),
+    ]
+    # Of one algorithm, the option alone.
+    [alone] = group_runs(load_runs([*one[:2], *two[:2]]))
+    assert names(alone) == [first, second]
+
+
+def test_of_two_options_one_is_overlaid_and_the_other_a_title(tmp_path):
+    paths = []
+    for alpha in (0.1, 0.5, 1.0):
+        for sigma in (5.0, 10.0):
+            folder = tmp_path / f"{alpha} {sigma}"
+            paths += write_grid(folder, ["fedpbc"], data__alpha=alpha, links__sigma=sigma)
+    found = {group.title: names(group) for group in group_runs(load_runs(paths))}
+    assert found == {
+        f"digits · bernoulli · links.sigma={sigma}": ["alpha=0.1", "alpha=0.5", "alpha=1"]
+        for sigma in ("5.0", "10.0")
+    }
+
+
+def test_too_many_curves_are_not_overlaid(tmp_path):
+    paths = []
+    for k in range(25):
+        paths.append(write_run(tmp_path / str(k), "fedpbc", data__alpha=1.0 + k, fleet=False))
+    assert len(group_runs(load_runs(paths))) == 25
+    assert len(group_runs(load_runs(paths[:24]))) == 1
+
+
+def test_other_options_without_an_algorithm_in_common_are_apart(tmp_path):
+    one = write_grid(tmp_path / "one", ["fedpbc"])
+    two = write_grid(tmp_path / "two", ["fedavg"], data__alpha=1.0)
+    assert len(groups([*one, *two])) == 2
 
 
 def test_data_and_links_are_always_in_the_title(tmp_path):
@@ -82,21 +138,85 @@ def test_rates_tuned_for_each_algorithm_stay_together_with_a_note(tmp_path):
     ]
 
 
-def test_several_rates_of_one_algorithm_are_apart(tmp_path):
+def test_several_rates_of_one_algorithm_are_named(tmp_path):
     one = write_grid(tmp_path / "one")
     two = write_grid(tmp_path / "two", ["fedavg"], train__learning_rate=0.1)
-    assert groups([*one, *two]) == {
-        "digits · bernoulli · train.learning_rate=0.05": FOUR,
-        "digits · bernoulli · train.learning_rate=0.1": [("fedavg", 0), ("fedavg", 1)],
-    }
+    [group] = group_runs(load_runs([*one, *two]))
+    assert names(group) == ["fedpbc", "fedavg learning_rate=0.05", "fedavg learning_rate=0.1"]
+    three = write_grid(
+        tmp_path / "three", ["fedavg"], train__learning_rate=0.1, train__global_learning_rate=2.0
+    )
+    # Two options, as in a grid search: a group for each pair.
+    assert list(groups([*one, *three])) == [
+        "digits · bernoulli · train.global_learning_rate=1.0 · train.learning_rate=0.05",
+        "digits · bernoulli · train.global_learning_rate=2.0 · train.learning_rate=0.1",
+    ]
 
 
-def test_a_variant_of_an_algorithm_is_apart(tmp_path):
+def test_variants_of_an_algorithm_are_named_by_its_option(tmp_path):
     one = write_grid(tmp_path / "one", ["fedpbc", "fedau"], algorithm__cutoff=50)
     two = write_run(tmp_path / "two", "fedau", algorithm__cutoff=3)
-    by_title = groups([*one, two])
+    [group] = group_runs(load_runs([*one, two]))
+    assert names(group) == ["fedpbc", "fedau cutoff=50", "fedau cutoff=3"]
+    assert len(group.runs) == 5
+    more = {"algorithm__cutoff": 3, "algorithm__over": "heard"}
+    three = write_run(tmp_path / "three", "fedau", **more)
+    by_title = groups([*one, three])
     assert [len(runs) for runs in by_title.values()] == [4, 1]
     assert "fedau.cutoff=3" in list(by_title)[1]
+
+
+def planned(folder, *labels):
+    """Write the plan of a comparison with one seed."""
+    tables = {label: {} for label in labels}
+    (folder / "compare.toml").write_text(tomli_w.dumps({"seeds": [0], "algorithms": tables}))
+
+
+def test_runs_of_one_comparison_belong_together_with_their_ceiling(tmp_path):
+    paths = []
+    for alpha in ("0.1", "1"):
+        more = {"data__alpha": float(alpha)}
+        for name in ("fedpbc", "fedavg"):
+            folder = tmp_path / f"{name}:data.alpha={alpha}" / "seed-0"
+            paths.append(write_run(folder, name, **more, clients=8 if alpha == "1" else 9))
+        folder = tmp_path / f"ceiling:data.alpha={alpha}" / "seed-0"
+        paths.append(write_run(folder, "fedavg", links={"name": "always"}, **more))
+    planned(tmp_path, *(path.parent.name for path in paths))
+    [group] = group_runs(load_runs(paths))
+    assert names(group) == [
+        "fedpbc alpha=0.1",
+        "fedavg alpha=0.1",
+        "fedpbc alpha=1",
+        "fedavg alpha=1",
+        "ceiling alpha=0.1",
+        "ceiling alpha=1",
+    ]
+    assert group.title == "digits · bernoulli"
+    assert "data.alpha" not in group.shared
+    assert group.notes == ["links and data of the clients are drawn for fedpbc alpha=0.1."]
+
+
+def test_a_ceiling_joins_its_own_comparison_only(tmp_path):
+    one, two = write_grid(tmp_path / "one"), write_grid(tmp_path / "two", rounds=50)
+    ceiling = tmp_path / "two" / "ceiling" / "seed-0"
+    write_run(ceiling, "fedavg", rounds=50, links={"name": "always"})
+    found = {group.title: names(group) for group in group_runs(load_runs([*one, ceiling, *two]))}
+    assert found == {
+        "digits · bernoulli · rounds=40": ["fedpbc", "fedavg"],
+        "digits · bernoulli · rounds=50": ["fedpbc", "fedavg", "ceiling"],
+    }
+    [alone] = group_runs(load_runs([ceiling]))
+    assert alone.title == "digits · always"
+
+
+def test_labels_of_ones_own_are_names(tmp_path):
+    paths = [
+        write_run(tmp_path / "careful" / "seed-0", "fedavg", train__learning_rate=0.01),
+        write_run(tmp_path / "fedavg" / "seed-0", "fedavg"),
+    ]
+    planned(tmp_path, "careful", "fedavg")
+    [group] = group_runs(load_runs(paths))
+    assert names(group) == ["careful", "fedavg"]
 
 
 def test_copies_count_once_the_furthest_of_them(tmp_path):

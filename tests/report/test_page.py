@@ -227,8 +227,8 @@ def test_an_unregistered_algorithm_is_shown_from_its_summary(tmp_path):
     page, data = read(tmp_path / "page.html")
     assert page.tables[page.all_views][3][:2] == ["fedmedian", "server"]
     assert page.tables[page.all_views][3][8:10] == ["1", "0"]
-    assert set(data["styles"]) == {"fedavg", "fedmedian"}
-    assert data["styles"]["fedavg"]["colour"] == "#E69F00"
+    assert set(data["groups"][0]["styles"]) == {"fedavg", "fedmedian"}
+    assert data["groups"][0]["styles"]["fedavg"]["colour"] == "#E69F00"
 
 
 def test_unfinished_runs_are_shown_as_far_as_they_are(tmp_path):

@@ -38,7 +38,7 @@ CEILING = "ceiling"
 EVERY_LINK_UP: Mapping[str, Any] = {"links": {"name": "always"}, "downlink": {"name": "always"}}
 SHARED_ONLY = ("algorithm", "seed", "plugins", "track")
 """What an entry cannot override."""
-OPTION_START = re.compile(r":(?=[A-Za-z_][\w.]*\s*=)")
+OPTION_START = re.compile(r":(?=\s*[A-Za-z_][\w.]*\s*=)")
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,8 @@ def is_ceiling(label: str) -> bool:
         >>> is_ceiling("ceiling"), is_ceiling("ceiling:data.alpha=0.1"), is_ceiling("fedavg")
         (True, True, False)
     """
-    return label == CEILING or label.startswith(f"{CEILING}:")
+    # In short names of curves, options follow a space.
+    return label == CEILING or label.startswith((f"{CEILING}:", f"{CEILING} "))
 
 
 def value_text(value: Any, key: str = "") -> str:
@@ -261,6 +262,8 @@ def entry_from_table(
 
 
 def _algorithm(name: Any, option: str, given: Any) -> type[Algorithm]:
+    if isinstance(name, str) and name.partition(":")[0].strip() in ALGORITHMS and ":" in name:
+        raise InputError(option, given, "NAME:OPTION=VALUE, such as fedau:cutoff=5")
     if not isinstance(name, str) or name not in ALGORITHMS:
         raise InputError(option, given, nearest(name, ALGORITHMS))
     return find_algorithm(name)

@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 
 from fedpbc.data.sources import SOURCES
 from fedpbc.experiments.comparison import Comparison, ComparisonRow, RunResult, mean_of
+from fedpbc.experiments.entries import is_ceiling
 from fedpbc.report.client_charts import fleet_data
 from fedpbc.report.groups import RunGroup
 from fedpbc.report.load import LoadedRun
+from fedpbc.report.style import page_styles
 
 __all__ = ["AXES", "chart_data", "comparison_of", "thin"]
 
@@ -81,10 +83,11 @@ def chart_data(
         "best_view": {row.label: row.view for row in rows if row.best_deployable},
         "per_class": _per_class(comparison),
         "classes": [] if source is None else list(source.classes),
-        "staleness": _staleness(list(runs.values()), limit),
+        "staleness": _staleness([r for n, r in runs.items() if not is_ceiling(n)], limit),
         "time": {a: _mean(c["seconds"][-1:]) for a, c in curves.items()},
         "memory": _memory(group),
         "fleet": fleet_data(group.runs),
+        "styles": page_styles({label: comparison.algorithm_of(label) for label in labels}),
         "aided": [a for a in labels if comparison.cost_of(a)["memory_aided"]],
     }
 
@@ -202,9 +205,9 @@ def _class_accuracy(index: int) -> Callable[[Mapping[str, Any]], Any]:
 
 
 def _staleness(candidates: Sequence[Sequence[LoadedRun]], limit: int) -> dict[str, Any] | None:
-    """Return staleness over rounds of the algorithm that has come furthest.
+    """Return staleness over rounds of the entry that has come furthest.
 
-    The links are the same for all algorithms.
+    The links are the same for all algorithms; a ceiling is not among them.
     """
     runs = max(candidates, key=lambda runs: min(len(run.metrics) for run in runs), default=None)
     if runs is None:

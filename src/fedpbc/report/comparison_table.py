@@ -30,7 +30,7 @@ __all__ = [
 ACCURACIES = ("test %", "train %", "worst class %")
 STORED = ("models on server", "on client")
 AIDED_NOTE = "† aided by memory or known statistics."
-CEILING_NOTE = "‡ the same training with every link up: not reachable on these links."
+CEILING_NOTE = "‡ FedAvg with every link up: what failing links cost; not reachable on these."
 MEAN_NOTE = "mean needs every client's model, which no server has."
 TRAIN_NOTE = "train % is evaluated on a part of the training samples (data.train_samples)."
 
@@ -89,8 +89,10 @@ def footnotes(comparison: Comparison) -> list[str]:
     """Return what a reader must know to read the table."""
     seeds = len({cell.seed for cell in comparison.runs})
     over = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else "one seed"
+    lengths = sorted({run.metrics[-1]["round"] for run in comparison.finished})
+    rounds = " to ".join(map(str, dict.fromkeys([lengths[0], lengths[-1]]))) if lengths else "0"
     notes = [
-        f"{comparison.rounds} rounds; {over}; each the mean of the evaluations in the last "
+        f"{rounds} rounds; {over}; each the mean of the evaluations in the last "
         f"{comparison.window} rounds.",
         "* the algorithm's best view that a server could deploy, chosen by the values shown here; "
         + MEAN_NOTE,
@@ -113,11 +115,13 @@ def footnotes(comparison: Comparison) -> list[str]:
 
 def sent_notes(comparison: Comparison) -> list[str]:
     """Return what was sent with an upload, and what the columns of bytes count."""
-    rows = {row.label: row for row in comparison.rows()}
     sizes: dict[str, list[str]] = {}
-    for name, row in rows.items():
-        if row.bytes_up is not None and row.uploads:
-            sizes.setdefault(with_unit(row.bytes_up / row.uploads), []).append(name)
+    for label in comparison.labels:
+        ends = [run.metrics[-1] for run in comparison.of(label)]
+        uploads = sum(end["uploads"] for end in ends)
+        if uploads and all(end.get("bytes_up") is not None for end in ends):
+            size = with_unit(sum(end["bytes_up"] for end in ends) / uploads)
+            sizes.setdefault(size, []).append(label)
     if not sizes:
         return []
     listed = "; ".join(f"{size} ({', '.join(names)})" for size, names in sizes.items())

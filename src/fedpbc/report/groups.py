@@ -1,7 +1,9 @@
-"""Group the runs that can be compared: those that differ only in algorithm and seed.
+"""Group the runs that can be compared: those that differ in algorithm, seed and one option.
 
-Learning rates may differ between algorithms, as the paper tunes them for each; a note then lists
-them. If one algorithm has several learning rates, each is a group, and so is any other difference.
+Runs of one comparison's folder belong together, whatever they differ in; a ceiling joins its
+comparison. Other runs are overlaid if they differ in one option, and any further difference is
+a group of its own. Learning rates may differ between algorithms, as the paper tunes them for each;
+a note then lists them.
 """
 
 from __future__ import annotations
@@ -9,24 +11,28 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from hashlib import sha256
+from dataclasses import dataclass, field
 from operator import attrgetter
-from pathlib import Path
-from typing import Any
 
 from fedpbc.experiments.configuration import is_python_task
-from fedpbc.experiments.settings import COMPUTE, EXECUTION, FILES
 from fedpbc.report.load import LoadedRun, section
+from fedpbc.report.overlay import Cell, common_options, joined_cells
+from fedpbc.report.run_names import comparison_label, is_ceiling_run, name_runs, root_of
+from fedpbc.report.run_options import (
+    LEARNING_RATES,
+    flatten,
+    learning_rates,
+    option_text,
+    shared_options,
+    telling_options,
+    variant,
+    views_text,
+    without_links,
+)
 from fedpbc.report.style import in_registry_order
-from fedpbc.storage.files import read_own_file
 
 __all__ = ["LEARNING_RATES", "RunGroup", "flatten", "group_runs"]
 
-LEARNING_RATES = ("train.learning_rate", "train.global_learning_rate")
-NOT_SHARED = {"algorithm", "seed", "views", *EXECUTION, *COMPUTE, "data.dir", *LEARNING_RATES}
-"""What runs of a group may differ in."""
-FILE_OPTIONS = {f"{section}.{option}" for section, option in FILES}
 BY_ALGORITHM = attrgetter("algorithm")
 STATES = ("finished", "failed", "unfinished", "damaged", "not begun")
 """Of copies of a run, the one in the earliest of these states is shown."""
@@ -38,87 +44,66 @@ class RunGroup:
 
     Attributes:
         title: data set or task, links, and what tells the group from others.
-        runs: one for each algorithm and seed.
-        shared: the options that all runs share, by dotted key.
+        runs: one for each name and seed.
+        shared: the options that all runs share, by dotted key; those of a ceiling do not count.
         notes: what a reader must know about the grouping.
+        names: of the runs' rows and curves; by default the algorithms'.
     """
 
     title: str
     runs: Sequence[LoadedRun]
     shared: Mapping[str, str]
     notes: Sequence[str] = ()
+    names: Mapping[LoadedRun, str] = field(default_factory=dict)
 
     def label_of(self, run: LoadedRun) -> str:
         """Return the name of a run's rows and curves."""
-        return run.algorithm
+        return self.names.get(run, run.algorithm)
 
 
 def group_runs(runs: Sequence[LoadedRun]) -> list[RunGroup]:
     """Group runs; groups are in the order of their first runs."""
     readable = [run for run in runs if run.config.get("links")]
-    parts: list[tuple[dict[str, str], list[LoadedRun]]] = []
-    for candidates in _group_by(readable, lambda run: tuple(shared_options(run).items())):
-        for part in _split(candidates):
-            distinct = _distinct_options(part, candidates)
-            parts.append((shared_options(part[0]) | distinct, part))
+    roots = {root_of(run) for run in readable if not is_ceiling_run(run)}
+    ceilings = [run for run in readable if is_ceiling_run(run) and root_of(run) in roots]
+    rest = [run for run in readable if run not in ceilings]
+    cells = [
+        (shared_options(members[0]), members)
+        for members in _group_by(rest, lambda run: tuple(shared_options(run).items()))
+    ]
+    parts: list[Cell] = []
+    for joined in joined_cells(cells):
+        members = [run for _, runs in joined for run in runs]
+        options = common_options([options for options, _ in joined])
+        for part in _split(members, overlaid=len(joined) > 1):
+            parts.append((options | _distinct_options(part, members), part))
     titles = _titles([options for options, _ in parts])
+    _add_ceilings(parts, ceilings)
     for run in runs:
         # A run that has not begun has no configuration: it joins its comparison's other runs.
         if run.state == "not begun":
-            matching = [part for _, part in parts if _root(run) in map(_root, part)]
+            matching = [part for _, part in parts if root_of(run) in map(root_of, part)]
             if matching:
                 matching[0].append(run)
     return [
-        RunGroup(title, _without_copies(part), options, _notes(part))
-        for title, (options, part) in zip(titles, parts, strict=True)
+        _group(title, options, part) for title, (options, part) in zip(titles, parts, strict=True)
     ]
 
 
-def shared_options(run: LoadedRun) -> dict[str, str]:
-    """Return what must be equal in a comparison, as text by key; files by their content."""
-    options = flatten({k: v for k, v in run.config.items() if k not in NOT_SHARED})
-    return {
-        key: _file_label(run.path, value)
-        if key in FILE_OPTIONS and isinstance(value, str)
-        else _label(value)
-        for key, value in sorted(options.items())
-        if key not in NOT_SHARED
-    }
+def _group(title: str, options: Mapping[str, str], runs: Sequence[LoadedRun]) -> RunGroup:
+    names = name_runs(runs, telling_options(runs), {*LEARNING_RATES})
+    unique = _without_copies(runs, names)
+    return RunGroup(title, unique, options, _notes(runs, unique, names), names)
 
 
-def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested tables as one, with dotted keys.
-
-    Example:
-        >>> flatten({"seed": 0, "data": {"name": "digits"}})
-        {'seed': 0, 'data.name': 'digits'}
-    """
-    options: dict[str, Any] = {}
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            options |= flatten(value, f"{prefix}{key}.")
-        else:
-            options[f"{prefix}{key}"] = value
-    return options
-
-
-def _label(value: Any) -> str:
-    """Return a short text that is different for different values."""
-    if isinstance(value, list) and len(value) > 4:
-        return f"{len(value)} values, {_short_hash(json.dumps(value, default=str).encode())}"
-    return value if isinstance(value, str) else json.dumps(value, default=str)
-
-
-def _file_label(folder: Path, name: str) -> str:
-    """Return a file's name with a hash of its content, if it lies in the run's own folder."""
-    try:
-        return f"{Path(name).name} {_short_hash(read_own_file(folder, name))}"
-    except (OSError, ValueError):
-        return name
-
-
-def _short_hash(content: bytes) -> str:
-    return sha256(content).hexdigest()[:6]
+def _add_ceilings(parts: Sequence[Cell], ceilings: Sequence[LoadedRun]) -> None:
+    """Add each ceiling to the runs of its comparison that differ from it in their links only."""
+    for ceiling in ceilings:
+        own = without_links(ceiling)
+        beside = [part for _, part in parts if any(root_of(r) == root_of(ceiling) for r in part)]
+        exact = [part for part in beside if any(without_links(run) == own for run in part)]
+        for part in exact or beside[:1]:
+            part.append(ceiling)
 
 
 def _group_by(
@@ -130,28 +115,25 @@ def _group_by(
     return list(groups.values())
 
 
-def _learning_rates(run: LoadedRun) -> tuple[str, ...]:
-    options = flatten({"train": section(run.config, "train")})
-    return tuple(_label(options[key]) for key in LEARNING_RATES if key in options)
-
-
-def _variant(run: LoadedRun) -> str:
-    """Return the algorithm's options and views as text."""
-    views = run.config.get("views") or (sorted(run.metrics[0]["views"]) if run.metrics else None)
-    return json.dumps([section(run.config, "algorithm"), views], sort_keys=True, default=str)
-
-
 def _has_several(runs: Sequence[LoadedRun], key: Callable[[LoadedRun], Hashable]) -> bool:
     """Return whether the runs of one algorithm differ in something."""
     return any(len(set(map(key, part))) > 1 for part in _group_by(runs, BY_ALGORITHM))
 
 
-def _split(runs: list[LoadedRun]) -> list[list[LoadedRun]]:
-    """Split runs with equal shared options by learning rate, variant and Python task."""
-    several_rates = _has_several(runs, _learning_rates)
-    parts = _group_by(runs, _learning_rates) if several_rates else [runs]
-    parts = [smaller for part in parts for smaller in _split_variants(part)]
-    for directory in (_root, lambda run: run.path):
+def _split(runs: list[LoadedRun], *, overlaid: bool) -> list[list[LoadedRun]]:
+    """Split runs by learning rate, variant and Python task.
+
+    Runs of one comparison stay together; so do runs of which an algorithm has several values of
+    one option, unless they are ``overlaid`` for another one already.
+    """
+    parts = [runs]
+    if not _is_one_comparison(runs) and (overlaid or len(_several_options(runs)) > 1):
+        if _has_several(runs, learning_rates):
+            parts = _group_by(runs, learning_rates)
+        parts = [smaller for part in parts for smaller in _split_variants(part)]
+    elif _has_several(runs, views_text) and not _is_one_comparison(runs):
+        parts = _split_variants(runs)
+    for directory in (root_of, lambda run: run.path):
         parts = [
             smaller
             for part in parts
@@ -160,16 +142,29 @@ def _split(runs: list[LoadedRun]) -> list[list[LoadedRun]]:
     return parts
 
 
+def _is_one_comparison(runs: Sequence[LoadedRun]) -> bool:
+    return len({root_of(run) for run in runs}) == 1 and all(map(comparison_label, runs))
+
+
+def _several_options(runs: Sequence[LoadedRun]) -> set[str]:
+    """Return the options of which some algorithm has several values, learning rates included."""
+    several: set[str] = set()
+    for part in _group_by(runs, BY_ALGORITHM):
+        options = list(telling_options(part).values())
+        several |= {k for o in options for k in o if len({x.get(k) for x in options}) > 1}
+    return several
+
+
 def _split_variants(runs: list[LoadedRun]) -> list[list[LoadedRun]]:
     """Keep each algorithm's most frequent variant together; every other one is a part."""
     usual = {
-        part[0].algorithm: Counter(map(_variant, part)).most_common(1)[0][0]
+        part[0].algorithm: Counter(map(variant, part)).most_common(1)[0][0]
         for part in _group_by(runs, BY_ALGORITHM)
     }
 
     def unusual_variant(run: LoadedRun) -> tuple[str, str] | None:
-        variant = _variant(run)
-        return None if variant == usual[run.algorithm] else (run.algorithm, variant)
+        own = variant(run)
+        return None if own == usual[run.algorithm] else (run.algorithm, own)
 
     return _group_by(runs, unusual_variant)
 
@@ -183,30 +178,29 @@ def _has_several_tasks(runs: Sequence[LoadedRun]) -> bool:
         up = run.fleet.up
         return run.fleet.task, b"" if up is None else up.tobytes()
 
-    return any(len(set(map(identity, part))) > 1 for part in _group_by(runs, lambda run: run.seed))
+    def same_links(run: LoadedRun) -> Hashable:
+        links = (section(run.config, name) for name in ("links", "downlink"))
+        return run.seed, run.rounds, json.dumps(list(links), sort_keys=True, default=str)
 
-
-def _root(run: LoadedRun) -> Path:
-    """Return the directory of the comparison that a run belongs to, if it is in one."""
-    return run.path.parent.parent if run.path.name.startswith("seed-") else run.path.parent
+    return any(len(set(map(identity, part))) > 1 for part in _group_by(runs, same_links))
 
 
 def _distinct_options(part: Sequence[LoadedRun], candidates: Sequence[LoadedRun]) -> dict[str, str]:
-    """Return what tells a part from other runs with equal shared options."""
+    """Return what tells a part from the other runs that it was among."""
     if len(part) == len(candidates):
         return {}
     first, options = part[0], {}
-    if _has_several(candidates, _learning_rates):
-        options = dict(zip(LEARNING_RATES, _learning_rates(first), strict=False))
-        candidates = [r for r in candidates if _learning_rates(r) == _learning_rates(first)]
-    if _has_several(candidates, _variant) and len(set(map(_variant, part))) == 1:
-        variant = flatten({first.algorithm: section(first.config, "algorithm")})
-        variant.pop(f"{first.algorithm}.name", None)
-        options |= {key: _label(value) for key, value in variant.items()}
+    if _has_several(candidates, learning_rates):
+        options = dict(zip(LEARNING_RATES, learning_rates(first), strict=False))
+        candidates = [r for r in candidates if learning_rates(r) == learning_rates(first)]
+    if _has_several(candidates, variant) and len(set(map(variant, part))) == 1:
+        own = flatten({first.algorithm: section(first.config, "algorithm")})
+        own.pop(f"{first.algorithm}.name", None)
+        options |= {key: option_text(value) for key, value in own.items()}
         views = first.config.get("views")
         options["views"] = ",".join(map(str, views)) if isinstance(views, list) else ""
     if is_python_task(first.config):
-        options["folder"] = str(_root(first) if len(part) > 1 else first.path)
+        options["folder"] = str(root_of(first) if len(part) > 1 else first.path)
     return options
 
 
@@ -224,31 +218,53 @@ def _titles(groups: Sequence[Mapping[str, str]]) -> list[str]:
 
 def _name(shared: Mapping[str, str]) -> str:
     task = shared.get("task.name", "classification")
-    subject = shared.get("data.name", "?") if task == "classification" else task
+    subject = shared.get("data.name", "several data sets") if task == "classification" else task
     if task == "python":
         subject = "a task made in Python"
-    downlink = shared.get("downlink.name", "always")
-    parts = [subject, shared.get("links.name", "?")]
+    downlink = shared.get("downlink.name", "always" if "links.name" in shared else "several")
+    parts = [subject, shared.get("links.name", "several links")]
     return " · ".join(parts if downlink == "always" else [*parts, f"downlink {downlink}"])
 
 
-def _without_copies(runs: Sequence[LoadedRun]) -> list[LoadedRun]:
-    """Return one run for each algorithm and seed: of copies, the one that is furthest."""
+def _without_copies(runs: Sequence[LoadedRun], names: Mapping[LoadedRun, str]) -> list[LoadedRun]:
+    """Return one run for each name and seed: of copies, the one that is furthest."""
     unique = [
         min(copies, key=lambda run: (STATES.index(run.state), -run.done))
-        for copies in _group_by(runs, lambda run: (run.algorithm, run.seed))
+        for copies in _group_by(runs, lambda run: (names[run], run.seed))
     ]
-    order = in_registry_order(run.algorithm for run in unique)
-    return sorted(unique, key=lambda run: (order.index(run.algorithm), run.seed or 0))
+    algorithms = in_registry_order(run.algorithm for run in unique)
+    listed = list(dict.fromkeys(names.values()))
+
+    def place(run: LoadedRun) -> tuple[bool, int, int, int]:
+        label = comparison_label(run)
+        order = algorithms.index(run.algorithm)
+        if label is not None and label in run.planned_beside:
+            order = list(run.planned_beside).index(label)
+        return is_ceiling_run(run), order, listed.index(names[run]), run.seed or 0
+
+    return sorted(unique, key=place)
 
 
-def _notes(runs: Sequence[LoadedRun]) -> list[str]:
+def _notes(
+    runs: Sequence[LoadedRun], unique: Sequence[LoadedRun], names: Mapping[LoadedRun, str]
+) -> list[str]:
     notes = []
-    copies = len(runs) - len(_without_copies(runs))
+    copies = len(runs) - len(unique)
     if copies:
         notes.append(f"{copies} of the runs are copies of others; each is counted once.")
-    rates = {run.algorithm: _learning_rates(run) for run in runs if _learning_rates(run)}
-    if len(set(rates.values())) > 1:
+    own = [run for run in unique if not is_ceiling_run(run) and learning_rates(run)]
+    several = _has_several(own, learning_rates)
+    rates = {names[run] if several else run.algorithm: learning_rates(run) for run in own}
+    if len(set(rates.values())) > 1 and not all("learning_rate=" in name for name in rates):
         listed = "; ".join(f"{name} η_0 = {r[0]}, η_g = {r[-1]}" for name, r in rates.items())
         notes.append(f"learning rates differ between algorithms: {listed}.")
+    if len({json.dumps(_drawn(run), sort_keys=True) for run in own}) > 1:
+        notes.append(f"links and data of the clients are drawn for {names[own[0]]}.")
     return notes
+
+
+def _drawn(run: LoadedRun) -> dict[str, str]:
+    """Return the options that the charts of links and of clients' data depend on."""
+    sections = ("links.", "data.", "task.")
+    options = shared_options(run)
+    return {k: v for k, v in options.items() if k.startswith(sections) or k == "clients"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ class LoadedRun:
         metrics: all evaluations; empty for a damaged run.
         summary: summary.json; empty unless the run is finished.
         done: number of completed rounds.
+        planned_beside: the labels of the comparison whose folder it is in; none without one.
     """
 
     path: Path
@@ -43,11 +44,13 @@ class LoadedRun:
     metrics: Sequence[Mapping[str, Any]] = ()
     summary: Mapping[str, Any] = field(default_factory=dict)
     done: int = 0
+    planned_beside: Sequence[str] = ()
 
     @property
     def algorithm(self) -> str:
-        """Name of the algorithm; without a configuration, of the parent directory."""
-        return str(section(self.config, "algorithm").get("name", self.path.parent.name))
+        """Name of the algorithm; without a configuration, as the parent directory says."""
+        label = self.path.parent.name
+        return str(section(self.config, "algorithm").get("name", label.partition(":")[0]))
 
     @property
     def seed(self) -> int | None:
@@ -121,7 +124,13 @@ def _runs_below(folder: Path) -> Iterator[Path]:
 
 def load_runs(paths: Sequence[Path]) -> list[LoadedRun]:
     """Load runs; raise if all of them are damaged."""
-    runs = [load_run(path) for path in paths]
+    labels: dict[Path, list[str]] = {}
+    runs = []
+    for path in paths:
+        root = path.parent.parent
+        if root not in labels:
+            labels[root] = ComparisonDirectory(root).planned()[0]
+        runs.append(replace(load_run(path), planned_beside=labels[root]))
     if runs and all(run.state == "damaged" for run in runs):
         raise FedpbcError(f"{runs[0].path} is damaged: {runs[0].note}")
     return runs

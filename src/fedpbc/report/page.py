@@ -25,7 +25,6 @@ from fedpbc.report.groups import RunGroup, group_runs
 from fedpbc.report.load import LoadedRun, load_runs
 from fedpbc.report.page_sections import group_section
 from fedpbc.report.page_tables import PageTable
-from fedpbc.report.style import page_styles
 from fedpbc.simulation.views import DEPLOYABLE, PAPER_ORDER, VIEWS
 from fedpbc.storage.atomic import write_atomically
 
@@ -76,7 +75,6 @@ def write_page(
     charts = [section["charts"] for section in sections]
     curves = [curve for chart in charts for curve in chart["curves"].values()]
     views = {view for curve in curves for view in curve["views"]}
-    algorithms = {run.algorithm for group in groups for run in group.runs}
     text = (
         page_environment()
         .get_template("page.html.j2")
@@ -99,7 +97,6 @@ def write_page(
             data={
                 "live": live,
                 "groups": charts,
-                "styles": page_styles(algorithms),
                 "deployable": DEPLOYABLE,
                 "paper_order": PAPER_ORDER,
             },

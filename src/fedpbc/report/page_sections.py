@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from fedpbc.report.page_tables import (
     runs_table,
 )
 from fedpbc.report.paired_table import paired_notes, shows_differences
+from fedpbc.report.run_names import is_ceiling_run
 from fedpbc.storage.files import read_own_file
 from fedpbc.text import shell_quoted
 
@@ -27,6 +28,8 @@ __all__ = ["group_section"]
 OPEN_RUNS = 6
 """The table of runs starts unfolded if it has at most this many rows."""
 SHOWN_COMMANDS = 4
+MOST_VALUES = 4
+"""Of an option that differs between the runs of a group."""
 MAX_CONFIG = 1 << 20
 """Bytes of a configuration that the page shows."""
 
@@ -60,7 +63,7 @@ def group_section(
         "charts": charts,  # Also embedded in the page, as JSON.
         "seeds": max((curve["seeds"] for curve in charts["curves"].values()), default=0),
         "window": comparison.window,
-        "runs": runs_table(group.runs),
+        "runs": runs_table(group),
         "runs_open": len(group.runs) <= OPEN_RUNS,
         "run_states": count_states(group.runs),
         "commands": commands_for(group.runs),
@@ -70,27 +73,39 @@ def group_section(
 
 
 def _facts(group: RunGroup) -> list[tuple[str, str]]:
-    first = group.runs[0]
-    options = flatten(first.config)
-    seeds = sorted({run.seed for run in group.runs if run.seed is not None})
-    facts = [
-        ("rounds", f"{first.rounds:,}"),
-        ("clients", f"{first.clients:,}" if first.clients else None),
-        ("seeds", ", ".join(map(str, seeds)) if len(seeds) <= 8 else f"{len(seeds)}"),
-        ("model", options.get("model.name")),
-        ("Dirichlet α", options.get("data.alpha")),
-        ("local steps per round", options.get("train.local_steps")),
-        ("batch", options.get("train.batch_size")),
-        *zip(("η_0", "η_g"), (_common_value(group, key) for key in LEARNING_RATES), strict=True),
-        ("links", _describe_links(options)),
+    configs = [
+        flatten(run.config)
+        for run in group.runs
+        if run.config.get("links") and not is_ceiling_run(run)
     ]
-    return [(name, str(value)) for name, value in facts if value not in (None, "")]
+    seeds = sorted({run.seed for run in group.runs if run.seed is not None})
+    # Where all curves are of one algorithm, their names do not say which.
+    names = {run.algorithm for run in group.runs if not is_ceiling_run(run)}
+    unsaid = len(names) == 1 and not any(n in group.label_of(r) for r in group.runs for n in names)
+    facts = [
+        ("algorithm", names.pop() if unsaid else ""),
+        ("rounds", _listed(f"{config.get('rounds') or 0:,}" for config in configs)),
+        ("clients", _listed(f"{n:,}" for config in configs if (n := config.get("clients")))),
+        ("seeds", ", ".join(map(str, seeds)) if len(seeds) <= 8 else f"{len(seeds)}"),
+        *(
+            (name, _listed(config.get(key) for config in configs))
+            for name, key in (
+                ("model", "model.name"),
+                ("Dirichlet α", "data.alpha"),
+                ("local steps per round", "train.local_steps"),
+                ("batch", "train.batch_size"),
+                *zip(("η_0", "η_g"), LEARNING_RATES, strict=True),
+            )
+        ),
+        ("links", _listed(map(_describe_links, configs), "; ")),
+    ]
+    return [(name, value) for name, value in facts if value]
 
 
-def _common_value(group: RunGroup, key: str) -> str | None:
-    given = [flatten(run.config).get(key) for run in group.runs]
-    values = {str(value) for value in given if value is not None}
-    return values.pop() if len(values) == 1 else "differ" if values else None
+def _listed(values: Iterable[Any], between: str = ", ") -> str:
+    """Return the different values, or that they differ if there are many."""
+    texts = list(dict.fromkeys(str(value) for value in values if value is not None))
+    return between.join(texts) if len(texts) <= MOST_VALUES else "differ"
 
 
 def _describe_links(options: Mapping[str, Any]) -> str:

@@ -174,11 +174,12 @@ def count_states(runs: Sequence[LoadedRun]) -> str:
     return ", ".join(f"{n} {state}" for state, n in Counter(run.state for run in runs).items())
 
 
-def runs_table(runs: Sequence[LoadedRun]) -> PageTable:
+def runs_table(group: RunGroup) -> PageTable:
     """Return a row for every run: its progress, time, memory and folder."""
+    runs = group.runs
     rows = [
         [
-            TableCell(run.algorithm, kind="text"),
+            TableCell(group.label_of(run), kind="text"),
             TableCell("–" if run.seed is None else str(run.seed)),
             TableCell(run.state, kind=f"text state-{run.state.replace(' ', '-')}"),
             TableCell(f"{run.done:,} of {run.rounds:,}" if run.rounds else "–", run.done),

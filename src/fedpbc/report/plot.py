@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from fedpbc.algorithms import ALGORITHMS, find_algorithm
 from fedpbc.experiments.comparison import Comparison
 from fedpbc.report.comparison_table import marked_label
-from fedpbc.report.style import style_of
+from fedpbc.report.curve_names import curve_names
+from fedpbc.report.style import LineStyle, curve_styles, style_of
 from fedpbc.storage.atomic import write_atomically
 from fedpbc.text import printable
 
@@ -43,16 +43,21 @@ def comparison_figure(
     left, right = figure.subplots(1, 2, sharey=True)
     has_classes = any(row.test is not None for row in comparison.rows())
     key, scale = ("test_accuracy", 100.0) if has_classes else ("test_loss", 1.0)
+    algorithms = {label: comparison.algorithm_of(label) for label in comparison.labels}
+    names = curve_names(algorithms)
+    styles = curve_styles({names[label]: algorithms[label] for label in names})
     for axes, heading, choose in (
         (left, "the view that the paper shows", comparison.paper_view),
         (right, "the best view that a server could deploy", comparison.best_deployable),
     ):
         for level in levels:
             axes.axhline(level, color="#555555", linewidth=0.8, linestyle=(0, (1, 3)), zorder=0)
-        for label in comparison.labels:
+        for k, label in enumerate(comparison.labels):
             view = choose(label) if comparison.of(label) else None
             if view is not None:
-                draw(axes, comparison, label, view, key, scale)
+                marked = marked_label(names[label], comparison.cost_of(label)["memory_aided"])
+                curve = Curve(f"{marked} ({view})", styles[names[label]], k)
+                draw(axes, curve, comparison.curve(label, view, key), scale)
         axes.set_title(heading, fontsize=11)
         axes.set_xlabel("round")
         axes.grid(alpha=0.25, linewidth=0.6)
@@ -83,16 +88,24 @@ def save_figure(figure: Figure, path: Path) -> list[Path]:
     return files
 
 
-def draw(axes: Axes, comparison: Comparison, label: str, view: str, key: str, scale: float) -> None:
-    """Draw one entry's curve and band."""
-    rounds, means, deviations = comparison.curve(label, view, key)
-    algorithm = comparison.algorithm_of(label)
-    colour, dash, marker = style_of(algorithm)
-    index = list(ALGORITHMS).index(algorithm)
-    text = f"{marked_label(label, find_algorithm(algorithm).memory_aided)} ({view})"
+class Curve(NamedTuple):
+    """What a curve looks like: its legend, its style, and its place among the others."""
+
+    legend: str
+    style: LineStyle
+    place: int
+
+
+def draw(
+    axes: Axes, curve: Curve, points: tuple[list[int], list[float], list[float]], scale: float
+) -> None:
+    """Draw a curve and its band, from rounds, means and deviations."""
+    rounds, means, deviations = points
+    colour, dash, marker = curve.style
     low = [scale * (m - d) for m, d in zip(means, deviations, strict=True)]
     high = [scale * (m + d) for m, d in zip(means, deviations, strict=True)]
     axes.fill_between(rounds, low, high, color=colour, alpha=0.13, linewidth=0)
+    every = max(1, len(rounds) // 6)
     axes.plot(
         rounds,
         [scale * m for m in means],
@@ -100,9 +113,9 @@ def draw(axes: Axes, comparison: Comparison, label: str, view: str, key: str, sc
         linestyle=dash,
         marker=marker,
         # A few markers, each curve's at other rounds.
-        markevery=(index * max(1, len(rounds) // 50), max(1, len(rounds) // 6)),
+        markevery=(curve.place * max(1, len(rounds) // 50) % every, every),
         markersize=5,
-        linewidth=2.4 if algorithm == "fedpbc" else 1.5,
+        linewidth=2.4 if curve.style == style_of("fedpbc") else 1.5,
         # Matplotlib hides labels that begin with an underscore.
-        label=(" " if text.startswith("_") else "") + printable(text, 60),
+        label=(" " if curve.legend.startswith("_") else "") + printable(curve.legend, 60),
     )

@@ -1,13 +1,21 @@
-"""Colours, dashes and markers of algorithms: the same in every plot and on every page."""
+"""Colours, dashes and markers of curves: an algorithm's are the same in every plot and page."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fedpbc.algorithms import ALGORITHMS
+from fedpbc.experiments.entries import is_ceiling
 
-__all__ = ["LineStyle", "in_registry_order", "line_style", "page_styles", "style_of"]
+__all__ = [
+    "LineStyle",
+    "curve_styles",
+    "in_registry_order",
+    "line_style",
+    "page_styles",
+    "style_of",
+]
 
 Dash = str | tuple[int, tuple[int, ...]]
 
@@ -22,6 +30,7 @@ DASHES: Sequence[Dash] = (
     *((0, (1, 1)), (0, (8, 2, 2, 2)), (0, (10, 3)), (0, (6, 2, 1, 2, 1, 2))),
 )
 MARKERS = "osD^vPX*<>"
+CEILING_COLOUR = "#777777"
 
 DARK_COLOURS = {
     "#000000": "#FFFFFF",
@@ -80,20 +89,66 @@ def in_registry_order(algorithms: Iterable[str]) -> list[str]:
     return sorted(set(algorithms), key=lambda a: (names.index(a) if a in names else len(names), a))
 
 
-def page_styles(algorithms: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Return the styles of algorithms as page.js needs them."""
-    ordered = in_registry_order(algorithms)
-    names = [*ALGORITHMS, *(name for name in ordered if name not in ALGORITHMS)]
+def curve_styles(algorithms: Mapping[str, str]) -> dict[str, LineStyle]:
+    """Return the style of each curve; ``algorithms`` are the algorithms by the curves' names.
+
+    A curve named after its algorithm has the algorithm's style. Several curves of an algorithm have
+    its colour, with the same dashes for the same setting; where all are of one algorithm, each
+    has a colour of its own.
+
+    Example:
+        >>> styles = curve_styles({"fedau cutoff=5": "fedau", "fedau cutoff=50": "fedau"})
+        >>> [style.colour for style in styles.values()]
+        ['#000000', '#E69F00']
+    """
+    names = [name for name in algorithms if not is_ceiling(name)]
+    others = in_registry_order(algorithms[name] for name in names)
+    registry = [*ALGORITHMS, *(name for name in others if name not in ALGORITHMS)]
+    one_algorithm = len(others) == 1 and len(names) > 1
+    telling = {name: _telling(name, algorithms) for name in names}
+    settings = list(dict.fromkeys(telling.values()))
+    ceilings = [name for name in algorithms if is_ceiling(name)]
     styles = {}
-    for name in ordered:
-        index = names.index(name)
-        colour, dash, marker = line_style(index)
+    for name, algorithm in algorithms.items():
+        if is_ceiling(name):
+            place = ceilings.index(name)
+            dash, marker = DASHES[(6 + place) % len(DASHES)], MARKERS[place % len(MARKERS)]
+            styles[name] = LineStyle(CEILING_COLOUR, dash, marker)
+        elif one_algorithm:
+            styles[name] = line_style(names.index(name))
+        elif name == algorithm:
+            styles[name] = line_style(registry.index(algorithm))
+        else:
+            variant = settings.index(telling[name])
+            colour = line_style(registry.index(algorithm)).colour
+            styles[name] = LineStyle(
+                colour, DASHES[variant % len(DASHES)], MARKERS[variant % len(MARKERS)]
+            )
+    return styles
+
+
+def _telling(name: str, algorithms: Mapping[str, str]) -> str:
+    """Return the words of a curve's name that tell it from others of the same algorithm."""
+    others = [
+        other.split()
+        for other, algorithm in algorithms.items()
+        if algorithm == algorithms[name] and other != name and not is_ceiling(other)
+    ]
+    words = [word for word in name.split() if not others or not all(word in o for o in others)]
+    return " ".join(words).removeprefix(algorithms[name]).strip()
+
+
+def page_styles(algorithms: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Return the styles of curves as page.js needs them; see :func:`curve_styles`."""
+    names, styles = list(ALGORITHMS), {}
+    for k, (name, (colour, dash, marker)) in enumerate(curve_styles(algorithms).items()):
         lengths = DASH_LENGTHS[dash] if isinstance(dash, str) else dash[1]
         styles[name] = {
             "colour": colour,
             "dark": DARK_COLOURS.get(colour, colour),
             "dash": None if lengths is None else [2 * length for length in lengths],
             "marker": SYMBOLS[marker],
-            "index": index,
+            # Where its markers are; the first algorithm of the registry is drawn bold.
+            "index": names.index(name) if name in names else k + 1,
         }
     return styles

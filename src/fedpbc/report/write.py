@@ -6,6 +6,7 @@ import json
 
 from fedpbc.experiments.comparison import Comparison
 from fedpbc.experiments.comparison_directory import ComparisonDirectory, ComparisonPlan
+from fedpbc.experiments.entries import is_ceiling
 from fedpbc.report.comparison_table import markdown, markdown_table
 from fedpbc.report.page import write_page
 from fedpbc.report.paired_table import (
@@ -31,9 +32,7 @@ def write_comparison(
     write_atomically(directory.json_path, results + "\n")
     table = markdown_results(comparison, baseline)
     write_atomically(directory.table_path, table.encode(errors="backslashreplace"))
-    config = plan.first()
-    subject = config.task.name if config.task.name == "quadratic" else config.data.name
-    title = f"{subject} · {config.links['name']}"
+    title = _title(plan)
     plot_comparison(comparison, directory.plot_path, title)
     runs = [run.path for *_, run in directory.cells(plan)]
     write_page(directory.report_path, runs, title=f"Comparison: {title}", baseline=baseline)
@@ -47,3 +46,20 @@ def markdown_results(comparison: Comparison, baseline: str | None = None) -> str
         rows = [[text for text, _ in row] for row in paired_rows(comparison, paired)]
         below += "\n\n" + markdown(paired_headings(paired), rows)
     return markdown_table(comparison, below=below, notes=paired_notes(paired))
+
+
+def _title(plan: ComparisonPlan) -> str:
+    """Return what is compared: the algorithm if there is one, the data or the task, the links."""
+    own = [label for label in plan.entries if not is_ceiling(label)] or list(plan.entries)
+    configs = [plan.checked(label) for label in own]
+    algorithms = {config.algorithm["name"] for config in configs}
+    subjects = {
+        config.task.name if config.task.name == "quadratic" else config.data.name
+        for config in configs
+    }
+    links = {config.links["name"] for config in configs}
+    parts = [
+        subjects.pop() if len(subjects) == 1 else "several data sets",
+        links.pop() if len(links) == 1 else "several links",
+    ]
+    return " · ".join([*algorithms, *parts] if len(algorithms) == 1 < len(own) else parts)

@@ -27,7 +27,10 @@ def test_the_clear_best_is_recommended_whatever_it_costs():
     assert found.server_bytes == 4 * 101 * 1000
     assert found.device_bytes == 0
     [alternative] = found.alternatives
-    assert (alternative.limit, alternative.algorithm) == ("at most 2 models on the server", "fedavg")
+    assert (alternative.limit, alternative.algorithm) == (
+        "at most 2 models on the server",
+        "fedavg",
+    )
     assert alternative.loses == pytest.approx(0.1)
 
 

@@ -57,7 +57,7 @@
 
   const css = (name) => getComputedStyle(root).getPropertyValue(name).trim();
   const isDark = () => root.hasAttribute("data-dark");
-  const colourOf = (name) => { const style = data.styles[name]; return style ? style[isDark() ? "dark" : "colour"] : css("--ink"); };
+  const colourOf = (group, name) => { const style = group.styles[name]; return style ? style[isDark() ? "dark" : "colour"] : css("--ink"); };
   const CLASSES = ["#332288", "#88CCEE", "#44AA99", "#117733", "#999933", "#DDCC77", "#CC6677", "#882255", "#AA4499", "#BBBBBB", "#6699CC", "#661100"];
   const HATCH = { symbol: "rect", dashArrayX: [1, 0], dashArrayY: [2, 5], rotation: -0.78 };
 
@@ -157,7 +157,7 @@
   }
   const valueOf = (group) => (group.values.includes(state.value) ? state.value : group.values[0]);
   const visible = (group) => Object.keys(group.curves).filter((name) => !state.hidden[name]);
-  const styled = (name) => { const { dash, marker, index } = data.styles[name]; return { colour: colourOf(name), dash, marker, index, bold: index === 0 }; };
+  const styled = (group, name) => { const { dash, marker, index } = group.styles[name]; return { colour: colourOf(group, name), dash, marker, index, bold: index === 0 }; };
 
   const AXIS_FORMAT = { bytes_up: sent, bytes_down: sent, bytes_both: sent, seconds };
   const CHARTS = {
@@ -170,7 +170,7 @@
         // A run of an earlier version has counted no bytes.
         if (!values || curve[state.x].includes(null)) return { name, x: [], mean: [] };
         const suffix = curve.unfinished ? ", unfinished" : "";
-        return Object.assign(styled(name), {
+        return Object.assign(styled(group, name), {
           name: `${name} (${view}${suffix})`, x: curve[state.x], mean: values.mean.map((v) => (v === null ? null : v * factor)),
           deviation: curve.seeds > 1 ? values.deviation.map((v) => (v === null ? 0 : v * factor)) : null,
         });
@@ -185,9 +185,9 @@
       for (const name of visible(group)) {
         const curve = group.curves[name];
         if (!curve.consensus_error.some((v) => v !== null)) continue;
-        series.push(Object.assign(styled(name), { name, x: curve.round, mean: curve.consensus_error }));
+        series.push(Object.assign(styled(group, name), { name, x: curve.round, mean: curve.consensus_error }));
         if (curve.consensus_bound.some((v) => v !== null))
-          series.push({ name: `${name}: bound of Lemma 3`, colour: colourOf(name), dash: [2, 5], index: 0, x: curve.round, mean: curve.consensus_bound });
+          series.push({ name: `${name}: bound of Lemma 3`, colour: colourOf(group, name), dash: [2, 5], index: 0, x: curve.round, mean: curve.consensus_bound });
       }
       return lines(series, { x: "round", y: "(1/m) Σ‖x̄ − xᵢ‖²", log: true, format: number });
     },
@@ -201,7 +201,7 @@
       ], { x: "round", y: "rounds since last contact", format: number });
     },
     seconds(group) {
-      const series = visible(group).map((name) => Object.assign(styled(name), { name, x: group.curves[name].round, mean: group.curves[name].seconds }));
+      const series = visible(group).map((name) => Object.assign(styled(group, name), { name, x: group.curves[name].round, mean: group.curves[name].seconds }));
       return lines(series, { x: "round", y: "seconds", format: seconds });
     },
     time(group) { return bars(group, group.time, seconds); },
@@ -272,7 +272,7 @@
     option.aria = { enabled: true, label: { enabled: false }, decal: { show: true } };
     option.series = [{
       type: "bar", barMaxWidth: 26, label: { show: true, position: "right", color: css("--ink"), fontSize: 11, formatter: (p) => format(p.value) },
-      data: names.map((name) => ({ value: values[name], itemStyle: { color: colourOf(name), borderColor: css("--dim"), borderWidth: 0.5, decal: group.aided.includes(name) ? HATCH : { symbol: "none" } } })),
+      data: names.map((name) => ({ value: values[name], itemStyle: { color: colourOf(group, name), borderColor: css("--dim"), borderWidth: 0.5, decal: group.aided.includes(name) ? HATCH : { symbol: "none" } } })),
     }];
     option.tooltip.formatter = (p) => `${escaped(p.name)}: ${format(p.value)}`;
     return option;
@@ -300,11 +300,11 @@
       plot.style.height = "";
       if (chart) { chart.dispose(); charts.delete(plot); }
       const any = Object.keys(group.curves).length;
-      plot.textContent = !any ? "Nothing has been evaluated yet." : visible(group).length ? EMPTY[kind] || "No algorithm has this view." : "All algorithms are hidden.";
+      plot.textContent = !any ? "Nothing has been evaluated yet." : visible(group).length ? EMPTY[kind] || "No algorithm has this view." : "All curves are hidden.";
       return;
     }
     // Rows of a heatmap are no taller than their text needs.
-    if (kind === "classes") plot.style.height = Math.min(400, 84 + 40 * option.yAxis.data.length) + "px";
+    if (kind === "classes") plot.style.height = Math.min(Math.max(400, 84 + 22 * option.yAxis.data.length), 84 + 40 * option.yAxis.data.length) + "px";
     if (!chart) {
       plot.textContent = "";
       chart = echarts.init(plot, null, { renderer: "svg" });
@@ -336,7 +336,7 @@
     if (kind === "consensus") entries = entries.filter((n) => group.curves[n].consensus_error.some((v) => v !== null));
     const focus = document.activeElement && box.contains(document.activeElement) ? document.activeElement.dataset.name : null;
     box.replaceChildren(...entries.map((name) => {
-      const style = styled(name), button = document.createElement("button"), view = kind === "curve" ? viewOf(group, name) : "";
+      const style = styled(group, name), button = document.createElement("button"), view = kind === "curve" ? viewOf(group, name) : "";
       button.type = "button";
       button.dataset.name = name;
       button.setAttribute("aria-pressed", String(!state.hidden[name]));

@@ -1,0 +1,77 @@
+"""Runs that are shown together: those of one comparison, or that differ in one option."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+
+from fedpbc.report.load import LoadedRun
+from fedpbc.report.run_names import comparison_label, root_of
+from fedpbc.report.run_options import variant
+
+__all__ = ["Cell", "common_options", "joined_cells"]
+
+NOT_OVERLAID = {"task.name", "data.name", "model.name", "links.name", "downlink.name"}
+NOT_OVERLAID |= {"task.targets", "links.file", "downlink.file", "rounds", "evaluate_every"}
+"""Another data set, scheme or length is another experiment, unless one comparison has both."""
+MAX_CURVES = 24
+"""Of runs that are overlaid; more would be hard to tell apart."""
+Cell = tuple[dict[str, str], list[LoadedRun]]
+"""Runs with equal shared options."""
+
+
+def joined_cells(cells: Sequence[Cell]) -> list[list[Cell]]:
+    """Join the cells of one comparison, and those that differ in one option.
+
+    The order is that of the first cells.
+    """
+    joined: list[list[Cell]] = [[cell] for cell in cells]
+
+    def join(groups: Sequence[list[Cell]]) -> None:
+        curves = {
+            (id(cell), r.algorithm, variant(r)) for g in groups for cell in g for r in cell[1]
+        }
+        if len(groups) > 1 and len(curves) <= MAX_CURVES:
+            first, *others = groups
+            for other in others:
+                first += other
+                joined.remove(other)
+
+    roots = dict.fromkeys(
+        root_of(run) for _, runs in cells for run in runs if comparison_label(run)
+    )
+    for root in roots:
+        join([g for g in joined if any(root_of(r) == root for _, runs in g for r in runs)])
+    while pairs := _by_one_option([g for g in joined if len(g) == 1]):
+        # The option with the most values first.
+        largest = max(pairs, key=len)
+        before = len(joined)
+        join(largest)
+        if len(joined) == before:
+            break
+    return joined
+
+
+def _by_one_option(singles: Sequence[list[Cell]]) -> list[list[list[Cell]]]:
+    """Return sets of cells that are equal but for one option, with an algorithm in common."""
+    sets: list[list[list[Cell]]] = []
+    keys = sorted({key for [(options, _)] in singles for key in options} - NOT_OVERLAID)
+    for key in keys:
+        alike: dict[Hashable, list[list[Cell]]] = {}
+        for single in singles:
+            [(options, _)] = single
+            if key in options:
+                same = tuple((k, v) for k, v in options.items() if k != key)
+                alike.setdefault(same, []).append(single)
+        sets += [members for members in alike.values() if len(members) > 1 and _share(members)]
+    return sets
+
+
+def _share(cells: Sequence[Sequence[Cell]]) -> bool:
+    """Whether some algorithm is in all cells: then its runs differ in that option alone."""
+    return bool(set.intersection(*({run.algorithm for run in runs} for [(_, runs)] in cells)))
+
+
+def common_options(options: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """Return the options that all have in common."""
+    first, *others = options
+    return {k: v for k, v in first.items() if all(other.get(k) == v for other in others)}

@@ -9,6 +9,7 @@ comparison.json, table.md, accuracy.png, report.html     written at the end
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -128,7 +129,8 @@ def plan_comparison(values: Mapping[str, Any], *, lenient: bool = False) -> Comp
     # Data, links and model are the same for all: building one finds what is wrong there.
     first = replace(plan.first(), lenient=lenient)
     check_trackers(first.general.track or ())
-    build_experiment(first)
+    for note in build_experiment(first).notes:
+        warnings.warn(note, RuntimeWarning, stacklevel=2)
     return plan
 
 
@@ -209,7 +211,7 @@ class ComparisonDirectory:
                 f"out: {self.path} holds another comparison; choose a new folder, or replace it "
                 "with --overwrite"
             )
-        remember_plugins(plan.first().general.plugins or ())
+        remember_plugins(plan.first().code)
         make_directory(self.path)
         with locked_directory(self.path):
             if overwrite and self.holds_comparison:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fedpbc.experiments.settings import FILES
+from fedpbc.experiments.settings import FILES, PLACES
 from fedpbc.storage.files import expanded
 from fedpbc.storage.toml import parsed_toml
 
@@ -15,7 +15,7 @@ __all__ = ["read_toml"]
 def read_toml(path: Path) -> dict[str, Any]:
     """A TOML file's content; files that it names are looked up beside it, then here."""
     values = parsed_toml(path)
-    for section, option in (*FILES, ("data", "dir")):
+    for section, option in (*FILES, *PLACES):
         table = values.get(section)
         if isinstance(table, dict) and isinstance(table.get(option), str):
             table[option] = str(_beside(path, table[option], f"{section}.{option}"))

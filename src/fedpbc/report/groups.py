@@ -15,7 +15,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from fedpbc.experiments.configuration import is_python_task
+from fedpbc.experiments.configuration import has_own_task
 from fedpbc.experiments.settings import COMPUTE, EXECUTION, FILES
 from fedpbc.report.load import LoadedRun, section
 from fedpbc.report.style import in_registry_order
@@ -24,7 +24,16 @@ from fedpbc.storage.files import read_own_file
 __all__ = ["LEARNING_RATES", "RunGroup", "flatten", "group_runs"]
 
 LEARNING_RATES = ("train.learning_rate", "train.global_learning_rate")
-NOT_SHARED = {"algorithm", "seed", "views", *EXECUTION, *COMPUTE, "data.dir", *LEARNING_RATES}
+NOT_SHARED = {
+    "algorithm",
+    "seed",
+    "views",
+    *EXECUTION,
+    *COMPUTE,
+    "data.dir",
+    "task.app",
+    *LEARNING_RATES,
+}
 """What runs of a group may differ in."""
 FILE_OPTIONS = {f"{section}.{option}" for section, option in FILES}
 BY_ALGORITHM = attrgetter("algorithm")
@@ -171,8 +180,8 @@ def _split_variants(runs: list[LoadedRun]) -> list[list[LoadedRun]]:
 
 
 def _has_several_tasks(runs: Sequence[LoadedRun]) -> bool:
-    """Return whether runs of Python tasks with the same seed have different tasks or links."""
-    if not is_python_task(runs[0].config):
+    """Return whether runs of own tasks with the same seed have different tasks or links."""
+    if not has_own_task(runs[0].config):
         return False
 
     def identity(run: LoadedRun) -> tuple[str, bytes]:
@@ -201,7 +210,7 @@ def _distinct_options(part: Sequence[LoadedRun], candidates: Sequence[LoadedRun]
         options |= {key: _label(value) for key, value in variant.items()}
         views = first.config.get("views")
         options["views"] = ",".join(map(str, views)) if isinstance(views, list) else ""
-    if is_python_task(first.config):
+    if has_own_task(first.config):
         options["folder"] = str(_root(first) if len(part) > 1 else first.path)
     return options
 
@@ -221,8 +230,9 @@ def _titles(groups: Sequence[Mapping[str, str]]) -> list[str]:
 def _name(shared: Mapping[str, str]) -> str:
     task = shared.get("task.name", "classification")
     subject = shared.get("data.name", "?") if task == "classification" else task
-    if task == "python":
-        subject = "a task made in Python"
+    subject = {"python": "a task made in Python", "app": "a model and data of one's own"}.get(
+        task, subject
+    )
     downlink = shared.get("downlink.name", "always")
     parts = [subject, shared.get("links.name", "?")]
     return " · ".join(parts if downlink == "always" else [*parts, f"downlink {downlink}"])

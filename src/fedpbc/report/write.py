@@ -22,7 +22,7 @@ def write_comparison(
     table = markdown_table(comparison)
     write_atomically(directory.table_path, table.encode(errors="backslashreplace"))
     config = plan.first()
-    subject = config.task.name if config.task.name == "quadratic" else config.data.name
+    subject = config.data.name if config.task.name == "classification" else config.task.name
     title = f"{subject} · {config.links['name']}"
     plot_comparison(comparison, directory.plot_path, title)
     runs = [run.path for *_, run in directory.cells(plan)]

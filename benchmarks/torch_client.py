@@ -15,8 +15,8 @@ from fedpbc.deployment.device.trainer import Trainer
 from fedpbc.deployment.protocol.messages import refusal
 from fedpbc.deployment.protocol.records import from_records, to_records
 from fedpbc.deployment.settings import task_of_client
-from fedpbc.deployment.user_app import load_user_app
 from fedpbc.errors import FedpbcError
+from fedpbc.experiments.user_app import load_user_app
 
 app = ClientApp()
 

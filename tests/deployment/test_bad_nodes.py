@@ -25,7 +25,7 @@ from fedpbc.deployment.protocol.messages import Payload, TrainReply, Vector
 from fedpbc.deployment.security.key_directory import KeyDirectory
 from fedpbc.deployment.security.keys import make_node_key
 from fedpbc.deployment.settings import task_of_client
-from fedpbc.deployment.user_app import load_user_app
+from fedpbc.experiments.user_app import load_user_app
 from tests.deployment.real_fleet import after_round, log_of, make_fleet, to_the_end, until
 
 pytestmark = pytest.mark.fleet

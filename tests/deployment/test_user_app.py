@@ -8,11 +8,11 @@ import torch
 
 from fedpbc.algorithms import ALGORITHMS
 from fedpbc.deployment.settings import FleetSettings, read_fleet, rule_of_client, task_of_client
-from fedpbc.deployment.user_app import load_user_app
 from fedpbc.engines.segment import Segment
 from fedpbc.engines.serial import train
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.plugins import load_plugin
+from fedpbc.experiments.user_app import load_user_app
 
 APP = """
 import torch

@@ -62,7 +62,8 @@ def show_links(report: LinkReport) -> None:
     say(f"links: {report.name}; {statistics.rounds:,} rounds, {statistics.clients:,} devices")
     for subject, sentence in report.sentences.items():
         say(f"  {SUBJECTS.get(subject, subject)}: {sentence}")
-    show(link_table(statistics), min_width=100)
+    table = link_table(statistics)
+    show(table, min_width=table.width)
     if statistics.sampled < statistics.clients:
         say(
             f"note: outages, contacts and dependence are those of {statistics.sampled:,} devices, "

@@ -32,6 +32,7 @@ RUN_OPTIONS = (
     "links",
     "trace",
     "downlink",
+    "app",
     "data",
     "data_dir",
     "model",
@@ -84,7 +85,9 @@ Set = Annotated[
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what the folder holds.")]
 Trust = Annotated[
     bool,
-    typer.Option("--trust", help="Run the folder's plugins although they are new on this machine."),
+    typer.Option(
+        "--trust", help="Run the folder's plugins and app although they are new on this machine."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else.")]
 Baseline = Annotated[

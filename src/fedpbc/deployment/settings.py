@@ -19,11 +19,11 @@ from torch import Tensor
 from fedpbc.algorithms import Algorithm, ClientRule, ServerInit, find_algorithm
 from fedpbc.deployment.address import parse_address
 from fedpbc.deployment.protocol.messages import MessageError, sanitized
-from fedpbc.deployment.user_app import UserApp, load_user_app
 from fedpbc.errors import InputError
 from fedpbc.experiments.build import build_task
 from fedpbc.experiments.config_file import read_toml
 from fedpbc.experiments.configuration import Config
+from fedpbc.experiments.user_app import UserApp, load_user_app
 from fedpbc.limits import parse_json
 from fedpbc.options import checked
 from fedpbc.tasks import LocalTraining, Task

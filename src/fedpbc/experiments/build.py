@@ -17,10 +17,12 @@ from fedpbc.errors import InputError
 from fedpbc.experiments.configuration import Config, identity
 from fedpbc.experiments.settings import General
 from fedpbc.experiments.unused_settings import check_probabilities_are_read
+from fedpbc.experiments.user_app import HELD_OUT, load_user_app
 from fedpbc.simulation.build import draw_timetable, make_algorithm
 from fedpbc.simulation.last_reports import choose_last_reports
 from fedpbc.simulation.loop import Simulation
 from fedpbc.storage.arrays import read_array
+from fedpbc.storage.files import expanded
 from fedpbc.storage.tensors import checksum
 from fedpbc.tasks import LocalTraining, Quadratic, Supervised, Task
 from fedpbc.tasks.networks import build_model
@@ -40,11 +42,13 @@ class Experiment:
     Attributes:
         config: with the number of clients and rounds.
         engine: one line on the engine and why it was chosen.
+        notes: what a user must know of the task, one line each.
     """
 
     config: Config
     simulation: Simulation
     engine: str
+    notes: tuple[str, ...] = ()
 
     def about(self) -> dict[str, Any]:
         """What identifies the run; a checkpoint of another run is refused.
@@ -69,10 +73,14 @@ class Experiment:
     def data_fingerprint(self) -> str:
         """Changes with the data; for a task built in Python, with what can be known of it."""
         config = self.config
-        if config.task.name == "python":
+        if config.task.name in ("app", "python"):
             task = self.simulation.task
             fingerprint = getattr(task, "fingerprint", lambda: "")
-            return checksum({"x0": task.init()}) + str(fingerprint())
+            source = ""
+            if config.task.app is not None:
+                # The loss and the test data are the code's.
+                source = sha256(expanded(config.task.app, "task.app").read_bytes()).hexdigest()
+            return checksum({"x0": task.init()}) + str(fingerprint()) + source
         if config.task.name == "quadratic":
             targets = read_array(str(config.task.targets), "task.targets")
             return sha256(targets.tobytes()).hexdigest()
@@ -123,7 +131,8 @@ def build_experiment(config: Config, last_reports_path: Path | None = None) -> E
         observers=[RunBound(task, algorithm, uplink, downlink)],
     )
     general = replace(general, clients=task.clients, rounds=uplink.rounds)
-    return Experiment(replace(config, general=general), simulation, line)
+    notes = (HELD_OUT,) if getattr(task, "test_is_held_out", False) else ()
+    return Experiment(replace(config, general=general), simulation, line, notes)
 
 
 def build_task(config: Config) -> Task:
@@ -142,6 +151,17 @@ def build_task(config: Config) -> Task:
                 "clients", general.clients, f"left out, or {task.clients} as there are targets"
             )
         return task
+    if config.task.name == "app":
+        assert config.task.app is not None
+        assert general.clients is not None
+        app = load_user_app(expanded(config.task.app, "task.app"))
+        return app.simulated_task(
+            clients=general.clients,
+            seed=general.seed,
+            training=training,
+            device=str(device),
+            validation=config.task.validation or 0.0,
+        )
     data = load_cached(config.data.name, config.data.dir)
     height, width, channels = data.train.inputs.shape[1:]
     means, deviations = channel_statistics(data.train.inputs)

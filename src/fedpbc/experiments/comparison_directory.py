@@ -141,7 +141,7 @@ class ComparisonDirectory:
                 f"out: {self.path} holds other files{hint}; choose a new or empty folder"
             )
         goes_on = self.holds_comparison and not overwrite
-        remember_plugins(plan.first().general.plugins or ())
+        remember_plugins(plan.first().code)
         whole = self._widened(plan) if goes_on else plan
         # The inputs may lie in the very directory that is to be overwritten: they are read before.
         text, inputs = whole.self_contained()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -22,7 +23,7 @@ from fedpbc.experiments.entries import (
 )
 from fedpbc.experiments.plugins import load_plugin
 from fedpbc.experiments.seeds import DEFAULT_SEEDS, seed_list
-from fedpbc.experiments.settings import FILES, AlgorithmSection
+from fedpbc.experiments.settings import FILES, PLACES, AlgorithmSection
 from fedpbc.experiments.swept_entries import sweep_values, swept_entries, with_ceilings
 from fedpbc.experiments.tracking import check_trackers
 from fedpbc.limits import MAX_INTEGER, check_encodable, check_values
@@ -118,8 +119,8 @@ def _with_copies(section: str, table: Any, inputs: dict[str, bytes], *, own: boo
     for name, value in table.items():
         if not isinstance(value, str):
             continue
-        if (section, name) == ("data", "dir"):
-            copied[name] = str(expanded(value, "data.dir").resolve())
+        if (section, name) in PLACES:
+            copied[name] = str(expanded(value, f"{section}.{name}").resolve())
         if (section, name) in FILES:
             file = expanded(value, f"{section}.{name}")
             try:
@@ -149,11 +150,15 @@ def plan_comparison(values: Mapping[str, Any], *, lenient: bool = False) -> Comp
     if not lenient:
         _check_used(plan, configs)
     check_trackers(plan.first().general.track or ())
+    notes: dict[str, None] = {}
     for label in _distinct_setups(configs):
         own = plan.entries[label].settings
         # What a scheme of its own does not read may be for the others.
         spared = any("name" in own[key] for key in ("links", "downlink") if key in own)
-        build_experiment(replace(configs[label], lenient=lenient or spared))
+        experiment = build_experiment(replace(configs[label], lenient=lenient or spared))
+        notes |= dict.fromkeys(experiment.notes)
+    for note in notes:
+        warnings.warn(note, RuntimeWarning, stacklevel=2)
     return plan
 
 

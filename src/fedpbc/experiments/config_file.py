@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fedpbc.experiments.settings import FILES
+from fedpbc.experiments.settings import FILES, PLACES
 from fedpbc.storage.files import expanded
 from fedpbc.storage.toml import parsed_toml
 
@@ -34,7 +34,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def _find_files(config: Path, tables: dict[str, Any]) -> None:
     """Replace the files that sections name; in a sweep, an option has a list of them."""
-    for section, option in (*FILES, ("data", "dir")):
+    for section, option in (*FILES, *PLACES):
         nested = tables.get(section)
         is_table = isinstance(nested, dict)
         table: Any = nested if is_table else tables

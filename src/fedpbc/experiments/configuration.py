@@ -22,6 +22,7 @@ from fedpbc.experiments.plugins import load_plugin
 from fedpbc.experiments.settings import (
     EXECUTION,
     FILES,
+    PLACES,
     SECTIONS,
     AlgorithmSection,
     DataSection,
@@ -42,7 +43,7 @@ from fedpbc.simulation.build import take_probability_options
 from fedpbc.simulation.views import views_of
 from fedpbc.storage.files import expanded, read_regular_file
 
-__all__ = ["Config", "identity", "is_python_task"]
+__all__ = ["Config", "has_own_task", "identity", "is_python_task"]
 
 PAPER_MODELS = {"svhn": "cnn_svhn", "cifar10": "cnn_cifar10", "cinic10": "cnn_cinic10"}
 """The paper's network for each data set."""
@@ -98,6 +99,8 @@ class Config:
         sections["model"].setdefault("name", PAPER_MODELS.get(data_set, ModelSection.name))
         if "targets" in sections["task"]:
             sections["task"].setdefault("name", "quadratic")
+        if "app" in sections["task"]:
+            sections["task"].setdefault("name", "app")
         if "task" in objects:
             general = replace(general, clients=objects["task"].clients)
             sections["train"] |= asdict(objects["task"].training)
@@ -129,8 +132,18 @@ class Config:
             raise InputError("task.targets is missing: name a .npy file of clients × dimensions")
         if kind != "quadratic" and targets is not None:
             raise InputError("task.targets", targets, "left out: it is for 'quadratic'")
+        if kind == "app" and self.task.app is None:
+            raise InputError("task.app is missing: name a Python file, such as --app app.py")
+        if kind != "app" and self.task.app is not None:
+            raise InputError("task.app", self.task.app, "left out: it is for 'app'")
+        if kind == "app" and self.general.clients is None:
+            raise InputError(
+                "clients is missing: say for how many clients the app has data, as in --clients 20"
+            )
         if kind == "python" and "task" not in self.objects:
-            raise InputError("task.name", kind, "'classification' or 'quadratic' outside of Python")
+            raise InputError(
+                "task.name", kind, "'classification', 'quadratic' or 'app' outside of Python"
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as in a TOML file; what is None is left out."""
@@ -142,6 +155,11 @@ class Config:
         nested["train"] = asdict(self.train)
         nested |= {"links": self.links, "downlink": self.downlink}
         return _without_none(nested)
+
+    @property
+    def code(self) -> list[str]:
+        """The Python files that the configuration names: plugins, and an app."""
+        return [*(self.general.plugins or ()), *([self.task.app] if self.task.app else ())]
 
     def to_toml(self) -> str:
         """The whole configuration as TOML."""
@@ -167,8 +185,9 @@ class Config:
             nested["plugins"] = [
                 copy(f"plugin-{k}.py", Path(file)) for k, file in enumerate(self.general.plugins)
             ]
-        if nested.get("data", {}).get("dir"):
-            nested["data"]["dir"] = str(expanded(nested["data"]["dir"], "data.dir").resolve())
+        for section, option in PLACES:
+            if place := nested.get(section, {}).get(option):
+                nested[section][option] = str(expanded(place, f"{section}.{option}").resolve())
         check_encodable(nested)
         return nested, inputs
 
@@ -176,7 +195,7 @@ class Config:
 def identity(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values that identify a run: without where files are and how it is executed."""
     identifying = {key: value for key, value in values.items() if key not in EXECUTION}
-    for section, option in (*FILES, ("data", "dir")):
+    for section, option in (*FILES, *PLACES):
         table = identifying.get(section, {})
         if isinstance(table.get(option), str):
             identifying[section] = {k: v for k, v in table.items() if k != option}
@@ -203,6 +222,13 @@ def is_python_task(values: Mapping[str, Any]) -> bool:
     """Whether these are the values of a run whose task was built in Python."""
     task = values.get("task")
     return isinstance(task, Mapping) and task.get("name") == "python"
+
+
+def has_own_task(values: Mapping[str, Any]) -> bool:
+    """Whether these are the values of a run whose task is code of the user: the values do not say
+    what it is."""
+    task = values.get("task")
+    return isinstance(task, Mapping) and task.get("name") in ("app", "python")
 
 
 Sections = dict[str, dict[str, Any]]

@@ -17,7 +17,7 @@ from typing import Any
 from fedpbc.algorithms import ALGORITHMS, Algorithm, find_algorithm
 from fedpbc.errors import InputError
 from fedpbc.experiments.overrides import parse_value, set_value
-from fedpbc.experiments.settings import FILES, SECTIONS, General, command_options
+from fedpbc.experiments.settings import FILES, PLACES, SECTIONS, General, command_options
 from fedpbc.options import nearest, options_of, unknown_option
 from fedpbc.storage.manifest import is_folder_name
 
@@ -175,7 +175,7 @@ def value_text(value: Any, key: str = "") -> str:
         return "[" + ",".join(map(value_text, value)) + "]"
     if isinstance(value, Mapping):
         return "{" + ",".join(f"{k}={value_text(v)}" for k, v in value.items()) + "}"
-    is_file = tuple(key.split(".")) in {*FILES, ("data", "dir")}
+    is_file = tuple(key.split(".")) in {*FILES, *PLACES}
     return Path(value).name if is_file and isinstance(value, str) else str(value)
 
 

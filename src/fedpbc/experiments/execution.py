@@ -106,6 +106,9 @@ class _Execution:
             resumed = self._restore()
             if self.watcher.on_start is not None:
                 self.watcher.on_start(simulation.round, simulation.rounds, self.experiment.engine)
+            # Whoever makes a group says it once.
+            for note in self.experiment.notes if group is None else ():
+                self.watcher.note(note)
             remove_files(self.directory.path, ["failure.txt"])
             rounds = self._rounds(resumed)
             if on_first_round is not None:
@@ -255,8 +258,8 @@ class _Execution:
             # minute of work, whether the algorithm's state can be saved at all.
             self.directory.write_metrics(b"")
             self._checkpoint()
-        python = config.task.name == "python"
-        task = self.experiment.data_fingerprint() if python else ""
+        own_task = config.task.name in ("app", "python")
+        task = self.experiment.data_fingerprint() if own_task else ""
         save_client_overview(self.directory.overview_path, simulation, task)
         every, last, wait = config.general.checkpoint_every, time.monotonic(), CHECKPOINT_SECONDS
         try:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedpbc import defaults
-from fedpbc.experiments.overrides import configuration_values
+from fedpbc.experiments.overrides import WITHOUT_PROBABILITIES, configuration_values
 from fedpbc.experiments.theory_query import config_file, of_timetable, reads_data
 from fedpbc.limits import MAX_CLIENTS, MAX_ROUNDS
-from fedpbc.links import Timetable
+from fedpbc.links import Timetable, find_scheme
 from fedpbc.links.trace import trace_extent
 from fedpbc.theory.arguments import Floats
-from fedpbc.theory.link_sentences import theory_sentences
+from fedpbc.theory.link_sentences import link_sentences, theory_sentences
 from fedpbc.theory.link_statistics import LinkStatistics, link_statistics
 from fedpbc.theory.summary import Constants, TheorySummary
 
@@ -43,7 +43,7 @@ class LinkReport:
     @cached_property
     def sentences(self) -> dict[str, str]:
         """What statistics and theory say, one sentence for each subject."""
-        return {**self.statistics.sentences(), **theory_sentences(self.theory)}
+        return {**link_sentences(self.statistics), **theory_sentences(self.theory)}
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -114,7 +114,9 @@ def report_links(config: Config, *, with_data: bool = False) -> LinkReport:
     from fedpbc.tasks import Quadratic
 
     general, links = config.general, config.links
-    if with_data or reads_data(config) or config.task.name == "quadratic":
+    scheme = find_scheme(links["name"])
+    depends = scheme.needs_data(links) or links["name"] not in WITHOUT_PROBABILITIES
+    if with_data or (reads_data(config) and depends) or config.task.name == "quadratic":
         task = build_task(config)
     else:
         task = Quadratic(np.zeros((general.clients or defaults.CLIENTS, 1)))

@@ -47,6 +47,10 @@ def configuration_values(
     options = {key: value for key, value in (options or {}).items() if value is not None}
     check_values(options)
     given: dict[str, Any] = {}
+    if "task.app" in options:
+        # Another task than the file's, which may describe a whole run.
+        for section in ("task", "data", "model"):
+            values.pop(section, None)
 
     def give(key: str, value: Any) -> None:
         set_value(values, key, value)
@@ -98,7 +102,8 @@ def set_trace(values: dict[str, Any], file: Path, links: str | None) -> None:
     header = fleet_log_settings(str(file))
     if header is not None:
         values["links"].setdefault("round_seconds", header[0])
-        if "task" not in values:
+        task = values.get("task", {})
+        if not isinstance(task, Mapping) or task.keys() <= {"app"} or task.get("name") == "app":
             # A quadratic task has as many clients as targets.
             values.setdefault("clients", header[1])
 

@@ -21,6 +21,7 @@ __all__ = [
     "COMPUTE",
     "EXECUTION",
     "FILES",
+    "PLACES",
     "SECTIONS",
     "AlgorithmSection",
     "CommandOption",
@@ -84,15 +85,19 @@ class AlgorithmSection:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSection:
-    """What is minimised: image classification, quadratics with targets (.npy), or a Python task.
+    """What is minimised: images' classes, quadratics with targets (.npy), a user's app, or Python.
 
     Attributes:
+        app: a Python file with ``model()`` and ``data(client)``, as a fleet has.
         validation: the share of each client's samples that is kept out of its training and
             evaluated in place of the test data; None: the test data is evaluated.
     """
 
-    name: Literal["classification", "quadratic", "python"] = "classification"
+    name: Literal["classification", "quadratic", "app", "python"] = "classification"
     targets: str | None = None
+    app: Annotated[
+        str | None, Help("Your model and data: a Python file with model() and data(client)")
+    ] = None
     validation: Annotated[float, Gt(0), Lt(1)] | None = None
 
 
@@ -157,6 +162,9 @@ FILES = (
 )
 """Settings that name a file. It is copied into the run's directory, so that the run can be resumed
 anywhere."""
+PLACES = (("data", "dir"), ("task", "app"))
+"""Settings that name what stays where it is: a data set, and an app, which reads files beside it.
+The run's identity has their content, and not their path."""
 EXECUTION = ("checkpoint_every", "plugins", "workers", "ray_address", "reported", "track")
 """General settings of how a run is executed: they may change when it is resumed."""
 COMPUTE = ("engine", "device")

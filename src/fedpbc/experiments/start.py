@@ -64,7 +64,7 @@ def start_run(
     experiment = build_experiment(config, directory.last_reports_path)
     # The inputs may lie in the very directory that is to be overwritten: they are read before.
     values, inputs = experiment.config.self_contained()
-    remember_plugins(config.general.plugins or ())
+    remember_plugins(config.code)
     is_new = not path.exists()
     make_directory(path)
     with target.locked():

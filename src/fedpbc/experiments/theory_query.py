@@ -229,7 +229,7 @@ def reads_data(config: Any) -> bool:
     """Whether the links depend on what the clients hold: through p, or by the scheme's rule."""
     draws_p = config.links.get("p") is None
     needs_data = find_scheme(config.links["name"]).needs_data(config.links)
-    return config.task.name == "classification" and (draws_p or needs_data)
+    return config.task.name in ("classification", "app") and (draws_p or needs_data)
 
 
 def config_file(source: Path | None) -> Path | None:

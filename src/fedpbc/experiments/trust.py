@@ -1,8 +1,9 @@
-"""Which plugins this user has run on this machine.
+"""Which plugins and apps this user has run on this machine.
 
-A run's directory holds copies of its plugins, and resuming it imports them. Whoever sends a
-directory could have put any code there. So the checksum of every plugin that the user names is
-remembered, and a directory's plugin that is not among them is only imported with ``--trust``.
+A run's directory holds copies of its plugins, and the path of an app; resuming it imports them.
+Whoever sends a directory could have put any code there. So the checksum of every plugin and app
+that the user names is remembered, and one of a directory that is not among them is only imported
+with ``--trust``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fedpbc.errors import InputError
-from fedpbc.storage.files import read_regular_file
+from fedpbc.storage.files import expanded, read_regular_file
 from fedpbc.storage.manifest import MANIFEST
 
 __all__ = ["check_trust", "is_of_results", "is_trusted", "remember_plugins", "trusted_plugins_path"]
@@ -44,7 +45,7 @@ def is_of_results(folder: Path) -> bool:
 
 
 def remember_plugins(files: Iterable[str]) -> None:
-    """Remember plugins that the user named: their copies may be imported later."""
+    """Remember plugins and apps that the user named: their copies may be imported later."""
     checksums = {_checksum(file) for file in files}
     new = sorted(checksums - _known())
     _remembered.update(checksums)
@@ -61,17 +62,20 @@ def remember_plugins(files: Iterable[str]) -> None:
 
 
 def check_trust(folder: Path, values: Mapping[str, Any], *, trust: bool = False) -> None:
-    """Raise unless the plugins that a directory's configuration names may be imported."""
-    plugins = values.get("plugins")
+    """Raise unless the plugins and the app that a directory's configuration names may be run."""
+    plugins, task = values.get("plugins"), values.get("task")
     files = [file for file in plugins if isinstance(file, str)] if isinstance(plugins, list) else []
+    kinds = ["a plugin"] * len(files)
+    if isinstance(task, Mapping) and isinstance(task.get("app"), str):
+        files, kinds = [*files, task["app"]], [*kinds, "an app"]
     if trust:
         remember_plugins(files)
         return
     known = _known()
-    for file in files:
+    for file, kind in zip(files, kinds, strict=True):
         if _checksum(file) not in known:
             raise InputError(
-                f"{folder} has a plugin that you have not run on this machine: read {file}, and "
+                f"{folder} has {kind} that you have not run on this machine: read {file}, and "
                 "pass --trust (trust=True in Python) if its code may run"
             )
 
@@ -91,6 +95,6 @@ def _known() -> set[str]:
 
 def _checksum(file: str) -> str:
     try:
-        return sha256(read_regular_file(Path(file), 1 << 26)).hexdigest()
+        return sha256(read_regular_file(expanded(file, "code"), 1 << 26)).hexdigest()
     except OSError as error:
-        raise InputError("plugins", file, f"a Python file ({error.strerror})") from None
+        raise InputError("code", file, f"a Python file ({error.strerror})") from None

@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from fedpbc.experiments.configuration import is_python_task
+from fedpbc.experiments.configuration import has_own_task
 from fedpbc.report.load import LoadedRun, section
 from fedpbc.report.overlay import Cell, common_options, joined_cells
 from fedpbc.report.run_names import comparison_label, is_ceiling_run, name_runs, root_of
@@ -170,8 +170,8 @@ def _split_variants(runs: list[LoadedRun]) -> list[list[LoadedRun]]:
 
 
 def _has_several_tasks(runs: Sequence[LoadedRun]) -> bool:
-    """Return whether runs of Python tasks with the same seed have different tasks or links."""
-    if not is_python_task(runs[0].config):
+    """Return whether runs of own tasks with the same seed have different tasks or links."""
+    if not has_own_task(runs[0].config):
         return False
 
     def identity(run: LoadedRun) -> tuple[str, bytes]:
@@ -199,7 +199,7 @@ def _distinct_options(part: Sequence[LoadedRun], candidates: Sequence[LoadedRun]
         options |= {key: option_text(value) for key, value in own.items()}
         views = first.config.get("views")
         options["views"] = ",".join(map(str, views)) if isinstance(views, list) else ""
-    if is_python_task(first.config):
+    if has_own_task(first.config):
         options["folder"] = str(root_of(first) if len(part) > 1 else first.path)
     return options
 
@@ -219,8 +219,9 @@ def _titles(groups: Sequence[Mapping[str, str]]) -> list[str]:
 def _name(shared: Mapping[str, str]) -> str:
     task = shared.get("task.name", "classification")
     subject = shared.get("data.name", "several data sets") if task == "classification" else task
-    if task == "python":
-        subject = "a task made in Python"
+    subject = {"python": "a task made in Python", "app": "a model and data of one's own"}.get(
+        task, subject
+    )
     downlink = shared.get("downlink.name", "always" if "links.name" in shared else "several")
     parts = [subject, shared.get("links.name", "several links")]
     return " · ".join(parts if downlink == "always" else [*parts, f"downlink {downlink}"])

@@ -57,12 +57,12 @@ def link_rows(statistics: LinkStatistics) -> list[tuple[str, str, str]]:
     rows = [
         ("log", f"{log}, {statistics.clients:,} devices", ""),
         (
-            "share of rounds up, over devices",
+            "share of rounds up",
             " · ".join(format_share(quantiles[q]) for q in (0.1, 0.5, 0.9)),
-            "10 %, half, 90 % of devices are at most so much up",
+            "of 10 %, 50 % and 90 % of devices, at most",
         ),
         ("devices never up", f"{statistics.never:,}", ""),
-        ("rounds in which nobody is up", f"{statistics.empty_rounds:,}", ""),
+        ("rounds with nobody up", f"{statistics.empty_rounds:,}", ""),
         *_run_rows("outages", statistics.outages, seconds),
         *_run_rows("contacts", statistics.contacts, seconds),
     ]
@@ -84,14 +84,18 @@ def link_rows(statistics: LinkStatistics) -> list[tuple[str, str, str]]:
     if dependence is not None:
         rows.append(
             (
-                "autocorrelation, one round later",
+                "autocorrelation",
                 f"{dependence.lag1:.3f}",
                 _p(dependence.p, "rounds in random order"),
             )
         )
         if dependence.stretch is not None:
             rows.append(
-                ("outages, times as long as by chance", f"{dependence.stretch:.3g}", "same shares")
+                (
+                    "outages, by those of chance",
+                    f"{dependence.stretch:.3g}",
+                    "times as long as of independent rounds",
+                )
             )
     if correlation.plain is not None:
         rows.append(
@@ -102,7 +106,7 @@ def link_rows(statistics: LinkStatistics) -> list[tuple[str, str, str]]:
             )
         )
     if correlation.beyond_course is not None:
-        width = f"beyond the average of {correlation.course_rounds} rounds around"
+        width = f"course: mean of {correlation.course_rounds} rounds around"
         rows.append(
             (
                 "  without a common course",
@@ -123,15 +127,15 @@ def link_rows(statistics: LinkStatistics) -> list[tuple[str, str, str]]:
             (
                 "daily cycle",
                 f"± {format_share(day.amplitude)} of devices",
-                _p(day.p, f"most in hour {day.most}, fewest in hour {day.fewest} of the log"),
+                _p(day.p, f"most in hour {day.most}, fewest in {day.fewest}"),
             )
         )
     if data is not None:
         rows.append(
             (
-                "class mix of who is up, total variation",
+                "class mix of who is up",
                 f"{data.total_variation:.3f}",
-                _p(data.p, "shares dealt anew"),
+                _p(data.p, "total variation; shares dealt anew"),
             )
         )
     return rows
@@ -146,7 +150,7 @@ def _run_rows(name: str, lengths: RunLengths, seconds: float | None) -> list[tup
     return [
         (name, f"{lengths.runs:,}", f"{cut:,} cut off by the log's ends"),
         ("  mean", format_rounds(lengths.mean, seconds), "rounds in it by times it ended"),
-        ("  half, nine in ten at most", " · ".join(values), "Kaplan–Meier"),
+        ("  half, 90 % at most", " · ".join(values), "Kaplan–Meier"),
         ("  longest", f"{at_least}{format_rounds(lengths.longest, seconds)}", ""),
     ]
 
@@ -275,7 +279,7 @@ def _draw_shares(axes: Axes, statistics: LinkStatistics) -> None:
         fontsize=9,
     )
     axes.set_xlim(-7 if statistics.never else -1, 101)
-    axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.locator_params(axis="y", integer=True)
     axes.set_xlabel("share of rounds in which a device is up, %")
     axes.set_ylabel("devices")
     axes.set_title("How often each device is up", fontsize=11)

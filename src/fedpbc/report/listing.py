@@ -29,6 +29,7 @@ MODELS = {
 }
 TASKS = {
     "classification": "Images of a data set, partitioned by Dirichlet(data.alpha).",
+    "app": "A model and data of your own: task.app, a file with model() and data(client).",
     "quadratic": "F_i(x) = ‖x − u_i‖²/2 with task.targets, a .npy file of clients × dimensions.",
 }
 ENGINES = {

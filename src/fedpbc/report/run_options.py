@@ -8,7 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from fedpbc.experiments.settings import COMPUTE, EXECUTION, FILES
+from fedpbc.experiments.settings import COMPUTE, EXECUTION, FILES, PLACES
 from fedpbc.report.load import LoadedRun, section
 from fedpbc.storage.files import read_own_file
 
@@ -25,7 +25,15 @@ __all__ = [
 ]
 
 LEARNING_RATES = ("train.learning_rate", "train.global_learning_rate")
-NOT_SHARED = {"algorithm", "seed", "views", *EXECUTION, *COMPUTE, "data.dir", *LEARNING_RATES}
+NOT_SHARED = {
+    "algorithm",
+    "seed",
+    "views",
+    *EXECUTION,
+    *COMPUTE,
+    *(".".join(place) for place in PLACES),
+    *LEARNING_RATES,
+}
 """What runs of a group may differ in."""
 FILE_OPTIONS = {f"{section}.{option}" for section, option in FILES}
 

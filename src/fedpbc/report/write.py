@@ -54,7 +54,7 @@ def _title(plan: ComparisonPlan) -> str:
     configs = [plan.checked(label) for label in own]
     algorithms = {config.algorithm["name"] for config in configs}
     subjects = {
-        config.task.name if config.task.name == "quadratic" else config.data.name
+        config.data.name if config.task.name == "classification" else config.task.name
         for config in configs
     }
     links = {config.links["name"] for config in configs}

@@ -58,6 +58,7 @@ class Supervised:
     Attributes:
         parts: the indices of each client's samples.
         device: where the task computes.
+        test_is_held_out: whether the test samples were taken from the clients' own.
 
     Example:
         >>> x, y = torch.randn(200, 5), torch.arange(200) % 3
@@ -108,6 +109,7 @@ class Supervised:
             device: cpu, cuda, cuda:1, … or mps. Module and all samples are moved there.
         """
         self.device = find_device(device)
+        self.test_is_held_out = False
         check_kind("module", module, nn.Module, "a torch.nn.Module")
         self.training = LocalTraining() if training is None else training
         check_kind("training", self.training, LocalTraining, "a LocalTraining")

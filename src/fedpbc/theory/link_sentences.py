@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedpbc.theory.arguments import Floats
+from fedpbc.theory.link_statistics import LinkStatistics
 from fedpbc.theory.run_lengths import RunLengths
 from fedpbc.theory.stationarity import LEVEL
 from fedpbc.theory.summary import TheorySummary
-
-if TYPE_CHECKING:
-    from fedpbc.theory.link_statistics import LinkStatistics
 
 __all__ = ["format_p", "format_rounds", "format_share", "link_sentences", "theory_sentences"]
 
@@ -55,10 +52,11 @@ def theory_sentences(summary: TheorySummary) -> dict[str, str]:
     else:
         ignored = int((weights < fair / 10).sum())
         top = np.sort(weights)[::-1][: max(1, clients // 10)]
+        heaviest = f"the {len(top):,} heaviest have" if len(top) > 1 else "the heaviest has"
         sentences["weights"] = (
             f"Plain averaging (FedAvg) counts devices by how often they are up: "
-            f"{format_share(variation)} of the weight is misplaced; the {len(top):,} heaviest of "
-            f"{clients:,} have {format_share(float(top.sum()))} of it, and {ignored:,} less than a "
+            f"{format_share(variation)} of the weight is misplaced; {heaviest} "
+            f"{format_share(float(top.sum()))} of it, and {ignored:,} of {clients:,} less than a "
             "tenth of their fair part."
         )
     rho, how = summary.rho

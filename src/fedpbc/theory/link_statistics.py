@@ -139,12 +139,6 @@ class LinkStatistics:
         p = self.stationarity_p
         return None if p is None else p > LEVEL
 
-    def sentences(self) -> dict[str, str]:
-        """One sentence for each subject, for readers who know nothing of the statistics."""
-        from fedpbc.theory.link_sentences import link_sentences
-
-        return link_sentences(self)
-
     def as_dict(self) -> dict[str, Any]:
         """For JSON: values that are missing or not finite are None."""
         values: dict[str, Any] = _plain(self)
@@ -153,7 +147,6 @@ class LinkStatistics:
             "share_quantiles": {f"{q:g}": v for q, v in self.quantiles.items()},
             "stationarity_p": self.stationarity_p,
             "stationary": self.stationary,
-            "sentences": self.sentences(),
         }
 
 

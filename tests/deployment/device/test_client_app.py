@@ -19,8 +19,8 @@ from fedpbc.deployment.ops.status import FleetLog
 from fedpbc.deployment.protocol.messages import Payload
 from fedpbc.deployment.server.round_log import read_rounds
 from fedpbc.deployment.settings import read_fleet, rule_of_client, task_of_client
-from fedpbc.deployment.user_app import load_user_app
 from fedpbc.errors import FedpbcError
+from fedpbc.experiments.user_app import load_user_app
 from tests.deployment.fake_network import simulated, simulation_of
 from tests.deployment.real_fleet import APP
 

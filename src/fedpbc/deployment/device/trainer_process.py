@@ -13,9 +13,9 @@ from fedpbc.deployment.device.trainer import Trainer
 from fedpbc.deployment.device.trainer_socket import TrainerSocket, check_socket
 from fedpbc.deployment.log_lines import LineFormatter
 from fedpbc.deployment.settings import rule_of_client, task_of_client
-from fedpbc.deployment.user_app import load_user_app
 from fedpbc.errors import FedpbcError, one_line
 from fedpbc.experiments.plugins import load_plugin
+from fedpbc.experiments.user_app import load_user_app
 from fedpbc.interrupts import deferred
 from fedpbc.storage.directories import locked_directory
 from fedpbc.tasks.torch_device import find_device

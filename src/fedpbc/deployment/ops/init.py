@@ -33,9 +33,9 @@ from fedpbc.deployment.ops.consent import INCOMPLETE, check_complete, check_plug
 from fedpbc.deployment.security.certificates import CertificateAuthority, read_certificate
 from fedpbc.deployment.security.keys import generate_node_key, make_server_certificate
 from fedpbc.deployment.settings import FleetSettings, read_fleet
-from fedpbc.deployment.user_app import load_user_app
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.trust import remember_plugins
+from fedpbc.experiments.user_app import load_user_app
 from fedpbc.options import checked, nearest
 from fedpbc.simulation.views import views_of
 from fedpbc.storage.atomic import naming_errors, sync_folder, write_atomically

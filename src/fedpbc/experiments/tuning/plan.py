@@ -303,7 +303,8 @@ def _table(section: Any) -> dict[str, Any]:
 def _is_classification(values: Mapping[str, Any]) -> bool:
     """Whether the task is one on a data set."""
     task = _table(values.get("task"))
-    return task.get("name", "classification") == "classification" and "targets" not in task
+    of_data = {"targets", "app"}.isdisjoint(task)
+    return of_data and task.get("name", "classification") == "classification"
 
 
 def _is_seed(seed: object) -> bool:

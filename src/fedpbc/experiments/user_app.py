@@ -1,0 +1,222 @@
+"""A user's model and data: a Python file with ``model()`` and ``data(client)``.
+
+A fleet trains it, and so does the simulator, as the task ``app``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.nn import functional
+
+from fedpbc.errors import InputError, one_line
+from fedpbc.experiments.plugins import load_plugin
+from fedpbc.randomness import generator, integer_seed
+from fedpbc.tasks import LocalTraining, Supervised
+from fedpbc.tasks.user_data import Samples, as_tensors
+
+__all__ = ["HELD_OUT", "UserApp", "load_user_app"]
+
+HELD_OUT_PART = 5
+"""One in so many of each client's samples is test data, if the file has no ``test``."""
+HELD_OUT = (
+    "the app has no test(): a fifth of each client's samples is kept out of training, and is the "
+    "test data"
+)
+
+
+@dataclass(frozen=True)
+class UserApp:
+    """The functions of a user's file.
+
+    Attributes:
+        model: returns a new module; the server's is the initial model.
+        data: returns a client's inputs and labels; called only on that client's device.
+        loss: of a batch's outputs and labels; cross-entropy unless the file defines ``loss``.
+        test: returns test inputs and labels; only simulations use it.
+
+    Example:
+        >>> app = UserApp(
+        ...     model=lambda: nn.Linear(3, 2),
+        ...     data=lambda client: (torch.randn(20, 3), torch.arange(20) % 2),
+        ... )
+        >>> app.task(1, clients=4, seed=0, training=LocalTraining()).clients
+        4
+    """
+
+    model: Callable[[], nn.Module]
+    data: Callable[[int], Samples]
+    loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = functional.cross_entropy
+    test: Callable[[], Samples] | None = None
+
+    def module(self, seed: int) -> nn.Module:
+        """Make a module, initialized from the seed."""
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(integer_seed(seed, "initial model"))
+            module = _call("model()", self.model)
+        if not isinstance(module, nn.Module):
+            name = type(module).__name__
+            raise InputError(f"model() returns a {name}, but should return a torch.nn.Module")
+        return module
+
+    def samples(self, client: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """A client's inputs and labels."""
+        return self._pair(f"data({client})", self.data, client)
+
+    def _pair(
+        self, call: str, function: Callable[..., Any], *arguments: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        samples = _call(call, function, *arguments)
+        if not isinstance(samples, tuple | list) or len(samples) != 2:
+            kind = type(samples).__name__
+            raise InputError(
+                f"{call} returns a {kind}, but should return a pair: inputs and labels"
+            )
+        return as_tensors((samples[0], samples[1]), call)
+
+    def task(
+        self,
+        client: int,
+        *,
+        clients: int,
+        seed: int,
+        training: LocalTraining,
+        device: str = "cpu",
+    ) -> Supervised:
+        """One client's task; the other clients' data is not loaded."""
+        samples = self.samples(client)
+        # The other clients get a placeholder, so that this one keeps its number.
+        everything, placeholder = np.arange(len(samples[0])), np.zeros(1, dtype=np.int64)
+        parts = [everything if i == client else placeholder for i in range(clients)]
+        return self._supervised(samples, parts, seed, training, device)
+
+    def whole_task(self, *, clients: int, seed: int, training: LocalTraining) -> Supervised:
+        """The task with all clients' data, to simulate the same fleet."""
+        samples = [self.samples(client) for client in range(clients)]
+        ends = np.cumsum([len(inputs) for inputs, _ in samples])
+        parts = np.split(np.arange(ends[-1]), ends[:-1])
+        inputs, labels = (torch.cat(each) for each in zip(*samples, strict=True))
+        return self._supervised((inputs, labels), parts, seed, training, "cpu")
+
+    def simulated_task(
+        self,
+        *,
+        clients: int,
+        seed: int,
+        training: LocalTraining,
+        device: str = "cpu",
+        validation: float = 0.0,
+    ) -> Supervised:
+        """The task with all clients' data, and test data that none of them trains on.
+
+        That is what ``test`` returns. Without it, a fifth of each client's samples, drawn from the
+        seed, is kept out of training; a client with fewer than five trains on all of them.
+        ``validation`` is as for :class:`Supervised`: a share of what is left.
+
+        Example:
+            >>> app = UserApp(
+            ...     model=lambda: nn.Linear(3, 2),
+            ...     data=lambda client: (torch.randn(20, 3), torch.arange(20) % 2),
+            ... )
+            >>> task = app.simulated_task(clients=4, seed=0, training=LocalTraining())
+            >>> task.samples.tolist(), len(task.data.test_labels)
+            ([16, 16, 16, 16], 16)
+        """
+        samples = [self.samples(client) for client in range(clients)]
+        self._check_alike(samples)
+        if self.test is not None:
+            test = self._pair("test()", self.test)
+            kept = [np.arange(len(labels)) for _, labels in samples]
+        else:
+            split = [_split(seed, k, len(labels)) for k, (_, labels) in enumerate(samples)]
+            kept = [indices for indices, _ in split]
+            out = [(x[held], y[held]) for (x, y), (_, held) in zip(samples, split, strict=True)]
+            test = torch.cat([x for x, _ in out]), torch.cat([y for _, y in out])
+            if not len(test[1]):
+                raise InputError(
+                    f"data(client) returns fewer than {HELD_OUT_PART} samples for every client, "
+                    "too few to keep some out for testing: define test()"
+                )
+        starts = np.cumsum([0, *(len(indices) for indices in kept)])
+        parts = [np.arange(a, b) for a, b in pairwise(starts.tolist())]
+        trained = zip(samples, kept, strict=True)
+        train = [(x[indices], y[indices]) for (x, y), indices in trained]
+        inputs, labels = torch.cat([x for x, _ in train]), torch.cat([y for _, y in train])
+        task = self._supervised(
+            (inputs, labels), parts, seed, training, device, test, validation=validation
+        )
+        task.test_is_held_out = self.test is None
+        return task
+
+    def _check_alike(self, samples: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
+        """Raise unless all clients' samples fit together."""
+        kinds = [[(a.shape[1:], a.dtype) for a in pair] for pair in samples]
+        for client, kind in enumerate(kinds):
+            if kind != kinds[0]:
+                first, other = (
+                    " and ".join(f"{tuple(shape)} ({dtype})" for shape, dtype in each)
+                    for each in (kinds[0], kind)
+                )
+                raise InputError(
+                    f"data({client}) returns samples of shape {other}, but data(0) of {first}: "
+                    "they should be alike"
+                )
+
+    def _supervised(
+        self,
+        samples: Any,
+        parts: Any,
+        seed: int,
+        training: LocalTraining,
+        device: str,
+        test: Any = None,
+        validation: float = 0.0,
+    ) -> Supervised:
+        return Supervised(
+            self.module(seed),
+            samples,
+            samples if test is None else test,
+            partition=parts,
+            loss=self.loss,
+            training=training,
+            seed=seed,
+            device=device,
+            validation=validation,
+        )
+
+
+def load_user_app(path: Path) -> UserApp:
+    """Import a user's file."""
+    module = load_plugin(str(path), "app")
+    for name, signature in (("model", "model()"), ("data", "data(client)")):
+        if not callable(getattr(module, name, None)):
+            raise InputError("app", str(path), f"a file with a function {signature}")
+    loss = getattr(module, "loss", functional.cross_entropy)
+    test = getattr(module, "test", None)
+    if test is not None and not callable(test):
+        raise InputError("app", str(path), "a file whose test is a function test()")
+    return UserApp(module.model, module.data, loss, test)
+
+
+def _split(seed: int, client: int, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The indices of a client's samples that are trained on, and of those that are kept out."""
+    order = generator(seed, "held out", client).permutation(count)
+    held = count // HELD_OUT_PART
+    return np.sort(order[held:]), np.sort(order[:held])
+
+
+def _call(call: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        return function(*arguments)
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"{call} fails: {one_line(error)}") from error

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from fedpbc.cli.options import Insecure
+from fedpbc.cli.options import Insecure, Trust, default
 from fedpbc.cli.terminal import say
+from fedpbc.errors import InputError
 from fedpbc.text import shell_quoted
 
 __all__ = ["init"]
@@ -16,14 +17,23 @@ __all__ = ["init"]
 
 def init(
     folder: Annotated[Path, typer.Argument(help="A new folder.")],
-    clients: Annotated[int, typer.Option(min=1, help="Number of devices.")],
     host: Annotated[
         list[str],
         typer.Option(help="The server's name or address; repeatable, devices use the first."),
     ],
+    clients: Annotated[
+        int | None, typer.Option(min=1, help="Number of devices; needed without --config.")
+    ] = None,
     port: Annotated[int, typer.Option(min=1, max=65535, help="The server's port.")] = 8443,
-    rounds: Annotated[int, typer.Option(help="T, how many rounds.")] = 200,
-    algorithm: Annotated[str, typer.Option(help="Algorithm; see 'fedpbc list'.")] = "fedpbc",
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="What 'fedpbc advise' or 'fedpbc tune' wrote for one algorithm: its settings, "
+            "rounds, data or app. Other options outrank it."
+        ),
+    ] = None,
+    rounds: Annotated[int | None, default("T, how many rounds", "200")] = None,
+    algorithm: Annotated[str | None, default("Algorithm; see 'fedpbc list'", "fedpbc")] = None,
     round_seconds: Annotated[
         float, typer.Option(help="When a round ends if not all have answered.")
     ] = 60.0,
@@ -36,24 +46,33 @@ def init(
         typer.Option(help="A data set instead, split among the devices; see 'fedpbc list'."),
     ] = None,
     insecure: Insecure = False,
+    trust: Trust = False,
     days: Annotated[
         int, typer.Option(min=1, max=36500, help="Validity of the server's certificate.")
     ] = 825,
 ) -> None:
     """Create a real fleet's files: keys, certificates, configuration, services, a README."""
+    from fedpbc.deployment.ops.fleet_config import fleet_options
     from fedpbc.deployment.ops.init import FleetPlan, write_fleet
 
+    options = {} if config is None else fleet_options(config, trust=trust)
+    given = {"clients": clients, "rounds": rounds, "algorithm": algorithm, "app": app, "data": data}
+    if algorithm not in (None, options.get("algorithm")):
+        options.pop("options", None)
+    if app is not None or data is not None:
+        for name in ("app", "data", "alpha", "model"):
+            options.pop(name, None)
+    options |= {name: value for name, value in given.items() if value is not None}
+    clients = options.get("clients")
+    if clients is None:
+        raise InputError("clients is missing: how many devices does the fleet have?")
     plan = FleetPlan(
-        clients=clients,
         hosts=tuple(host),
         port=port,
-        rounds=rounds,
-        algorithm=algorithm,
         round_seconds=round_seconds,
-        app=app,
-        data=data,
         insecure=insecure,
         days=days,
+        **options,
     )
     plan = write_fleet(folder, plan)
     devices = f"device-0 to device-{clients - 1}" if clients > 1 else "device-0"

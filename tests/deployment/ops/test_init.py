@@ -265,7 +265,7 @@ def test_the_options_are_saved(fleet):
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (("--host", "a"), "Missing option '--clients'."),
+        (("--host", "a"), "clients is missing"),
         (("--clients", 2), "Missing option '--host'."),
         (("--clients", 0, "--host", "a"), "Invalid value for '--clients'"),
         (("--clients", 2, "--host", "a:1"), "host is 'a:1', but should be a host name or an"),
@@ -343,3 +343,43 @@ def test_the_readme_says_where_clients_keep_something(tmp_path, algorithm, expec
     readme = (tmp_path / "f" / "README.md").read_text()
     assert ("keep vectors in `/var/lib/fedpbc/device/state`" in readme) is expected
     assert "\n\n\n\n" not in readme
+
+
+def test_a_configuration_that_advise_or_tune_wrote(tmp_path):
+    config = tmp_path / "recommended.toml"
+    config.write_text(
+        "rounds = 77\nclients = 3\n[algorithm]\nname = 'fedau'\ncutoff = 5\nover = 'heard'\n"
+        "[train]\nlearning_rate = 0.2\nglobal_learning_rate = 1.5\nproximal = 0.1\n"
+        "[data]\nname = 'digits'\nalpha = 0.5\n[links]\nname = 'markov'\n"
+    )
+    ran("fleet", "init", tmp_path / "a", "--host", "example.org", "--config", config)
+    found = read_fleet(tmp_path / "a/server/fleet.toml").config
+    assert found.algorithm == {"name": "fedau", "cutoff": 5, "over": "heard"}
+    assert (found.general.rounds, found.general.clients) == (77, 3)
+    train = found.train
+    assert (train.learning_rate, train.global_learning_rate, train.proximal) == (0.2, 1.5, 0.1)
+    assert (found.data.name, found.data.alpha) == ("digits", 0.5)
+    # A device is added to it as to any other.
+    ran("fleet", "add", tmp_path / "a")
+    assert read_fleet(tmp_path / "a/server/fleet.toml").config.general.clients == 4
+
+
+def test_options_outrank_the_configuration(tmp_path):
+    config = tmp_path / "recommended.toml"
+    config.write_text("[algorithm]\nname = 'fedau'\ncutoff = 5\n[train]\nlearning_rate = 0.2\n")
+    options = ("--config", config, "--clients", 2, "--algorithm", "mifa", "--rounds", 5)
+    ran("fleet", "init", tmp_path / "a", "--host", "example.org", *options)
+    found = read_fleet(tmp_path / "a/server/fleet.toml").config
+    assert (found.algorithm["name"], found.general.rounds) == ("mifa", 5)
+    assert found.train.learning_rate == 0.2
+
+
+def test_a_configuration_that_is_none_of_a_fleet(tmp_path):
+    config = tmp_path / "tuned.toml"
+    config.write_text("[algorithms.fedau]\ncutoff = 5\n")
+    line = refused(fedpbc("fleet", "init", tmp_path / "a", "--host", "a.org", "--config", config))
+    assert "a configuration of one algorithm" in line
+    config.write_text("algorithm = 'fedau'\n")
+    line = refused(fedpbc("fleet", "init", tmp_path / "a", "--host", "a.org", "--config", config))
+    assert line.startswith("clients is missing")
+    assert not (tmp_path / "a").exists()

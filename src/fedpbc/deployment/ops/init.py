@@ -14,9 +14,9 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 from uuid import uuid4
@@ -26,6 +26,7 @@ import torch
 from annotated_types import Ge, Le, MinLen
 
 import fedpbc
+from fedpbc import defaults
 from fedpbc.algorithms import ServerInit, find_algorithm
 from fedpbc.data import SOURCES
 from fedpbc.deployment.address import Address, check_host, is_unspecified
@@ -67,6 +68,10 @@ class FleetPlan:
         hosts: the server's names and addresses; devices use the first.
         app: a Python file with a model and data; an example if neither it nor data is given.
         data: the name of a built-in data set.
+        options: of the algorithm.
+        train: settings of the local training and η_g; others have their defaults.
+        model: the network for the data set; None: the paper's.
+        alpha: of the data set's partition.
         insecure: no encryption and no keys.
         days: validity of the server's certificate.
     """
@@ -79,6 +84,10 @@ class FleetPlan:
     round_seconds: float = 60.0
     app: Path | None = None
     data: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    train: Mapping[str, Any] = field(default_factory=dict)
+    model: str | None = None
+    alpha: float = defaults.ALPHA
     insecure: bool = False
     days: int = 825
 
@@ -114,11 +123,20 @@ class FleetPlan:
             {
                 "clients": self.clients,
                 "rounds": self.rounds,
-                "algorithm": self.algorithm,
+                "algorithm": {"name": self.algorithm, **self.options},
+                "train": dict(self.train),
+                **self._data(),
                 "fleet": {"round_seconds": self.round_seconds, "wait_for": self.clients},
             }
         )
         return replace(self, hosts=hosts)
+
+    def _data(self) -> dict[str, Any]:
+        """The sections of a built-in data set."""
+        if self.data is None:
+            return {}
+        model = {} if self.model is None else {"model": self.model}
+        return {"data": {"name": self.data, "alpha": self.alpha}, **model}
 
     def to_toml(self) -> str:
         """Return the content of ``init.toml``: what adding a device later needs."""
@@ -388,5 +406,6 @@ def render(template: str, **values: Any) -> str:
         keep_trailing_newline=True,
     )
     # A JSON string is a TOML string, too.
+    environment.filters["toml"] = lambda value: tomli_w.dumps({"value": value})[8:].strip()
     environment.filters["quoted"] = lambda text: json.dumps(text, ensure_ascii=False)
     return environment.get_template(f"{template}.j2").render(**values)

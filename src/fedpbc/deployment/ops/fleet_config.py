@@ -1,0 +1,56 @@
+"""A new fleet's options from a configuration that 'fedpbc tune' or 'fedpbc advise' wrote."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from fedpbc.errors import InputError
+from fedpbc.experiments.configuration import PAPER_MODELS, Config
+from fedpbc.experiments.overrides import configuration_values
+from fedpbc.experiments.settings import ModelSection, TrainSection
+from fedpbc.options import options_of
+
+__all__ = ["fleet_options"]
+
+
+def fleet_options(file: Path, *, trust: bool = False) -> dict[str, Any]:
+    """The options of a fleet that trains as a configuration's runs do, as of ``FleetPlan``.
+
+    Links, seeds and engines are of simulations. The number of clients is only that of a fleet if
+    the task is an app's.
+    """
+    values = configuration_values(file, trust=trust)
+    if "algorithms" in values:
+        raise InputError(
+            "config", str(file), "a configuration of one algorithm, such as tuned-fedau.toml"
+        )
+    config = Config.from_dict(values, lenient=True)
+    if config.task.name not in ("classification", "app"):
+        expected = "one with a data set or an app: quadratics are for simulations"
+        raise InputError("config", str(file), expected)
+    options = dict(config.algorithm)
+    found: dict[str, Any] = {
+        "algorithm": options.pop("name"),
+        "options": options,
+        "rounds": config.general.rounds,
+        "clients": config.general.clients,
+        "train": _given(asdict(config.train)),
+    }
+    if config.task.app is not None:
+        return {**found, "app": Path(config.task.app)}
+    usual = PAPER_MODELS.get(config.data.name, ModelSection.name)
+    model = config.model.name
+    return {
+        **found,
+        "data": config.data.name,
+        "alpha": config.data.alpha,
+        "model": None if model == usual else model,
+    }
+
+
+def _given(train: dict[str, Any]) -> dict[str, Any]:
+    """The settings that are not the defaults."""
+    defaults = {name: option.default for name, option in options_of(TrainSection).items()}
+    return {name: value for name, value in train.items() if value != defaults[name]}

@@ -35,6 +35,8 @@ from .experiments.simulate import Result as Result
 from .experiments.simulate import compare as compare
 from .experiments.simulate import simulate as simulate
 from .experiments.start import start_run as start_run
+from .experiments.tuning.result import TuningResult as TuningResult
+from .experiments.tuning.tune import tune as tune
 from .links import SCHEMES as SCHEMES
 from .links import Setting as Setting
 from .links import Timetable as Timetable

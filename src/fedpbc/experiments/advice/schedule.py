@@ -94,7 +94,7 @@ def choose_schedule(
         >>> plan = choose_schedule(speeds, Speed(0.1, 0.02), rounds=300, seconds=600, jobs=2,
         ...                        fixed_rounds=True)
         >>> plan.candidates, plan.seeds, plan.complete
-        (18, 6, False)
+        (18, 10, True)
     """
     available = seconds * (1 - RESERVE)
     options = list(_options(speeds, ceiling, rounds, jobs, fixed_rounds, tuned))

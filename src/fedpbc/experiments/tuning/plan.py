@@ -230,7 +230,7 @@ def plan_tuning(values: Mapping[str, Any], request: TuningRequest) -> TuningPlan
         >>> request = TuningRequest(candidates=3, space={"learning_rate": [0.05, 0.2]})
         >>> plan = plan_tuning({"data": "digits", "clients": 5, "rounds": 9}, request)
         >>> plan.candidates["fedpbc"][1]["train.learning_rate"], plan.cost()
-        (0.2, 21)
+        (0.2, 19)
     """
     shared = dict(values)
     algorithms = _algorithms(shared, request.algorithms)

@@ -77,6 +77,15 @@ def test_a_fifth_of_each_clients_samples_is_kept_out(app):
         plan_comparison(values)
 
 
+def test_data_without_a_seed_can_be_resumed(app):
+    app.write_text(APP.replace(", generator=random", ""))
+    torch.manual_seed(1)
+    first = build_task(configured()).fingerprint()
+    state = torch.random.get_rng_state()
+    assert build_task(configured()).fingerprint() == first
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
 def test_test_data_of_ones_own(app):
     app.write_text(APP + TEST)
     task = build_task(configured())

@@ -35,6 +35,7 @@ VALID: dict[str, tuple[str, ...]] = {
     "--evaluate-every": ("1", "2"),
     "--jobs": ("1",),
     "--plugin": ("plugin.py",),
+    "--app": ("app.py",),
     "--trace": ("trace.csv",),
     "--table": ("timetable.npy",),
     "--targets": ("targets.npy",),
@@ -150,6 +151,25 @@ def compare(random: Random, place: Place) -> Line:
     line.options += [("--algorithms", random.choice(VALID["--algorithms"])), ("--out", "out")]
     add(random, line, "--rounds", "--local-steps", "--engine")
     flags(random, line, "--json", "--overwrite")
+    return line
+
+
+def links(random: Random, place: Place) -> Line:
+    """The statistics of some links."""
+    line = Line(("links",))
+    pick = random.randrange(4)
+    if pick == 0:
+        line.options += [("--trace", "trace.csv"), ("--rounds", "3")]
+    elif pick == 1:
+        line.positionals = [random.choice(("quadratic.toml", "digits.toml", "app.toml"))]
+    elif pick == 2:
+        copy_template(place, random.choice(("finished", "killed")), place.work / "a")
+        line.positionals = ["a"]
+    else:
+        line.options += [("--app", "app.py"), ("--clients", "3"), ("--rounds", "30")]
+    if random.random() < 0.3:
+        line.options += [("--out", random.choice(("links.html", "links.png", "links.json")))]
+    flags(random, line, "--json")
     return line
 
 
@@ -272,7 +292,8 @@ def long_lived(random: Random, place: Place) -> Line:
 BASES = {
     run: 34,
     compare: 8,
-    theory: 18,
+    theory: 16,
+    links: 4,
     report: 6,
     resume: 8,
     list_: 4,

@@ -29,6 +29,14 @@ DIGITS: dict[str, Any] = {
     "links": {"name": "bernoulli", "p": 0.6},
     "train": {"local_steps": 1, "batch_size": 4},
 }
+APP: dict[str, Any] = {
+    "rounds": 2,
+    "clients": 4,
+    "evaluate_every": 1,
+    "task": {"app": "app.py"},
+    "links": {"name": "bernoulli", "p": 0.6},
+    "train": {"local_steps": 1, "batch_size": 4},
+}
 SECTIONS = ("task", "data", "model", "train", "links", "downlink", "algorithm", "algorithms")
 PROCESSES = ("engine", "workers", "ray_address", "track")
 """Some of their right values start processes; see the commands."""
@@ -37,8 +45,8 @@ PROCESSES = ("engine", "workers", "ray_address", "track")
 def make(random: Random, place: Place) -> Case:
     """A configuration for one of the commands that read one."""
     write_inputs(place.work)
-    values = copy.deepcopy(random.choice((QUADRATIC, QUADRATIC, DIGITS)))
-    command = random.choices(("run", "compare", "theory"), (6, 2, 2))[0]
+    values = copy.deepcopy(random.choice((QUADRATIC, QUADRATIC, DIGITS, APP)))
+    command = random.choices(("run", "compare", "theory", "links"), (6, 2, 2, 1))[0]
     if command == "compare":
         values |= {
             "algorithms": random.choice((["fedavg"], {"fedau": {"cutoff": 3}})),
@@ -56,10 +64,10 @@ def make(random: Random, place: Place) -> Case:
         content = hostile.mutate(random, content)
     place.write("config.toml", content)
     words = [command, "config.toml"]
-    if command != "theory":
+    if command not in ("theory", "links"):
         words += ["--out", "out", *(["--jobs", "1"] if command == "compare" else [])]
     quick = is_small(content)
-    expect = "success" if not faults and command != "theory" else "any"
+    expect = "success" if not faults and command not in ("theory", "links") else "any"
     return Case([Step(tuple(words), expect=expect, writes=("out",), quick=quick)])
 
 
@@ -105,7 +113,9 @@ def change(random: Random, values: dict[str, Any]) -> None:
         )
     else:
         file = hostile.path(random)
-        key = random.choice(("task.targets", "links.file", "links.p", "downlink.p", "plugins"))
+        key = random.choice(
+            ("task.targets", "task.app", "links.file", "links.p", "downlink.p", "plugins")
+        )
         assign(values, key.split("."), [file] if key == "plugins" else file)
 
 

@@ -41,6 +41,27 @@ p = 0.6
 local_steps = 1
 batch_size = 4
 """
+APP = """
+import torch
+
+def model():
+    return torch.nn.Linear(2, 2)
+
+def data(client):
+    return torch.arange(12.0).reshape(6, 2) / 12 + client, torch.arange(6) % 2
+"""
+APP_CONFIG = """
+rounds = 2
+clients = 4
+evaluate_every = 1
+[task]
+app = "app.py"
+[links]
+name = "bernoulli"
+p = 0.6
+[train]
+local_steps = 1
+"""
 PLUGIN = """\
 import numpy as np
 from fedpbc import Algorithm, link_scheme, mean, register_algorithm
@@ -78,6 +99,8 @@ def write_inputs(folder: Path) -> None:
     (folder / "quadratic.toml").write_text(QUADRATIC)
     (folder / "digits.toml").write_text(DIGITS)
     (folder / "plugin.py").write_text(PLUGIN)
+    (folder / "app.py").write_text(APP)
+    (folder / "app.toml").write_text(APP_CONFIG)
 
 
 def command(folder: Path, *arguments: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -86,7 +87,8 @@ def link_values(
             devices, seconds = trace_extent(recorded, "links.file")
             length = links.get("round_seconds", 600.0)
             if isinstance(length, int | float) and not isinstance(length, bool) and length > 0:
-                rounds = max(1, min(MAX_ROUNDS, int(seconds / length + 1e-9)))
+                # The end itself would be the beginning again.
+                rounds = max(1, min(MAX_ROUNDS, math.ceil(seconds / length - 1e-9) - 1))
                 values.setdefault("rounds", rounds)
             if "task" not in values:
                 values.setdefault("clients", min(devices, MAX_CLIENTS))

@@ -130,10 +130,16 @@ class UserApp:
             >>> task.samples.tolist(), len(task.data.test_labels)
             ([16, 16, 16, 16], 16)
         """
-        samples = [self.samples(client) for client in range(clients)]
+        samples = []
+        # Data that an app draws without a seed would differ each time a run is resumed.
+        with torch.random.fork_rng(devices=[]):
+            for client in range(clients):
+                torch.default_generator.manual_seed(integer_seed(0, "data of an app", client))
+                samples.append(self.samples(client))
+            torch.default_generator.manual_seed(integer_seed(0, "test data of an app"))
+            test = None if self.test is None else self._pair("test()", self.test)
         self._check_alike(samples)
-        if self.test is not None:
-            test = self._pair("test()", self.test)
+        if test is not None:
             kept = [np.arange(len(labels)) for _, labels in samples]
         else:
             split = [_split(seed, k, len(labels)) for k, (_, labels) in enumerate(samples)]

@@ -28,6 +28,9 @@ CELLS = 20_000_000
 """Rounds × clients of the sample that outages and dependence are computed from."""
 TESTED = 100
 """Clients that are tested one by one, at most."""
+TESTED_CELLS = 5_000_000
+FEWEST_TESTED = 20
+"""Of long logs, clients with so many rounds together are tested, but not fewer than these."""
 SPECTRUM_CLIENTS = 500
 """Clients whose mean periodogram stands for the memory of links, at most."""
 DRAWS = 499
@@ -181,6 +184,7 @@ def link_statistics(
     # In random order, so that the first ones are a sample, too.
     some = generator(seed, "clients tested").permutation(block.shape[1])
     spectrum_block = block[:, some[: max(TESTED, min(SPECTRUM_CLIENTS, CELLS // rounds // 4))]]
+    tested = min(TESTED, max(FEWEST_TESTED, TESTED_CELLS // rounds))
     of_share = share_test(counts, spectrum_block)
     period = None
     if of_share is not None and of_share.p <= LEVEL and of_share.cycles > 1:
@@ -200,7 +204,7 @@ def link_statistics(
         outages=run_lengths(block, state=False),
         contacts=run_lengths(block, state=True),
         share_test=of_share,
-        client_tests=client_tests(block[:, some[:TESTED]], seed),
+        client_tests=client_tests(block[:, some[:tested]], seed),
         round_dependence=_round_dependence(spectrum_block, seed),
         correlation=client_correlation(counts, shares, block[:, some], period=period, seed=seed),
         day=None

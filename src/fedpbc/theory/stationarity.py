@@ -130,7 +130,7 @@ def _client_p(column: NDArray[np.bool_], seed: int, client: int) -> float:
     edges = np.linspace(0, rounds, min(WINDOWS, rounds // 2) + 1).astype(np.int64)
     drifts = np.empty(DRAWS + 1)
     spectra = np.empty((DRAWS + 1, searched // 2))
-    step = max(1, CELLS // rounds)
+    step = max(1, CELLS // max(searched, len(lengths)))
     for start in range(0, DRAWS + 1, step):
         count = min(step, DRAWS + 1 - start)
         table = np.tile(lengths, (count, 1))
@@ -138,23 +138,23 @@ def _client_p(column: NDArray[np.bool_], seed: int, client: int) -> float:
             table[:, kind] = draw.permuted(table[:, kind], axis=1)
         if start == 0:
             table[0] = lengths  # What was observed.
-        series = _series(table, bool(states[0]), rounds)
-        totals = np.concatenate(
-            [np.zeros((count, 1)), np.add.reduceat(series, edges[:-1], axis=1).cumsum(axis=1)],
-            axis=1,
-        )
-        drifts[start : start + count] = np.abs(totals - totals[:, -1:] * (edges / rounds)).max(1)
-        spectra[start : start + count] = periodogram(series[:, :searched])
+        ends, rounds_up = table.cumsum(axis=1), (table * states).cumsum(axis=1)
+        for k in range(count):
+            # Between two changes it grows by one in each round, or not at all.
+            totals = np.interp(edges, np.append(0, ends[k]), np.append(0, rounds_up[k]))
+            drifts[start + k] = np.abs(totals - totals[-1] * (edges / rounds)).max()
+        spectra[start : start + count] = periodogram(_series(ends, bool(states[0]), searched))
     # Relative to the mean over all orders, what was observed included: no order is special.
     peaks = (spectra / np.maximum(spectra.mean(axis=0), 1e-12)).max(axis=1)
     smaller = np.minimum(_rank_p(drifts), _rank_p(peaks))
     return float((smaller <= smaller[0]).mean())
 
 
-def _series(lengths: Integers, first: bool, rounds: int) -> NDArray[np.int32]:
-    """Rows of 0 and 1 from rows of lengths."""
-    changes = np.zeros((len(lengths), rounds), dtype=np.int32)
-    np.put_along_axis(changes, lengths[:, :-1].cumsum(axis=1), 1, axis=1)
+def _series(ends: Integers, first: bool, rounds: int) -> NDArray[np.int32]:
+    """The first rounds as rows of 0 and 1, from rows of the rounds in which the state changes."""
+    changes = np.zeros((len(ends), rounds), dtype=np.int32)
+    row, position = np.nonzero(ends < rounds)
+    changes[row, ends[row, position]] = 1
     return (changes.cumsum(axis=1, dtype=np.int32) + first) & 1
 
 

@@ -1,0 +1,96 @@
+"""``fedpbc links``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.commandline import fedpbc, ran, refused
+
+PHONES = Path(__file__).parents[3] / "shared" / "data" / "traces" / "phones.csv"
+TRACE = "client,online_from_s,online_until_s\na,0,1200\na,3000,6000\nb,600,1800\nc,0,0\n"
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "log.csv").write_text(TRACE)
+    return tmp_path
+
+
+def told(*arguments: object) -> dict:
+    return json.loads(ran("links", *arguments, "--json").out)
+
+
+def test_a_trace_is_taken_whole(here):
+    links = told("--trace", "log.csv")
+    # Nine rounds of 600 s end before 6,000 s; three devices, up if they are at a round's end.
+    assert (links["rounds"], links["clients"], links["round_seconds"]) == (9, 3, 600)
+    # a: at 600 s and from 3,000 to 5,400 s, but not at 1,200 s; b: at 600 and 1,200 s.
+    assert links["shares"] == pytest.approx([6 / 9, 2 / 9, 0])
+    assert links["never"] == 1
+    assert links["data"] is None
+    assert told("--trace", "log.csv", "--rounds", 5)["rounds"] == 5
+    assert "one was never heard" in links["sentences"]["availability"]
+
+
+def test_schemes_and_configurations(here):
+    assert (
+        told("--links", "bernoulli", "--set", "links.p=0.5", "--clients", 4, "--rounds", 60)[
+            "theory"
+        ]["rho_kind"]
+        == "exact"
+    )
+    ran("run", "--data", "digits", "--clients", 4, "--rounds", 30, "--out", "run")
+    links = told("run")
+    assert links["links"] == "bernoulli_varying, seed 0"
+    assert links["rounds"] == 30
+    # p is drawn from classes.
+    assert links["data"] is not None
+    np.save("targets.npy", np.zeros((3, 1)))
+    assert told("--set", "task.targets=targets.npy", "--links", "always")["clients"] == 3
+
+
+def test_files(here):
+    from fedpbc.experiments.run_directory import is_report
+
+    out = ran("links", "--trace", "log.csv", "--out", "links.html").out
+    assert "links.html" in out
+    assert "outages" in out
+    page = Path("links.html").read_text()
+    assert is_report(Path("links.html"))
+    assert "data:image/png;base64," in page
+    assert "one was never heard" in page
+    ran("links", "--trace", "log.csv", "--out", "links.png")
+    assert Path("links.png").read_bytes().startswith(b"\x89PNG")
+    ran("links", "--trace", "log.csv", "--out", "links.json")
+    assert json.loads(Path("links.json").read_text())["clients"] == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--trace", "log.csv", "--out", "a.txt"), "ends in .html, .png or .json"),
+        (("--trace", "log.csv", "--out", "no/a.png"), "a folder that exists"),
+        (("--trace", "log.csv", "--out", "mine.html"), "not a report"),
+        (("--trace", "none.csv"), "a file that can be read"),
+        (("--links", "nope"), "nope"),
+        (("--trace", "log.csv", "--set", "links.round_seconds=x"), "round_seconds"),
+    ],
+)
+def test_wrong_input(here, options, message):
+    Path("mine.html").write_text("mine")
+    assert message in refused(fedpbc("links", *options))
+
+
+@pytest.mark.skipif(not PHONES.exists(), reason="needs the recorded traces")
+@pytest.mark.slow
+def test_real_devices(here):
+    links = told("--trace", PHONES)
+    assert (links["rounds"], links["clients"], links["never"]) == (863, 297, 0)
+    # People charge their phones at night.
+    assert links["day"]["p"] < 0.05
+    assert links["round_dependence"]["lag1"] > 0.8

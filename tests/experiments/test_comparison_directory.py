@@ -183,10 +183,9 @@ def test_a_finished_comparison_resumed_shows_its_table_again(compared, tmp_path)
     "more",
     [
         ("--rounds", 10),
-        ("--seeds", "0,1"),
-        ("--algorithms", "fedpbc,fedavg"),
         ("--learning-rate", 0.1),
-        ("--set", "algorithms={fedpbc={}, fedavg={}, mifa={rescale=true}}"),
+        ("--seeds", "0-9", "--data", "fashion"),
+        ("--algorithms", "fedau", "--set", "links.p=0.1"),
     ],
 )
 def test_another_comparison_in_the_same_folder_is_refused(compared, more):

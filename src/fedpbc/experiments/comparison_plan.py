@@ -13,18 +13,11 @@ from fedpbc.algorithms import PAPER_ALGORITHMS, find_algorithm
 from fedpbc.errors import InputError
 from fedpbc.experiments.build import build_experiment
 from fedpbc.experiments.configuration import Config
-from fedpbc.experiments.entries import (
-    CEILING,
-    CONFIGURATION,
-    Entry,
-    check_distinct,
-    entries_of,
-    is_ceiling,
-)
+from fedpbc.experiments.entries import CONFIGURATION, Entry, is_ceiling
 from fedpbc.experiments.plugins import load_plugin
 from fedpbc.experiments.seeds import DEFAULT_SEEDS, seed_list
 from fedpbc.experiments.settings import FILES, PLACES, AlgorithmSection
-from fedpbc.experiments.swept_entries import sweep_values, swept_entries, with_ceilings
+from fedpbc.experiments.swept_entries import comparison_entries
 from fedpbc.experiments.tracking import check_trackers
 from fedpbc.limits import MAX_INTEGER, check_encodable, check_values
 from fedpbc.options import check_type
@@ -179,31 +172,8 @@ def _entries(shared: dict[str, Any]) -> list[Entry]:
     alone = _of_run(shared)
     default = list(PAPER_ALGORITHMS) if alone is None else [{"label": alone.label, **alone.table()}]
     algorithms = shared.pop("algorithms", default)
-    ceiling = check_type("ceiling", shared.pop("ceiling", False), bool)
-    sweep = sweep_values(shared.pop("sweep", {}))
-    if isinstance(algorithms, Mapping):
-        ceiling = ceiling or algorithms.get(CEILING) == {}
-        named: Any = {k: v for k, v in algorithms.items() if (k, v) != (CEILING, {})}
-    else:
-        is_list = isinstance(algorithms, list | tuple)
-        ceiling = ceiling or (is_list and CEILING in algorithms)
-        named = [item for item in algorithms if item != CEILING] if is_list else algorithms
-    entries = entries_of(named, CONFIGURATION)
-    if alone is not None:
-        # The options of a run's configuration hold for the plain entry of its algorithm.
-        entries = [
-            replace(entry, options={**alone.options, **entry.options})
-            if entry.label == alone.label
-            else entry
-            for entry in entries
-        ]
-    swept = swept_entries(entries, sweep, CONFIGURATION)
-    if ceiling:
-        swept = with_ceilings(entries, swept, sweep, CONFIGURATION)
-    if not swept:
-        raise InputError("algorithms", algorithms, "a list of names, or tables [algorithms.LABEL]")
-    check_distinct(swept)
-    return sorted(swept, key=lambda entry: is_ceiling(entry.label))
+    sweep, ceiling = shared.pop("sweep", {}), shared.pop("ceiling", False)
+    return comparison_entries(algorithms, sweep, ceiling, CONFIGURATION, alone)
 
 
 def _of_run(shared: dict[str, Any]) -> Entry | None:

@@ -20,9 +20,6 @@ from fedpbc.experiments.configuration import Config
 from fedpbc.experiments.entries import (
     Entry,
     SettingNames,
-    check_distinct,
-    entries_of,
-    is_ceiling,
     merged,
 )
 from fedpbc.experiments.execution import OnRound
@@ -37,10 +34,10 @@ from fedpbc.experiments.settings import (
     TrainSection,
 )
 from fedpbc.experiments.start import run_python_task
-from fedpbc.experiments.swept_entries import sweep_values, swept_entries, with_ceilings
+from fedpbc.experiments.swept_entries import comparison_entries
 from fedpbc.experiments.tracking import check_trackers, checked_names
 from fedpbc.limits import check_path, numbers_of
-from fedpbc.options import check_arguments, check_kind, check_type, nearest
+from fedpbc.options import check_arguments, check_kind, nearest
 from fedpbc.simulation.build import AlgorithmLike, LinksLike
 from fedpbc.simulation.costs import costs_of
 from fedpbc.simulation.metrics import Metrics
@@ -319,7 +316,6 @@ def _entries(algorithms: Any, sweep: Any, ceiling: bool) -> list[Entry]:
         raise InputError("algorithms", algorithms, expected)
     if not algorithms:
         raise InputError("algorithms", algorithms, expected)
-    check_type("ceiling", ceiling, bool)
     given: Any = algorithms
     if not isinstance(algorithms, Mapping):
         given = [
@@ -328,13 +324,7 @@ def _entries(algorithms: Any, sweep: Any, ceiling: bool) -> list[Entry]:
             else each
             for each in algorithms
         ]
-    entries = entries_of(given, _OF_ENTRIES)
-    values = sweep_values(sweep)
-    swept = swept_entries(entries, values, _OF_ENTRIES)
-    if ceiling:
-        swept = with_ceilings(entries, swept, values, _OF_ENTRIES)
-    check_distinct(swept)
-    return sorted(swept, key=lambda entry: is_ceiling(entry.label))
+    return comparison_entries(given, sweep, ceiling, _OF_ENTRIES)
 
 
 def _kept_run(

@@ -15,17 +15,54 @@ from fedpbc.experiments.entries import (
     EVERY_LINK_UP,
     Entry,
     SettingNames,
+    check_distinct,
     check_label,
+    entries_of,
     is_ceiling,
     label_part,
 )
 from fedpbc.experiments.overrides import parse_value, split_items
-from fedpbc.options import options_of, unknown_option
+from fedpbc.options import check_type, options_of, unknown_option
 
 __all__ = ["sweep_values", "swept_entries", "with_ceilings"]
 
 MAX_ENTRIES = 10_000
 Sweep = Mapping[str, Sequence[Any]]
+
+
+def comparison_entries(
+    algorithms: Any, sweep: Any, ceiling: Any, names: SettingNames, alone: Entry | None = None
+) -> list[Entry]:
+    """Return all entries of a comparison: swept, and with the ceilings last.
+
+    ``alone`` is the algorithm of a run's configuration: its options hold for the plain entry of
+    that name.
+    """
+    ceiling = check_type("ceiling", ceiling, bool)
+    values = sweep_values(sweep)
+    given: Any = algorithms
+    # The ceiling may be named among the algorithms.
+    if isinstance(given, Mapping):
+        ceiling = ceiling or given.get(CEILING) == {}
+        given = {key: value for key, value in given.items() if (key, value) != (CEILING, {})}
+    elif isinstance(given, list | tuple):
+        ceiling = ceiling or any(isinstance(each, str) and each == CEILING for each in given)
+        given = [each for each in given if not (isinstance(each, str) and each == CEILING)]
+    entries = entries_of(given, names)
+    if alone is not None:
+        entries = [
+            replace(entry, options={**alone.options, **entry.options})
+            if entry.label == alone.label
+            else entry
+            for entry in entries
+        ]
+    swept = swept_entries(entries, values, names)
+    if ceiling:
+        swept = with_ceilings(entries, swept, values, names)
+    if not swept:
+        raise InputError("algorithms", algorithms, "a list of names, or tables [algorithms.LABEL]")
+    check_distinct(swept)
+    return sorted(swept, key=lambda entry: is_ceiling(entry.label))
 
 
 def sweep_values(sweep: Any) -> dict[str, list[Any]]:
@@ -85,7 +122,7 @@ def swept_entries(
         ['fedpbc', 'fedau:cutoff=5', 'fedau:cutoff=50']
     """
     for key in sweep:
-        if not any(_takes(entry, key, names) for entry in entries):
+        if entries and not any(_takes(entry, key, names) for entry in entries):
             options = [n for e in entries for n in options_of(find_algorithm(e.algorithm).__init__)]
             raise unknown_option(key, dict.fromkeys([*options, *names.keys]), "sweep")
     swept: list[Entry] = []
@@ -131,7 +168,7 @@ def with_ceilings(
         return list(swept)  # It is there already, with settings of its own.
     plain = [entry for entry in entries if entry.label == FedAvg.name]
     sources = plain or [entry for entry in entries if entry.algorithm == FedAvg.name]
-    sources = sources or _conditions(entries, names)
+    sources = sources or _conditions(entries, names) or [Entry(FedAvg.name, FedAvg.name)]
     ceilings: list[Entry] = []
     for source in sources:
         settings = {k: v for k, v in source.settings.items() if k not in EVERY_LINK_UP}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["links"]
 
-LINK_OPTIONS = ("links", "trace", "data", "data_dir", "clients", "rounds", "seed", "plugin")
+LINK_OPTIONS = ("links", "trace", "app", "data", "data_dir", "clients", "rounds", "seed", "plugin")
 DATA = ("data", "app", "data.name", "data.dir", "task.app")
 
 

@@ -22,7 +22,7 @@ def test_hours_amplitude_and_p() -> None:
     day = cycle(nights(0, 5, 0.5, 0.3), 3600)
     assert day.days == 5
     assert day.amplitude == pytest.approx(0.3, abs=0.02)
-    assert day.p < 1e-6
+    assert day.p <= 0.002
     assert abs(day.most - 6) <= 1
     assert abs(day.fewest - 18) <= 1
     assert day.profile[day.most] == pytest.approx(0.8, abs=0.05)
@@ -50,6 +50,20 @@ def test_the_level(scheme) -> None:
     p = [cycle(drawn(scheme, 40, 288, seed), 900).p for seed in range(100)]
     # At 5 %, more than 11 of 100 have a probability of 0.4 %.
     assert sum(each <= 0.05 for each in p) <= 11
+
+
+def test_one_event_is_no_day() -> None:
+    # Many come up once, for ten hours, in the middle of two days.
+    share = np.full(288, 0.1)
+    share[120:180] = 0.3
+    block = np.random.default_rng(0).random((288, 100)) < share[:, None]
+    assert cycle(block, 600).p > 0.05
+
+
+def test_days_that_agree() -> None:
+    # Of two days, the p value is that of the difference of their hours.
+    p = [cycle(nights(seed, 2, 0.5, 0.3), 3600).p for seed in range(5)]
+    assert max(p) < 0.1
 
 
 def test_a_drift_is_no_day() -> None:

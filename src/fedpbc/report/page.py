@@ -148,6 +148,8 @@ def check_report_path(path: Path) -> None:
 
 
 def _count_runs(runs: Sequence[LoadedRun]) -> str:
+    if not runs:
+        return ""
     if len(runs) == 1:
         return f"one run, {runs[0].state}"
     finished = sum(run.state == "finished" for run in runs)

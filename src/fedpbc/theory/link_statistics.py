@@ -28,7 +28,7 @@ CELLS = 20_000_000
 """Rounds × clients of the sample that outages and dependence are computed from."""
 TESTED = 100
 """Clients that are tested one by one, at most."""
-TESTED_CELLS = 5_000_000
+TESTED_CELLS = 2_000_000
 FEWEST_TESTED = 20
 """Of long logs, clients with so many rounds together are tested, but not fewer than these."""
 SPECTRUM_CLIENTS = 500
@@ -209,7 +209,7 @@ def link_statistics(
         correlation=client_correlation(counts, shares, block[:, some], period=period, seed=seed),
         day=None
         if round_seconds is None
-        else daily_cycle(counts, clients, spectrum_block, round_seconds),
+        else daily_cycle(counts, clients, spectrum_block, round_seconds, seed),
         data=None if class_shares is None else _data_dependence(shares, class_shares, seed),
     )
 

@@ -111,16 +111,20 @@ def paired_table(comparison: Comparison, paired: Paired, without: Container[str]
 
 
 def show_paired(comparison: Comparison, baseline: str | None) -> list[str]:
-    """Print the verdict and the paired differences; returns the notes on them."""
-    paired, width = comparison.paired(baseline), terminal_width()
-    say(f"verdict: {comparison.verdict(baseline)}")
-    notes = paired_notes(paired)
-    if shows_differences(paired):
-        table = paired_table(comparison, paired)
-        if width is not None and width < table.width:
-            table = paired_table(comparison, paired, without=DETAILS)
-            notes = [note for note in notes if note != MEAN_NOTE]
-        show(table, min_width=table.width)
+    """Print the verdict and the paired differences of each condition; returns the notes."""
+    notes: list[str] = []
+    for condition, part in comparison.by_condition().items():
+        reference = part.baseline_label(baseline)
+        paired, width = part.paired(reference), terminal_width()
+        say(f"verdict{f' with {condition}' if condition else ''}: {part.verdict(reference)}")
+        of_part = paired_notes(paired)
+        if shows_differences(paired):
+            table = paired_table(part, paired)
+            if width is not None and width < table.width:
+                table = paired_table(part, paired, without=DETAILS)
+                of_part = [note for note in of_part if note != MEAN_NOTE]
+            show(table, min_width=table.width)
+        notes += [note for note in of_part if note not in notes]
     return notes
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fedpbc.experiments.paired import CEILING, Costs, EntryScores, Scores
+from fedpbc.experiments.conditions import is_ceiling
+from fedpbc.experiments.paired import Costs, EntryScores, Scores
 from fedpbc.experiments.score_text import listed
 
 __all__ = ["MORE", "candidates_of", "cheapest_of"]
@@ -25,7 +26,7 @@ def candidates_of(scores: Scores) -> tuple[list[EntryScores], dict[str, str]]:
     left_out: dict[str, str] = {}
     candidates = []
     for entry in scores.entries:
-        if entry.name == CEILING:
+        if is_ceiling(entry.name):
             continue
         if not entry.values:
             nothing = len(entry.failed) == entry.runs

@@ -9,13 +9,21 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import takewhile
 from typing import Any
 
 from fedpbc.algorithms import ALGORITHMS
 from fedpbc.errors import InputError
-from fedpbc.experiments.paired import CEILING, Costs, EntryScores, Paired, Scores, paired
+from fedpbc.experiments.conditions import Condition, is_ceiling
+from fedpbc.experiments.paired import (
+    Costs,
+    EntryScores,
+    Paired,
+    Scores,
+    check_baseline,
+    paired,
+)
 from fedpbc.experiments.spread import Spread, mean_of
 from fedpbc.experiments.verdict import Verdict, verdict
 from fedpbc.options import check_kind, nearest
@@ -35,6 +43,7 @@ class RunResult:
         metrics: one line per evaluation.
         cost: as in a run's summary: what the run stored.
         label: of its entry; by default the algorithm's name.
+        condition: what it was run on, where a comparison has several.
     """
 
     algorithm: str
@@ -44,6 +53,7 @@ class RunResult:
     failure: str | None = None
     cost: Mapping[str, Any] | None = None
     label: str = ""
+    condition: Condition = field(default_factory=Condition)
 
     def __post_init__(self) -> None:
         if not self.label:
@@ -310,7 +320,7 @@ class Comparison:
             runs=len(runs),
             failed=failed,
             needs_probabilities=kind is not None and kind.needs_probabilities,
-            allowed=allowed and name != CEILING,
+            allowed=allowed and not is_ceiling(name),
         )
 
     def paired(self, baseline: str | None = None) -> Paired:
@@ -326,15 +336,50 @@ class Comparison:
         """Who is best within noise, by how much over a baseline, and what it costs."""
         return verdict(self, baseline=baseline, allowed=allowed)
 
+    def by_condition(self) -> dict[str, Comparison]:
+        """A comparison for each condition, with its ceiling; of one alone, this one.
+
+        What a sweep over data, model or links has made can be shown together, but only rows of
+        the same condition can be compared.
+        """
+        conditions = dict.fromkeys(r.condition for r in self.runs if not is_ceiling(r.label))
+        if len(conditions) <= 1:
+            return {"": self}
+        return {
+            str(condition): Comparison(
+                run
+                for run in self.runs
+                if run.condition == condition
+                or (is_ceiling(run.label) and run.condition.problem == condition.problem)
+            )
+            for condition in conditions
+        }
+
+    def baseline_label(self, name: str | None) -> str | None:
+        """The label of a baseline that is named by its label or its algorithm, if it is here."""
+        labels = [run.label for run in self.runs if name in (run.label, run.algorithm)]
+        return name if name in labels else next(iter(labels), None)
+
     def as_dict(self, baseline: str | None = None) -> dict[str, Any]:
         """The content of ``comparison.json``."""
+        check_baseline(baseline, [n for run in self.runs for n in (run.label, run.algorithm)])
+        parts = [
+            {
+                "condition": condition,
+                "paired": part.paired(part.baseline_label(baseline)).as_dict(),
+                "verdict": part.verdict(part.baseline_label(baseline)).as_dict(),
+            }
+            for condition, part in self.by_condition().items()
+        ]
         return {
             "rounds": self.rounds,
             "window": self.window,
             "seeds": sorted({run.seed for run in self.runs}),
             "rows": [asdict(row) for row in self.rows()],
-            "paired": self.paired(baseline).as_dict(),
-            "verdict": self.verdict(baseline).as_dict(),
+            # Of several conditions, rows of one must not be compared with those of another.
+            "paired": parts[0]["paired"] if len(parts) == 1 else None,
+            "verdict": parts[0]["verdict"] if len(parts) == 1 else None,
+            "conditions": parts,
             "failed": [
                 {
                     "algorithm": run.algorithm,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from hashlib import sha256
 from itertools import product
 from pathlib import Path
@@ -274,12 +275,13 @@ class ComparisonDirectory:
         results = {}
         for (label, seed, cell), failure in zip(cells, failures, strict=True):
             name = plan.algorithm_of(label)
-            result = RunResult(name, seed, failure=failure, label=label)
+            condition = plan.entries[label].condition
+            result = RunResult(name, seed, failure=failure, label=label, condition=condition)
             if failure is None:
                 run = RunDirectory(cell.path)
                 summary = run.summary()
                 metrics, cost = run.metrics(), summary["cost"]
-                result = RunResult(name, seed, summary["clients"], metrics, cost=cost, label=label)
+                result = replace(result, clients=summary["clients"], metrics=metrics, cost=cost)
             results[label, seed] = result
         comparison = Comparison(results[pair] for pair in product(plan.entries, plan.seeds))
         if not comparison.finished:

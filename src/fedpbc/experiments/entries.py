@@ -16,6 +16,7 @@ from typing import Any
 
 from fedpbc.algorithms import ALGORITHMS, Algorithm, find_algorithm
 from fedpbc.errors import InputError
+from fedpbc.experiments.conditions import CEILING, Condition, condition_of, is_ceiling
 from fedpbc.experiments.overrides import parse_value, set_value
 from fedpbc.experiments.settings import FILES, PLACES, SECTIONS, General, command_options
 from fedpbc.options import nearest, options_of, unknown_option
@@ -33,8 +34,6 @@ __all__ = [
     "value_text",
 ]
 
-CEILING = "ceiling"
-"""The label of the same training with every link up."""
 EVERY_LINK_UP: Mapping[str, Any] = {"links": {"name": "always"}, "downlink": {"name": "always"}}
 SHARED_ONLY = ("algorithm", "seed", "plugins", "track")
 """What an entry cannot override."""
@@ -113,6 +112,11 @@ class Entry:
         algorithm = {"name": self.algorithm, **self.options}
         return {**merged(shared, self.settings), "algorithm": algorithm}
 
+    @property
+    def condition(self) -> Condition:
+        """What it is run on, as far as that is its own."""
+        return condition_of(self.settings, ceiling=is_ceiling(self.label))
+
     def with_value(self, name: str, value: Any, names: SettingNames = CONFIGURATION) -> Entry:
         """Return the entry with an option or a setting, without a change of its label."""
         kind = find_algorithm(self.algorithm)
@@ -147,17 +151,6 @@ class Entry:
                 dotted = f"{key}.{option}" if option else key
                 texts[names.short(dotted, kind)] = value_text(inner, dotted)
         return texts
-
-
-def is_ceiling(label: str) -> bool:
-    """Whether a label is that of a ceiling: the same training with every link up.
-
-    Example:
-        >>> is_ceiling("ceiling"), is_ceiling("ceiling:data.alpha=0.1"), is_ceiling("fedavg")
-        (True, True, False)
-    """
-    # In short names of curves, options follow a space.
-    return label == CEILING or label.startswith((f"{CEILING}:", f"{CEILING} "))
 
 
 def value_text(value: Any, key: str = "") -> str:

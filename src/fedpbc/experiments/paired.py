@@ -13,13 +13,13 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from fedpbc.errors import InputError
+from fedpbc.experiments.conditions import is_ceiling
 from fedpbc.experiments.intervals import LEVEL, Interval, t_interval
 from fedpbc.experiments.recovered import Recovered, recovered
 from fedpbc.experiments.spread import LARGEST, mean_of
 from fedpbc.options import nearest
 
 __all__ = [
-    "CEILING",
     "Costs",
     "Difference",
     "EntryScores",
@@ -31,8 +31,6 @@ __all__ = [
     "paired",
 ]
 
-CEILING = "ceiling"
-"""The row of the same training with every link up: what links cost is measured against it."""
 FEDAVG = "fedavg"
 ROUNDING = 1e-12
 """Relative; differences below it are rounding, and none."""
@@ -241,7 +239,7 @@ def paired(comparison: Scored, baseline: str | None = None) -> Paired:
     """
     scores = comparison.scores()
     reference, note = find_baseline(scores, baseline)
-    fedavg, ceiling = find_fedavg(scores), scores.find(CEILING)
+    fedavg, ceiling = find_fedavg(scores), find_ceiling(scores)
     rows = []
     for entry in scores.entries:
         if entry.view is None or entry.costs is None:
@@ -280,8 +278,8 @@ def check_baseline(name: str | None, names: Sequence[str]) -> None:
 def find_baseline(scores: Scores, requested: str | None) -> tuple[EntryScores | None, str]:
     """The row to compare with, and a note if it is not the one that was requested."""
     check_baseline(requested, [entry.name for entry in scores.entries])
-    first = next((e for e in scores.entries if e.values and e.name != CEILING), None)
-    default = find_fedavg(scores) or first or scores.find(CEILING)
+    first = next((e for e in scores.entries if e.values and not is_ceiling(e.name)), None)
+    default = find_fedavg(scores) or first or find_ceiling(scores)
     if requested is None or default is None:
         return default, ""
     if (entry := scores.find(requested)) is not None:
@@ -290,11 +288,18 @@ def find_baseline(scores: Scores, requested: str | None) -> tuple[EntryScores | 
     return default, f"compared with {default.name}, not with {requested}, of which {why}"
 
 
+def find_ceiling(scores: Scores) -> EntryScores | None:
+    """The row of the same training with every link up, if there is one."""
+    return next((e for e in scores.entries if e.values and is_ceiling(e.name)), None)
+
+
 def find_fedavg(scores: Scores) -> EntryScores | None:
     """The row of FedAvg: the one of that name, or the only one of that algorithm."""
     if (named := scores.find(FEDAVG)) is not None:
         return named
-    rows = [e for e in scores.entries if e.algorithm == FEDAVG and e.values and e.name != CEILING]
+    rows = [
+        e for e in scores.entries if e.algorithm == FEDAVG and e.values and not is_ceiling(e.name)
+    ]
     return rows[0] if len(rows) == 1 else None
 
 

@@ -284,7 +284,13 @@ def compare(
         for seed in numbers:
             task = _made_task(make_task, seed)
             folder = None if out is None else Path(out) / entry.label / f"seed-{seed}"
-            result = RunResult(entry.algorithm, seed, task.clients, label=entry.label)
+            result = RunResult(
+                entry.algorithm,
+                seed,
+                task.clients,
+                label=entry.label,
+                condition=entry.condition,
+            )
             if folder is not None and (kept := _kept_run(task, algorithm, seed, folder, of_run)):
                 runs.append(replace(result, metrics=kept.metrics(), cost=kept.summary()["cost"]))
                 continue

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from fedpbc.data.sources import SOURCES
 from fedpbc.experiments.comparison import Comparison, ComparisonRow, RunResult, mean_of
-from fedpbc.experiments.entries import is_ceiling
+from fedpbc.experiments.conditions import is_ceiling
 from fedpbc.report.client_charts import fleet_data
 from fedpbc.report.groups import RunGroup
 from fedpbc.report.load import LoadedRun
+from fedpbc.report.run_conditions import conditions_of
 from fedpbc.report.style import page_styles
 
 __all__ = ["AXES", "chart_data", "comparison_of", "thin"]
@@ -52,7 +53,7 @@ def comparison_of(group: RunGroup) -> tuple[Comparison, int | None]:
     finished = any(run.state == "finished" for run in group.runs)
     begun = [run for run in group.runs if run.metrics and run.state != "damaged"]
     last_round = None if finished or not begun else min(run.metrics[-1]["round"] for run in begun)
-    cells = []
+    cells, conditions = [], conditions_of(group.runs)
     for run in group.runs:
         lines = run.metrics if run.state == "finished" or not finished else ()
         if last_round is not None:
@@ -61,7 +62,16 @@ def comparison_of(group: RunGroup) -> tuple[Comparison, int | None]:
         cost = run.summary.get("cost")
         label = group.label_of(run)
         cells.append(
-            RunResult(run.algorithm, run.seed or 0, run.clients, lines, failure, cost, label)
+            RunResult(
+                run.algorithm,
+                run.seed or 0,
+                run.clients,
+                lines,
+                failure,
+                cost,
+                label,
+                conditions[run],
+            )
         )
     return Comparison(cells), last_round
 

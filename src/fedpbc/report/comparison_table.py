@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from fedpbc.algorithms import find_algorithm
 from fedpbc.experiments.comparison import Comparison, ComparisonRow
-from fedpbc.experiments.entries import is_ceiling
+from fedpbc.experiments.conditions import is_ceiling
 from fedpbc.report.byte_units import ByteUnit, common_unit, with_unit
 
 __all__ = [

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fedpbc.algorithms import ALGORITHMS
-from fedpbc.experiments.entries import OPTION_START, is_ceiling
+from fedpbc.experiments.conditions import is_ceiling
+from fedpbc.experiments.entries import OPTION_START
 from fedpbc.options import options_of
 
 __all__ = ["curve_names", "label_parts"]

@@ -69,8 +69,9 @@ def write_page(
     loaded = load_runs(runs)
     groups = group_runs(loaded)
     if baseline is not None:
-        compared = [comparison_of(group)[0].names for group in groups]
-        check_baseline(baseline, sorted({name for names in compared for name in names}))
+        compared = [run for group in groups for run in comparison_of(group)[0].runs]
+        names = {name for run in compared for name in (run.label, run.algorithm)}
+        check_baseline(baseline, sorted(names))
     sections = [group_section(k, group, len(groups), baseline) for k, group in enumerate(groups)]
     charts = [section["charts"] for section in sections]
     curves = [curve for chart in charts for curve in chart["curves"].values()]

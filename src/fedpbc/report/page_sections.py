@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedpbc.experiments.comparison import Comparison
 from fedpbc.experiments.comparison_directory import ComparisonDirectory
 from fedpbc.experiments.configuration import is_python_task
 from fedpbc.report.chart_data import chart_data, comparison_of
@@ -39,9 +40,6 @@ def group_section(
 ) -> dict[str, Any]:
     """Return the template's values for one of ``group_count`` groups."""
     comparison, shown_rounds = comparison_of(group)
-    if baseline not in comparison.names:
-        baseline = None
-    paired, verdict = comparison.paired(baseline), comparison.verdict(baseline)
     rows = comparison.rows()
     charts = chart_data(group, comparison, rows, group_count)
     notes = [*group.notes]
@@ -55,9 +53,7 @@ def group_section(
         "title": group.title,
         "facts": _facts(group),
         "notes": notes,
-        "verdict": verdict.sentence if len(comparison.runs) > 1 and rows else "",
-        "paired": paired_table(comparison, paired, verdict) if shows_differences(paired) else None,
-        "paired_notes": paired_notes(paired),
+        "verdicts": _verdicts(comparison, baseline) if len(comparison.runs) > 1 and rows else (),
         "table": comparison_table(comparison, rows, charts["memory"]) if rows else None,
         "footnotes": page_footnotes(group, comparison) if rows else (),
         "charts": charts,  # Also embedded in the page, as JSON.
@@ -70,6 +66,24 @@ def group_section(
         "config": config,
         "config_name": config_name,
     }
+
+
+def _verdicts(comparison: Comparison, baseline: str | None) -> list[dict[str, Any]]:
+    """Return each condition's verdict, its table of differences, and the notes on that."""
+    parts = []
+    for condition, part in comparison.by_condition().items():
+        reference = part.baseline_label(baseline)
+        paired, verdict = part.paired(reference), part.verdict(reference)
+        shown = shows_differences(paired)
+        parts.append(
+            {
+                "condition": condition,
+                "sentence": verdict.sentence,
+                "table": paired_table(part, paired, verdict) if shown else None,
+                "notes": paired_notes(paired) if shown else (),
+            }
+        )
+    return parts
 
 
 def _facts(group: RunGroup) -> list[tuple[str, str]]:

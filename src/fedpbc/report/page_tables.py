@@ -7,7 +7,8 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from fedpbc.experiments.comparison import Comparison, ComparisonRow, mean_of
-from fedpbc.experiments.paired import CEILING, Paired
+from fedpbc.experiments.conditions import is_ceiling
+from fedpbc.experiments.paired import Paired
 from fedpbc.experiments.verdict import Verdict
 from fedpbc.report.byte_units import ByteUnit
 from fedpbc.report.comparison_table import cells_of, footnotes, headings, sent_unit
@@ -122,7 +123,7 @@ def _comparison_row(
 
 def paired_table(comparison: Comparison, paired: Paired, verdict: Verdict) -> PageTable:
     """Return the paired differences of the best deployable views, with the verdict's choice."""
-    dimmed = {k for k, row in enumerate(paired.rows) if row.name == CEILING}
+    dimmed = {k for k, row in enumerate(paired.rows) if is_ceiling(row.name)}
     rows = []
     for row, (first, *cells) in zip(paired.rows, paired_rows(comparison, paired), strict=True):
         tags = [("best", "choose")] if row.name == verdict.chosen and verdict.noise_known else []

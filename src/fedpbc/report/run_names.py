@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+from fedpbc.experiments.conditions import is_ceiling
 from fedpbc.experiments.configuration import is_python_task
-from fedpbc.experiments.entries import is_ceiling, value_text
+from fedpbc.experiments.entries import value_text
 from fedpbc.limits import parse_json
 from fedpbc.report.curve_names import curve_names
 from fedpbc.report.load import LoadedRun, section

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fedpbc.algorithms import ALGORITHMS
-from fedpbc.experiments.entries import is_ceiling
+from fedpbc.experiments.conditions import is_ceiling
 
 __all__ = [
     "LineStyle",

@@ -6,7 +6,7 @@ import json
 
 from fedpbc.experiments.comparison import Comparison
 from fedpbc.experiments.comparison_directory import ComparisonDirectory, ComparisonPlan
-from fedpbc.experiments.entries import is_ceiling
+from fedpbc.experiments.conditions import is_ceiling
 from fedpbc.report.comparison_table import markdown, markdown_table
 from fedpbc.report.page import write_page
 from fedpbc.report.paired_table import (
@@ -40,12 +40,17 @@ def write_comparison(
 
 def markdown_results(comparison: Comparison, baseline: str | None = None) -> str:
     """Return a comparison's table, the verdict, the paired differences and all notes."""
-    paired = comparison.paired(baseline)
-    below = f"**Verdict:** {comparison.verdict(baseline)}"
-    if shows_differences(paired):
-        rows = [[text for text, _ in row] for row in paired_rows(comparison, paired)]
-        below += "\n\n" + markdown(paired_headings(paired), rows)
-    return markdown_table(comparison, below=below, notes=paired_notes(paired))
+    parts, notes = [], dict[str, None]()
+    for condition, part in comparison.by_condition().items():
+        reference = part.baseline_label(baseline)
+        paired = part.paired(reference)
+        with_ = f" with {condition}" if condition else ""
+        parts.append(f"**Verdict{with_}:** {part.verdict(reference)}")
+        if shows_differences(paired):
+            rows = [[text for text, _ in row] for row in paired_rows(part, paired)]
+            parts.append(markdown(paired_headings(paired), rows))
+        notes |= dict.fromkeys(paired_notes(paired))
+    return markdown_table(comparison, below="\n\n".join(parts), notes=list(notes))
 
 
 def _title(plan: ComparisonPlan) -> str:

@@ -17,8 +17,9 @@ import typer
 from fedpbc.algorithms import ALGORITHMS
 from fedpbc.cli.app import app
 from fedpbc.engines import ENGINES
+from fedpbc.experiments.comparison_plan import parse_plan
 from fedpbc.experiments.configuration import Config
-from fedpbc.experiments.overrides import configuration_values, split_list
+from fedpbc.experiments.overrides import configuration_values, split_items, split_list
 from fedpbc.experiments.settings import (
     DataSection,
     General,
@@ -152,15 +153,21 @@ def test_commands_exist(page, words):
         return
     # Not only the options: what they are set to must be right as well.
     keys = {option.key: options.get(option.name) for option in command_options()}
-    for name, convert in (("views", str), ("track", str), ("algorithms", str), ("seeds", int)):
+    for name in ("views", "track"):
         if options.get(name) is not None:
-            keys[name] = split_list(name, options[name], convert)
+            keys[name] = split_list(name, options[name])
+    if words[0] == "compare":
+        keys |= {name: options[name] for name in ("seeds", "sweep")}
+        keys["ceiling"] = options["ceiling"] or None
+        if options["algorithms"] is not None:
+            keys["algorithms"] = split_items(options["algorithms"])
     given = configuration_values(None, keys, options["set_"], trace=options["trace"])
-    given.pop("seeds", None)
-    algorithms = given.pop("algorithms", [])
-    for name in algorithms or ["fedpbc"]:
-        own = algorithms[name] if isinstance(algorithms, dict) else {}
-        Config.from_dict({"algorithm": {"name": name, **own}, **given})
+    if words[0] == "run":
+        Config.from_dict(given)
+        return
+    plan = parse_plan(given)
+    for label in plan.entries:
+        plan.checked(label)
 
 
 def shown(default: object) -> str:

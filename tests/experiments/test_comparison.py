@@ -14,6 +14,7 @@ from fedpbc import (
     Algorithm,
     Comparison,
     DivergedError,
+    FedpbcError,
     InputError,
     LocalTraining,
     Quadratic,
@@ -263,6 +264,51 @@ def test_comparing_from_python_is_simulating_each():
         assert [m["active"] for m in found.runs[one].metrics] == [
             m["active"] for m in found.runs[other].metrics
         ]
+
+
+def test_one_algorithm_under_several_settings_is_labelled_by_what_differs():
+    tables = [{"name": "fedau", "cutoff": n} for n in (2, 50)]
+    mine = {"name": "fedavg", "global_lr": 0.5, "rounds": 6, "label": "careful"}
+    found = compare(make_task, [*tables, "fedavg", mine], "3", links=P, rounds=12, ceiling=True)
+    assert found.labels == ["fedau:cutoff=2", "fedau:cutoff=50", "fedavg", "careful", "ceiling"]
+    assert found.algorithms == ["fedau", "fedavg"]
+    assert [found.algorithm_of(label) for label in found.labels][3:] == ["fedavg", "fedavg"]
+    with pytest.raises(InputError, match="label is 'fedau', but should be one of fedau:cutoff=2"):
+        found.algorithm_of("fedau")
+    rounds = [found.curve(label, "server", "test_loss")[0][-1] for label in found.labels]
+    assert rounds == [12, 12, 12, 6, 12]
+    # The ceiling hears everyone in every round.
+    uploads = {row.label: row.uploads for row in found.rows()}
+    assert uploads["ceiling"] == 12 * 6
+    assert uploads["fedavg"] < 12 * 6
+    alone = compare(make_task, [{"name": "fedau", "cutoff": 2}], [3], links=P, rounds=12)
+    assert alone.labels == ["fedau"]
+    assert alone.runs[0].metrics[-1]["views"] == found.of("fedau:cutoff=2")[0].metrics[-1]["views"]
+
+
+def test_options_of_simulate_are_swept():
+    found = compare(make_task, ["fedavg"], [0], sweep={"links.p": [0.2, 0.9]}, links=P, rounds=9)
+    assert found.labels == ["fedavg:links.p=0.2", "fedavg:links.p=0.9"]
+    few, many = (row.uploads for row in found.rows() if row.view == "server")
+    assert few < many
+    with pytest.raises(
+        InputError, match=r"sweep\.train\.learning_rate is unknown: use one of links"
+    ):
+        compare(make_task, ["fedavg"], [0], sweep={"train.learning_rate": [1]}, links=P, rounds=9)
+    with pytest.raises(InputError, match=r"algorithms\.fedavg\.data is unknown"):
+        compare(make_task, [{"name": "fedavg", "data": "digits"}], [0], links=P, rounds=9)
+
+
+def test_a_comparison_in_a_folder_goes_on_and_can_be_widened(tmp_path):
+    first = compare(make_task, ["fedavg"], [0], links=P, rounds=6, out=tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json*")}
+    whole = compare(make_task, ["fedavg", "mifa"], "0-1", links=P, rounds=6, out=tmp_path)
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert whole.runs[0].metrics[-1]["views"] == first.runs[0].metrics[-1]["views"]
+    assert whole.cost_of("fedavg") == first.cost_of("fedavg")
+    assert len(whole.finished) == 4
+    with pytest.raises(FedpbcError, match="fedavg/seed-0 belongs to another run"):
+        compare(make_task, ["fedavg"], [0], links=P, rounds=7, out=tmp_path)
 
 
 def test_the_papers_seven_with_three_seeds_unless_told_otherwise():

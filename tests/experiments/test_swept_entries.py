@@ -93,6 +93,16 @@ def test_one_ceiling_for_each_value_that_changes_it():
     assert ceilings(["fedau"], ["links.p=0.2,0.5", "cutoff=5,9"]) == {"ceiling": {}}
 
 
+def test_links_are_not_swept_for_a_ceiling_that_is_there():
+    entries = entries_of({"fedpbc": {}, "ceiling": {"name": "fedavg", **UP}})
+    labels = [e.label for e in swept_entries(entries, {"links.p": [0.1, 1], "data.alpha": [1]})]
+    assert labels == [
+        "fedpbc:links.p=0.1:data.alpha=1",
+        "fedpbc:links.p=1:data.alpha=1",
+        "ceiling:data.alpha=1",
+    ]
+
+
 def test_a_ceiling_that_is_there_is_not_added_again():
     entries = entries_of({"fedpbc": {}, "ceiling": {"name": "fedavg", **UP}})
     assert with_ceilings(entries, entries, {}, CONFIGURATION) == entries

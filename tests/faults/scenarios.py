@@ -190,6 +190,11 @@ SCENARIOS = {
         replaces=True,
     ),
     "tune": Scenario(TUNE),
+    "compare, widened": Scenario(
+        [*COMPARE, "--algorithms", "fedavg,fedau:cutoff=3", "--jobs", 1],
+        ([*COMPARE, "--algorithms", "fedavg", "--jobs", 1],),
+        resumes=False,
+    ),
     "report": Scenario(["report", "{}/run"], (OTHER,), resumes=False),
     "theory --out": Scenario(
         ["theory", "{}/run", "--out", "{}/lines.csv"], (OTHER,), resumes=False

@@ -18,9 +18,10 @@ VALID: dict[str, tuple[str, ...]] = {
     "--rounds": ("1", "2", "3"),
     "--clients": ("3",),
     "--seed": ("0", "1", "12"),
-    "--seeds": ("0", "0,1"),
+    "--seeds": ("0", "0,1", "0-1"),
+    "--sweep": ("train.decay=true,false", "learning_rate=0.1,0.2", "links.sigma=1,2"),
     "--algorithm": ("fedpbc", "fedavg", "mifa", "scaffold", "fedau", "f3ast", "fedawe", "fedvarp"),
-    "--algorithms": ("fedpbc", "fedavg,fedpbc", "fedau"),
+    "--algorithms": ("fedpbc", "fedavg,fedpbc", "fedau", "fedau:cutoff=3,fedavg:rounds=2"),
     "--data": ("digits",),
     "--model": ("softmax", "mlp"),
     "--learning-rate": ("0.1", "0.01", "1e-3"),
@@ -149,8 +150,8 @@ def compare(random: Random, place: Place) -> Line:
     """A small comparison."""
     line = Line(("compare",), ["quadratic.toml"], [("--jobs", "1"), ("--seeds", "0")])
     line.options += [("--algorithms", random.choice(VALID["--algorithms"])), ("--out", "out")]
-    add(random, line, "--rounds", "--local-steps", "--engine")
-    flags(random, line, "--json", "--overwrite")
+    add(random, line, "--rounds", "--local-steps", "--engine", "--sweep")
+    flags(random, line, "--json", "--overwrite", "--ceiling")
     return line
 
 

@@ -109,8 +109,19 @@ def change(random: Random, values: dict[str, Any]) -> None:
                 [name],
                 [["fedavg"]],
                 {"fedavg": 3},
+                {"mine": {"name": "fedavg", name: 1}},
+                {name: {"name": "fedavg"}},
+                {"fedavg": {"links": {name: hostile.unlike(random)}}},
+                {"ceiling": {"name": name}},
+                [f"fedavg:{name}=1"],
+                [f"fedavg:local_steps={name}"],
+                [{"name": "fedavg", "label": name}],
             )
         )
+        if random.random() < 0.3:
+            values["sweep"] = random.choice(
+                ({"train": {name: [1]}}, {"train.local_steps": [name]}, [f"{name}=1"], name)
+            )
     else:
         file = hostile.path(random)
         key = random.choice(

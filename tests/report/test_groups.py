@@ -209,6 +209,27 @@ def test_a_ceiling_joins_its_own_comparison_only(tmp_path):
     assert alone.title == "digits · always"
 
 
+def test_a_comparison_from_python_is_named_by_what_differs(tmp_path):
+    python = {"task": {"name": "python"}}
+    paths = [
+        write_run(tmp_path / label / "seed-0", label.partition(":")[0], **python, **more)
+        for label, more in (
+            ("fedpbc", {"links__sigma": 5.0}),
+            ("fedavg", {"links__sigma": 10.0}),
+            ("fedau:cutoff=5", {"links__sigma": 10.0, "algorithm__cutoff": 5}),
+            ("fedau:cutoff=9", {"links__sigma": 10.0, "algorithm__cutoff": 9}),
+        )
+    ]
+    [group] = group_runs(load_runs(paths))
+    # Without a plan, folders may hold anything: a difference in the links is always said.
+    assert names(group) == [
+        "fedpbc sigma=5",
+        "fedavg sigma=10",
+        "fedau cutoff=5 sigma=10",
+        "fedau cutoff=9 sigma=10",
+    ]
+
+
 def test_labels_of_ones_own_are_names(tmp_path):
     paths = [
         write_run(tmp_path / "careful" / "seed-0", "fedavg", train__learning_rate=0.01),

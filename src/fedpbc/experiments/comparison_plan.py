@@ -7,7 +7,9 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Ge
 
 from fedpbc.algorithms import PAPER_ALGORITHMS, find_algorithm
 from fedpbc.errors import InputError
@@ -162,7 +164,7 @@ def parse_plan(values: Mapping[str, Any]) -> ComparisonPlan:
     for plugin in check_type("plugins", shared.get("plugins"), list[str] | None) or ():
         load_plugin(plugin)
     entries = _entries(shared)
-    seed = shared.pop("seed", None)
+    seed = check_type("seed", shared.pop("seed", None), Annotated[int, Ge(0)] | None)
     seeds = seed_list(shared.pop("seeds", DEFAULT_SEEDS if seed is None else [seed]))
     return ComparisonPlan(shared, {entry.label: entry for entry in entries}, seeds)
 

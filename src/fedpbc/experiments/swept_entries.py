@@ -147,8 +147,12 @@ def swept_entries(
 
 
 def _takes(entry: Entry, key: str, names: SettingNames) -> bool:
-    own = options_of(find_algorithm(entry.algorithm).__init__)
-    return key in own or names.find(key) is not None
+    """Whether an entry has an option or setting that is swept; links do not change a ceiling."""
+    if key in options_of(find_algorithm(entry.algorithm).__init__):
+        return True
+    found = names.find(key)
+    of_links = (found or "").partition(".")[0] in EVERY_LINK_UP
+    return found is not None and not (of_links and is_ceiling(entry.label))
 
 
 def with_ceilings(
@@ -182,13 +186,7 @@ def with_ceilings(
             replace(c, label=f"{CEILING}:{c.label.removeprefix(f'{FedAvg.name}:')}")
             for c in ceilings
         ]
-    # Links do not change a ceiling, nor do the options of other algorithms.
-    kept = {
-        key: values
-        for key, values in sweep.items()
-        if (names.find(key) or "").partition(".")[0] not in EVERY_LINK_UP
-        and _takes(Entry(CEILING, FedAvg.name), key, names)
-    }
+    kept = {key: values for key, values in sweep.items() if _takes(ceilings[0], key, names)}
     return [*swept, *swept_entries(ceilings, kept, names)]
 
 

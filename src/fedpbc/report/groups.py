@@ -17,7 +17,13 @@ from operator import attrgetter
 from fedpbc.experiments.configuration import has_own_task
 from fedpbc.report.load import LoadedRun, section
 from fedpbc.report.overlay import Cell, common_options, joined_cells
-from fedpbc.report.run_names import comparison_label, is_ceiling_run, name_runs, root_of
+from fedpbc.report.run_names import (
+    comparison_label,
+    is_ceiling_run,
+    is_compared,
+    name_runs,
+    root_of,
+)
 from fedpbc.report.run_options import (
     LEARNING_RATES,
     flatten,
@@ -143,7 +149,7 @@ def _split(runs: list[LoadedRun], *, overlaid: bool) -> list[list[LoadedRun]]:
 
 
 def _is_one_comparison(runs: Sequence[LoadedRun]) -> bool:
-    return len({root_of(run) for run in runs}) == 1 and all(map(comparison_label, runs))
+    return len({root_of(run) for run in runs}) == 1 and all(map(is_compared, runs))
 
 
 def _several_options(runs: Sequence[LoadedRun]) -> set[str]:

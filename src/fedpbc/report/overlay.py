@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 
 from fedpbc.report.load import LoadedRun
-from fedpbc.report.run_names import comparison_label, root_of
+from fedpbc.report.run_names import is_compared, root_of
 from fedpbc.report.run_options import variant
 
 __all__ = ["Cell", "common_options", "joined_cells"]
@@ -26,29 +26,25 @@ def joined_cells(cells: Sequence[Cell]) -> list[list[Cell]]:
     """
     joined: list[list[Cell]] = [[cell] for cell in cells]
 
-    def join(groups: Sequence[list[Cell]]) -> None:
-        curves = {
-            (id(cell), r.algorithm, variant(r)) for g in groups for cell in g for r in cell[1]
-        }
-        if len(groups) > 1 and len(curves) <= MAX_CURVES:
-            first, *others = groups
-            for other in others:
-                first += other
-                joined.remove(other)
+    def join(groups: Sequence[list[Cell]]) -> bool:
+        members = [(id(cell), run) for group in groups for cell in group for run in cell[1]]
+        curves = {(cell, run.algorithm, variant(run)) for cell, run in members}
+        if len(groups) < 2 or len(curves) > MAX_CURVES:
+            return False
+        first, *others = groups
+        for other in others:
+            first += other
+            joined.remove(other)
+        return True
 
-    roots = dict.fromkeys(
-        root_of(run) for _, runs in cells for run in runs if comparison_label(run)
-    )
-    for root in roots:
+    compared = [run for _, runs in cells for run in runs if is_compared(run)]
+    for root in dict.fromkeys(map(root_of, compared)):
         join([g for g in joined if any(root_of(r) == root for _, runs in g for r in runs)])
-    while pairs := _by_one_option([g for g in joined if len(g) == 1]):
+    while True:
+        singles = [group for group in joined if len(group) == 1]
         # The option with the most values first.
-        largest = max(pairs, key=len)
-        before = len(joined)
-        join(largest)
-        if len(joined) == before:
-            break
-    return joined
+        if not any(map(join, sorted(_by_one_option(singles), key=len, reverse=True))):
+            return joined
 
 
 def _by_one_option(singles: Sequence[list[Cell]]) -> list[list[list[Cell]]]:

@@ -12,7 +12,7 @@ from fedpbc.limits import parse_json
 from fedpbc.report.curve_names import curve_names
 from fedpbc.report.load import LoadedRun, section
 
-__all__ = ["comparison_label", "is_ceiling_run", "name_runs", "root_of"]
+__all__ = ["comparison_label", "is_ceiling_run", "is_compared", "name_runs", "root_of"]
 
 NAMES_FIRST = ("task.name", "data.name", "model.name", "links.name", "downlink.name")
 """A scheme's name says more than the options that only it has."""
@@ -33,15 +33,19 @@ def is_ceiling_run(run: LoadedRun) -> bool:
 
 
 def comparison_label(run: LoadedRun) -> str | None:
-    """Return the label that a run has in its comparison; None if it is in none."""
-    if not run.path.name.startswith("seed-"):
-        return None
+    """Return the label that a run has in its comparison's plan; None if it is in none."""
     label = run.path.parent.name
-    if is_python_task(run.config):
-        # Comparisons from Python have no plan; their folders are labels as a rule.
-        beside = label == run.algorithm or label.startswith(f"{run.algorithm}:")
-        return label if beside or is_ceiling(label) else None
-    return label if label in run.planned_beside else None
+    planned = run.path.name.startswith("seed-") and label in run.planned_beside
+    return label if planned else None
+
+
+def is_compared(run: LoadedRun) -> bool:
+    """Whether a run is one of a comparison; those from Python have no plan, but labels."""
+    if comparison_label(run) is not None:
+        return True
+    label = run.path.parent.name
+    labelled = label == run.algorithm or label.startswith(f"{run.algorithm}:") or is_ceiling(label)
+    return is_python_task(run.config) and run.path.name.startswith("seed-") and labelled
 
 
 def name_runs(

@@ -84,8 +84,8 @@ def parts(data_dir: str, traces: str) -> list[Part]:
             )
         )
     long = (
-        f"compare {tune}/tuned.toml --algorithms {LONG} --rounds 2000 --evaluate-every 50 --seeds 0 "
-        f"--out {STUDY}/cifar10-long"
+        f"compare {tune}/tuned.toml --algorithms {LONG} --rounds 2000 --evaluate-every 50 "
+        f"--seeds 0 --out {STUDY}/cifar10-long"
     )
     title = f"CIFAR-10 with its network, `{LINKS[0]}`, 2,000 rounds, one seed"
     return [*found, Part("cifar10-long", title, [long.split()])]

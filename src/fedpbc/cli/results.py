@@ -149,4 +149,5 @@ def show_comparison(
     say(f"written: {shell_quoted(directory.report_path)}: the whole report; open it in a browser")
     say(f"         {', '.join(map(shell_quoted, others))}")
     say(f"         and one run's folder each in {shell_quoted(directory.path)}/LABEL/seed-K/")
-    say("next: look at the report; 'fedpbc list' shows what else can be compared")
+    more = command("fedpbc", "compare", "--out", directory.path, "--seeds", "0-9")
+    say(f"next: {more} adds seeds, --algorithms others ('fedpbc list' shows them)")

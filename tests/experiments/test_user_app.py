@@ -15,7 +15,7 @@ from fedpbc.experiments.build import build_experiment, build_task
 from fedpbc.experiments.comparison_directory import plan_comparison
 from fedpbc.experiments.resume import resume_run
 from fedpbc.experiments.user_app import HELD_OUT, load_user_app
-from fedpbc.tasks import LocalTraining
+from fedpbc.tasks import LocalTraining, Supervised
 from tests.commandline import fedpbc, refused
 
 APP = """
@@ -52,13 +52,19 @@ def app(tmp_path, monkeypatch):
     return path
 
 
+def supervised(**more) -> Supervised:
+    task = build_task(configured(**more))
+    assert isinstance(task, Supervised)
+    return task
+
+
 def configured(**more):
     values = {"task": {"app": "app.py"}, "clients": 3, "rounds": 4, "links": {"name": "always"}}
     return Config.from_dict({**values, **more})
 
 
 def test_a_fifth_of_each_clients_samples_is_kept_out(app):
-    task = build_task(configured(seed=5))
+    task = supervised(seed=5)
     # Of 20, 21 and 22 samples, four each.
     assert task.samples.tolist() == [16, 17, 18]
     assert len(task.data.test_labels) == 12
@@ -69,7 +75,7 @@ def test_a_fifth_of_each_clients_samples_is_kept_out(app):
         tested = {tuple(row) for row in task.data.test_inputs[4 * client : 4 * client + 4].tolist()}
         assert trained | tested == {tuple(row) for row in inputs.tolist()}
         assert not trained & tested
-    again, other = build_task(configured(seed=5)), build_task(configured(seed=6))
+    again, other = supervised(seed=5), supervised(seed=6)
     assert task.fingerprint() == again.fingerprint() != other.fingerprint()
     assert build_experiment(configured()).notes == (HELD_OUT,)
     values = {"task": {"app": "app.py"}, "clients": 3, "rounds": 2}
@@ -80,15 +86,15 @@ def test_a_fifth_of_each_clients_samples_is_kept_out(app):
 def test_data_without_a_seed_can_be_resumed(app):
     app.write_text(APP.replace(", generator=random", ""))
     torch.manual_seed(1)
-    first = build_task(configured()).fingerprint()
+    first = supervised().fingerprint()
     state = torch.random.get_rng_state()
-    assert build_task(configured()).fingerprint() == first
+    assert supervised().fingerprint() == first
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
 def test_test_data_of_ones_own(app):
     app.write_text(APP + TEST)
-    task = build_task(configured())
+    task = supervised()
     assert task.samples.tolist() == [20, 21, 22]
     assert torch.equal(task.data.test_inputs, torch.zeros(6, 4))
     assert build_experiment(configured()).notes == ()
@@ -120,7 +126,7 @@ def test_test_data_of_ones_own(app):
 def test_a_wrong_app_is_one_line(app, content, message):
     app.write_text(content)
     with pytest.raises(InputError, match=message):
-        build_task(configured())
+        supervised()
 
 
 @pytest.mark.parametrize(

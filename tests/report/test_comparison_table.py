@@ -158,7 +158,7 @@ def test_an_algorithm_looks_the_same_in_every_plot():
         for axes in comparison_figure(compared, "title").axes:
             for line in axes.get_lines():
                 style = (line.get_color(), line.get_linestyle(), line.get_marker())
-                drawn.setdefault(line.get_label().split()[0], set()).add(style)
+                drawn.setdefault(str(line.get_label()).split()[0], set()).add(style)
     assert {name: len(styles) for name, styles in drawn.items()} == {"fedpbc": 1, "mifa†": 1}
     assert drawn["fedpbc"] != drawn["mifa†"]
 

@@ -14,6 +14,7 @@ from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.tuning.directory import TuningDirectory, planned_steps
 from fedpbc.experiments.tuning.plan import TuningRequest, plan_tuning
 from fedpbc.report.tuning import write_tuning
+from fedpbc.tasks import Supervised
 
 DIGITS = {"data": "digits", "clients": 8, "rounds": 18, "links": {"name": "bernoulli", "p": 0.5}}
 REQUEST = TuningRequest(
@@ -112,6 +113,8 @@ def test_the_samples_that_score_are_not_trained_on():
     plan = plan_tuning(DIGITS, REQUEST)
     task = build_task(Config.from_dict(plan.config(plan.trials("fedavg")[0], 0), lenient=True))
     whole_task = build_task(Config.from_dict({**DIGITS, "seed": 0}))
+    assert isinstance(task, Supervised)
+    assert isinstance(whole_task, Supervised)
     kept = np.concatenate(task.parts)
     held_out = np.setdiff1d(np.concatenate(whole_task.parts), kept)
     assert len(held_out) == len(task.data.test_labels) == 8 * int(0.2 * len(whole_task.parts[0]))

@@ -13,8 +13,10 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[hub,ray,tensorboard,flower,dev]'
 	touch $@
 
+# What failing links do to an average, then who repairs how much of it.
 demo: $(READY)
-	$(BIN)/fedpbc compare --rounds 300 --out demo --overwrite
+	$(BIN)/fedpbc paper fig2 --quick --out demo/bias --overwrite
+	$(BIN)/fedpbc compare examples/demo.toml --out demo/compare --overwrite
 
 # Formatting, lint and types first: they fail fastest.
 check: $(READY)

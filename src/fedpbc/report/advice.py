@@ -115,7 +115,7 @@ def write_advice(advice: Advice, directory: AdviceDirectory, command: str) -> No
     report = advice.links.report
     plot_links(report.statistics, directory.links_path, report.name)
     comparison = directory.comparison
-    plot_comparison(advice.comparison, comparison.plot_path, report.name)
+    plot_comparison(advice.comparison, comparison.plot_path, report.name, deployable_only=True)
     pictures = {
         "links": embedded_picture(directory.links_path),
         "accuracy": embedded_picture(comparison.plot_path),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,35 +21,44 @@ if TYPE_CHECKING:
 __all__ = ["comparison_figure", "plot_comparison", "save_figure"]
 
 
-def plot_comparison(comparison: Comparison, path: Path, title: str) -> None:
+def plot_comparison(
+    comparison: Comparison, path: Path, title: str, *, deployable_only: bool = False
+) -> None:
     """Write :func:`comparison_figure` as PNG."""
-    figure = comparison_figure(comparison, title)
+    figure = comparison_figure(comparison, title, deployable_only=deployable_only)
     write_atomically(path, partial(figure.savefig, format="png", dpi=150))
 
 
 def comparison_figure(
-    comparison: Comparison, title: str, *, levels: Sequence[float] = ()
+    comparison: Comparison,
+    title: str,
+    *,
+    levels: Sequence[float] = (),
+    deployable_only: bool = False,
 ) -> Figure:
     """Draw accuracy over rounds: the paper's views on the left, the best deployable on the right.
 
-    ``levels`` are accuracies in per cent to mark with thin lines.
+    ``levels`` are accuracies in per cent to mark with thin lines; ``deployable_only`` leaves out
+    the paper's views.
     """
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(12, 5.4), layout="constrained")
-    left, right = figure.subplots(1, 2, sharey=True)
+    figure = Figure(figsize=(9 if deployable_only else 12, 5.4), layout="constrained")
+    panels = figure.subplots(1, 1 if deployable_only else 2, sharey=True, squeeze=False).ravel()
+    left, right = panels[0], panels[-1]
     has_classes = any(row.test is not None for row in comparison.rows())
     key, scale = ("test_accuracy", 100.0) if has_classes else ("test_loss", 1.0)
     algorithms = {label: comparison.algorithm_of(label) for label in comparison.labels}
     names = curve_names(algorithms)
     styles = curve_styles({names[label]: algorithms[label] for label in names})
-    for axes, heading, choose in (
+    drawn: list[tuple[Axes, str, Callable[[str], str | None]]] = [
         (left, "the view that the paper shows", comparison.paper_view),
         (right, "the best view that a server could deploy", comparison.best_deployable),
-    ):
+    ]
+    for axes, heading, choose in drawn[1:] if deployable_only else drawn:
         for level in levels:
             axes.axhline(level, color="#555555", linewidth=0.8, linestyle=(0, (1, 3)), zorder=0)
         for k, label in enumerate(comparison.labels):

@@ -214,7 +214,7 @@ def test_links_are_not_followed(whole, tmp_path):
     plan = plan_tuning(DIGITS, REQUEST)
     for overwrite in (False, True):
         with (
-            pytest.raises(InputError, match="is a link, or behind one"),
+            pytest.raises(InputError, match="it is a link, which is not followed"),
             TuningDirectory(copy).opened(plan, overwrite=overwrite),
         ):
             pass

@@ -20,7 +20,16 @@ from typing import Any
 from fedpbc.algorithms import find_algorithm
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.config_file import read_toml
-from fedpbc.experiments.run_directory import RunDirectory, write_inputs
+from fedpbc.experiments.integrity import Verification, verify_run
+from fedpbc.experiments.plan_files import (
+    misplaced_files,
+    misplaced_folders,
+    plan_damage,
+    runs_below,
+    unreadable_plan,
+    write_plan,
+)
+from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.sweep import DivergedReason, GridCell, GridProgress, run_grid
 from fedpbc.experiments.trust import check_trust, remember_plugins
 from fedpbc.experiments.tuning.halving import promoted
@@ -33,15 +42,17 @@ from fedpbc.experiments.tuning.result import (
     score_of,
 )
 from fedpbc.limits import parse_json, parse_toml
-from fedpbc.storage.atomic import temporary_names, write_atomically
+from fedpbc.storage.atomic import temporary_names
 from fedpbc.storage.directories import LOCK, locked_directory, make_directory
-from fedpbc.storage.files import read_own_file
+from fedpbc.storage.files import is_own_file, read_own_file
 from fedpbc.storage.manifest import (
     MANIFEST,
+    add_checksums,
+    changed_files,
+    checksummed_files,
+    has_checksums,
     is_folder_name,
-    is_inside,
     read_manifest,
-    write_manifest,
 )
 from fedpbc.storage.removal import own_files, remove_empty_folder, remove_files
 
@@ -75,17 +86,42 @@ class TuningDirectory:
 
     @property
     def was_begun(self) -> bool:
-        """Whether a search was begun here."""
-        return read_manifest(self.path, KIND) is not None and self.plan_path.is_file()
+        """Whether a search was begun here, even if its plan is damaged now."""
+        return read_manifest(self.path, KIND) is not None
 
     @property
     def finished(self) -> bool:
-        """Whether the choice is made."""
-        return self.json_path.is_file() and self.tuned_path.is_file()
+        """Whether the choice is made, and its files and those of the runs are as written."""
+        results = (self.json_path.name, self.tuned_path.name)
+        if not has_checksums(self.path, KIND, results) or self.verify().damage:
+            return False
+        return not any(verify_run(self.path / name).damage for name in self._run_names())
+
+    def verify(self) -> Verification:
+        """Check the plan, its inputs and the choice; the runs are checked one by one."""
+        damage = plan_damage(self.path, KIND, self.plan_path.name)
+        damage += misplaced_folders(self.path, self._run_names())
+        damage += misplaced_files(self.path, FILES)
+        damage = damage or unreadable_plan(self.path, self.plan_path.name)
+        checked = len(checksummed_files(self.path, KIND))
+        return Verification(self.path, "search", tuple(damage), checked)
+
+    def seal(self) -> None:
+        """Write down that the choice is made: checksums of it, and of what it was made from.
+
+        Candidates that were not promoted have no summary that would hold theirs.
+        """
+        names = [self.json_path.name, self.tuned_path.name, self.table_path.name]
+        tuned = own_files(self.path, ["tuned-*.toml"])
+        names += [self.plot_path.name, *(file.name for file in tuned)]
+        runs = [RunDirectory(self.path / name) for name in self._run_names()]
+        paused = [run.metrics_path for run in runs if not run.finished]
+        names += [path.relative_to(self.path).as_posix() for path in paused]
+        add_checksums(self.path, KIND, [n for n in names if is_own_file(self.path, n)])
 
     def load_plan(self, *, trust: bool = False) -> TuningPlan:
         """The plan in this directory; ``trust`` allows plugins that are new on this machine."""
-        self._refuse_links()
+        self._refuse_damage()
         values = read_toml(self.plan_path)
         check_trust(self.path, values, trust=trust)
         from fedpbc.experiments.plugins import load_plugin
@@ -125,9 +161,14 @@ class TuningDirectory:
         entries = set(self.path.iterdir()) if self.path.is_dir() else set()
         if entries - set(own_files(self.path, [LOCK, temporary_names(MANIFEST)])) and not ours:
             raise InputError(f"out: {self.path} holds other files; choose a new or empty folder")
-        self._refuse_links()
+        for each in misplaced_folders(self.path, self._run_names()):
+            raise InputError(str(each))
+        for each in misplaced_files(self.path, FILES):
+            raise InputError(str(each))
         # The inputs may lie in the very directory that is to be overwritten: they are read before.
         text, inputs = plan.self_contained()
+        if ours and not overwrite:
+            self._refuse_damage(begun=self.plan_path.exists())
         if ours and self.plan_path.is_file() and not overwrite:
             begun = self._same_search(text, inputs)
             if begun is None:
@@ -148,10 +189,8 @@ class TuningDirectory:
         """Write the plan, with the files that it names before it."""
         text, inputs = plan.self_contained()
         configurations = [self.tuned_file(name).name for name in plan.algorithms]
-        names = [f"inputs/{name}" for name in inputs]
-        write_manifest(self.path, KIND, [*names, *configurations, *FILES])
-        write_inputs(self.path, inputs)
-        write_atomically(self.plan_path, text)
+        files = [*configurations, *FILES]
+        write_plan(self.path, KIND, self.plan_path.name, text, inputs, files)
 
     def _same_search(self, text: str, inputs: Mapping[str, bytes]) -> int | None:
         """The number of candidates of the search that was begun here, if it is this one."""
@@ -191,20 +230,19 @@ class TuningDirectory:
         ]
         return [name for name in names if (self.path / name).exists()]
 
-    def _refuse_links(self) -> None:
-        """Raise if something would be read or written through a link out of the directory."""
-        for name in ("inputs", *self._run_names()):
-            if not is_inside(self.path, name):
-                raise InputError(f"{self.path / name} is a link, or behind one: remove it")
-        for name in (*FILES, LOCK):
-            path = self.path / name
-            if path.is_symlink() or (path.exists() and not path.is_file()):
-                raise InputError(f"{path} is not a regular file: remove it")
+    def _refuse_damage(self, *, begun: bool = True) -> None:
+        """Raise if the plan or its inputs are damaged, or something is behind a link."""
+        for each in self.verify().damage if begun else ():
+            if not each.repairable:
+                raise InputError(str(each))
 
     def _clear(self) -> None:
         """Remove what an earlier search wrote, and nothing else; its plan last."""
-        for name in self._run_names():
-            run = RunDirectory(self.path / name)
+        runs = [RunDirectory(self.path / name) for name in self._run_names()]
+        if plan_damage(self.path, KIND, self.plan_path.name) or not runs:
+            # The plan does not say which runs there were.
+            runs = runs_below(self.path, "*/candidate-*/seed-*")
+        for run in runs:
             with run.locked():
                 run.clear()
             remove_files(run.path, [LOCK])
@@ -280,6 +318,8 @@ class _Search:
         self.scores: dict[tuple[str, int], Score | None] = {}
         self.rounds: dict[tuple[str, int], int] = {}
         self.has_classes = True
+        changed = changed_files(directory.path, KIND)
+        self.sealed = {*checksummed_files(directory.path, KIND)} - {*changed}
 
     def run(self) -> TuningResult:
         plan = self.plan
@@ -328,7 +368,9 @@ class _Search:
             for seed in plan.seeds:
                 path = self.directory.path / trial.folder / f"seed-{seed}"
                 config = plan.config(trial, seed)
-                cells.append(GridCell(path, config, self.directory.path, halving.rungs[rung]))
+                sealed = f"{trial.folder}/seed-{seed}/metrics.jsonl" in self.sealed
+                until = halving.rungs[rung]
+                cells.append(GridCell(path, config, self.directory.path, until, sealed))
                 before = halving.rungs[rung - 1] if rung else 0
                 steps.append((offsets[trial.algorithm] + position[trial.algorithm], before))
                 position[trial.algorithm] += 1

@@ -108,9 +108,10 @@ def make(random: Random, place: Place) -> Case:
     place.write("own.py", source)
     shares = [share for share, _ in COMMANDS]
     _, words = random.choices(COMMANDS, shares)[0]
-    words = (words[0], "config.toml", "--app", "own.py", *words[1:])
-    if words[0] != "links":
-        words += ("--out", "out")
+    if words[0] == "links":
+        words = ("links", "config.toml", "--set", "task.app=own.py")
+    else:
+        words = (words[0], "config.toml", "--app", "own.py", *words[1:], "--out", "out")
     if random.random() < 0.2:
         value = random.choice(("0.2", "0.99", "-1", "nan", "1", "1e-9", "x", "true"))
         words += ("--set", f"task.validation={value}")

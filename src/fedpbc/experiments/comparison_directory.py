@@ -30,6 +30,7 @@ from fedpbc.experiments.configuration import Config
 from fedpbc.experiments.execution import StoppedError, Watcher
 from fedpbc.experiments.integrity import Damage, Verification
 from fedpbc.experiments.plan_files import (
+    clear_runs,
     misplaced_files,
     misplaced_folders,
     plan_damage,
@@ -182,13 +183,7 @@ class ComparisonDirectory:
         if plan_damage(self.path, "comparison", self.plan_path.name) or not runs:
             # The plan does not say which runs there were.
             runs = runs_below(self.path, "*/seed-*")
-        for run in runs:
-            if run.path.is_dir():
-                with run.locked():
-                    run.clear()
-                remove_files(run.path, [LOCK])
-                for folder in (run.path, run.path.parent):
-                    remove_empty_folder(folder)
+        clear_runs(self.path, runs)
         inputs = {f"inputs/{file.name}" for file in own_files(self.path, ["inputs/*"])}
         listed = read_manifest(self.path, "comparison")
         if listed is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -14,9 +14,11 @@ from fedpbc.storage.atomic import write_atomically
 from fedpbc.storage.directories import LOCK
 from fedpbc.storage.files import read_own_file
 from fedpbc.storage.manifest import changed_files, has_checksums, is_inside, write_manifest
+from fedpbc.storage.removal import remove_empty_folder, remove_files
 
 __all__ = [
     "START_AGAIN",
+    "clear_runs",
     "misplaced_files",
     "misplaced_folders",
     "plan_damage",
@@ -100,6 +102,22 @@ def misplaced_files(folder: Path, names: Iterable[str]) -> list[Damage]:
         for path in paths
         if path.is_symlink() or (path.exists() and not path.is_file())
     ]
+
+
+def clear_runs(root: Path, runs: Sequence[RunDirectory]) -> None:
+    """Remove what runs wrote, and folders up to the root that are empty then; all or nothing."""
+    begun = [run for run in runs if run.path.is_dir()]
+    for run in begun:
+        with run.locked():
+            continue  # Nobody works on it, and its lock is a file.
+    for run in begun:
+        with run.locked():
+            run.clear()
+        remove_files(run.path, [LOCK])
+        for folder in (run.path, *run.path.parents):
+            if folder == root:
+                break
+            remove_empty_folder(folder)
 
 
 def runs_below(folder: Path, pattern: str) -> list[RunDirectory]:

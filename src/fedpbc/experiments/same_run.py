@@ -34,7 +34,7 @@ def check_same_run(directory: RunDirectory, config: Config) -> None:
         differing = [key for key in differing if there.get(key) != here.get(key)]
     if differing:
         # What nobody gave says less than what somebody did.
-        differing.sort(key=lambda key: key in COMPLETED)
+        differing.sort(key=lambda key: key in {*COMPLETED, "views"})
         raise InputError(
             f"{directory.path} holds another run, with another {differing[0]}; remove it, or "
             "choose a new folder"

@@ -22,6 +22,7 @@ from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.config_file import read_toml
 from fedpbc.experiments.integrity import Verification, verify_run
 from fedpbc.experiments.plan_files import (
+    clear_runs,
     misplaced_files,
     misplaced_folders,
     plan_damage,
@@ -242,12 +243,7 @@ class TuningDirectory:
         if plan_damage(self.path, KIND, self.plan_path.name) or not runs:
             # The plan does not say which runs there were.
             runs = runs_below(self.path, "*/candidate-*/seed-*")
-        for run in runs:
-            with run.locked():
-                run.clear()
-            remove_files(run.path, [LOCK])
-            for folder in (run.path, run.path.parent, run.path.parent.parent):
-                remove_empty_folder(folder)
+        clear_runs(self.path, runs)
         listed = read_manifest(self.path, KIND) or ()
         remove_files(self.path, [name for name in listed if name not in ("tune.toml", MANIFEST)])
         remove_empty_folder(self.path / "inputs")

@@ -403,3 +403,8 @@ def test_numpy_arrays_are_taken():
 def test_a_loss_that_cannot_be_minimised_is_refused(loss, line):
     with pytest.raises(InputError, match=line):
         supervised(loss=loss)
+
+
+def test_a_module_that_returns_more_than_a_tensor_is_refused():
+    with pytest.raises(InputError, match="module returns a tuple, but should return a tensor"):
+        supervised(nn.Sequential(nn.Flatten(), nn.LSTM(6, 4)))

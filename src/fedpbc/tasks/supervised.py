@@ -163,6 +163,10 @@ class Supervised:
             shape = tuple(self.data.inputs.shape[1:])
             expected = f"one that takes inputs of shape {shape} ({one_line(error)})"
             raise InputError("module", type(self.module).__name__, expected) from error
+        if not isinstance(outputs, Tensor):
+            raise InputError(
+                f"module returns a {type(outputs).__name__}, but should return a tensor"
+            )
         classes = self.data.classes if self.loss is functional.cross_entropy else 0
         if classes and (outputs.dim() < 2 or outputs.shape[1] < classes):
             raise InputError(

@@ -84,3 +84,26 @@ def test_a_folder_with_other_files_is_left_alone(tmp_path):
     line = refused(fedpbc("advise", *SMALL, *LINKS, "--out", tmp_path))
     assert line.endswith("holds other files; choose a new or empty folder")
     assert content(tmp_path) == {"notes.txt": b"mine"}
+
+
+def test_settings_of_an_algorithm_are_checked_before_anything_is_written(tmp_path):
+    out = tmp_path / "advice"
+    given = ("--set", "algorithms.mifa.rescale=perhaps")
+    line = refused(fedpbc("advise", *SMALL, *LINKS, *given, "--out", out))
+    assert "algorithms.mifa: algorithm.rescale is 'perhaps', but should be" in line
+    assert not out.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small_schedule")
+def test_a_run_that_failed_does_not_decide(tmp_path):
+    out = tmp_path / "advice"
+    ran("advise", *SMALL, *LINKS, "--minutes", 0.001, "--out", out)
+    found = (out / "advice.json").read_bytes()
+    config = out / "compare/fedavg/seed-2/config.toml"
+    config.write_text(config.read_text().replace("rounds = 12", "rounds = 13"))
+    ended = fedpbc("resume", out, "--jobs", 1)
+    assert ended.code == 2
+    assert f"fedavg with seed 2 failed: {config.parent} holds another run" in ended.err
+    assert ended.err.endswith("resume the advice when that is mended\n")
+    assert (out / "advice.json").read_bytes() == found

@@ -127,3 +127,67 @@ def test_a_damaged_plan_of_a_comparison(tmp_path, how):
     assert f"{plan} is damaged: it is not as it was written" in ended.out
     assert "compare.toml is damaged" in fedpbc("resume", folder).err
     assert content(tmp_path) == before
+
+
+SEARCH = ("--links", "bernoulli", "--set", "links.p=0.5", "--algorithms", "fedavg", "--jobs", 1)
+
+
+def test_a_search_and_its_runs(tmp_path):
+    folder = tmp_path / "search"
+    options = ("--data", "digits", "--clients", 4, "--rounds", 4, "--candidates", 3)
+    ran("tune", *options, *SEARCH, "--out", folder)
+    said = ran("verify", folder).out.splitlines()
+    assert said[0] == f"{folder}: search, 7 files as written"
+    assert len(said) == 4
+    # What a run has lost is made again with the search, which knows how far it is to go.
+    run = folder / "fedavg/candidate-0/seed-0"
+    (run / "metrics.jsonl").write_text("")
+    ended = fedpbc("verify", folder)
+    assert (ended.code, f"{run}: " in ended.out) == (2, True)
+    assert ended.err.endswith(f"are damaged; 'fedpbc resume {folder}' repairs it\n")
+    ended = fedpbc("resume", folder, "--jobs", 1)
+    assert ended.code == 0
+    assert "it is made again" in ended.err
+    assert ran("verify", folder).out.splitlines() == said
+    plan = folder / "tune.toml"
+    plan.write_text(plan.read_text().replace("count = 3", "count = 2"))
+    before = content(tmp_path)
+    ended = fedpbc("verify", folder)
+    assert f"{plan} is damaged: it is not as it was written" in ended.out
+    assert ended.err == "fedpbc: 1 of 4 runs, comparisons and searches are damaged\n"
+    assert "tune.toml is damaged" in fedpbc("resume", folder).err
+    assert content(tmp_path) == before
+
+
+def test_advice_with_its_parts(tmp_path):
+    from fedpbc.experiments.advice.directory import AdviceDirectory
+    from fedpbc.experiments.advice.request import AdviceRequest
+    from fedpbc.experiments.tuning.plan import TuningRequest, plan_tuning
+
+    folder = tmp_path / "advice"
+    values = {"data": "digits", "clients": 4, "rounds": 4}
+    directory = AdviceDirectory(folder)
+    with directory.opened(AdviceRequest(values)):
+        # Before its first run.
+        plan = plan_tuning(values, TuningRequest(algorithms=["fedavg"], candidates=2))
+        with directory.tuning.opened(plan):
+            pass
+    said = ran("verify", folder).out.splitlines()
+    assert said == [
+        f"{folder}: advice, 1 file as written",
+        f"{folder / 'tune'}: search, 1 file as written",
+    ]
+    (folder / "tune/tune.toml").write_text("nonsense")
+    assert f"{folder / 'tune/tune.toml'} is damaged" in fedpbc("verify", folder).out
+    line = "tune.toml is damaged: it is not as it was written; restore it, or choose a new folder"
+    assert line in fedpbc("resume", folder).err
+
+
+def test_runs_of_a_comparison_that_are_not_begun(tmp_path):
+    from fedpbc.experiments.comparison_directory import ComparisonDirectory, plan_comparison
+
+    plan = plan_comparison({"data": "digits", "clients": 4, "algorithms": ["fedavg"], "seeds": [0]})
+    with ComparisonDirectory(tmp_path / "c").opened(plan):
+        pass
+    said = ran("verify", tmp_path / "c").out
+    assert f"{tmp_path / 'c/fedavg/seed-0'}: not begun, planned" in said

@@ -428,3 +428,49 @@ def test_the_baseline_is_checked_before_anything_runs(compared, tmp_path):
     assert (folder / "comparison.json").read_bytes() == before
     line = refused(fedpbc("resume", folder / "mifa" / "seed-5", "--baseline", "mifa"))
     assert line == "baseline is 'mifa', but should be left out: this is one run, not a comparison"
+
+
+@pytest.mark.parametrize("how", ["gone", "other seeds", "nonsense"])
+def test_overwriting_a_comparison_with_a_damaged_plan_leaves_none_of_its_runs(tmp_path, how):
+    folder = tmp_path / "c"
+    options = ("--algorithms", "fedavg", "--seeds", "0,1", "--rounds", 2, "--jobs", 1)
+    ran("compare", *DIGITS, *options, "--out", folder)
+    (folder / "fedavg/mine.txt").write_text("mine")
+    plan = folder / "compare.toml"
+    if how == "gone":
+        plan.unlink()
+    else:
+        seeds = plan.read_text().replace("    0,\n    1,\n", "    7,\n")
+        plan.write_text("nonsense" if how == "nonsense" else seeds)
+    other = ("--learning-rate", 0.001, "--overwrite")
+    ran("compare", *DIGITS, *options, *other, "--out", folder)
+    ran("compare", *DIGITS, *options, *other, "--out", tmp_path / "fresh")
+    for seed in (0, 1):
+        assert_same_run(folder / f"fedavg/seed-{seed}", tmp_path / f"fresh/fedavg/seed-{seed}")
+    assert (folder / "fedavg/mine.txt").read_text() == "mine"
+
+
+def test_overwriting_removes_all_runs_or_none(tmp_path):
+    folder = tmp_path / "c"
+    options = ("--algorithms", "fedavg", "--seeds", "0,1", "--rounds", 2, "--jobs", 1)
+    ran("compare", *DIGITS, *options, "--out", folder)
+    lock = folder / "fedavg/seed-1/.lock"
+    lock.unlink()
+    lock.mkdir()
+    before = content(folder)
+    line = refused(fedpbc("compare", *DIGITS, *options, "--overwrite", "--out", folder))
+    assert line == f"{lock} is not a regular file: remove it"
+    assert content(folder) == before
+
+
+def test_a_label_with_settings_as_baseline(tmp_path):
+    folder = tmp_path / "c"
+    names = "fedau:cutoff=3,fedau:cutoff=5"
+    options = ("--algorithms", names, "--seeds", 0, "--rounds", 2, "--jobs", 1)
+    ran("compare", *DIGITS, *options, "--baseline", "fedau:cutoff=5", "--out", folder)
+    found = json.loads((folder / "comparison.json").read_text())
+    assert found["paired"]["baseline"] == "fedau:cutoff=5"
+    # The page tells only what differs, but takes the label.
+    ran("report", folder, "--baseline", "fedau:cutoff=3")
+    line = refused(fedpbc("report", folder, "--baseline", "fedau:cutoff=4"))
+    assert line.startswith("baseline is 'fedau:cutoff=4', but should be one of fedau cutoff=3")

@@ -20,6 +20,7 @@ import fedpbc
 from fedpbc import *
 from fedpbc import theory
 from fedpbc.links import from_table
+from fedpbc.theory.link_statistics import link_statistics
 
 class Mine(Exception): ...
 def fail(*args, **more): raise Mine
@@ -29,6 +30,9 @@ samples = torch.randn(24, 3), torch.arange(24) % 3
 quadratic = Quadratic([[0.0], [1.0], [5.0]])
 links = {"name": "bernoulli", "p": 0.5}
 def result(): return simulate(quadratic, "fedavg", links, rounds=2)
+def compared():
+    names = ["fedavg", "fedau:cutoff=3"]
+    return compare(lambda seed: quadratic, names, [0, 1], links=links, rounds=2, ceiling=True)
 def learned():
     task = Supervised(nn.Linear(3, 3), samples, samples, clients=3)
     return simulate(task, "fedavg", links, rounds=2)
@@ -69,13 +73,26 @@ METHODS = (
     "learned().accuracy",
     "learned().load_into",
     "load('digits').fingerprint",
+    "link_statistics",
+    "compared().paired",
+    "compared().verdict",
+    "compared().row",
+    "compared().curve",
+    "compared().as_dict",
 )
 """Public methods worth a try."""
 RIGHT: dict[str, tuple[str, ...]] = {
     "active": ("[0, 1]", "[]"),
     "algorithm": ("'fedpbc'", "'mifa'", "{'name': 'fedau', 'cutoff': 3}"),
-    "algorithms": ("['fedavg']", "['fedpbc', 'fedavg']", "['fedau:cutoff=3']", "{'fedau': {}}"),
+    "algorithms": (
+        "['fedavg']",
+        "['fedpbc', 'fedavg']",
+        "['fedau:cutoff=5', {'name': 'fedau', 'cutoff': 3}]",
+        "{'mine': {'name': 'fedau', 'cutoff': 3}, 'fedavg': {'rounds': 1}}",
+    ),
+    "allowed": ("None", "lambda row: True"),
     "alpha": ("0.5", "1"),
+    "baseline": ("None", "'fedavg'", "'ceiling'"),
     "base_probabilities": ("[0.5, 0.2, 0.9]", "None"),
     "batch_size": ("4",),
     "beta": ("0.0", "0.5"),
@@ -98,6 +115,7 @@ RIGHT: dict[str, tuple[str, ...]] = {
     "global_lr": ("1.0", "0.5"),
     "group": ("None",),
     "inputs": ("np.zeros((4, 8, 8, 1), dtype=np.uint8)",),
+    "label": ("'fedavg'", "'fedau:cutoff=3'"),
     "labels": ("[0, 1, 2, 0, 1, 2]", "np.arange(30) % 3"),
     "learning_rate": ("0.1",),
     "links": ("links", "[[1, 0, 1], [0, 1, 1]]"),
@@ -124,6 +142,7 @@ RIGHT: dict[str, tuple[str, ...]] = {
     "reported": ("'memory'", "'disk'"),
     "rho": ("0.5", "0.0"),
     "rounds": ("2", "3"),
+    "round_seconds": ("60.0", "None"),
     "samples": ("[5, 2, 9]", "None"),
     "scheme": ("'bernoulli'", "'cyclic'", "'group'", "'by_volume'", "'label_cyclic'"),
     "seed": ("0", "7"),
@@ -132,7 +151,7 @@ RIGHT: dict[str, tuple[str, ...]] = {
     "shape": ("(8, 8, 1)",),
     "sigma": ("1.0",),
     "step_size": ("0.05",),
-    "sweep": ("{'rounds': [1, 2]}", "{}", "None"),
+    "sweep": ("{'rounds': [1, 2]}", "{'learning_rate': [0.1, 0.05]}", "{'cutoff': [3, 5]}", "{}"),
     "table": ("[[1, 0], [1, 1]]",),
     "targets": ("[[0.0], [1.0], [5.0]]", "np.arange(6.0).reshape(3, 2)"),
     "task": ("quadratic",),
@@ -143,6 +162,7 @@ RIGHT: dict[str, tuple[str, ...]] = {
     "train_samples": ("0", "10"),
     "training": ("None", "LocalTraining(local_steps=1)"),
     "trust": ("False",),
+    "validation": ("0.0", "0.25"),
     "values": ("{'data': 'digits', 'rounds': 2, 'clients': 3}",),
     "view": ("'server'",),
     "views": ("None", "['server']"),
@@ -160,6 +180,8 @@ SPECIAL = {
     ("start_run", "path"): ("Path('new')",),
     ("Split", "labels"): ("np.array([0, 1, 2, 0])",),
     ("load", "folder"): ("None",),
+    ("link_statistics", "timetable"): ("from_table([[1, 0, 1], [1, 1, 0]] * 20)",),
+    ("link_statistics", "class_shares"): ("[[0.5, 0.5], [1, 0], [0, 1]]", "None"),
     ("from_table([[1, 0], [1, 1]]).up", "t"): ("1",),
     ("from_table([[1, 0], [1, 1]]).active", "t"): ("1",),
     ("from_table([[1, 0], [1, 1]]).next_contact", "after"): ("0", "-1"),
@@ -203,6 +225,8 @@ WRONG = (
     *("(lambda l: l.append(l) or l)([])", "1e-310", "5e-324", "1e308", "3.5e38", "-0.0", "1 + 0j"),
     *("{'p': 0.5}", "Fraction(1, 3)", "Decimal('0.1')", "slice(3)", "quadratic", "links", "fedpbc"),
     *("(samples[0], -samples[1])", "(samples[0].int(), samples[1])", "from_table([[1, 0, 1]])"),
+    *("['fedau:cutoff=-1']", "['fedavg:x\\x1b=1']", "{'../x': {'name': 'fedavg'}}", "'3-1'"),
+    *("{'cutoff': [1, 1]}", "{'x': fail}", "{'learning_rate': 'x'}", "{'ceiling': {}}"),
     *("'always'", "'../x'", "'~nosuchuser/x'", "'run/config.toml'", "(1, 2)", "'mifa'", "[0, 0]"),
 )
 

@@ -22,6 +22,14 @@ VALID: dict[str, tuple[str, ...]] = {
     "--sweep": ("train.decay=true,false", "learning_rate=0.1,0.2", "links.sigma=1,2"),
     "--algorithm": ("fedpbc", "fedavg", "mifa", "scaffold", "fedau", "f3ast", "fedawe", "fedvarp"),
     "--algorithms": ("fedpbc", "fedavg,fedpbc", "fedau", "fedau:cutoff=3,fedavg:rounds=2"),
+    "--baseline": ("fedavg", "fedpbc"),
+    "--candidates": ("1", "2", "3"),
+    "--budget": ("20", "40"),
+    "--minutes": ("0.001",),
+    "--max-local-steps": ("500",),
+    "--max-server-models": ("2", "100"),
+    "--space": ("learning_rate=0.05,0.1", "global_learning_rate=1,0.5", "train.learning_rate=0.1"),
+    "--validation": ("0.2", "0.5"),
     "--data": ("digits",),
     "--model": ("softmax", "mlp"),
     "--learning-rate": ("0.1", "0.01", "1e-3"),
@@ -92,17 +100,27 @@ class Line:
 
 def make(random: Random, place: Place) -> Case:
     """A command with up to two faults."""
+    write_surroundings(place)
+    base = random.choices(list(BASES), list(BASES.values()))[0]
+    line = base(random, place)
+    add_faults(random, line)
+    return Case([step_of(line)])
+
+
+def write_surroundings(place: Place) -> None:
+    """The files that commands read, and what stands in the place of some."""
     write_inputs(place.work)
     os.mkfifo(place.work / "fifo")
     os.mkfifo(place.work / "fifo.csv")
     os.mkfifo(place.work / "fifo.npy")
     (place.work / "loop").symlink_to("loop")
-    base = random.choices(list(BASES), list(BASES.values()))[0]
-    line = base(random, place)
+
+
+def add_faults(random: Random, line: Line) -> None:
+    """Up to two faults."""
     for _ in range(random.choices((0, 1, 2), (15, 60, 25))[0]):
         line.sound = False
         random.choices(list(FAULTS), list(FAULTS.values()))[0](random, line)
-    return Case([step_of(line)])
 
 
 def step_of(line: Line) -> Step:
@@ -268,11 +286,13 @@ def paper(random: Random, place: Place) -> Line:
 def nothing(random: Random, place: Place) -> Line:
     """Any command without anything, or one that does not exist."""
     line = Line(random.choice((*_commands(), ("nope",), ("fleet", "nope"), ())), sound=False)
-    if line.command in _LONG_LIVED or line.command in (("run",), ("compare",)):
+    if line.command in _LONG_LIVED or line.command in _TRAINING:
         line.options = [("--nope", None)]
     return line
 
 
+_TRAINING = {("run",), ("compare",), ("tune",), ("advise",)}
+"""Without a configuration, they do an experiment of the usual size."""
 _LONG_LIVED = {("fleet", "demo"), ("fleet", "server"), ("fleet", "device"), ("trainer",)}
 
 
@@ -373,7 +393,7 @@ def set_value(random: Random, key: str) -> str:
         return random.choice(ENGINES)
     if last in ("workers",):
         return random.choice(("0", "-1", "x", "1.5", "10" * 200))
-    if last in ("file", "targets", "dir", "p", "plugins") and random.random() < 0.5:
+    if last in ("file", "targets", "dir", "p", "plugins", "app") and random.random() < 0.5:
         return hostile.path(random)
     valid = right_values(f"--{last.replace('_', '-')}")
     if valid and random.random() < 0.2:
@@ -409,7 +429,7 @@ def other_positional(random: Random, line: Line) -> None:
         line.positionals.append(hostile.path(random))
     elif line.positionals:
         line.positionals[0] = hostile.path(random)
-        if line.command in (("run",), ("compare",)):
+        if line.command in _TRAINING:
             line.options.append(("--rounds", "0"))
 
 
@@ -440,8 +460,12 @@ def value_of(random: Random, name: str, kind: str) -> str:
         )
     if name in ("--out", "--state"):
         return out_path(random)
-    if name == "--plugin" and random.random() < 0.7:
-        return random.choice(("plugin.py", "trace.csv", hostile.path(random)))
+    if name in ("--plugin", "--app") and random.random() < 0.7:
+        return random.choice(("plugin.py", "app.py", "trace.csv", hostile.path(random)))
+    if name in ("--space", "--sweep") and random.random() < 0.7:
+        return values_of(random)
+    if name in ("--algorithms", "--baseline") and random.random() < 0.5:
+        return entry_of(random)
     valid = right_values(name)
     if valid and random.random() < 0.35:
         return random.choice(valid)
@@ -452,6 +476,21 @@ def value_of(random: Random, name: str, kind: str) -> str:
     if kind == "float":
         return random.choice((repr(hostile.number(random)), hostile.text(random)))
     return hostile.text(random)
+
+
+def values_of(random: Random) -> str:
+    """A setting with several values, as for ``--space`` and ``--sweep``."""
+    key = random.choice((*setting_keys(), "learning_rate", "fedau.cutoff", "nope", ""))
+    items = [set_value(random, key) for _ in range(random.choice((0, 1, 2, 3)))]
+    return f"{key}{random.choice(('=', '=', '=', ''))}{','.join(items)}"
+
+
+def entry_of(random: Random) -> str:
+    """An algorithm with settings of its own, or what looks like one."""
+    name = random.choice(("fedau", "fedavg", "ceiling", "nope", "..", hostile.text(random)))
+    key = random.choice((*setting_keys(), "cutoff", "learning_rate", "name", ""))
+    entry = f"{name}:{key}={set_value(random, key)}"
+    return random.choice((entry, entry, f"{entry},{entry}", f"fedavg,{entry}", f"{name}:", name))
 
 
 def out_path(random: Random) -> str:

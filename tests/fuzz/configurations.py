@@ -37,6 +37,15 @@ APP: dict[str, Any] = {
     "links": {"name": "bernoulli", "p": 0.6},
     "train": {"local_steps": 1, "batch_size": 4},
 }
+COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
+    # How often, and with which options.
+    "run": (60, ("--out", "out")),
+    "compare": (20, ("--out", "out", "--jobs", "1")),
+    "theory": (20, ()),
+    "tune": (10, ("--out", "out", "--jobs", "1", "--candidates", "2")),
+    "advise": (3, ("--out", "out", "--jobs", "1", "--minutes", "0.001")),
+    "links": (8, ()),
+}
 SECTIONS = ("task", "data", "model", "train", "links", "downlink", "algorithm", "algorithms")
 PROCESSES = ("engine", "workers", "ray_address", "track")
 """Some of their right values start processes; see the commands."""
@@ -46,10 +55,13 @@ def make(random: Random, place: Place) -> Case:
     """A configuration for one of the commands that read one."""
     write_inputs(place.work)
     values = copy.deepcopy(random.choice((QUADRATIC, QUADRATIC, DIGITS, APP)))
-    command = random.choices(("run", "compare", "theory", "links"), (6, 2, 2, 1))[0]
-    if command == "compare":
+    command = random.choices(tuple(COMMANDS), [share for share, _ in COMMANDS.values()])[0]
+    of_several = command in ("tune", "advise") and random.random() < 0.7
+    if command == "compare" or of_several:
         values |= {
-            "algorithms": random.choice((["fedavg"], {"fedau": {"cutoff": 3}})),
+            "algorithms": random.choice(
+                (["fedavg"], {"fedau": {"cutoff": 3}}, {"fedavg": {"train": {"local_steps": 1}}})
+            ),
             "seeds": [0],
         }
     elif random.random() < 0.5:
@@ -63,11 +75,9 @@ def make(random: Random, place: Place) -> Case:
     if textual and faults:
         content = hostile.mutate(random, content)
     place.write("config.toml", content)
-    words = [command, "config.toml"]
-    if command not in ("theory", "links"):
-        words += ["--out", "out", *(["--jobs", "1"] if command == "compare" else [])]
+    words = [command, "config.toml", *COMMANDS[command][1]]
     quick = is_small(content)
-    expect = "success" if not faults and command not in ("theory", "links") else "any"
+    expect = "success" if not faults and command in ("run", "compare", "tune", "links") else "any"
     return Case([Step(tuple(words), expect=expect, writes=("out",), quick=quick)])
 
 
@@ -116,12 +126,21 @@ def change(random: Random, values: dict[str, Any]) -> None:
                 [f"fedavg:{name}=1"],
                 [f"fedavg:local_steps={name}"],
                 [{"name": "fedavg", "label": name}],
+                {"fedavg": {"links": {"name": name}}},
+                {"fedavg": {"train": hostile.unlike(random)}},
+                {"ceiling": {}, "fedavg": {}},
+                {"ceiling": {"name": "fedau"}, "fedavg": {"data": {"alpha": 0.5}}},
+                {"fedau": {"cutoff": hostile.unlike(random)}, "fedavg": {}},
+                ["fedavg", {"name": "fedau", "cutoff": hostile.unlike(random)}],
             )
         )
         if random.random() < 0.3:
             values["sweep"] = random.choice(
                 ({"train": {name: [1]}}, {"train.local_steps": [name]}, [f"{name}=1"], name)
             )
+    elif pick < 0.93:
+        key = random.choice(("seeds", "sweep", "ceiling", "sweep.train.local_steps", "tune.count"))
+        assign(values, key.split("."), hostile.unlike(random))
     else:
         file = hostile.path(random)
         key = random.choice(

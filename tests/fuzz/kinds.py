@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.fuzz import (
+    apps,
     calls,
     commands,
     configurations,
@@ -10,6 +11,8 @@ from tests.fuzz import (
     data_files,
     fleets,
     plugins,
+    search_folders,
+    searches,
     timetables,
     traces,
 )
@@ -25,11 +28,16 @@ KINDS: dict[str, Kind] = {
         Kind("timetables", timetables.make, 80),
         Kind("data", data_files.make, 50),
         Kind("plugins", plugins.make, 50),
+        Kind("apps", apps.make, 30),
+        Kind("searches", searches.make, 70),
         Kind("fleets", fleets.make, 50),
         Kind("runs", damages.runs, 550, damage=True),
         Kind("comparisons", damages.comparisons, 150, damage=True),
         Kind("running", damages.running, 50, damage=True),
         Kind("foreign", damages.foreign, 100, damage=True),
         Kind("fleet-folders", damages.fleets, 150, damage=True),
+        Kind("search-folders", search_folders.searches, 60, damage=True),
+        Kind("advice-folders", search_folders.advice, 20, damage=True),
+        Kind("replaced", search_folders.comparisons, 40, damage=True),
     )
 }

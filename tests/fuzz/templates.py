@@ -90,6 +90,9 @@ def own_links(setting, *, every: int = 2):
 """
 
 
+SEARCH = ("--algorithms", "fedavg,fedau", "--candidates", "3", "--jobs", "1")
+
+
 def write_inputs(folder: Path) -> None:
     """The files that small configurations name."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -177,6 +180,11 @@ def _warm_up(folder: Path) -> None:
     here("list")
     compare = ("--algorithms", "fedpbc,fedavg", "--seeds", "0", "--jobs", "1", "--out", "both")
     here("compare", "quadratic.toml", *compare)
+    here("run", "app.toml", "--out", "app")
+    here("tune", "quadratic.toml", "--candidates", "1", "--jobs", "1", "--out", "tune")
+    here("advise", "quadratic.toml", "--minutes", "0.001", "--jobs", "1", "--out", "advice")
+    here("verify", "advice")
+    here("links", "quadratic.toml", "--out", "links.html")
     here("fleet", "init", "fleet", "--clients", "2", "--host", "127.0.0.1", "--data", "digits")
     import pyarrow.parquet  # noqa: F401
     from PIL import Image, PngImagePlugin  # noqa: F401
@@ -248,6 +256,56 @@ def _comparison_killed(folder: Path) -> None:
     shutil.rmtree(run / "mifa" / "seed-1")
 
 
+def _comparison_other(folder: Path) -> None:
+    """The same with another step size, which nothing of an overwritten one may hide."""
+    write_inputs(folder)
+    names = ("--algorithms", "fedpbc,mifa", "--seeds", "0,1", "--jobs", "1")
+    other = ("--learning-rate", "0.02")
+    command(folder, "compare", "quadratic.toml", *names, *other, "--out", "run")
+
+
+def _search(folder: Path, *settings: str) -> None:
+    write_inputs(folder)
+    command(folder, "tune", "quadratic.toml", *SEARCH, *settings, "--out", "run")
+
+
+def _killed_at(function: str, call: int) -> None:
+    """Let this process end when a sweep starts or resumes its n-th run."""
+    from fedpbc.experiments import sweep
+
+    original, calls = getattr(sweep, function), []
+
+    def counted(*values: object, **options: object) -> object:
+        calls.append(None)
+        if len(calls) == call:
+            os._exit(0)
+        return original(*values, **options)
+
+    setattr(sweep, function, counted)
+
+
+def _search_killed(folder: Path, function: str, call: int) -> None:
+    _killed_at(function, call)
+    _search(folder)
+
+
+def _advice(folder: Path) -> None:
+    from fedpbc.experiments.advice import advise
+    from fedpbc.experiments.advice.schedule import Schedule
+
+    write_inputs(folder)
+    # One that does not depend on how busy the machine is.
+    plan = Schedule(4, ("fedavg", "mifa"), 2, 1, 2, False, 9.0, False)
+    vars(advise)["choose_schedule"] = lambda *_, **options: plan
+    options = ("--minutes", "0.001", "--jobs", "1", "--out", "run")
+    command(folder, "advise", "quadratic.toml", *options)
+
+
+def _advice_killed(folder: Path, call: int) -> None:
+    _killed_at("start_run", call)
+    _advice(folder)
+
+
 def _fleet(folder: Path) -> None:
     folder.mkdir(parents=True)
     options = ("--clients", "2", "--host", "fleet.example.org", "--data", "digits")
@@ -316,6 +374,14 @@ TEMPLATES: dict[str, Callable[[Path], None]] = {
     "foreign": _foreign,
     "comparison": _comparison,
     "comparison-killed": _comparison_killed,
+    "comparison-other": _comparison_other,
+    "search": _search,
+    "search-other": lambda folder: _search(folder, "--learning-rate", "0.02"),
+    "search-killed": partial(_search_killed, function="start_run", call=5),
+    "search-killed-late": partial(_search_killed, function="resume_run", call=3),
+    "advice": _advice,
+    "advice-killed": partial(_advice_killed, call=3),
+    "advice-killed-late": partial(_advice_killed, call=7),
     "job": _job,
     "data": _data,
     "fleet": _fleet,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from fedpbc.errors import InputError
 from fedpbc.tasks.parameter_layout import Layout, layout_of, parameters_of
 
 shapes = st.lists(st.lists(st.integers(1, 4), max_size=3).map(tuple), min_size=1, max_size=5)
@@ -60,3 +62,15 @@ def test_parameters_without_gradient_are_left_out():
     module[0].weight.requires_grad_(False)
     assert layout_of(module).names == ("0.bias", "1.weight", "1.bias")
     assert len(parameters_of(module)) == 3
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        (nn.LazyLinear(2), "module: 'weight' has no shape yet: call the module on an input once"),
+        (nn.Linear(3, 2, device="meta"), "module: 'weight' is on the device 'meta'"),
+    ],
+)
+def test_parameters_without_a_shape_or_values_are_refused(module, line):
+    with pytest.raises(InputError, match=line):
+        layout_of(module)

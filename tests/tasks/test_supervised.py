@@ -385,3 +385,26 @@ def test_numpy_arrays_are_taken():
     task = Supervised(small.mlp(), data, data, clients=2)
     assert torch.equal(task.data.labels, Y)
     assert task.evaluate(task.init()).test_loss > 0
+
+
+@pytest.mark.parametrize(
+    ("loss", "line"),
+    [
+        (lambda outputs, labels: "x", "loss returns a str, but should return the mean"),
+        (lambda outputs, labels: outputs, r"loss returns a tensor of shape \(2, 4\), but"),
+        (
+            lambda outputs, labels: outputs.detach().sum(),
+            r"loss returns a tensor of shape \(\) without a gradient",
+        ),
+        (lambda outputs: outputs.sum(), "one that takes outputs and labels"),
+        (nn.NLLLoss(reduction="none"), r"loss returns a tensor of shape \(2,\)"),
+    ],
+)
+def test_a_loss_that_cannot_be_minimised_is_refused(loss, line):
+    with pytest.raises(InputError, match=line):
+        supervised(loss=loss)
+
+
+def test_a_module_that_returns_more_than_a_tensor_is_refused():
+    with pytest.raises(InputError, match="module returns a tuple, but should return a tensor"):
+        supervised(nn.Sequential(nn.Flatten(), nn.LSTM(6, 4)))

@@ -80,8 +80,7 @@ def advise(
     shared, tuned, fixed = prepare_values(values)
     budget = MINUTES if minutes is None else minutes
     request = AdviceRequest(shared, tuned, fixed, budget, constraints)
-    # What is wrong with data, links and model is found now.
-    request.experiment()
+    request.check()
     directory = AdviceDirectory(out or free_folder(Path("runs"), "advice"))
     run_advice(directory, request, jobs, as_json, None)
 

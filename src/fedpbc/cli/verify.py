@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -14,8 +14,10 @@ from fedpbc.errors import FedpbcError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from fedpbc.experiments.advice.directory import AdviceDirectory
     from fedpbc.experiments.comparison_directory import ComparisonDirectory
     from fedpbc.experiments.integrity import Verification
+    from fedpbc.experiments.tuning.directory import TuningDirectory
 
 __all__ = ["verify"]
 
@@ -31,8 +33,14 @@ def verify(
     from fedpbc.experiments.integrity import Damage, Verification, verify_run
     from fedpbc.report.load import find_runs
 
-    results = [comparison.verify() for comparison in comparisons_below(folders)]
-    for path in find_runs(folders):
+    plans = list(plans_below(folders))
+    results = [plan.verify() for plan in plans]
+    # What was begun may have no run yet.
+    paths = find_runs([folder for folder in folders if not _is_begun(folder, plans)])
+    for path in paths:
+        if not path.exists() and not (path.parent.parent / "comparison.json").exists():
+            results.append(Verification(path, "not begun", note="planned"))
+            continue
         try:
             results.append(verify_run(path))
         except FedpbcError as error:
@@ -48,22 +56,44 @@ def verify(
         repairable = [r for r in damaged if all(each.repairable for each in r.damage)]
         remedy = ""
         if repairable:
-            remedy = f"; {command('fedpbc', 'resume', repairable[0].path)} repairs it"
-        what = f"{len(damaged)} of {len(results)} runs and comparisons are damaged"
-        raise FedpbcError(what + remedy)
+            path = _outermost(repairable[0].path, results)
+            remedy = f"; {command('fedpbc', 'resume', path)} repairs it"
+        of_search = any(result.state in ("search", "advice") for result in results)
+        kinds = "runs, comparisons and searches" if of_search else "runs and comparisons"
+        raise FedpbcError(f"{len(damaged)} of {len(results)} {kinds} are damaged{remedy}")
 
 
-def comparisons_below(folders: Sequence[Path]) -> Iterator[ComparisonDirectory]:
-    """The comparisons in some folders."""
+Planned: TypeAlias = "AdviceDirectory | TuningDirectory | ComparisonDirectory"
+
+
+def plans_below(folders: Sequence[Path]) -> Iterator[Planned]:
+    """The comparisons, searches and advice in some folders."""
+    from fedpbc.experiments.advice.directory import AdviceDirectory
     from fedpbc.experiments.comparison_directory import ComparisonDirectory
+    from fedpbc.experiments.tuning.directory import TuningDirectory
     from fedpbc.storage.directories import folders_below
 
     for folder in folders:
         for path, subfolders, _ in folders_below(folder):
-            comparison = ComparisonDirectory(path)
-            if comparison.was_begun:
-                yield comparison
+            kinds = (AdviceDirectory(path), TuningDirectory(path), ComparisonDirectory(path))
+            yield from (directory for directory in kinds if directory.was_begun)
             subfolders[:] = [each for each in subfolders if not each.startswith(".")]
+
+
+def _is_begun(folder: Path, plans: Sequence[Planned]) -> bool:
+    """Whether a folder has a plan, and no run below it yet."""
+    from fedpbc.report.load import has_runs
+
+    return any(plan.path == folder for plan in plans) and not has_runs(folder)
+
+
+def _outermost(path: Path, results: Sequence[Verification]) -> Path:
+    """What to resume so that a run is repaired: the search or advice that it is part of."""
+    for result in results:
+        if result.state in ("search", "advice") and path.is_relative_to(result.path):
+            # What is wrong with its plan must be mended first.
+            return result.path if all(each.repairable for each in result.damage) else path
+    return path
 
 
 def show(result: Verification) -> None:

@@ -9,10 +9,9 @@ comparison.json, table.md, accuracy.png, report.html     written at the end
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from hashlib import sha256
 from itertools import product
 from pathlib import Path
 
@@ -31,31 +30,25 @@ from fedpbc.experiments.config_file import read_toml
 from fedpbc.experiments.configuration import Config
 from fedpbc.experiments.execution import StoppedError, Watcher
 from fedpbc.experiments.integrity import Damage, Verification
-from fedpbc.experiments.run_directory import (
-    STAGING,
-    RunDirectory,
-    inputs_named_in,
-    is_report,
-    write_inputs,
+from fedpbc.experiments.plan_files import (
+    clear_runs,
+    misplaced_files,
+    misplaced_folders,
+    plan_damage,
+    runs_below,
+    write_plan,
 )
+from fedpbc.experiments.run_directory import STAGING, RunDirectory, inputs_named_in, is_report
 from fedpbc.experiments.start import start_run
 from fedpbc.experiments.sweep import GridCell, GridProgress, run_grid
 from fedpbc.experiments.trust import check_trust, remember_plugins
 from fedpbc.experiments.widening import widened
 from fedpbc.limits import parse_toml
 from fedpbc.simulation.metrics import Metrics
-from fedpbc.storage.atomic import temporary_names, write_atomically
+from fedpbc.storage.atomic import temporary_names
 from fedpbc.storage.directories import LOCK, locked_directory, make_directory
 from fedpbc.storage.files import read_own_file
-from fedpbc.storage.manifest import (
-    MANIFEST,
-    changed_files,
-    has_checksums,
-    is_folder_name,
-    is_inside,
-    read_manifest,
-    write_manifest,
-)
+from fedpbc.storage.manifest import MANIFEST, is_folder_name, is_inside, read_manifest
 from fedpbc.storage.removal import own_files, remove_empty_folder, remove_files
 
 __all__ = ["DEFAULT_SEEDS", "ComparisonDirectory", "ComparisonPlan", "plan_comparison"]
@@ -97,15 +90,9 @@ class ComparisonDirectory:
     def _planned_names(self) -> list[str]:
         return [f"{label}/seed-{seed}" for label, seed in product(*self.planned())]
 
-    def _misplaced(self, runs: Iterable[str]) -> Iterator[Damage]:
+    def _misplaced(self, runs: Iterable[str]) -> list[Damage]:
         """Links in place of the inputs or on the way to runs; a lock that is no file."""
-        folders = dict.fromkeys(name for run in runs for name in (run.partition("/")[0], run))
-        for path in (self.path / name for name in ("inputs", *folders)):
-            if path.is_symlink():
-                yield Damage(path, "it is a link, which is not followed; remove it", False)
-        lock = self.path / LOCK
-        if lock.is_symlink() or (lock.exists() and not lock.is_file()):
-            yield Damage(lock, "it is not a regular file; remove it", False)
+        return [*misplaced_folders(self.path, runs), *misplaced_files(self.path, ())]
 
     @property
     def was_begun(self) -> bool:
@@ -148,14 +135,14 @@ class ComparisonDirectory:
         text, inputs = whole.self_contained()
         make_directory(self.path)
         with locked_directory(self.path):
-            if overwrite and self.holds_comparison:
+            if overwrite and self.was_begun:
                 self._rehearse(plan)
                 self._clear()
             elif self.holds_comparison:
                 # Another process may have widened it in the meantime.
                 whole = self._widened(plan)
                 text, inputs = whole.self_contained()
-            self._write_plan(text, inputs)
+            write_plan(self.path, "comparison", self.plan_path.name, text, inputs, FILES)
             yield whole
 
     def _widened(self, plan: ComparisonPlan) -> ComparisonPlan:
@@ -165,19 +152,6 @@ class ComparisonDirectory:
         values = read_toml(self.plan_path)
         check_trust(self.path, values)
         return widened(parse_plan(values), plan, self.path)
-
-    def _write_plan(self, text: str, inputs: Mapping[str, bytes]) -> None:
-        contents = {f"inputs/{name}": content for name, content in inputs.items()}
-        contents[self.plan_path.name] = text.encode()
-        if not self.plan_path.is_file() or self.plan_path.read_bytes() != text.encode():
-            # Without checksums first: a kill must not make a half-written plan look damaged.
-            write_manifest(self.path, "comparison", [*contents, *FILES])
-            write_inputs(self.path, inputs)
-            write_atomically(self.plan_path, text)
-        elif has_checksums(self.path, "comparison", contents):
-            return  # It goes on; the inputs were compared before.
-        checksums = {name: sha256(content).hexdigest() for name, content in contents.items()}
-        write_manifest(self.path, "comparison", [*contents, *FILES], checksums)
 
     def _rehearse(self, plan: ComparisonPlan) -> None:
         """Run a round of every entry, before an earlier comparison is removed for this one."""
@@ -206,18 +180,17 @@ class ComparisonDirectory:
 
     def _clear(self) -> None:
         """Remove what an earlier comparison wrote, and nothing else; its plan last."""
-        for run in self.planned_runs():
-            if run.path.is_dir():
-                with run.locked():
-                    run.clear()
-                remove_files(run.path, [LOCK])
-                for folder in (run.path, run.path.parent):
-                    remove_empty_folder(folder)
+        runs = self.planned_runs()
+        if plan_damage(self.path, "comparison", self.plan_path.name) or not runs:
+            # The plan does not say which runs there were.
+            runs = runs_below(self.path, "*/seed-*")
+        clear_runs(self.path, runs)
         inputs = {f"inputs/{file.name}" for file in own_files(self.path, ["inputs/*"])}
         listed = read_manifest(self.path, "comparison")
-        # Earlier versions wrote no manifest; their plan names the inputs.
-        known = inputs_named_in(self.plan_path.read_text(encoding="utf-8"))
-        remove_files(self.path, inputs & ({*listed} if listed is not None else known))
+        if listed is None:
+            # Earlier versions wrote no manifest; their plan names the inputs.
+            listed = [*inputs_named_in(self.plan_path.read_text(encoding="utf-8"))]
+        remove_files(self.path, inputs & {*listed})
         remove_empty_folder(self.path / "inputs")
         if is_report(self.report_path):
             remove_files(self.path, [self.report_path.name])
@@ -225,9 +198,7 @@ class ComparisonDirectory:
 
     def verify(self) -> Verification:
         """Check the plan and its inputs; the runs are checked one by one."""
-        names = changed_files(self.path, "comparison")
-        reason = "it is not as it was written; restore it, or start again with --overwrite"
-        damage = [Damage(self.path / name, reason, repairable=False) for name in names]
+        damage = plan_damage(self.path, "comparison", self.plan_path.name)
         damage += self._misplaced(self._planned_names())
         if not damage and not self.holds_comparison:
             damage = [Damage(self.plan_path, "it is no plan of runs in this folder", False)]

@@ -20,9 +20,10 @@ from fedpbc.errors import DivergedError, FedpbcError, explained, one_line
 from fedpbc.experiments.checkpoints import rounds_of
 from fedpbc.experiments.configuration import Config
 from fedpbc.experiments.execution import StoppedError, Watcher
-from fedpbc.experiments.integrity import damage_of
+from fedpbc.experiments.integrity import verify_run
 from fedpbc.experiments.resume import resume_run
 from fedpbc.experiments.run_directory import RunDirectory
+from fedpbc.experiments.same_run import check_same_run
 from fedpbc.experiments.side_by_side import Ended, side_by_side
 from fedpbc.experiments.start import start_run
 from fedpbc.experiments.tracking import check_trackers, checked_names
@@ -47,13 +48,16 @@ REPORT_SECONDS = 0.2
 class GridCell:
     """One run: its directory, the values of its configuration, and its group, for trackers.
 
-    With ``until`` it pauses after that many rounds, with a checkpoint, and can go on later.
+    With ``until`` it pauses after that many rounds, with a checkpoint, and can go on later. A
+    ``sealed`` one is known to have ended there, with evaluations as they were written: it need not
+    be able to go on.
     """
 
     path: Path
     config: Mapping[str, Any]
     group: Path | None = None
     until: int | None = None
+    sealed: bool = False
 
 
 @dataclass(frozen=True)
@@ -124,9 +128,20 @@ def has_come_to(directory: RunDirectory, rounds: int) -> bool:
         newest = max(map(rounds_of, directory.checkpoints.paths()), default=0)
         if newest < rounds:
             return False
-    elif damage_of(directory):
+    # A checkpoint has the evaluations, too: they decide what is chosen.
+    if verify_run(directory.path).damage:
         return False
-    return any(line["round"] == rounds for line in directory.metrics())
+    return _is_evaluated(directory, rounds)
+
+
+def _has_ended(directory: RunDirectory, rounds: int, sealed: bool) -> bool:
+    if sealed and not directory.finished:
+        return _is_evaluated(directory, rounds)
+    return has_come_to(directory, rounds)
+
+
+def _is_evaluated(directory: RunDirectory, rounds: int) -> bool:
+    return any(line.get("round") == rounds for line in directory.metrics())
 
 
 WASTE = 0.1
@@ -199,16 +214,17 @@ def _run_cell(k: int, cell: GridCell, on_progress: Callable[[GridProgress], None
 
     directory, watcher = RunDirectory(cell.path), Watcher(on_start, on_round, on_note)
     group = cell.group or cell.path.parent
-    if cell.until is not None and has_come_to(directory, cell.until):
-        on_progress(GridProgress(k, cell.until))
-        return None
     try:
+        # Whoever made the grid has checked that every setting has an effect in some cell.
+        config = Config.from_dict(cell.config, lenient=True)
         if directory.holds_run:
+            check_same_run(directory, config)
+            if cell.until is not None and _has_ended(directory, cell.until, cell.sealed):
+                on_progress(GridProgress(k, cell.until))
+                return None
             track = checked_names(cell.config.get("track"))
             summary = resume_run(cell.path, watcher=watcher, track=track, group=group)
         else:
-            # Whoever made the grid has checked that every setting has an effect in some cell.
-            config = Config.from_dict(cell.config, lenient=True)
             summary = start_run(config, cell.path, watcher=watcher, group=group)
     except _PausedError:
         on_progress(GridProgress(k, reached, accuracy))

@@ -75,10 +75,13 @@ def answer_lines(advice: Advice) -> list[str]:
 
 def _expected(found: Recommendation) -> str:
     kind = "test accuracy" if found.has_classes else "test loss"
-    text = f"Expected {kind}: {score_text(found.mean, found.has_classes)}"
+    mean = score_text(found.mean, found.has_classes).removeprefix("loss ")
+    text = f"Expected {kind}: {mean}"
     seeds = len(found.verdict.seeds)
     if found.interval is not None:
-        interval = between(found.interval, found.has_classes)
+        # A score is minus the loss.
+        ends = found.interval if found.has_classes else found.interval.negated()
+        interval = between(ends, found.has_classes)
         text += f" (mean over {seeds} seeds, 95 % interval {interval})"
     else:
         text += " (one seed)"

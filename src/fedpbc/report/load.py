@@ -19,7 +19,7 @@ from fedpbc.limits import parse_toml
 from fedpbc.storage.directories import folders_below
 from fedpbc.storage.files import read_own_file
 
-__all__ = ["LoadedRun", "find_runs", "load_run", "load_runs"]
+__all__ = ["LoadedRun", "find_runs", "has_runs", "load_run", "load_runs"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +107,11 @@ def find_runs(folders: Sequence[Path]) -> list[Path]:
         for path in paths:
             unique.setdefault(path.resolve(), path)
     return list(unique.values())
+
+
+def has_runs(folder: Path) -> bool:
+    """Return whether there is a run below a folder, or a comparison that plans one."""
+    return next(_runs_below(folder), None) is not None
 
 
 def _runs_below(folder: Path) -> Iterator[Path]:

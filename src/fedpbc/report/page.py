@@ -25,6 +25,7 @@ from fedpbc.report.groups import RunGroup, group_runs
 from fedpbc.report.load import LoadedRun, load_runs
 from fedpbc.report.page_sections import group_section
 from fedpbc.report.page_tables import PageTable
+from fedpbc.report.run_names import comparison_label
 from fedpbc.simulation.views import DEPLOYABLE, PAPER_ORDER, VIEWS
 from fedpbc.storage.atomic import write_atomically
 
@@ -68,6 +69,7 @@ def write_page(
     check_report_path(path)
     loaded = load_runs(runs)
     groups = group_runs(loaded)
+    baseline = _row_name(baseline, groups)
     if baseline is not None:
         compared = [run for group in groups for run in comparison_of(group)[0].runs]
         names = {name for run in compared for name in (run.label, run.algorithm)}
@@ -134,6 +136,15 @@ def page_environment() -> Environment:
 def asset(name: str) -> str:
     """Return a file that is part of every page."""
     return (files("fedpbc.report") / "assets" / name).read_text(encoding="utf-8")
+
+
+def _row_name(label: str | None, groups: Sequence[RunGroup]) -> str | None:
+    """The name that a page has for a comparison's label: it tells only what differs."""
+    for group in groups if label is not None else ():
+        for run in group.runs:
+            if comparison_label(run) == label:
+                return group.label_of(run)
+    return label
 
 
 def check_report_path(path: Path) -> None:

@@ -18,7 +18,9 @@ from fedpbc.storage.files import read_own_file
 
 __all__ = [
     "MANIFEST",
+    "add_checksums",
     "changed_files",
+    "checksummed_files",
     "has_checksums",
     "is_folder_name",
     "is_inside",
@@ -59,11 +61,27 @@ def changed_files(folder: Path, kind: str) -> list[str]:
     return [name for name, known in checksums.items() if _checksum(folder, name) != known]
 
 
+def add_checksums(folder: Path, kind: str, files: Iterable[str]) -> None:
+    """Add the checksums of files as they are now to a folder's manifest."""
+    content = _read(folder, kind)
+    if content is None:
+        return
+    checksums = content.get("checksums")
+    known = dict(checksums) if isinstance(checksums, dict) else {}
+    known |= {name: _checksum(folder, name) for name in files}
+    write_manifest(folder, kind, content["files"], known)
+
+
 def has_checksums(folder: Path, kind: str, files: Iterable[str]) -> bool:
     """Whether a folder's manifest has the checksums of all these files."""
+    return set(files) <= {*checksummed_files(folder, kind)}
+
+
+def checksummed_files(folder: Path, kind: str) -> list[str]:
+    """The files whose checksums a folder's manifest has."""
     content = _read(folder, kind)
     checksums = None if content is None else content.get("checksums")
-    return isinstance(checksums, dict) and set(files) <= checksums.keys()
+    return list(checksums) if isinstance(checksums, dict) else []
 
 
 def _checksum(folder: Path, name: str) -> str:

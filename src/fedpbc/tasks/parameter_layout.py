@@ -10,6 +10,7 @@ from typing import Annotated
 import torch
 from annotated_types import Ge
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from fedpbc.errors import InputError
 from fedpbc.options import check_kind, check_type
@@ -88,6 +89,11 @@ def parameters_of(module: nn.Module) -> list[nn.Parameter]:
 def layout_of(module: nn.Module) -> Layout:
     """Return the layout of a module's trained parameters."""
     named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+    for name, parameter in named:
+        if is_lazy(parameter):
+            raise InputError(f"module: '{name}' has no shape yet: call the module on an input once")
+        if parameter.is_meta:
+            raise InputError(f"module: '{name}' is on the device 'meta', without values")
     return Layout(
         tuple(name for name, _ in named), tuple(tuple(parameter.shape) for _, parameter in named)
     )

@@ -163,11 +163,36 @@ class Supervised:
             shape = tuple(self.data.inputs.shape[1:])
             expected = f"one that takes inputs of shape {shape} ({one_line(error)})"
             raise InputError("module", type(self.module).__name__, expected) from error
+        if not isinstance(outputs, Tensor):
+            raise InputError(
+                f"module returns a {type(outputs).__name__}, but should return a tensor"
+            )
         classes = self.data.classes if self.loss is functional.cross_entropy else 0
         if classes and (outputs.dim() < 2 or outputs.shape[1] < classes):
             raise InputError(
                 f"module has outputs of shape {tuple(outputs.shape)}, "
                 f"but should have one output for each of {classes} classes"
+            )
+        if self.loss is not functional.cross_entropy:
+            self._try_loss()
+
+    def _try_loss(self) -> None:
+        """Raise now if the user's loss cannot be minimised."""
+        name = getattr(self.loss, "__name__", type(self.loss).__name__)
+        outputs = self.module(self.data.prepare(self.data.inputs[:2]))
+        try:
+            loss = self.loss(outputs, self.data.labels[:2])
+        except Exception as error:
+            expected = f"one that takes outputs and labels ({one_line(error)})"
+            raise InputError("loss", name, expected) from error
+        if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
+            kind = type(loss).__name__
+            if isinstance(loss, Tensor):
+                kind = f"tensor of shape {tuple(loss.shape)}"
+                kind += "" if loss.requires_grad else " without a gradient"
+            raise InputError(
+                f"loss returns a {kind}, but should return the mean over the batch, one number "
+                "that depends on the outputs"
             )
 
     @property

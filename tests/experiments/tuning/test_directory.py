@@ -217,7 +217,7 @@ def test_links_are_not_followed(whole, tmp_path):
     plan = plan_tuning(DIGITS, REQUEST)
     for overwrite in (False, True):
         with (
-            pytest.raises(InputError, match="is a link, or behind one"),
+            pytest.raises(InputError, match="it is a link, which is not followed"),
             TuningDirectory(copy).opened(plan, overwrite=overwrite),
         ):
             pass
@@ -239,3 +239,78 @@ def test_the_written_choice_is_what_other_commands_take(whole):
     values = read_toml(path / "tuned.toml")
     assert list(values["algorithms"]) == ["fedavg", "fedpbc"]
     assert json.loads((path / "tuning.json").read_text())["validation"] == 0.2
+
+
+def test_evaluations_that_a_checkpoint_contradicts_do_not_decide(whole, tmp_path):
+    path, _, _ = whole
+    copy = tmp_path / "copy"
+    shutil.copytree(path, copy)
+    (copy / "tuning.json").unlink()
+    paused = [
+        r for r in map(RunDirectory, copy.glob("fedavg/candidate-*/seed-0")) if not r.finished
+    ]
+    for run in paused:
+        lines = [json.loads(line) for line in run.metrics_path.read_text().splitlines()]
+        if not lines:
+            continue  # It diverged.
+        for view in lines[-1]["views"].values():
+            view["test_accuracy"] = 1.0
+        run.metrics_path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    search(copy)
+    assert (copy / "tuning.json").read_bytes() == (path / "tuning.json").read_bytes()
+
+
+def finished_copy(path, target):
+    """A finished search, as the command leaves it: without checkpoints."""
+    shutil.copytree(path, target)
+    directory = TuningDirectory(target)
+    directory.remove_checkpoints()
+    assert directory.finished
+    return directory
+
+
+@pytest.mark.parametrize(
+    "name", ["tuning.json", "tuned.toml", "tuned-fedavg.toml", "table.md", "tuning.png", "metrics"]
+)
+def test_a_damaged_result_is_made_again(whole, tmp_path, name):
+    path, _, _ = whole
+    directory = finished_copy(path, tmp_path / "copy")
+    file = directory.path / name
+    runs = [RunDirectory(f) for f in directory.path.glob("*/candidate-*/seed-0")]
+    if name == "metrics":
+        file = next(run.metrics_path for run in runs if not run.finished and run.metrics())
+    times = {run.path: run.metrics_path.read_bytes() for run in runs}
+    file.write_bytes(file.read_bytes()[:-9] + b"9" * 8 + b"\n")
+    assert [(d.file, d.repairable) for d in directory.verify().damage] == [(file, True)]
+    assert not directory.finished
+    search(directory.path)
+    assert directory.finished
+    for result in ("tuning.json", "tuned.toml", "tuned-fedavg.toml", "table.md", "tuning.png"):
+        assert (directory.path / result).read_bytes() == (path / result).read_bytes()
+    # Candidates whose evaluations are as they were written are not run again.
+    again = [run for run, content in times.items() if RunDirectory(run).metrics_bytes() != content]
+    assert again == ([file.parent] if name == "metrics" else [])
+
+
+def test_a_damaged_plan_is_refused(whole, tmp_path):
+    path, _, _ = whole
+    directory = finished_copy(path, tmp_path / "copy")
+    text = directory.plan_path.read_text()
+    plan = plan_tuning(DIGITS, REQUEST)
+    for content in (text.replace("rounds = 18", "rounds = 27"), "nonsense", None):
+        directory.plan_path.unlink()
+        if content is not None:
+            directory.plan_path.write_text(content)
+        line = "tune.toml is damaged: it is not as it was written; restore it, or start again"
+        with pytest.raises(InputError, match=line):
+            directory.load_plan()
+        if content is not None:
+            with pytest.raises(InputError, match=line), directory.opened(plan):
+                pass
+        # Nothing of the old search is left for the new one to find.
+        shutil.copytree(directory.path, tmp_path / "over")
+        over = TuningDirectory(tmp_path / "over")
+        with over.opened(plan_tuning({**DIGITS, "rounds": 27}, REQUEST), overwrite=True):
+            assert not list(over.path.glob("*/candidate-*"))
+        shutil.rmtree(over.path)
+        directory.plan_path.write_text(text)

@@ -18,7 +18,7 @@ from fedpbc.experiments.advice.speed import measure_speeds
 from fedpbc.experiments.comparison import Comparison
 from fedpbc.experiments.comparison_plan import ComparisonPlan, plan_comparison
 from fedpbc.experiments.link_query import LinkReport, report_links
-from fedpbc.experiments.sweep import GridProgress
+from fedpbc.experiments.sweep import DivergedReason, GridProgress
 from fedpbc.experiments.tuning.directory import TuningDirectory
 from fedpbc.experiments.tuning.plan import TuningPlan, TuningRequest, plan_tuning
 from fedpbc.experiments.tuning.result import TuningResult
@@ -275,6 +275,13 @@ def _compared(
             listener.comparing(whole) as on_progress,
         ):
             comparison = directory.comparison.run(whole, jobs, on_progress)
+        for failed in comparison.failed:
+            if not isinstance(failed.failure, DivergedReason):
+                # A full disk, say: it must not decide what is recommended.
+                raise FedpbcError(
+                    f"{failed.label} with seed {failed.seed} failed: {failed.failure}; resume the "
+                    "advice when that is mended"
+                )
         added = len(seeds) - (0 if first <= FIRST_SEEDS else first - MORE_SEEDS)
         per_seed = (time.monotonic() - began) / max(1, added)
         if first >= max(schedule.seeds, MOST_SEEDS):

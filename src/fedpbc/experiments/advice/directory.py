@@ -23,20 +23,29 @@ from fedpbc.experiments.advice.request import AdviceRequest
 from fedpbc.experiments.advice.schedule import Schedule
 from fedpbc.experiments.comparison_directory import ComparisonDirectory
 from fedpbc.experiments.config_file import read_toml
-from fedpbc.experiments.run_directory import write_inputs
+from fedpbc.experiments.integrity import Verification
+from fedpbc.experiments.plan_files import (
+    START_AGAIN,
+    misplaced_files,
+    misplaced_folders,
+    plan_damage,
+    unreadable_plan,
+    write_plan,
+)
 from fedpbc.experiments.trust import check_trust, remember_plugins
 from fedpbc.experiments.tuning.directory import TuningDirectory
 from fedpbc.limits import parse_toml
-from fedpbc.storage.atomic import temporary_names, write_atomically
+from fedpbc.storage.atomic import temporary_names
 from fedpbc.storage.directories import LOCK, locked_directory, make_directory
 from fedpbc.storage.files import read_own_file
-from fedpbc.storage.manifest import MANIFEST, is_inside, read_manifest, write_manifest
+from fedpbc.storage.manifest import MANIFEST, checksummed_files, read_manifest
 from fedpbc.storage.removal import own_files
 from fedpbc.storage.toml import toml_text
 
 __all__ = ["AdviceDirectory"]
 
 KIND = "advice"
+NEW_FOLDER = "choose a new folder"
 FILES = ("advise.toml", "recommended.toml", "advice.html", "advice.json", "links.png", MANIFEST)
 
 
@@ -55,12 +64,21 @@ class AdviceDirectory:
 
     @property
     def was_begun(self) -> bool:
-        """Whether advice was begun here."""
-        return read_manifest(self.path, KIND) is not None and self.plan_path.is_file()
+        """Whether advice was begun here, even if its plan is damaged now."""
+        return read_manifest(self.path, KIND) is not None
+
+    def verify(self) -> Verification:
+        """Check the plan and its inputs; the search, the comparison and runs have their own."""
+        damage = plan_damage(self.path, KIND, self.plan_path.name, NEW_FOLDER)
+        damage += misplaced_folders(self.path, ("tune", "compare"))
+        damage += misplaced_files(self.path, FILES)
+        damage = damage or unreadable_plan(self.path, self.plan_path.name, NEW_FOLDER)
+        checked = len(checksummed_files(self.path, KIND))
+        return Verification(self.path, "advice", tuple(damage), checked)
 
     def load(self, *, trust: bool = False) -> tuple[AdviceRequest, Schedule | None]:
         """What was asked here, and the schedule if there is one yet."""
-        self._refuse_links()
+        self._refuse_damage()
         values = read_toml(self.plan_path)
         check_trust(self.path, values, trust=trust)
         try:
@@ -85,14 +103,20 @@ class AdviceDirectory:
         leftovers = own_files(self.path, [LOCK, temporary_names(MANIFEST)])
         if entries - set(leftovers) and not self.was_begun:
             raise InputError(f"out: {self.path} holds other files; choose a new or empty folder")
-        self._refuse_links()
+        begun = self.was_begun and self.plan_path.exists()
+        if begun:
+            self._refuse_damage()
+        for each in misplaced_folders(self.path, ("tune", "compare")):
+            raise InputError(str(each))
+        for each in misplaced_files(self.path, FILES):
+            raise InputError(str(each))
         text, inputs = self_contained(request, None)
-        if self.was_begun and not self._is_same(text, inputs):
+        if begun and not self._is_same(text, inputs):
             raise InputError(f"out: {self.path} holds other advice; choose a new folder")
         remember_plugins(request.values.get("plugins") or ())
         make_directory(self.path)
         with locked_directory(self.path):
-            if not self.was_begun:
+            if not begun:
                 self._write(text, inputs)
             yield
 
@@ -101,10 +125,7 @@ class AdviceDirectory:
         self._write(*self_contained(request, schedule))
 
     def _write(self, text: str, inputs: Mapping[str, bytes]) -> None:
-        names = [f"inputs/{name}" for name in inputs]
-        write_manifest(self.path, KIND, [*names, *FILES])
-        write_inputs(self.path, inputs)
-        write_atomically(self.plan_path, text)
+        write_plan(self.path, KIND, self.plan_path.name, text, inputs, FILES)
 
     def _is_same(self, text: str, inputs: Mapping[str, bytes]) -> bool:
         try:
@@ -115,14 +136,15 @@ class AdviceDirectory:
             return False
         return same and begun == parse_toml(text)
 
-    def _refuse_links(self) -> None:
-        for name in ("inputs", "tune", "compare"):
-            if not is_inside(self.path, name):
-                raise InputError(f"{self.path / name} is a link, which is not followed: remove it")
-        for name in (*FILES, LOCK):
-            path = self.path / name
-            if path.is_symlink() or (path.exists() and not path.is_file()):
-                raise InputError(f"{path} is not a regular file: remove it")
+    def _refuse_damage(self) -> None:
+        """Raise if something is damaged that cannot be made again, before anything goes on."""
+        damage = list(self.verify().damage)
+        for part in (self.tuning, self.comparison):
+            damage += part.verify().damage if part.was_begun else ()
+        for each in damage:
+            if not each.repairable:
+                # The search and the comparison can be overwritten, but not alone.
+                raise InputError(str(each).replace(START_AGAIN, NEW_FOLDER))
 
 
 def self_contained(

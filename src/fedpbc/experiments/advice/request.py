@@ -11,6 +11,7 @@ from fedpbc.algorithms import ALGORITHMS
 from fedpbc.errors import InputError
 from fedpbc.experiments.advice.constraints import Constraints
 from fedpbc.experiments.build import Experiment, build_experiment
+from fedpbc.experiments.comparison_plan import parse_plan
 from fedpbc.experiments.configuration import Config
 from fedpbc.links.trace import trace_extent
 
@@ -53,6 +54,14 @@ class AdviceRequest:
     def experiment(self, algorithm: str = BASELINE, **settings: Any) -> Experiment:
         """Build a run, to look at its links and task, or to measure its speed."""
         return build_experiment(self.config(algorithm, **settings))
+
+    def check(self) -> None:
+        """Raise InputError for what is wrong with data, links, model, or the settings given."""
+        self.experiment()
+        if self.tuned:
+            plan = parse_plan({**self.values, "algorithms": self.tuned, "seeds": [0]})
+            for label in plan.entries:
+                plan.checked(label)
 
     def algorithms(self) -> list[str]:
         """Those that may be recommended: all, or the tuned ones, with FedAvg first.

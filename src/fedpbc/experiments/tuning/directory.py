@@ -11,37 +11,42 @@ tuning.json, table.md, tuning.png the scores
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedpbc.algorithms import find_algorithm
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.config_file import read_toml
-from fedpbc.experiments.run_directory import RunDirectory, write_inputs
-from fedpbc.experiments.sweep import DivergedReason, GridCell, GridProgress, run_grid
-from fedpbc.experiments.trust import check_trust, remember_plugins
-from fedpbc.experiments.tuning.halving import promoted
-from fedpbc.experiments.tuning.plan import Trial, TuningPlan, settled
-from fedpbc.experiments.tuning.result import (
-    Score,
-    TrialResult,
-    TunedAlgorithm,
-    TuningResult,
-    score_of,
+from fedpbc.experiments.integrity import Verification, verify_run
+from fedpbc.experiments.plan_files import (
+    clear_runs,
+    misplaced_files,
+    misplaced_folders,
+    plan_damage,
+    runs_below,
+    unreadable_plan,
+    write_plan,
 )
+from fedpbc.experiments.run_directory import RunDirectory
+from fedpbc.experiments.sweep import DivergedReason, GridCell, run_grid
+from fedpbc.experiments.trust import check_trust, remember_plugins
+from fedpbc.experiments.tuning.plan import TuningPlan, settled
+from fedpbc.experiments.tuning.result import TuningResult
+from fedpbc.experiments.tuning.search import OnProgress, Search, planned_steps
 from fedpbc.limits import parse_json, parse_toml
-from fedpbc.storage.atomic import temporary_names, write_atomically
+from fedpbc.storage.atomic import temporary_names
 from fedpbc.storage.directories import LOCK, locked_directory, make_directory
-from fedpbc.storage.files import read_own_file
+from fedpbc.storage.files import is_own_file, read_own_file
 from fedpbc.storage.manifest import (
     MANIFEST,
+    add_checksums,
+    changed_files,
+    checksummed_files,
+    has_checksums,
     is_folder_name,
-    is_inside,
     read_manifest,
-    write_manifest,
 )
 from fedpbc.storage.removal import own_files, remove_empty_folder, remove_files
 
@@ -59,8 +64,6 @@ FILES = (
 )
 """What a search writes besides its runs, its inputs and one configuration per algorithm."""
 
-OnProgress = Callable[[GridProgress], None]
-
 
 class TuningDirectory:
     """A search on disk."""
@@ -75,17 +78,42 @@ class TuningDirectory:
 
     @property
     def was_begun(self) -> bool:
-        """Whether a search was begun here."""
-        return read_manifest(self.path, KIND) is not None and self.plan_path.is_file()
+        """Whether a search was begun here, even if its plan is damaged now."""
+        return read_manifest(self.path, KIND) is not None
 
     @property
     def finished(self) -> bool:
-        """Whether the choice is made."""
-        return self.json_path.is_file() and self.tuned_path.is_file()
+        """Whether the choice is made, and its files and those of the runs are as written."""
+        results = (self.json_path.name, self.tuned_path.name)
+        if not has_checksums(self.path, KIND, results) or self.verify().damage:
+            return False
+        return not any(verify_run(self.path / name).damage for name in self._run_names())
+
+    def verify(self) -> Verification:
+        """Check the plan, its inputs and the choice; the runs are checked one by one."""
+        damage = plan_damage(self.path, KIND, self.plan_path.name)
+        damage += misplaced_folders(self.path, self._run_names())
+        damage += misplaced_files(self.path, FILES)
+        damage = damage or unreadable_plan(self.path, self.plan_path.name)
+        checked = len(checksummed_files(self.path, KIND))
+        return Verification(self.path, "search", tuple(damage), checked)
+
+    def seal(self) -> None:
+        """Write down that the choice is made: checksums of it, and of what it was made from.
+
+        Candidates that were not promoted have no summary that would hold theirs.
+        """
+        names = [self.json_path.name, self.tuned_path.name, self.table_path.name]
+        tuned = own_files(self.path, ["tuned-*.toml"])
+        names += [self.plot_path.name, *(file.name for file in tuned)]
+        runs = [RunDirectory(self.path / name) for name in self._run_names()]
+        paused = [run.metrics_path for run in runs if not run.finished]
+        names += [path.relative_to(self.path).as_posix() for path in paused]
+        add_checksums(self.path, KIND, [n for n in names if is_own_file(self.path, n)])
 
     def load_plan(self, *, trust: bool = False) -> TuningPlan:
         """The plan in this directory; ``trust`` allows plugins that are new on this machine."""
-        self._refuse_links()
+        self._refuse_damage()
         values = read_toml(self.plan_path)
         check_trust(self.path, values, trust=trust)
         from fedpbc.experiments.plugins import load_plugin
@@ -125,9 +153,14 @@ class TuningDirectory:
         entries = set(self.path.iterdir()) if self.path.is_dir() else set()
         if entries - set(own_files(self.path, [LOCK, temporary_names(MANIFEST)])) and not ours:
             raise InputError(f"out: {self.path} holds other files; choose a new or empty folder")
-        self._refuse_links()
+        for each in misplaced_folders(self.path, self._run_names()):
+            raise InputError(str(each))
+        for each in misplaced_files(self.path, FILES):
+            raise InputError(str(each))
         # The inputs may lie in the very directory that is to be overwritten: they are read before.
         text, inputs = plan.self_contained()
+        if ours and not overwrite:
+            self._refuse_damage(begun=self.plan_path.exists())
         if ours and self.plan_path.is_file() and not overwrite:
             begun = self._same_search(text, inputs)
             if begun is None:
@@ -148,10 +181,8 @@ class TuningDirectory:
         """Write the plan, with the files that it names before it."""
         text, inputs = plan.self_contained()
         configurations = [self.tuned_file(name).name for name in plan.algorithms]
-        names = [f"inputs/{name}" for name in inputs]
-        write_manifest(self.path, KIND, [*names, *configurations, *FILES])
-        write_inputs(self.path, inputs)
-        write_atomically(self.plan_path, text)
+        files = [*configurations, *FILES]
+        write_plan(self.path, KIND, self.plan_path.name, text, inputs, files)
 
     def _same_search(self, text: str, inputs: Mapping[str, bytes]) -> int | None:
         """The number of candidates of the search that was begun here, if it is this one."""
@@ -191,25 +222,19 @@ class TuningDirectory:
         ]
         return [name for name in names if (self.path / name).exists()]
 
-    def _refuse_links(self) -> None:
-        """Raise if something would be read or written through a link out of the directory."""
-        for name in ("inputs", *self._run_names()):
-            if not is_inside(self.path, name):
-                raise InputError(f"{self.path / name} is a link, or behind one: remove it")
-        for name in (*FILES, LOCK):
-            path = self.path / name
-            if path.is_symlink() or (path.exists() and not path.is_file()):
-                raise InputError(f"{path} is not a regular file: remove it")
+    def _refuse_damage(self, *, begun: bool = True) -> None:
+        """Raise if the plan or its inputs are damaged, or something is behind a link."""
+        for each in self.verify().damage if begun else ():
+            if not each.repairable:
+                raise InputError(str(each))
 
     def _clear(self) -> None:
         """Remove what an earlier search wrote, and nothing else; its plan last."""
-        for name in self._run_names():
-            run = RunDirectory(self.path / name)
-            with run.locked():
-                run.clear()
-            remove_files(run.path, [LOCK])
-            for folder in (run.path, run.path.parent, run.path.parent.parent):
-                remove_empty_folder(folder)
+        runs = [RunDirectory(self.path / name) for name in self._run_names()]
+        if plan_damage(self.path, KIND, self.plan_path.name) or not runs:
+            # The plan does not say which runs there were.
+            runs = runs_below(self.path, "*/candidate-*/seed-*")
+        clear_runs(self.path, runs)
         listed = read_manifest(self.path, KIND) or ()
         remove_files(self.path, [name for name in listed if name not in ("tune.toml", MANIFEST)])
         remove_empty_folder(self.path / "inputs")
@@ -225,8 +250,8 @@ class TuningDirectory:
         """
         if plan.minutes is not None and not plan.count:
             plan = self._with_count(plan, jobs)
-        search = _Search(self, plan, jobs, on_plan(plan))
-        return search.run()
+        sealed = {*checksummed_files(self.path, KIND)} - {*changed_files(self.path, KIND)}
+        return Search(self.path, plan, jobs, on_plan(plan), sealed).run()
 
     def _with_count(self, plan: TuningPlan, jobs: int) -> TuningPlan:
         """The plan with as many candidates as its minutes allow, by the speed of the default."""
@@ -250,123 +275,3 @@ class TuningDirectory:
         """Remove the checkpoints of candidates that were not promoted: nobody resumes them."""
         for name in self._run_names():
             RunDirectory(self.path / name).checkpoints.remove()
-
-
-def planned_steps(plan: TuningPlan) -> list[tuple[str, int, bool]]:
-    """A label, the rounds, and whether every client trains, for each run on each rung."""
-    steps = []
-    for rung, names in enumerate(_algorithms_by_rung(plan)):
-        for name in names:
-            halving = plan.halving(name)
-            before = halving.rungs[rung - 1] if rung else 0
-            row = (name, halving.rungs[rung] - before, find_algorithm(name).everyone_trains)
-            steps += [row] * (halving.sizes[rung] * len(plan.seeds))
-    return steps
-
-
-def _algorithms_by_rung(plan: TuningPlan) -> list[list[str]]:
-    """The algorithms on each rung, those with long runs first: then cores are busy to the end."""
-    names = sorted(plan.algorithms, key=lambda name: not find_algorithm(name).everyone_trains)
-    rungs = len(plan.halving(names[0]).rungs)
-    return [names for _ in range(rungs)]
-
-
-class _Search:
-    def __init__(
-        self, directory: TuningDirectory, plan: TuningPlan, jobs: int, on_progress: OnProgress
-    ) -> None:
-        self.directory, self.plan, self.jobs = directory, plan, jobs
-        self.on_progress = on_progress
-        self.scores: dict[tuple[str, int], Score | None] = {}
-        self.rounds: dict[tuple[str, int], int] = {}
-        self.has_classes = True
-
-    def run(self) -> TuningResult:
-        plan = self.plan
-        alive = {name: plan.trials(name) for name in plan.algorithms}
-        first_step = 0
-        for rung, names in enumerate(_algorithms_by_rung(plan)):
-            trials = [trial for name in names for trial in alive[name]]
-            self._run_rung(rung, trials, first_step)
-            first_step += sum(plan.halving(n).sizes[rung] for n in names) * len(plan.seeds)
-            for name in names:
-                halving = plan.halving(name)
-                if rung + 1 < len(halving.rungs):
-                    values = [self._value(trial) for trial in alive[name]]
-                    kept = promoted(values, halving.sizes[rung + 1])
-                    alive[name] = [alive[name][k] for k in kept]
-        return TuningResult(
-            plan,
-            [
-                TunedAlgorithm(
-                    name,
-                    [
-                        TrialResult(
-                            trial.settings,
-                            self.scores[name, trial.number],
-                            self.rounds[name, trial.number],
-                        )
-                        for trial in plan.trials(name)
-                    ],
-                )
-                for name in plan.algorithms
-            ],
-            self.has_classes,
-        )
-
-    def _value(self, trial: Trial) -> float | None:
-        score = self.scores[trial.algorithm, trial.number]
-        return None if score is None else score.value
-
-    def _run_rung(self, rung: int, trials: Sequence[Trial], first_step: int) -> None:
-        """Run candidates up to a rung, and score them."""
-        plan, cells, steps = self.plan, [], []
-        position = dict.fromkeys(plan.algorithms, 0)
-        offsets = self._offsets(rung, first_step)
-        for trial in trials:
-            halving = plan.halving(trial.algorithm)
-            for seed in plan.seeds:
-                path = self.directory.path / trial.folder / f"seed-{seed}"
-                config = plan.config(trial, seed)
-                cells.append(GridCell(path, config, self.directory.path, halving.rungs[rung]))
-                before = halving.rungs[rung - 1] if rung else 0
-                steps.append((offsets[trial.algorithm] + position[trial.algorithm], before))
-                position[trial.algorithm] += 1
-
-        def forward(progress: GridProgress) -> None:
-            step, before = steps[progress.cell]
-            failure = progress.failure
-            if isinstance(failure, DivergedReason):
-                # A search expects some.
-                done = cells[progress.cell].until or 0
-                progress = GridProgress(progress.cell, done)
-            self.on_progress(replace(progress, cell=step, done=max(0, progress.done - before)))
-
-        failures = run_grid(cells, min(self.jobs, max(1, len(cells))), forward)
-        of_trial = iter(zip(cells, failures, strict=True))
-        for trial in trials:
-            self._score(trial, [next(of_trial) for _ in plan.seeds])
-
-    def _offsets(self, rung: int, first_step: int) -> dict[str, int]:
-        offsets, step = {}, first_step
-        for name in _algorithms_by_rung(self.plan)[rung]:
-            offsets[name] = step
-            step += self.plan.halving(name).sizes[rung] * len(self.plan.seeds)
-        return offsets
-
-    def _score(self, trial: Trial, runs: Sequence[tuple[GridCell, str | None]]) -> None:
-        key, rounds, lines = (trial.algorithm, trial.number), runs[0][0].until or 0, []
-        for cell, failure in runs:
-            if isinstance(failure, DivergedReason):
-                self.scores[key], self.rounds[key] = None, rounds
-                return
-            if failure is not None:
-                # A full disk, say: it must not decide which settings are chosen.
-                raise FedpbcError(
-                    f"{trial.folder} failed: {failure}; resume the search when that is mended"
-                )
-            metrics = RunDirectory(cell.path).metrics()
-            lines.append([line for line in metrics if line["round"] <= rounds])
-        self.scores[key], self.rounds[key] = score_of(lines, rounds), rounds
-        evaluation = next(iter(lines[0][-1]["views"].values()))
-        self.has_classes = evaluation.get("test_accuracy") is not None

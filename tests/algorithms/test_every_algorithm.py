@@ -296,3 +296,17 @@ def test_a_selection_outside_the_active_clients_is_refused():
 
     with pytest.raises(InputError, match=r"reaching's selection"):
         small.finished(small.quadratic(2), OutsideSelection, small.table([{1}], 2))
+
+
+def test_an_algorithm_that_does_not_begin_as_its_base_class():
+    class Idle(Algorithm):
+        name = "idle"
+
+        def __init__(self, init):
+            pass
+
+        def aggregate(self, round, updates):
+            pass
+
+    with pytest.raises(InputError, match=r"^Idle.__init__ should call super\(\).__init__\(init\)$"):
+        small.finished(small.quadratic(2), Idle, small.table([{1}], 2))

@@ -145,7 +145,7 @@ def test_a_wrong_fleet_is_one_line(options, message):
 
 
 PLUGIN = """
-from fedpbc import Algorithm, ClientResult, ClientRule, register_algorithm
+from fedpbc import Algorithm, ClientResult, ClientRule, mean, register_algorithm
 
 
 class Rule(ClientRule):
@@ -168,6 +168,9 @@ class Mine(Algorithm):
     def __init__(self, init, *, pull: float = 0.1):
         super().__init__(init)
         self.pull = pull
+
+    def aggregate(self, round, updates):
+        self.x = mean(update.model for update in updates) if updates else self.x
 
     def client_rule(self):
         return Rule(self.pull * self.global_lr)

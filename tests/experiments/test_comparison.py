@@ -24,6 +24,7 @@ from fedpbc import (
 )
 from fedpbc.algorithms import ALGORITHMS
 from fedpbc.experiments.comparison import RunResult, Spread
+from tests.scored_runs import run as scored_run
 
 
 def evaluation(test: float, train: float = 0.5, loss: float = 1.0, per_class=(0.25, 0.75)) -> dict:
@@ -353,3 +354,13 @@ def test_wrong_input_is_no_failed_cell():
     with pytest.raises(InputError, match="algorithms is 'fedpcb'"):
         compare(make_task, ["fedpcb"], (0,), links=P, rounds=3)
     assert issubclass(DivergedError, ArithmeticError)
+
+
+@pytest.mark.parametrize("wrong", ["loss", b"x", None, 3])
+def test_a_curve_of_something_that_was_not_evaluated(wrong):
+    compared = Comparison([scored_run("fedavg", 0, 0.5)])
+    assert compared.curve("fedavg", "server") == ([10], [0.5], [0.0])
+    with pytest.raises(InputError, match=r"^key is "):
+        compared.curve("fedavg", "server", wrong)
+    with pytest.raises(InputError, match=r"^view is "):
+        compared.curve("fedavg", wrong)

@@ -203,11 +203,13 @@ class Algorithm:
     @property
     def x(self) -> Vector:
         """The server's model x^t; assigned values are rounded to the type of x^0."""
+        if "_x" not in vars(self):
+            raise InputError(f"{type(self).__name__}.__init__ should call super().__init__(init)")
         return self._x
 
     @x.setter
     def x(self, value: Vector) -> None:
-        self._x = value.to(self._x.dtype)
+        self._x = value.to(self.x.dtype)
 
     @classmethod
     def summary(cls) -> str:

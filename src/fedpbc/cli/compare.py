@@ -103,7 +103,8 @@ def run_comparison(
     from fedpbc.report.page import check_report_path
     from fedpbc.report.write import write_comparison
 
-    check_baseline(baseline, [*requested.entries, *map(requested.algorithm_of, requested.entries)])
+    names = [*requested.entries, *map(requested.algorithm_of, requested.entries)]
+    check_baseline(baseline, list(dict.fromkeys(names)))
     if jobs is not None and jobs < 1:
         raise InputError("jobs", jobs, "at least 1")
     if directory.path.is_dir():

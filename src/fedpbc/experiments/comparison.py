@@ -247,6 +247,11 @@ class Comparison:
         """The rounds of the evaluations, and a value's mean and deviation over seeds at each."""
         runs = self.of(label)
         rounds = [line["round"] for line in runs[0].metrics] if runs else []
+        views = runs[0].metrics[-1]["views"] if runs else {}
+        for name, given in (("view", view), ("key", key)) if runs else ():
+            known = views if name == "view" else views[view]
+            if not isinstance(given, str) or given not in known:
+                raise InputError(name, given, nearest(str(given), known))
         spreads = [
             Spread.of([run.metrics[k]["views"][view][key] for run in runs])
             for k in range(len(rounds))
@@ -362,7 +367,8 @@ class Comparison:
 
     def as_dict(self, baseline: str | None = None) -> dict[str, Any]:
         """The content of ``comparison.json``."""
-        check_baseline(baseline, [n for run in self.runs for n in (run.label, run.algorithm)])
+        names = [name for run in self.runs for name in (run.label, run.algorithm)]
+        check_baseline(baseline, list(dict.fromkeys(names)))
         parts = [
             {
                 "condition": condition,

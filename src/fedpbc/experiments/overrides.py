@@ -103,6 +103,8 @@ def set_trace(values: dict[str, Any], file: Path, links: str | None) -> None:
     if header is not None:
         values["links"].setdefault("round_seconds", header[0])
         task = values.get("task", {})
+        task = {"name": task} if isinstance(task, str) else task
+        # What is no table is refused later.
         if not isinstance(task, Mapping) or task.keys() <= {"app"} or task.get("name") == "app":
             # A quadratic task has as many clients as targets.
             values.setdefault("clients", header[1])

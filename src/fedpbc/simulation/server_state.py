@@ -83,12 +83,12 @@ class ServerState:
         ``views`` are the models to provide; None: all that the algorithm has. The last reports are
         stored in memory by default. With a lossy downlink, clients may miss the server's answer.
         """
+        self.x0 = algorithm.x
         m = algorithm.clients
         self.algorithm, self.training = algorithm, training
         self.views = views_of(type(algorithm), views)
         self.last_reports = LastReports() if last_reports is None else last_reports
         self.lossy_downlink = lossy_downlink
-        self.x0 = algorithm.x
         self.round = 0
         self.held: list[Tensor] = [algorithm.x] * m
         self.since = np.zeros(m, dtype=np.int64)

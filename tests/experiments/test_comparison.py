@@ -196,6 +196,16 @@ def test_a_curve_has_the_mean_and_deviation_of_every_evaluation():
     assert deviations == pytest.approx([statistics.stdev([0.1, 0.3]), 0])
 
 
+def test_a_curve_of_something_else():
+    comparison = Comparison([RunResult("fedavg", 0, 10, [line(5, server=evaluation(0.1))])])
+    with pytest.raises(InputError, match="view is 'averaged', but should be one of server"):
+        comparison.curve("fedavg", "averaged")
+    for key in ("accuracy", "per_class", None, np.datetime64("2020-01-01")):
+        with pytest.raises(InputError, match=r"key is .*one of test_accuracy, train_accuracy"):
+            comparison.curve("fedavg", "server", key)
+    assert comparison.curve("mifa", "server") == ([], [], [])
+
+
 def test_what_failed_is_told_and_left_out_of_the_sums():
     good = RunResult("fedavg", 0, 10, [line(10, server=evaluation(0.4))])
     bad = RunResult("fedavg", 1, failure="the run diverged")

@@ -473,4 +473,6 @@ def test_a_label_with_settings_as_baseline(tmp_path):
     # The page tells only what differs, but takes the label.
     ran("report", folder, "--baseline", "fedau:cutoff=3")
     line = refused(fedpbc("report", folder, "--baseline", "fedau:cutoff=4"))
-    assert line.startswith("baseline is 'fedau:cutoff=4', but should be one of fedau, fedau cutoff=3")
+    assert line.startswith(
+        "baseline is 'fedau:cutoff=4', but should be one of fedau, fedau cutoff=3"
+    )

@@ -247,11 +247,13 @@ class Comparison:
         """The rounds of the evaluations, and a value's mean and deviation over seeds at each."""
         runs = self.of(label)
         rounds = [line["round"] for line in runs[0].metrics] if runs else []
-        views = runs[0].metrics[-1]["views"] if runs else {}
-        for name, given in (("view", view), ("key", key)) if runs else ():
-            known = views if name == "view" else views[view]
-            if not isinstance(given, str) or given not in known:
-                raise InputError(name, given, nearest(str(given), known))
+        if rounds:
+            views = runs[0].metrics[0]["views"]
+            if not isinstance(view, str) or view not in views:
+                raise InputError("view", view, nearest(str(view), views))
+            numbers = [name for name, v in views[view].items() if isinstance(v, int | float)]
+            if not isinstance(key, str) or key not in numbers:
+                raise InputError("key", key, nearest(str(key), numbers))
         spreads = [
             Spread.of([run.metrics[k]["views"][view][key] for run in runs])
             for k in range(len(rounds))

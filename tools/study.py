@@ -58,9 +58,9 @@ def parts(data_dir: str, traces: str) -> list[Part]:
         tune = f"{STUDY}/{name}-tune"
         commands = (
             f"tune --algorithms all {given[links]} --rounds 300 --seeds {TUNING_SEED} --out {tune}",
-            f"compare {tune}/tuned.toml --seeds 0-2 --ceiling --out {STUDY}/{name}",
+            f"compare {tune}/tuned.toml --seeds 0-9 --ceiling --out {STUDY}/{name}",
         )
-        title = f"Fashion-MNIST, `{links}`, 300 rounds, three seeds"
+        title = f"Fashion-MNIST, `{links}`, 300 rounds, ten seeds"
         found.append(Part(name, title, [command.split() for command in commands]))
     tune = f"{STUDY}/cifar10-tune"
     search = (

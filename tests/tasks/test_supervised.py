@@ -398,6 +398,7 @@ def test_numpy_arrays_are_taken():
         ),
         (lambda outputs: outputs.sum(), "one that takes outputs and labels"),
         (nn.NLLLoss(reduction="none"), r"loss returns a tensor of shape \(2,\)"),
+        (lambda outputs, labels: (outputs[:, :2] * labels).sum(), "takes outputs and labels"),
     ],
 )
 def test_a_loss_that_cannot_be_minimised_is_refused(loss, line):

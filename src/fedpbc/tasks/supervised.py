@@ -179,9 +179,10 @@ class Supervised:
     def _try_loss(self) -> None:
         """Raise now if the user's loss cannot be minimised."""
         name = getattr(self.loss, "__name__", type(self.loss).__name__)
-        outputs = self.module(self.data.prepare(self.data.inputs[:2]))
         try:
-            loss = self.loss(outputs, self.data.labels[:2])
+            for count in (3, 2):  # Two samples fit two outputs by chance.
+                outputs = self.module(self.data.prepare(self.data.inputs[:count]))
+                loss = self.loss(outputs, self.data.labels[:count])
         except Exception as error:
             expected = f"one that takes outputs and labels ({one_line(error)})"
             raise InputError("loss", name, expected) from error

@@ -409,3 +409,9 @@ def test_a_loss_that_cannot_be_minimised_is_refused(loss, line):
 def test_a_module_that_returns_more_than_a_tensor_is_refused():
     with pytest.raises(InputError, match="module returns a tuple, but should return a tensor"):
         supervised(nn.Sequential(nn.Flatten(), nn.LSTM(6, 4)))
+
+
+def test_sparse_samples_are_refused():
+    inputs, labels = small.samples()
+    with pytest.raises(InputError, match=r"train has sparse tensors.*use to_dense\(\)"):
+        supervised(train=(torch.as_tensor(inputs).to_sparse(), labels))

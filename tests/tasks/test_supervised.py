@@ -415,3 +415,9 @@ def test_sparse_samples_are_refused():
     inputs, labels = small.samples()
     with pytest.raises(InputError, match=r"train has sparse tensors.*use to_dense\(\)"):
         supervised(train=(torch.as_tensor(inputs).to_sparse(), labels))
+
+
+def test_test_samples_that_the_module_does_not_accept_are_refused():
+    other = torch.zeros(2, 9), torch.zeros(2, dtype=torch.int64)
+    with pytest.raises(InputError, match=r"one that takes test inputs of shape \(9,\)"):
+        supervised(nn.Linear(6, 4), test=other)

@@ -204,6 +204,9 @@ def test_a_curve_of_something_else():
         with pytest.raises(InputError, match=r"key is .*one of test_accuracy, train_accuracy"):
             comparison.curve("fedavg", "server", key)
     assert comparison.curve("mifa", "server") == ([], [], [])
+    for call in (comparison.row, comparison.of, comparison.cost_of):
+        with pytest.raises(InputError, match=r"label is .* but should be an entry's label"):
+            call(np.zeros(3))
 
 
 def test_what_failed_is_told_and_left_out_of_the_sums():

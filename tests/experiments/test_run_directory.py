@@ -202,3 +202,16 @@ def test_a_full_disk_is_one_line(tmp_path, monkeypatch):
     line = refused(fedpbc("run", *DIGITS, "--rounds", 2, "--out", tmp_path / "run"))
     assert "checkpoint-0000000.safetensors cannot be written" in line
     assert "No space left" in line
+
+
+def test_a_folder_named_as_a_checkpoint_stays(tmp_path):
+    from fedpbc.experiments.checkpoints import Checkpoints
+
+    mine = tmp_path / "checkpoint-0000003.safetensors"
+    mine.mkdir()
+    checkpoints = Checkpoints(tmp_path)
+    for rounds in (1, 2):
+        checkpoints.save(rounds, {"rounds": rounds})
+    assert checkpoints.paths()[0] == mine
+    checkpoints.remove()
+    assert checkpoints.paths() == [mine]

@@ -245,7 +245,10 @@ def make(random: Random, place: Place) -> Case:
     }
     faults = random.choices((0, 1, 2), (10, 65, 25))[0]
     for _ in range(faults if parameters else 0):
-        given[random.choice(list(parameters))] = random.choice(WRONG)
+        name = random.choice(list(parameters))
+        # What a function of the user raises is the user's.
+        wrong = [value for value in WRONG if name != "allowed" or not value.startswith("nn.")]
+        given[name] = random.choice(wrong)
     arguments = ", ".join(f"{name}={value}" for name, value in given.items())
     if any(name in arguments for name in ("Fraction", "Decimal")):
         arguments = arguments.replace("Fraction", "__import__('fractions').Fraction")

@@ -19,7 +19,7 @@ VALID: dict[str, tuple[str, ...]] = {
     "--clients": ("3",),
     "--seed": ("0", "1", "12"),
     "--seeds": ("0", "0,1", "0-1"),
-    "--sweep": ("train.decay=true,false", "learning_rate=0.1,0.2", "links.sigma=1,2"),
+    "--sweep": ("train.decay=true,false", "learning_rate=0.1,0.2", "links.p=0.3,0.9"),
     "--algorithm": ("fedpbc", "fedavg", "mifa", "scaffold", "fedau", "f3ast", "fedawe", "fedvarp"),
     "--algorithms": ("fedpbc", "fedavg,fedpbc", "fedau", "fedau:cutoff=3,fedavg:rounds=2"),
     "--baseline": ("fedavg", "fedpbc"),

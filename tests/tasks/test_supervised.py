@@ -398,6 +398,7 @@ def test_numpy_arrays_are_taken():
         ),
         (lambda outputs: outputs.sum(), "one that takes outputs and labels"),
         (nn.NLLLoss(reduction="none"), r"loss returns a tensor of shape \(2,\)"),
+        (lambda outputs, labels: (outputs[:, :2] * labels).sum(), "takes outputs and labels"),
     ],
 )
 def test_a_loss_that_cannot_be_minimised_is_refused(loss, line):
@@ -408,3 +409,15 @@ def test_a_loss_that_cannot_be_minimised_is_refused(loss, line):
 def test_a_module_that_returns_more_than_a_tensor_is_refused():
     with pytest.raises(InputError, match="module returns a tuple, but should return a tensor"):
         supervised(nn.Sequential(nn.Flatten(), nn.LSTM(6, 4)))
+
+
+def test_sparse_samples_are_refused():
+    inputs, labels = small.samples()
+    with pytest.raises(InputError, match=r"train has sparse tensors.*use to_dense\(\)"):
+        supervised(train=(torch.as_tensor(inputs).to_sparse(), labels))
+
+
+def test_test_samples_that_the_module_does_not_accept_are_refused():
+    other = torch.zeros(2, 9), torch.zeros(2, dtype=torch.int64)
+    with pytest.raises(InputError, match=r"one that takes test inputs of shape \(9,\)"):
+        supervised(nn.Linear(6, 4), test=other)

@@ -33,8 +33,7 @@ class Checkpoints:
         paths = self.paths()
         # A later one was unusable, or the run would have continued from it; metrics are cut, too.
         later = [path for path in paths if rounds_of(path) > rounds]
-        for path in (*later, *paths[len(later) + KEPT :]):
-            path.unlink()
+        _unlink(*later, *paths[len(later) + KEPT :])
 
     def load(self, restore: Callable[[Any], None] = lambda state: None) -> tuple[Any, list[str]]:
         """Return the newest intact state, or None, and what is wrong with newer ones.
@@ -63,7 +62,13 @@ class Checkpoints:
 
     def remove(self) -> None:
         """Remove all checkpoints."""
-        for path in self.paths():
+        _unlink(*self.paths())
+
+
+def _unlink(*paths: Path) -> None:
+    for path in paths:
+        # A folder of that name is not ours.
+        if path.is_symlink() or not path.is_dir():
             path.unlink()
 
 

@@ -173,6 +173,7 @@ class Comparison:
 
     def of(self, label: str) -> list[RunResult]:
         """The finished runs of one entry."""
+        check_kind("label", label, str, "an entry's label")
         return [run for run in self.finished if run.label == label]
 
     def tail(self, run: RunResult, view: str, value: Value) -> float | None:
@@ -274,6 +275,7 @@ class Comparison:
 
         None if it failed or has no test accuracy.
         """
+        check_kind("label", label, str, "an entry's label")
         rows = [row for row in self.rows() if row.label == label and row.test is not None]
         for row in rows:
             if row.best_deployable if deployable else row.view == self.paper_view(label):

@@ -156,13 +156,14 @@ class Supervised:
     def _try_module(self) -> None:
         """Raise now if the module does not accept the inputs or has too few outputs."""
         self.module.eval()
-        try:
-            with torch.no_grad():
-                outputs = self.module(self.data.prepare(self.data.inputs[:2]))
-        except Exception as error:
-            shape = tuple(self.data.inputs.shape[1:])
-            expected = f"one that takes inputs of shape {shape} ({one_line(error)})"
-            raise InputError("module", type(self.module).__name__, expected) from error
+        for name, inputs in (("test inputs", self.data.test_inputs), ("inputs", self.data.inputs)):
+            try:
+                with torch.no_grad():
+                    outputs = self.module(self.data.prepare(inputs[:2]))
+            except Exception as error:
+                expected = f"one that takes {name} of shape {tuple(inputs.shape[1:])}"
+                reason = f"{expected} ({one_line(error)})"
+                raise InputError("module", type(self.module).__name__, reason) from error
         if not isinstance(outputs, Tensor):
             raise InputError(
                 f"module returns a {type(outputs).__name__}, but should return a tensor"
@@ -179,9 +180,12 @@ class Supervised:
     def _try_loss(self) -> None:
         """Raise now if the user's loss cannot be minimised."""
         name = getattr(self.loss, "__name__", type(self.loss).__name__)
-        outputs = self.module(self.data.prepare(self.data.inputs[:2]))
+        data = self.data
         try:
-            loss = self.loss(outputs, self.data.labels[:2])
+            self.loss(self.module(data.prepare(data.test_inputs[:3])), data.test_labels[:3])
+            for count in (3, 2):  # Two samples fit two outputs by chance.
+                outputs = self.module(data.prepare(data.inputs[:count]))
+                loss = self.loss(outputs, data.labels[:count])
         except Exception as error:
             expected = f"one that takes outputs and labels ({one_line(error)})"
             raise InputError("loss", name, expected) from error

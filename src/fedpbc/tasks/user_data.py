@@ -29,6 +29,8 @@ def as_tensors(samples: Samples, name: str) -> tuple[Tensor, Tensor]:
         raise InputError(name, type(samples).__name__, f"{expected} ({one_line(error)})") from None
     if labels.is_complex() or inputs.is_complex():
         raise InputError(f"{name} has complex numbers, but should be real")
+    if inputs.layout != torch.strided or labels.layout != torch.strided:
+        raise InputError(f"{name} has sparse tensors, but should have dense ones: use to_dense()")
     if not inputs.dim() or not labels.dim():
         raise InputError(f"{name} is a single number, but should be one input and label per sample")
     if len(inputs) != len(labels):

@@ -108,3 +108,16 @@ def test_a_plan_that_is_none():
     values["tune"]["count"] = "many"
     with pytest.raises(InputError, match="not the plan of a search"):
         TuningPlan.from_values(values, "tune.toml")
+
+
+@pytest.mark.parametrize("wrong", [3, ["x"], [["fedavg"]], True, "x", {"fedavg": 3}, [{"a": 1}]])
+@pytest.mark.parametrize(
+    "key", ["algorithms", "algorithm", "task", "data", "train", "links", "views", "seeds"]
+)
+def test_sections_that_are_none(key, wrong):
+    values = {"data": "digits", "clients": 5, "rounds": 3, key: wrong}
+    if key == "seeds":  # A search has its own.
+        assert plan_tuning(values, TuningRequest(candidates=1)).seeds == [0]
+        return
+    with pytest.raises(InputError):
+        plan_tuning(values, TuningRequest(candidates=1))

@@ -319,10 +319,14 @@ def _algorithms(
     section = shared.pop("algorithm", None)
     for key in ("seed", "seeds"):
         shared.pop(key, None)
+    if section is not None and not isinstance(section, str | Mapping):
+        raise InputError("algorithm", section, "a name, or a table [algorithm]")
     table = _table(section)
     own = str(table.pop("name", AlgorithmSection.name))
     if isinstance(tables, list | tuple):
         tables = {str(name): {} for name in tables}
+    if tables and not isinstance(tables, Mapping):
+        raise InputError("algorithms", tables, "a list of names, or tables [algorithms.NAME]")
     tables = dict(tables or {own: table})
     check_values(tables)
     chosen = list(tables) if names is None else list(names)

@@ -157,7 +157,7 @@ def test_widening_that_is_killed_at_any_write_goes_on(tmp_path, whole, monkeypat
     with monkeypatch.context() as patch:
         patch.setattr("fedpbc.storage.manifest.write_atomically", write)
         patch.setattr("fedpbc.experiments.run_directory.write_atomically", write)
-        patch.setattr("fedpbc.experiments.comparison_directory.write_atomically", write)
+        patch.setattr("fedpbc.experiments.plan_files.write_atomically", write)
         with pytest.raises(Killed):
             swept(folder, *files, seeds=[1, 2])
     directory = ComparisonDirectory(folder)

@@ -11,7 +11,7 @@ from fedpbc.experiments.advice.advise import Advice
 from fedpbc.experiments.advice.directory import AdviceDirectory
 from fedpbc.experiments.advice.recommendation import Recommendation
 from fedpbc.experiments.run_directory import REPORT_MARK
-from fedpbc.experiments.score_text import between, number_text, score_text
+from fedpbc.experiments.score_text import between, listed, number_text, score_text
 from fedpbc.report.byte_units import with_unit
 from fedpbc.report.link_statistics import SUBJECTS, plot_links
 from fedpbc.report.page import embedded_picture, page_environment
@@ -192,6 +192,9 @@ def remarks(advice: Advice) -> list[str]:
         )
     elif statistics.stationary is None:
         lines.append("Other links: the log is too short to tell whether the links change.")
+    tried = {*advice.schedule.algorithms, *advice.excluded}
+    if left_out := [name for name in advice.links.costs if name not in tried]:
+        lines.append(f"A larger budget: there was no time for {listed(left_out, len(left_out))}.")
     if not advice.schedule.complete:
         lines.append(
             f"A larger budget: within {advice.request.minutes:g} minutes there was time for "

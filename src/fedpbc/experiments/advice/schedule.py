@@ -1,7 +1,8 @@
 """How to spend a time budget: which algorithms are tuned, with how many candidates and seeds.
 
-The fullest plan that fits is taken. What is given up first: seeds, then candidates, then
-algorithms; the number of rounds only if the user has not given it.
+The fullest plan that fits is taken. What is given up first: seeds and candidates, then algorithms
+in which every client trains, which cost many times the others, then all but a short list; the
+number of rounds only if the user has not given it.
 """
 
 from __future__ import annotations
@@ -19,8 +20,12 @@ EVALUATIONS = 20
 RESERVE = 0.2
 """Of the budget, for what cannot be foreseen."""
 FEWEST_ROUNDS = 50
-SHORT_LIST = ("fedavg", "fedau", "mifa", "fedavg_debiased", "fedstale", "fedpbc")
-"""What is compared where there is no time for all."""
+SHORT_LIST = ("fedavg", "fedau", "mifa", "scaffold", "fedvarp", "fedpbc")
+"""What is compared where there is no time for all: the best of the study, of several kinds."""
+SLOW = 4
+"""An algorithm is slow if its rounds take more than so many times FedAvg's."""
+WITH_SLOW = 4
+"""Levels that are tried with the slow algorithms."""
 LEVELS = (
     # candidates, finalists besides FedAvg, seeds
     (18, 8, 10),
@@ -115,13 +120,19 @@ def _options(
     names = list(speeds)
     short = [name for name in SHORT_LIST if name in speeds] or names[:3]
     # An algorithm in which every client trains may cost more than all others together.
-    quick = [name for name in short if speeds[name].round <= 4 * speeds[short[0]].round]
+    usual = [name for name in names if speeds[name].round <= SLOW * speeds[names[0]].round]
+    quick = [name for name in short if name in usual]
     horizons = [rounds]
     while not fixed_rounds and horizons[-1] // 2 >= FEWEST_ROUNDS:
         horizons.append(horizons[-1] // 2)
     first = True
     for horizon in horizons:
-        for tried, levels in ((names, LEVELS), (short, LAST_LEVELS), (quick, LAST_LEVELS)):
+        for tried, levels in (
+            (names, LEVELS[:WITH_SLOW]),
+            (usual, LEVELS),
+            (short, LAST_LEVELS),
+            (quick, LAST_LEVELS),
+        ):
             for candidates, finalists, seeds in levels:
                 for with_ceiling in (True, False) if levels is LAST_LEVELS else (True,):
                     yield _priced(

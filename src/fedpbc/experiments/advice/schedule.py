@@ -41,10 +41,11 @@ LAST_LEVELS = ((5, 3, 3), (3, 2, 3), (1, 2, 2))
 
 @dataclass(frozen=True)
 class Speed:
-    """Seconds of a round and of an evaluation, on one core."""
+    """Seconds of a round, of an evaluation, and of scoring a candidate, on one core."""
 
     round: float
     evaluation: float
+    scoring: float = 0.0
 
     def run(self, rounds: int, evaluations: int) -> float:
         """Seconds of a run."""
@@ -168,7 +169,7 @@ def _priced(
         for name in names:
             halving = Halving.of(candidates, rounds, every)
             cost = halving.cost()
-            total += cost * speeds[name].round + cost / every * speeds[name].evaluation
+            total += cost * speeds[name].round + cost / every * speeds[name].scoring
             total += START_SECONDS * sum(halving.sizes)
     full = sorted((speeds[name].run(rounds, EVALUATIONS) for name in names), reverse=True)
     of_one_seed = sum(full[:finalists]) + full[-1]

@@ -12,6 +12,7 @@ from fedpbc.algorithms import find_algorithm
 from fedpbc.experiments.advice.cost_preview import CostPreview
 from fedpbc.experiments.advice.request import BASELINE, AdviceRequest
 from fedpbc.experiments.advice.schedule import Speed
+from fedpbc.experiments.tuning.plan import TuningRequest, plan_tuning
 from fedpbc.simulation.views import DEPLOYABLE
 
 __all__ = ["measure_speeds"]
@@ -29,6 +30,8 @@ def measure_speeds(
     as much as FedAvg are as quick; where every client trains, local steps decide.
     """
     usual = _measured(request)
+    # Candidates are scored on the few samples that are held out.
+    scoring = _measured(request, **_held_out(request)).evaluation
     ceiling = _measured(request, links=ALWAYS, downlink=ALWAYS)
     full = request.config().train.local_steps * request.experiment().simulation.task.clients
     per_round = costs[BASELINE].local_steps / request.values["rounds"]
@@ -40,8 +43,17 @@ def measure_speeds(
         rounds = usual.round + slope * max(0.0, steps - per_round)
         # Vectors that are kept for the clients take time, too.
         views = 2 if find_algorithm(name).client_models else 1
-        speeds[name] = Speed(1.2 * rounds, views * usual.evaluation)
+        speeds[name] = Speed(1.2 * rounds, views * usual.evaluation, views * scoring)
     return speeds, ceiling
+
+
+def _held_out(request: AdviceRequest) -> dict[str, Any]:
+    """The settings of a candidate's task, as far as they change how long an evaluation takes."""
+    if request.config().task.name == "quadratic":
+        return {}
+    plan = plan_tuning(request.values, TuningRequest(algorithms=[BASELINE], candidates=1))
+    values = plan.config(plan.trials(BASELINE)[0], 0)
+    return {key: values[key] for key in ("task", "data") if key in values}
 
 
 def _measured(request: AdviceRequest, **settings: Any) -> Speed:

@@ -35,7 +35,7 @@ CANDIDATES_WITH_OPTIONS = 18
 MOST_CANDIDATES = 60
 EVALUATIONS = 5
 """Evaluations up to the first rung; a score is the mean over the last fifth of the rounds."""
-START_SECONDS = 1.0
+START_SECONDS = 0.6
 """That a run needs to start or to go on, besides its rounds."""
 TRAIN_SAMPLES = 100
 """That an evaluation uses: the accuracy on training samples is of no use to a search."""

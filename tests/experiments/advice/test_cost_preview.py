@@ -33,3 +33,13 @@ def test_what_needs_probabilities_is_left_out():
     previews = preview_costs(ALGORITHMS, from_table(np.ones((3, 2), dtype=bool)), LocalTraining())
     assert "fedavg_known" not in previews
     assert len(previews) == sum(not kind.needs_probabilities for kind in ALGORITHMS.values())
+
+
+def test_contacts_beyond_the_counted_rounds_count():
+    """Down at first: 40 rounds with two contacts each, then 60 with four."""
+    table = np.ones((100, 4), dtype=bool)
+    table[:40, 2:] = False
+    training = LocalTraining(local_steps=5)
+    previews = preview_costs(["fedavg", "fedpbc"], from_table(table), training)
+    assert previews["fedavg"].local_steps == (40 * 2 + 60 * 4) * 5
+    assert previews["fedpbc"].local_steps == 100 * 4 * 5

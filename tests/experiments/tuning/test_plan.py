@@ -36,8 +36,8 @@ def test_a_budget_in_rounds():
 def test_a_budget_in_minutes_follows_from_the_speed():
     plan = planned(algorithms=["fedavg", "fedpbc"], minutes=1)
     assert plan.count == 0
-    slow = settled(plan, {"fedavg": 0.01, "fedpbc": 0.1}, jobs=2)
-    quick = settled(plan, {"fedavg": 0.001, "fedpbc": 0.01}, jobs=2)
+    slow = settled(plan, {"fedavg": 0.02, "fedpbc": 0.2}, jobs=2)
+    quick = settled(plan, {"fedavg": 0.002, "fedpbc": 0.02}, jobs=2)
     assert 1 < slow.count < quick.count
     assert settled(plan, {"fedavg": 9.0, "fedpbc": 9.0}, jobs=2).count == 1
 

@@ -24,8 +24,8 @@ from fedpbc.tasks import LocalTraining, Quadratic
 
 __all__ = ["CostPreview", "preview_costs"]
 
-ROUNDS = 300
-"""Rounds that are counted; local steps beyond are extrapolated."""
+ROUNDS = 40
+"""Rounds that are counted; local steps beyond are extrapolated by the contacts."""
 DIMENSION = 3
 
 
@@ -44,6 +44,7 @@ def preview_costs(
     """Count the costs of each algorithm, but for those that must know the links' probabilities."""
     rounds = min(links.rounds, ROUNDS)
     rows = np.stack([links.up(t) for t in range(rounds)])
+    contacts = float(links.shares().sum()) * links.rounds
     table = from_table(rows)
     previews = {}
     for name in algorithms:
@@ -64,8 +65,10 @@ def preview_costs(
                 pass
             costs = costs_of(simulation.server)
         models = [n for n in costs["models_on_server"].values() if n is not None]
+        everyone = find_algorithm(name).everyone_trains
+        beyond = links.rounds / rounds if everyone else contacts / max(1, int(rows.sum()))
         previews[name] = CostPreview(
-            round(costs["local_steps"] * training.local_steps * links.rounds / rounds),
+            round(costs["local_steps"] * training.local_steps * beyond),
             min(models, default=None),
             costs["models_on_client"],
         )

@@ -1,8 +1,8 @@
 """How to spend a time budget: which algorithms are tuned, with how many candidates and seeds.
 
 The fullest plan that fits is taken. What is given up first: seeds and candidates, then algorithms
-in which every client trains, which cost many times the others, then all but a short list; the
-number of rounds only if the user has not given it.
+in which every client trains, which cost many times the others, and the ceiling, then all but a
+short list; the number of rounds only if the user has not given it.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _options(
     short = [name for name in SHORT_LIST if name in speeds] or names[:3]
     # An algorithm in which every client trains may cost more than all others together.
     usual = [name for name in names if speeds[name].round <= SLOW * speeds[names[0]].round]
-    quick = [name for name in short if name in usual]
+    quick = [name for name in short if name in usual] or usual[:3]
     horizons = [rounds]
     while not fixed_rounds and horizons[-1] // 2 >= FEWEST_ROUNDS:
         horizons.append(horizons[-1] // 2)
@@ -131,11 +131,11 @@ def _options(
         for tried, levels in (
             (names, LEVELS[:WITH_SLOW]),
             (usual, LEVELS),
-            (short, LAST_LEVELS),
             (quick, LAST_LEVELS),
         ):
             for candidates, finalists, seeds in levels:
-                for with_ceiling in (True, False) if levels is LAST_LEVELS else (True,):
+                # With every link up a round may take many times as long.
+                for with_ceiling in (True, False):
                     yield _priced(
                         speeds,
                         ceiling if with_ceiling else None,

@@ -282,6 +282,9 @@ def test_registering():
 def test_an_algorithm_without_aggregate():
     with pytest.raises(InputError, match="Idle has no aggregate"):
         register_algorithm(type("Idle", (Algorithm,), {"name": "idle"}))
+    for wrong in (lambda self, round: None, lambda self, a, b, c: None, 3):
+        with pytest.raises(InputError, match=r"Idle\.aggregate should be a function aggregate\("):
+            register_algorithm(type("Idle", (Algorithm,), {"name": "idle", "aggregate": wrong}))
     assert "idle" not in ALGORITHMS
     with pytest.raises(NotImplementedError, match="aggregate"):
         Algorithm(ServerInit(torch.zeros(1), 1)).aggregate(None, [])

@@ -121,6 +121,11 @@ def register_algorithm(algorithm: AlgorithmClass) -> AlgorithmClass:
         raise InputError(option, name, "a name that is not taken yet")
     if algorithm.aggregate is Algorithm.aggregate:
         raise InputError(f"{algorithm.__name__} has no aggregate(self, round, updates): define it")
+    try:
+        inspect.signature(algorithm.aggregate).bind(algorithm, None, [])
+    except (TypeError, ValueError):
+        method = f"{algorithm.__name__}.aggregate"
+        raise InputError(f"{method} should be a function aggregate(self, round, updates)") from None
     ALGORITHMS[name] = algorithm
     return algorithm
 

@@ -13,14 +13,26 @@ from fedpbc.experiments.advice.cost_preview import CostPreview, preview_costs
 from fedpbc.experiments.advice.directory import AdviceDirectory, with_schedule
 from fedpbc.experiments.advice.recommendation import Recommendation, recommend
 from fedpbc.experiments.advice.request import BASELINE, AdviceRequest
-from fedpbc.experiments.advice.schedule import EVALUATIONS, Schedule, choose_schedule
+from fedpbc.experiments.advice.schedule import (
+    EVALUATIONS,
+    Schedule,
+    affordable_finalists,
+    choose_schedule,
+)
 from fedpbc.experiments.advice.speed import measure_speeds
 from fedpbc.experiments.comparison import Comparison
 from fedpbc.experiments.comparison_plan import ComparisonPlan, plan_comparison
+from fedpbc.experiments.conditions import is_ceiling
 from fedpbc.experiments.link_query import LinkReport, report_links
+from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.sweep import DivergedReason, GridProgress
 from fedpbc.experiments.tuning.directory import TuningDirectory
-from fedpbc.experiments.tuning.plan import TuningPlan, TuningRequest, plan_tuning
+from fedpbc.experiments.tuning.plan import (
+    START_SECONDS,
+    TuningPlan,
+    TuningRequest,
+    plan_tuning,
+)
 from fedpbc.experiments.tuning.result import TuningResult
 from fedpbc.limits import MAX_ROUNDS
 from fedpbc.links.trace import trace_extent
@@ -32,8 +44,10 @@ from fedpbc.tasks import LocalTraining
 __all__ = ["Advice", "AdviceListener", "LinkFacts", "advise", "examine_links"]
 
 TUNING_SEED = 0
-FIRST_SEEDS = 3
+FIRST_SEEDS = 2
 """Seeds of the comparison that are run before the clock is looked at."""
+TEST_COST = 1.3
+"""Evaluating on the test data takes longer than on the samples that are held out."""
 MORE_SEEDS = 2
 MOST_SEEDS = 10
 """What is left of the budget is spent on more seeds than were planned."""
@@ -64,11 +78,13 @@ class LinkFacts:
     Attributes:
         report: of the whole log, if the links are a trace; else of the rounds that are run.
         parameters: of the model.
+        local_steps: of a client in a round.
         costs: of each algorithm that may be recommended.
     """
 
     report: LinkReport
     parameters: int
+    local_steps: int
     costs: Mapping[str, CostPreview]
 
 
@@ -108,6 +124,7 @@ def examine_links(request: AdviceRequest) -> LinkFacts:
     return LinkFacts(
         report_links(whole, with_data=True),
         simulation.task.layout.dimension,
+        training.local_steps,
         preview_costs(request.algorithms(), simulation.uplink, training),
     )
 
@@ -156,6 +173,10 @@ def advise(
     finalists = [BASELINE, *(name for name in ranked if name != BASELINE)]
     finalists = finalists[: schedule.finalists + 1]
     deadline = began + 60 * request.minutes
+    if tuning is not None:
+        finalists, schedule = _affordable(
+            finalists, schedule, links, directory, tuning, jobs, deadline - time.monotonic()
+        )
     comparison = _compared(
         request, schedule, {n: tables[n] for n in finalists}, directory, listener, jobs, deadline
     )
@@ -245,6 +266,39 @@ def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
         else:
             flat[f"algorithm.{key}"] = value
     return flat
+
+
+def _affordable(
+    finalists: Sequence[str],
+    schedule: Schedule,
+    links: LinkFacts,
+    directory: AdviceDirectory,
+    tuning: TuningResult,
+    jobs: int,
+    available: float,
+) -> tuple[list[str], Schedule]:
+    """The finalists that there is time for, by how long their runs have taken in the search.
+
+    Of advice that is continued, those that it had begun with.
+    """
+    labels, _ = directory.comparison.planned()
+    if labels:
+        begun = [label for label in labels if not is_ceiling(label)]
+        return begun, replace(schedule, ceiling=len(begun) < len(labels))
+    seconds = {}
+    for tuned in tuning.algorithms:
+        number = next((k for k, trial in enumerate(tuned.trials) if trial is tuned.best), None)
+        if number is not None:
+            folder = f"{tuned.algorithm}/candidate-{number}/seed-{TUNING_SEED}"
+            lines = RunDirectory(directory.tuning.path / folder).metrics()
+            seconds[tuned.algorithm] = TEST_COST * lines[-1]["seconds"] + START_SECONDS
+    everything = links.costs[BASELINE].local_steps or 1
+    uptimes = links.report.statistics.clients * schedule.rounds * links.local_steps / everything
+    ceiling = seconds[BASELINE] * uptimes if schedule.ceiling else None
+    names, has_ceiling = affordable_finalists(
+        finalists, seconds, available=0.85 * available, jobs=jobs, ceiling=ceiling
+    )
+    return names, replace(schedule, ceiling=has_ceiling)
 
 
 def _compared(

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from fedpbc.experiments.tuning.halving import Halving
 from fedpbc.experiments.tuning.plan import START_SECONDS
 
-__all__ = ["EVALUATIONS", "Schedule", "Speed", "choose_schedule"]
+__all__ = ["EVALUATIONS", "Schedule", "Speed", "affordable_finalists", "choose_schedule"]
 
 EVALUATIONS = 20
 """Of a run of the comparison."""
 RESERVE = 0.2
 """Of the budget, for what cannot be foreseen."""
 FEWEST_ROUNDS = 50
+FEWEST_SEEDS = 2
 SHORT_LIST = ("fedavg", "fedau", "mifa", "scaffold", "fedvarp", "fedpbc")
 """What is compared where there is no time for all: the best of the study, of several kinds."""
 SLOW = 4
@@ -108,6 +109,42 @@ def choose_schedule(
         if option.seconds <= available:
             return option
     return min(options, key=lambda option: option.seconds)
+
+
+def affordable_finalists(
+    ranked: Sequence[str],
+    seconds: Mapping[str, float],
+    *,
+    available: float,
+    jobs: int,
+    ceiling: float | None,
+) -> tuple[list[str], bool]:
+    """How many of the best can be compared with two seeds in the time that is left.
+
+    Args:
+        ranked: the baseline, then the others, the best first.
+        seconds: of a whole run of each, as measured.
+        ceiling: seconds of a run with every link up; None if there is to be none.
+
+    Returns the names, and whether there is time for the ceiling; it is given up first.
+
+    Example:
+        >>> seconds = {"fedavg": 10.0, "mifa": 10.0, "fedau": 10.0}
+        >>> affordable_finalists(list(seconds), seconds, available=30, jobs=2, ceiling=90.0)
+        (['fedavg', 'mifa', 'fedau'], False)
+        >>> affordable_finalists(list(seconds), seconds, available=20, jobs=2, ceiling=None)
+        (['fedavg', 'mifa'], False)
+    """
+
+    def needed(names: Sequence[str], more: float) -> float:
+        return FEWEST_SEEDS * (sum(seconds[name] for name in names) + more) / jobs
+
+    names = list(ranked)
+    if ceiling is not None and needed(names, ceiling) <= available:
+        return names, True
+    while len(names) > 2 and needed(names, 0.0) > available:
+        names.pop()
+    return names, False
 
 
 def _options(

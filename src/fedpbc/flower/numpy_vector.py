@@ -23,6 +23,12 @@ class NumpyVector(np.ndarray[Any, Any]):
         ('float64', 5.0)
     """
 
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
     def double(self) -> NumpyVector:
         """In double precision."""
         return self.astype(np.float64, copy=False).view(NumpyVector)

@@ -251,7 +251,8 @@ class AlgorithmStrategy(flower.FedAvg):  # type: ignore[misc]
                     raise BadRecordError(reply.error.reason)
                 identities[node] = WorkReply.read(reply.content).identity
             except BadRecordError as error:
-                LOG.warning("node %d did not say who it is: %s", node, printable(error))
+                reason = printable(error)
+                LOG.warning("node %d did not greet, as catch_up_mod does: %s", node, reason)
         online = set(grid.get_node_ids())
         if self._job is None and identities:
             self._start_job(identities.values(), len(online))

@@ -248,7 +248,7 @@ class AlgorithmStrategy(flower.FedAvg):  # type: ignore[misc]
             node = reply.metadata.src_node_id
             try:
                 if reply.has_error():
-                    raise BadRecordError(reply.error.reason)
+                    raise BadRecordError(last_line(reply))
                 identities[node] = WorkReply.read(reply.content).identity
             except BadRecordError as error:
                 reason = printable(error)
@@ -257,8 +257,8 @@ class AlgorithmStrategy(flower.FedAvg):  # type: ignore[misc]
         if self._job is None and identities:
             self._start_job(identities.values(), len(online))
         for node in sorted(identities):
-            if reason := self._numbers.bind(node, identities[node], online):
-                LOG.warning("node %d takes no part: %s", node, reason)
+            if problem := self._numbers.bind(node, identities[node], online):
+                LOG.warning("node %d takes no part: %s", node, problem)
 
     def _start_job(self, identities: Iterable[Identity], online: int) -> None:
         """Start the job, with as many clients as are known of."""
@@ -283,7 +283,7 @@ class AlgorithmStrategy(flower.FedAvg):  # type: ignore[misc]
             node = reply.metadata.src_node_id
             if reply.has_error():
                 errors += 1
-                LOG.info("\t> node %d: %s", node, printable(reply.error.reason))
+                LOG.info("\t> node %d: %s", node, last_line(reply))
                 continue
             try:
                 client = self._accept(job, node, reply.content)
@@ -358,3 +358,8 @@ class AlgorithmStrategy(flower.FedAvg):  # type: ignore[misc]
         if final or rounds <= 100 or rounds % 10 == 0:
             seconds = max(round(self._seconds / rounds, 3), 0.001)
             write_atomically(self.links, link_log(self._job.active, self._job.clients, seconds))
+
+
+def last_line(reply: Message) -> str:
+    """What an error is about; in a simulation its text is a whole traceback."""
+    return printable((str(reply.error.reason).strip().splitlines() or [""])[-1], 200)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -23,12 +24,9 @@ def import_example(monkeypatch):
     monkeypatch.syspath_prepend(str(FOLDER))
     for name in [n for n in sys.modules if n.partition(".")[0] == "pytorchexample"]:
         monkeypatch.delitem(sys.modules, name)
-    import pytorchexample.client_app
-    import pytorchexample.links
-    import pytorchexample.server_app
-    import pytorchexample.task
-
-    return pytorchexample
+    for module in ("task", "links", "client_app", "server_app"):
+        import_module(f"pytorchexample.{module}")
+    return sys.modules["pytorchexample"]
 
 
 class QuickstartTask:

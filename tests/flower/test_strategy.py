@@ -202,6 +202,32 @@ def test_algorithms_from_outside_run_too(monkeypatch):
     assert_same(result.views, small.views(task, FromOutside, table), bound=1e-12)
 
 
+def test_work_whose_reply_was_lost_is_not_done_again():
+    task, calls = small.quadratic(clients=2), []
+
+    def note(message, context, call_next):
+        calls.append(
+            (context.node_config["partition-id"], message.content["config"]["server-round"])
+        )
+        return call_next(message, context)
+
+    grid = grid_of(app_with(task, lambda m, c, n: n(m, c), note), 2)
+
+    def lose(node, reply):
+        is_lost = node == 101 and "metrics" in reply.content
+        return None if is_lost and reply.content["fedpbc"]["round"] < 4 else reply
+
+    grid.after = lose
+    strategy = FedPBC(fraction_evaluate=0.0)
+    result = strategy.start(grid, record_of(task.init().numpy()), num_rounds=4)
+    assert [round for client, round in calls if client == 1] == [1, 2, 3, 4]
+    table = np.array([[1, 0], [1, 0], [1, 0], [1, 1]], dtype=bool)
+    assert np.array_equal(strategy.state()["job"]["table"], table)
+    # app_with() trains every round as round 0.
+    expected = small.views(small.quadratic(clients=2, decay=False), "fedpbc", table)
+    assert_same(result.views, expected, bound=0.0)
+
+
 CLIENT = """
 import sys
 sys.modules["torch"] = None  # Whoever imports it fails.
@@ -224,7 +250,7 @@ context = Context(1, 1, {"partition-id": 0}, RecordDict(), {})
 for rule, options in ((None, ""), ("scaffold", "{}"), ("amplified_scaffold", "{}"),
                       ("area", "{}"), ("mifa", '{"memory": "client"}')):
     asked = rule and RuleRequest(rule, options, (0.1, 0.1), 2, "")
-    work = WorkRequest(f"job {rule}", 2, 1, 0, 1.0, "arrays", "config", asked)
+    work = WorkRequest(f"job {rule}", 2, 1, 0, 1.0, "arrays", "config", True, asked)
     zeros = Array(np.zeros(2, np.float32))
     records = {"arrays": ArrayRecord({"w": zeros}), "config": {}, "fedpbc": work.record()}
     records["config"] = type(work.record())({"lr": 0.1})

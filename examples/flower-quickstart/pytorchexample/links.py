@@ -8,7 +8,7 @@ from flwr.app import Context, Message
 def is_down(partition_id: int, num_partitions: int, server_round: int, outage: float) -> bool:
     """Whether a client's link is down in a round: more often for clients with a low number."""
     share = min(1.0, 2 * outage * (1 - (partition_id + 0.5) / num_partitions))
-    return random.Random(f"{partition_id} {server_round}").random() < share
+    return random.Random(f"link {partition_id} {server_round}").random() < share
 
 
 def outage_mod(message: Message, context: Context, call_next) -> Message:

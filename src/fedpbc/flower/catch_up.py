@@ -1,7 +1,7 @@
 """The client's side: a mod that calls the app's own ``train`` for every round that is owed.
 
-It keeps nothing for algorithms without client state: what a client owes, and since when, comes with
-the message. The others keep theirs in Flower's context. It imports no torch.
+What a client owes, and since when, comes with the message: for algorithms without client state the
+context only saves time. The others keep their state in Flower's context. The mod imports no torch.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from fedpbc.flower.messages import (
     has_protocol,
 )
 from fedpbc.flower.numpy_vector import to_numpy, vector_for
+from fedpbc.flower.progress import Progress
 
 __all__ = ["START_LOSS", "catch_up_mod", "correction_of"]
 
@@ -104,9 +105,13 @@ def train_rounds(
     if correction is not None:
         records[CORRECTION] = correction
     model, config = content.array_records[request.arrays_key], content[request.config_key]
+    progress, first = None, request.first_round
+    if request.keeps_training and request.rule is None:
+        progress = Progress(context.state, request, model)
+        first, model = progress.resume()
     others: dict[str, Any] = {}
     first_metrics: dict[str, Any] | None = None
-    for round in range(request.first_round, request.round + 1):
+    for round in range(first, request.round + 1):
         own_config = ConfigRecord({**config, "server-round": round})
         message.content = RecordDict(
             {**records, request.arrays_key: model, request.config_key: own_config}
@@ -123,6 +128,8 @@ def train_rounds(
         if first_metrics is None:
             metrics = reply.content.metric_records.values()
             first_metrics = {name: value for each in metrics for name, value in each.items()}
+    if progress is not None:
+        progress.save(model)
     return TrainedRounds(model, others, first_metrics or {})
 
 

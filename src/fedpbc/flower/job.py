@@ -168,6 +168,7 @@ class Job:
             scale=segment.scale,
             arrays_key=self.settings.arrays_key,
             config_key=self.settings.config_key,
+            keeps_training=self.settings.algorithm.everyone_trains,
             rule=rule,
         )
 

@@ -74,6 +74,7 @@ class WorkRequest:
         participations: how many uploads of this client were counted before.
         scale: η_g, applied to the change of each round.
         arrays_key, config_key: of the app's records.
+        keeps_training: the same rounds are owed until a reply is counted.
         rule: None for plain training.
         is_greeting: nothing is to be trained; the client says who it is.
     """
@@ -85,6 +86,7 @@ class WorkRequest:
     scale: float
     arrays_key: str
     config_key: str
+    keeps_training: bool = False
     rule: RuleRequest | None = None
     is_greeting: bool = False
 

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 
+import fedpbc
 from fedpbc.storage.tensors import load_state
 from tests.flower.quickstart import (
     FOLDER,
@@ -42,6 +43,8 @@ def environment(home: Path) -> dict[str, str]:
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
         "FLWR_HOME": str(home),
         "PATH": path,
+        # Also where the package is not installed, but on the path of this process.
+        "PYTHONPATH": str(Path(fedpbc.__file__).parents[1]),
         "OMP_NUM_THREADS": "1",
         # Not the instance of someone else on this machine.
         "RAY_ADDRESS": "local",

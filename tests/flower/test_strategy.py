@@ -54,6 +54,11 @@ def test_options_are_the_algorithms_and_flowers():
         (lambda: Scaffold(local_steps=3), "scaffold computes with the app's learning_rate"),
         (lambda: Scaffold(learning_rate=0.1), "scaffold computes with the app's local_steps"),
         (lambda: strategy_for("mifa", rescale=True), "mifa computes with the app's learning_rate"),
+        (lambda: FedPBC(clients=0), "clients is 0, but should be at least 1"),
+        (lambda: FedPBC(global_lr="x"), "global_lr is 'x'"),
+        (lambda: FedPBC(norm_factor=-1.0), "norm_factor is -1.0, but should be at least 0"),
+        (lambda: Scaffold(learning_rate=0.0, local_steps=1), "learning_rate is 0.0"),
+        (lambda: FedPBC(links="no/such/folder/links.csv"), "a file in a folder that exists"),
         (lambda: strategy_for("fedpcb"), "did you mean 'fedpbc'"),
     ],
 )

@@ -1,6 +1,7 @@
 # The public names, each once: type checkers read this file, and __init__.py loads from it.
 from .catch_up import catch_up_mod as catch_up_mod
 from .catch_up import correction_of as correction_of
+from .result import ViewsResult as ViewsResult
 from .strategies import F3AST as F3AST
 from .strategies import MIFA as MIFA
 from .strategies import AmplifiedFedAvg as AmplifiedFedAvg
@@ -19,4 +20,3 @@ from .strategies import MimiC as MimiC
 from .strategies import Scaffold as Scaffold
 from .strategies import strategy_for as strategy_for
 from .strategy import AlgorithmStrategy as AlgorithmStrategy
-from .strategy import ViewsResult as ViewsResult

@@ -1,14 +1,37 @@
-"""Which replies have metrics that can be averaged."""
+"""Metrics from replies that may hold anything."""
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from flwr.app import RecordDict
+from flwr.app import MetricRecord, RecordDict
 
-__all__ = ["consistent"]
+from fedpbc.errors import one_line
+
+__all__ = ["averaged", "consistent"]
+
+LOG = logging.getLogger("flwr.fedpbc")
+
+
+def averaged(
+    contents: list[RecordDict],
+    weight: str,
+    function: Callable[[list[RecordDict], str], MetricRecord],
+) -> MetricRecord | None:
+    """The metrics of the replies that can be averaged, by the app's function or Flower's."""
+    usable = consistent(contents, weight)
+    if len(usable) < len(contents):
+        LOG.warning("the metrics of %d replies are left out", len(contents) - len(usable))
+    if not usable:
+        return None
+    try:
+        return function(usable, weight)
+    except Exception as error:  # The app's own function, on what clients sent.
+        LOG.warning("the metrics cannot be averaged: %s", one_line(error))
+        return None
 
 
 def consistent(contents: Iterable[RecordDict], weight: str) -> list[RecordDict]:

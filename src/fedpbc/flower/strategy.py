@@ -10,7 +10,6 @@ import inspect
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,13 +18,19 @@ from flwr.serverapp import Grid
 from flwr.serverapp import strategy as flower
 
 from fedpbc.algorithms import Algorithm
-from fedpbc.errors import InputError, one_line
+from fedpbc.errors import InputError
 from fedpbc.flower.array_layout import BadRecordError
 from fedpbc.flower.client_numbers import ClientNumbers
 from fedpbc.flower.job import Job, JobSettings
 from fedpbc.flower.messages import PROTOCOL, Identity, WorkReply, WorkRequest
-from fedpbc.flower.metrics import consistent
-from fedpbc.flower.requirements import check_runs_in_apps, needed_settings
+from fedpbc.flower.metrics import averaged, consistent
+from fedpbc.flower.requirements import (
+    check_folders,
+    check_numbers,
+    check_runs_in_apps,
+    needed_settings,
+)
+from fedpbc.flower.result import ViewsResult
 from fedpbc.links.link_log import link_log
 from fedpbc.options import checked, nearest
 from fedpbc.simulation.views import DEPLOYABLE, views_of
@@ -33,22 +38,12 @@ from fedpbc.storage.atomic import write_atomically
 from fedpbc.storage.tensors import load_state, save_state
 from fedpbc.text import printable
 
-__all__ = ["AlgorithmStrategy", "ViewsResult"]
+__all__ = ["AlgorithmStrategy"]
 
 LOG = logging.getLogger("flwr.fedpbc")
 GREETING_SECONDS = 60.0
 """How long nodes may take to say who they are; whoever does not is asked again next round."""
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
-
-
-@dataclass
-class ViewsResult(flower.Result):  # type: ignore[misc]
-    """Flower's result, with the model of each view that a server can deploy.
-
-    ``arrays`` is the view that the strategy was asked for.
-    """
-
-    views: dict[str, ArrayRecord] = field(default_factory=dict)
 
 
 class AlgorithmStrategy(flower.FedAvg):  # type: ignore[misc]
@@ -95,6 +90,9 @@ class AlgorithmStrategy(flower.FedAvg):  # type: ignore[misc]
         flower_options = {name: value for name, value in options.items() if name in of_flower}
         super().__init__(*flower_arguments, **flower_options)
         kind = self.algorithm
+        numbers = {"global_lr": global_lr, "norm_factor": norm_factor, "norm_bound": norm_bound}
+        check_numbers(clients=clients, local_steps=local_steps, rate=learning_rate, **numbers)
+        check_folders(checkpoint=checkpoint, links=links)
         own = checked(kind.__init__, own, also=of_flower)
         check_runs_in_apps(kind, own)
         known = {"learning_rate": learning_rate, "local_steps": local_steps}
@@ -164,18 +162,7 @@ class AlgorithmStrategy(flower.FedAvg):  # type: ignore[misc]
         )
         self._write_links(final=True)
         views = self._job.views() if self._job else {}
-        return ViewsResult(
-            views.get(self.view, arrays),
-            *(
-                {t + done: record for t, record in records.items()}
-                for records in (
-                    result.train_metrics_clientapp,
-                    result.evaluate_metrics_clientapp,
-                    result.evaluate_metrics_serverapp,
-                )
-            ),
-            views=views,
-        )
+        return ViewsResult.of(result, done, views.get(self.view, arrays), views)
 
     def _begin(self, initial: ArrayRecord) -> None:
         """Begin a job, or the rest of one that was restored."""
@@ -305,7 +292,8 @@ class AlgorithmStrategy(flower.FedAvg):  # type: ignore[misc]
             # Before anything of the next round is sent.
             save_state(self.checkpoint, self.state())
         self._write_links(final=False)
-        metrics = self._averaged_metrics([contents[client] for client in sorted(contents)])
+        ordered = [contents[client] for client in sorted(contents)]
+        metrics = averaged(ordered, self.weighted_by_key, self.train_metrics_aggr_fn)
         return job.views()[self.view], metrics
 
     def _accept(self, job: Job, node: int, content: RecordDict) -> int:
@@ -316,18 +304,6 @@ class AlgorithmStrategy(flower.FedAvg):  # type: ignore[misc]
             raise BadRecordError("its partition-id is not what it was")
         job.accept(self._asked[node], reply, content)
         return self._asked[node]
-
-    def _averaged_metrics(self, contents: list[RecordDict]) -> MetricRecord | None:
-        usable = consistent(contents, self.weighted_by_key)
-        if len(usable) < len(contents):
-            LOG.warning("the metrics of %d replies are left out", len(contents) - len(usable))
-        if not usable:
-            return None
-        try:
-            return self.train_metrics_aggr_fn(usable, self.weighted_by_key)
-        except Exception as error:  # The app's own function, on what clients sent.
-            LOG.warning("the metrics cannot be averaged: %s", one_line(error))
-            return None
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

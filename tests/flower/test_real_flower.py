@@ -56,7 +56,8 @@ def run_app(home: Path, connection: str, out: Path, name: str, rounds: int = ROU
     """Submit the example, and wait for its end."""
     out.mkdir(exist_ok=True)
     settings = {"folder": str(out), "algorithm": name, "num-server-rounds": rounds}
-    settings["outage"] = OUTAGE
+    # Each message starts a process: only training matters here.
+    settings |= {"outage": OUTAGE, "fraction-evaluate": 0.0}
     config = " ".join(f"{key}={json.dumps(value)}" for key, value in settings.items())
     command = ["flwr", "run", str(home / "app"), connection, "--stream", "-c", config]
     with (home / "run.log").open("ab") as log:

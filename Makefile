@@ -33,7 +33,7 @@ test: check
 # The core, for every save: neither fleets nor the paper's experiments, and no test marked as slow.
 test-quick: $(READY)
 	$(PYTEST) -m 'not fleet and not faults and not kills and not slow' \
-		$(foreach room,deployment paper,--ignore tests/$(room) --ignore src/fedpbc/$(room))
+		$(foreach room,deployment flower paper,--ignore tests/$(room) --ignore src/fedpbc/$(room))
 
 # In another order each time; `make test-random SEED=...` repeats the one that the first lines name.
 test-random: $(READY)
@@ -45,7 +45,7 @@ coverage: $(READY)
 
 # Fleets of many real processes, with faults.
 test-fleet: $(READY)
-	$(BIN)/python -m pytest -m fleet --timeout 3600 -o faulthandler_timeout=0 tests/deployment
+	$(BIN)/python -m pytest -m fleet --timeout 3600 -o faulthandler_timeout=0 tests/deployment tests/flower
 
 # Every call on the disk fails once, or is the last before a kill; STEP=10 takes every tenth.
 test-faults: $(READY)

@@ -14,6 +14,7 @@ collect_ignore = (
         "src/fedpbc/deployment/server/flower_transport.py",
         "src/fedpbc/deployment/protocol/records.py",
         "src/fedpbc/deployment/server/server_app.py",
+        "src/fedpbc/flower",
     ]
 )
 

@@ -10,7 +10,7 @@ is on the devices. If closing a round fails, the state is what it was before the
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -25,12 +25,22 @@ from fedpbc.errors import DivergedError, FedpbcError, InputError
 from fedpbc.interrupts import held_back
 from fedpbc.simulation.last_reports import LastReports
 from fedpbc.simulation.views import AVERAGED_WEIGHT, views_of
-from fedpbc.tasks.local_training import LocalTraining
 
-__all__ = ["ServerState"]
+__all__ = ["ServerState", "TrainingSchedule"]
 
 TrainedClient = Callable[[int], ClientResult]
 """Returns what a client uploads after its segment, and what it keeps; called once per client."""
+
+
+class TrainingSchedule(Protocol):
+    """What the server knows of the clients' training; a LocalTraining is one."""
+
+    @property
+    def local_steps(self) -> int:
+        """s."""
+
+    def rate(self, t: int) -> float:
+        """η_t."""
 
 
 class ServerState:
@@ -61,6 +71,7 @@ class ServerState:
     Example:
         >>> import torch
         >>> from fedpbc.algorithms import FedPBC, ServerInit
+        >>> from fedpbc.tasks import LocalTraining
         >>> state = ServerState(FedPBC(ServerInit(torch.zeros(1), clients=2)), LocalTraining())
         >>> round = state.open_round([0])
         >>> upload = ClientResult({"model": torch.tensor([4.0])})
@@ -72,7 +83,7 @@ class ServerState:
     def __init__(
         self,
         algorithm: Algorithm,
-        training: LocalTraining,
+        training: TrainingSchedule,
         *,
         views: Sequence[str] | None = None,
         last_reports: LastReports | None = None,

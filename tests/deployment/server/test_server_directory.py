@@ -15,12 +15,12 @@ from fedpbc.deployment.server.server_directory import (
     ServerDirectory,
     checkpoints_of,
     damaged_results,
-    link_intervals,
     rounds_finished,
 )
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.overrides import configuration_values
 from fedpbc.links import Setting, Timetable
+from fedpbc.links.link_log import link_intervals
 from fedpbc.links.trace import fleet_log_settings
 from fedpbc.storage.tensors import load_state, save_state
 from tests.commandline import content, fedpbc, ran, refused

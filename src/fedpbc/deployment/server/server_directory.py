@@ -20,7 +20,7 @@ import json
 import logging
 import time
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from hashlib import sha256
 from itertools import islice
@@ -32,6 +32,7 @@ from torch import Tensor
 from fedpbc.deployment.server.round_log import ROUND_LOG, read_rounds
 from fedpbc.errors import FedpbcError, InputError, one_line
 from fedpbc.limits import parse_json
+from fedpbc.links.link_log import link_log
 from fedpbc.simulation.last_reports import DamagedReportsError, LastReportsOnDisk
 from fedpbc.simulation.server_state import ServerState
 from fedpbc.storage.atomic import write_atomically
@@ -51,7 +52,6 @@ __all__ = [
     "ServerDirectory",
     "check_leftovers",
     "damaged_results",
-    "link_intervals",
     "rounds_finished",
 ]
 
@@ -240,11 +240,7 @@ class ServerDirectory:
         rounds = [set(line["active"]) for line in self.lines]
         rows = [",".join(str(int(i in active)) for i in range(clients)) for active in rounds]
         write_atomically(self.path / "timetable.csv", "".join(f"{row}\n" for row in rows))
-        intervals = link_intervals(rounds, clients, round_seconds)
-        head = f"# round_seconds = {round_seconds!r}\nclient,online_from_s,online_until_s\n"
-        # 12 digits hide rounding errors.
-        text = "".join(f"{i},{a:.12g},{b:.12g}\n" for i, a, b in intervals)
-        write_atomically(self.path / "links.csv", head + text)
+        write_atomically(self.path / "links.csv", link_log(rounds, clients, round_seconds))
 
 
 def checkpoints_of(folder: Path) -> list[Path]:
@@ -335,34 +331,3 @@ def file_checksum(path: Path) -> str:
         while piece := file.read(1 << 20):
             digest.update(piece)
     return digest.hexdigest()
-
-
-def link_intervals(
-    rounds: Sequence[Collection[int]], clients: int, round_seconds: float
-) -> list[tuple[int, float, float]]:
-    """When each client was reachable: (client, from, until), in seconds since the job began.
-
-    The server only knows who replied in which round. Every round counts as ``round_seconds`` long,
-    even if it ended early, and a link as up from the middle of a round with a reply to the middle
-    of the next. So the scheme ``trace`` reproduces exactly these rounds, and starts over after the
-    last. Each client ends with an empty interval, which shows how long the log is, and that the
-    client exists even if it never connected.
-
-    Example:
-        >>> link_intervals([[0], [0], []], clients=2, round_seconds=10.0)
-        [(0, 5.0, 25.0), (0, 30.0, 30.0), (1, 30.0, 30.0)]
-    """
-    end = len(rounds) * round_seconds
-    intervals: list[list[tuple[float, float]]] = [[] for _ in range(clients)]
-    for t, active in enumerate(rounds):
-        a, b = (t + 0.5) * round_seconds, (t + 1.5) * round_seconds
-        for client in active:
-            up = intervals[client]
-            up.append((up.pop()[0], b) if up and up[-1][1] == a else (a, b))
-    for up in intervals:
-        if up and up[-1][1] > end:
-            # What reaches beyond the end belongs to the start of the repeated log.
-            up[-1] = up[-1][0], end
-            up.insert(0, (0.0, 0.5 * round_seconds))
-        up.append((end, end))
-    return [(client, a, b) for client, up in enumerate(intervals) for a, b in up]

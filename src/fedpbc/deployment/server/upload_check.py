@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedpbc.algorithms.algorithm import Algorithm
-from fedpbc.algorithms.client import ClientRule, ClientWork
+from fedpbc.algorithms.trial import trial_sizes
 from fedpbc.deployment.protocol.messages import MessageError, Vector
 from fedpbc.deployment.protocol.tensors import dtype_name
 from fedpbc.engines.segment import all_finite
@@ -65,25 +65,3 @@ class UploadCheck:
         if not all_finite(values):
             raise MessageError(f"{name} is not finite")
         return values
-
-
-def trial_sizes(rule: ClientRule, x0: Tensor, received: Mapping[str, Tensor]) -> dict[str, int]:
-    """The sizes of what a rule uploads, from running it once without data."""
-    try:
-        work = ClientWork(
-            client=0,
-            start=x0,
-            received=received,
-            state=rule.initial_state(x0),
-            first_round=0,
-            rates=(1.0,),
-            local_steps=1,
-            loss=lambda model: 0.0,
-        )
-        if rule.has_own_steps:
-            result = rule.local_steps(work, lambda model, k: x0 * 0)
-        else:
-            result = rule.finish(work, x0)
-        return {name: len(vector) for name, vector in result.upload.items() if vector.dim() == 1}
-    except Exception:  # A plugin's rule may do anything.
-        return {}

@@ -1,0 +1,22 @@
+# The public names, each once: type checkers read this file, and __init__.py loads from it.
+from .catch_up import catch_up_mod as catch_up_mod
+from .catch_up import correction_of as correction_of
+from .result import ViewsResult as ViewsResult
+from .strategies import F3AST as F3AST
+from .strategies import MIFA as MIFA
+from .strategies import AmplifiedFedAvg as AmplifiedFedAvg
+from .strategies import AmplifiedScaffold as AmplifiedScaffold
+from .strategies import Area as Area
+from .strategies import CAFed as CAFed
+from .strategies import FedAU as FedAU
+from .strategies import FedAvg as FedAvg
+from .strategies import FedAvgAll as FedAvgAll
+from .strategies import FedAvgDebiased as FedAvgDebiased
+from .strategies import FedAWE as FedAWE
+from .strategies import FedPBC as FedPBC
+from .strategies import FedStale as FedStale
+from .strategies import FedVARP as FedVARP
+from .strategies import MimiC as MimiC
+from .strategies import Scaffold as Scaffold
+from .strategies import strategy_for as strategy_for
+from .strategy import AlgorithmStrategy as AlgorithmStrategy

@@ -1,0 +1,329 @@
+"""The server's side of one job: what each client is sent, and what is done with its replies.
+
+It does no input or output, and knows clients by their numbers: a strategy sends and receives.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord, RecordDict
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedpbc.algorithms import Algorithm, ClientResult, ClientRule, ServerInit
+from fedpbc.algorithms.trial import trial_sizes
+from fedpbc.errors import DivergedError, InputError
+from fedpbc.flower.array_layout import ArrayLayout, BadRecordError, read_array
+from fedpbc.flower.messages import (
+    INITIAL,
+    PROTOCOL,
+    RECEIVED,
+    UPLOAD,
+    RuleRequest,
+    WorkReply,
+    WorkRequest,
+)
+from fedpbc.flower.norm_bound import NormBound
+from fedpbc.simulation.server_state import ServerState
+from fedpbc.simulation.views import DEPLOYABLE
+
+__all__ = ["ClosedRound", "Job", "JobSettings"]
+
+
+@dataclass(frozen=True)
+class JobSettings:
+    """What a strategy was made with.
+
+    Attributes:
+        algorithm, options: the algorithm and its options.
+        global_lr: η_g.
+        views: the models that the result holds; None: all that a server can have.
+        learning_rate: η_t of a round that counts from 1; None if the algorithm need not know.
+        local_steps: of each round; None likewise.
+        norm_factor, norm_bound: see :class:`NormBound`.
+        arrays_key, config_key: the names of the app's records.
+    """
+
+    algorithm: type[Algorithm]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    global_lr: float = 1.0
+    views: Sequence[str] | None = None
+    learning_rate: Callable[[int], float] | None = None
+    local_steps: int | None = None
+    norm_factor: float = 1000.0
+    norm_bound: float = 0.0
+    arrays_key: str = "arrays"
+    config_key: str = "config"
+
+    def rate(self, t: int) -> float:
+        """η_t of round t, which counts from 0 as in the algorithms; 1 if nobody needs it."""
+        return 1.0 if self.learning_rate is None else float(self.learning_rate(t + 1))
+
+
+@dataclass(frozen=True)
+class AppTraining:
+    """What is known of an app's training."""
+
+    settings: JobSettings
+
+    @property
+    def local_steps(self) -> int:
+        """Steps per round; 1 if the algorithm need not know."""
+        return self.settings.local_steps or 1
+
+    def rate(self, t: int) -> float:
+        """η_t."""
+        return self.settings.rate(t)
+
+
+@dataclass(frozen=True, eq=False)
+class Upload:
+    """What a client uploaded in the current round."""
+
+    vectors: dict[str, Tensor]
+    norms: dict[str, float]
+    token: str
+
+
+@dataclass(frozen=True)
+class ClosedRound:
+    """What became of a round.
+
+    Attributes:
+        number: from 1.
+        active: the clients that got through.
+        refused: the reason for each client whose upload was refused when the round was closed.
+    """
+
+    number: int
+    active: list[int]
+    refused: dict[int, str]
+
+
+class Job:
+    """One training job: an algorithm, the model of each client, and the round that is open.
+
+    Example:
+        >>> from fedpbc.algorithms import FedPBC
+        >>> initial = ArrayRecord({"w": Array(np.zeros(2, np.float32))})
+        >>> job = Job(JobSettings(FedPBC), initial, clients=2)
+        >>> job.close_round().active, job.work(1).first_round, job.work(1).round
+        ([], 1, 2)
+    """
+
+    def __init__(self, settings: JobSettings, initial: ArrayRecord, clients: int) -> None:
+        self.settings, self.layout = settings, ArrayLayout.of(initial)
+        x0 = torch.from_numpy(self.layout.vector(initial))
+        init = ServerInit(x0, clients, settings.global_lr)
+        algorithm = settings.algorithm(init, **settings.options)
+        self.server = ServerState(
+            algorithm,
+            AppTraining(settings),
+            views=DEPLOYABLE if settings.views is None else settings.views,
+        )
+        self.id = uuid4().hex
+        self.norms = NormBound(settings.norm_factor, settings.norm_bound)
+        self.tokens: dict[int, str] = {}
+        self.active: list[list[int]] = []
+        self._sizes = upload_sizes(algorithm)
+        self._uploads: dict[int, Upload] = {}
+        self._records: dict[int, tuple[Tensor, ArrayRecord]] = {}
+
+    @property
+    def clients(self) -> int:
+        """m."""
+        return self.server.algorithm.clients
+
+    @property
+    def round(self) -> int:
+        """The number of the open round, from 1."""
+        return self.server.round + 1
+
+    def work(self, client: int) -> WorkRequest:
+        """What a client is asked for in the open round."""
+        segment = self.server.segment(client, self.server.round)
+        participations = int(self.server.batches[client]) // self.server.training.local_steps
+        rule = None
+        if segment.rule is not None:
+            rates = map(self.settings.rate, range(segment.first_round, segment.last_round + 1))
+            rule = RuleRequest(
+                self.settings.algorithm.name,
+                json.dumps(dict(self.settings.options)),
+                tuple(rates),
+                self.settings.local_steps or 0,
+                self.tokens.get(client, ""),
+            )
+        return WorkRequest(
+            job=self.id,
+            round=self.round,
+            first_round=segment.first_round + 1,
+            participations=participations,
+            scale=segment.scale,
+            arrays_key=self.settings.arrays_key,
+            config_key=self.settings.config_key,
+            keeps_training=self.settings.algorithm.everyone_trains,
+            rule=rule,
+        )
+
+    def records(self, client: int) -> dict[str, Any]:
+        """The records of a client's request, but for the app's configuration."""
+        work = self.work(client)
+        records: dict[str, Any] = {
+            self.settings.arrays_key: self._record(self.server.start_model(client)),
+            PROTOCOL: work.record(),
+        }
+        if received := self.server.message(client):
+            records[RECEIVED] = vector_record(received)
+        rule = self.server.rule
+        if rule is not None and rule.keeps and client not in self.tokens:
+            # Zeros need not be sent.
+            is_zero = type(rule).initial_state is ClientRule.initial_state
+            if not is_zero:
+                records[INITIAL] = vector_record(rule.initial_state(self.server.x0))
+        return records
+
+    def _record(self, model: Tensor) -> ArrayRecord:
+        """A model as a record; clients that are sent the same model share it."""
+        if id(model) not in self._records:
+            # With the model, so that no other can have its id.
+            self._records[id(model)] = model, self.layout.record(model.numpy())
+        return self._records[id(model)][1]
+
+    def accept(self, client: int, reply: WorkReply, content: RecordDict) -> None:
+        """Take a client's upload for the open round; a BadRecordError if it cannot be counted."""
+        if reply.job != self.id or reply.round != self.round:
+            raise BadRecordError("it replies to another round")
+        if reply.problem:
+            raise BadRecordError(reply.problem)
+        if client in self._uploads:
+            raise BadRecordError("its client has replied already")
+        arrays = dict(content.array_records)
+        extra = dict(arrays.pop(UPLOAD, {}))
+        vectors: dict[str, NDArray[Any]] = {}
+        if "model" in self._sizes:
+            if len(arrays) != 1:
+                raise BadRecordError(f"{len(arrays)} ArrayRecords, not one")
+            vectors["model"] = self.layout.vector(*arrays.values())
+        names = set(self._sizes) - {"model"}
+        if set(extra) != names:
+            raise BadRecordError(f"it uploads {sorted(extra)}, not {sorted(names)}")
+        dtype = str(self.layout.dtype)
+        for name, array in extra.items():
+            size = self._sizes[name]
+            vectors[name] = read_array(array, name, None if size is None else (size,), dtype).copy()
+            if not 1 <= vectors[name].size <= self.layout.size:
+                raise BadRecordError(f"{name!r} has {vectors[name].size} values")
+        start = self.server.start_model(client).numpy()
+        rounds = self.work(client)
+        owed = rounds.round - rounds.first_round + 1
+        norms = {
+            name: norm(vector - start.astype(np.float64) if name == "model" else vector) / owed
+            for name, vector in vectors.items()
+        }
+        tensors = {name: torch.from_numpy(vector) for name, vector in vectors.items()}
+        self._uploads[client] = Upload(tensors, norms, reply.token)
+
+    def close_round(self) -> ClosedRound:
+        """Aggregate what was accepted, and open the next round."""
+        number, uploads = self.round, self._uploads
+        current = [upload.norms for upload in uploads.values()]
+        refused = {i: self.norms.problem(upload.norms, current) for i, upload in uploads.items()}
+        reasons = {i: reason for i, reason in refused.items() if reason is not None}
+        uploads = {i: uploads[i] for i in sorted(uploads) if i not in reasons}
+        try:
+            counted = self._aggregate(uploads)
+        except DivergedError:
+            reasons |= dict.fromkeys(uploads, "with it the server's model would not be finite")
+            uploads = {}
+            counted = self._aggregate(uploads)
+        self.norms.count([uploads[i].norms for i in counted])
+        self.tokens |= {i: uploads[i].token for i in counted if uploads[i].token}
+        self.active.append(list(uploads))
+        self._uploads, self._records = {}, {}
+        return ClosedRound(number, list(uploads), reasons)
+
+    def _aggregate(self, uploads: Mapping[int, Upload]) -> list[int]:
+        opened = self.server.open_round(list(uploads))
+        selected = self.server.select(opened)
+        self.server.close_round(opened, selected, lambda i: ClientResult(uploads[i].vectors))
+        return selected
+
+    def views(self) -> dict[str, ArrayRecord]:
+        """The models that a server can deploy, by view."""
+        models = self.server.view_models().items()
+        return {view: self.layout.record(model.numpy()) for view, model in models}
+
+    def state(self) -> dict[str, Any]:
+        """Everything that a later process needs to continue; the open round is begun again."""
+        table = np.zeros((len(self.active), self.clients), dtype=bool)
+        for t, active in enumerate(self.active):
+            table[t, active] = True
+        return {
+            "job": self.id,
+            **self._origin(),
+            "clients": self.clients,
+            "tokens": dict(self.tokens),
+            "table": table,
+            "norms": self.norms.state(),
+            "server": snapshot(self.server.state()),
+        }
+
+    def _origin(self) -> dict[str, Any]:
+        """What must be the same when a job is continued."""
+        return {
+            "algorithm": self.settings.algorithm.name,
+            "options": json.dumps(dict(self.settings.options), sort_keys=True),
+            "global_lr": self.settings.global_lr,
+            "names": list(self.layout.names),
+            "shapes": [list(shape) for shape in self.layout.shapes],
+            "dtypes": list(self.layout.dtypes),
+        }
+
+    @classmethod
+    def restored(cls, settings: JobSettings, initial: ArrayRecord, state: Mapping[str, Any]) -> Job:
+        """Continue from :meth:`state`; an InputError names what is not as it was."""
+        job = cls(settings, initial, int(state["clients"]))
+        for name, value in job._origin().items():
+            if state[name] != value:
+                raise InputError(f"{name} is {value}, but the job started with {state[name]}")
+        job.id, job.tokens = str(state["job"]), dict(state["tokens"])
+        job.active = [np.flatnonzero(row).tolist() for row in state["table"]]
+        job.norms.restore(state["norms"])
+        job.server.restore(snapshot(state["server"]))
+        return job
+
+
+def upload_sizes(algorithm: Algorithm) -> dict[str, int | None]:
+    """How many values each vector of an upload has; None where that is not known."""
+    rule, x0 = algorithm.client_rule(), algorithm.x
+    if rule is None:
+        return {"model": len(x0)}
+    trial = trial_sizes(rule, x0, algorithm.message(0))
+    return {name: len(x0) if name == "model" else trial.get(name) for name in rule.uploads}
+
+
+def vector_record(vectors: Mapping[str, Tensor]) -> ArrayRecord:
+    """Flat vectors as a record."""
+    return ArrayRecord({name: Array(vector.numpy()) for name, vector in vectors.items()})
+
+
+def norm(vector: NDArray[Any]) -> float:
+    """The Euclidean norm, without overflow."""
+    largest = float(np.abs(vector).max(initial=0.0))
+    return largest * float(np.linalg.norm(vector.astype(np.float64) / largest)) if largest else 0.0
+
+
+def snapshot(value: Any) -> Any:
+    """A copy that later rounds do not change; tensors are never changed in place."""
+    if isinstance(value, Mapping):
+        return {key: snapshot(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [snapshot(each) for each in value]
+    return value.copy() if isinstance(value, np.ndarray) else value

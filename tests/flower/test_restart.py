@@ -159,3 +159,23 @@ def test_nodes_without_partitions_are_known_by_their_ids():
     started(strategy, grid, task, 3)  # The app fails without a partition; the nodes are known.
     assert strategy.state()["numbers"]["nodes"] == {100 + i: i for i in range(7)}
     assert strategy.state()["job"]["table"].shape == table.shape
+
+
+def test_nodes_have_a_round_to_start_and_a_minute_later_on():
+    """In a simulation, the first message starts processes that import everything."""
+    task, waited = small.quadratic(), []
+    grid = grid_of(app_of(task), 7)
+    late = grid.nodes.pop(106)
+    send = grid.send_and_receive
+
+    def noted(messages, *, timeout=None):
+        sent = list(messages)
+        waited.append((len(sent), timeout))
+        if len(waited) == 2:
+            grid.nodes[106] = late
+        return send(sent, timeout=timeout)
+
+    grid.send_and_receive = noted
+    started(FedPBC(**QUIET), grid, task, 2, timeout=500.0)
+    # Greetings, training and no evaluation, twice.
+    assert waited == [(6, 500.0), (6, 500.0), (0, 500.0), (1, 60.0), (7, 500.0), (0, 500.0)]

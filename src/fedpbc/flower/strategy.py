@@ -42,7 +42,9 @@ __all__ = ["AlgorithmStrategy"]
 
 LOG = logging.getLogger("flwr.fedpbc")
 GREETING_SECONDS = 60.0
-"""How long nodes may take to say who they are; whoever does not is asked again next round."""
+"""How long new nodes may take to say who they are; whoever does not is asked again next round.
+
+Before the job's first round they have the time of a round: processes and libraries start then."""
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
 
 
@@ -229,7 +231,9 @@ class AlgorithmStrategy(flower.FedAvg):  # type: ignore[misc]
         greeting = WorkRequest("", number, number, 0, 1.0, **keys, is_greeting=True).record()
         records = {self.arrayrecord_key: ArrayRecord(), self.configrecord_key: config}
         messages = [self._message(node, {**records, PROTOCOL: greeting}) for node in unknown]
-        seconds = min(GREETING_SECONDS, self._timeout or GREETING_SECONDS)
+        seconds = self._timeout
+        if self._job is not None:
+            seconds = min(GREETING_SECONDS, seconds or GREETING_SECONDS)
         identities: dict[int, Identity] = {}
         for reply in grid.send_and_receive(messages, timeout=seconds):
             node = reply.metadata.src_node_id

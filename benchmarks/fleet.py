@@ -1,4 +1,4 @@
-"""A real fleet over Flower: how long a round takes, and what a node needs; thin client or not.
+"""A real fleet: how long a round takes, and what a device and the server need for it.
 
 All processes run on this machine, so the nodes share its cores: with more nodes than cores a round
 takes as long as all their work together.
@@ -20,9 +20,6 @@ from benchmarks.plots import new_figure, save, tidy
 from benchmarks.tables import duration, machine_line, markdown_table, write_json
 
 ROOT = Path(__file__).resolve().parent.parent
-OURS = "fedpbc.deployment.device.client_app:app"
-USUAL = "benchmarks.torch_client:app"
-CLIENTS = {"thin": OURS, "imports torch": USUAL}
 MIB = 2**20
 APP = """
 import torch
@@ -37,72 +34,79 @@ def data(client):
 """
 
 
-def measure(nodes: int, client: str, rounds: int) -> dict[str, Any]:
+def measure(nodes: int, rounds: int) -> dict[str, Any]:
     """One fleet, all links up."""
-    from fedpbc.deployment.ops import flower_commands
     from fedpbc.deployment.ops.local_fleet import LocalFleet
 
-    flower_commands.APP["tool"]["flwr"]["app"]["components"]["clientapp"] = CLIENTS[client]
-    # The usual client's app is imported by Flower's processes.
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     settings = {
         "rounds": rounds,
         "clients": nodes,
         "fleet": {"round_seconds": 300.0, "wait_for": nodes},
     }
     memory: list[list[float]] = [[] for _ in range(nodes)]
+    used: dict[int, tuple[float, float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         (root / "app.py").write_text(APP)
         with LocalFleet(root / "fleet", settings, app=root / "app.py") as fleet:
             fleet.start()
-            if client != "thin":
-                for k in range(nodes):
-                    fleet.supervisor.stop(f"trainer-{k}")
+            names = [[f"node-{k}", f"trainer-{k}"] for k in range(nodes)]
             while not fleet.step():
+                done = len(fleet.lines())
                 # The first round begins with caches that are empty.
-                if fleet.lines():
+                if done:
                     for k in range(nodes):
-                        memory[k].append(node_memory(fleet.supervisor, k))
+                        memory[k].append(sum(pss(fleet.supervisor, name) for name in names[k]))
+                    trainer = cpu_seconds(fleet.supervisor, [each[1] for each in names])
+                    node = cpu_seconds(fleet.supervisor, [each[0] for each in names])
+                    used.setdefault(done, (trainer, node))
                 time.sleep(0.2)
             lines = fleet.lines()
     seconds = [line["ended_s"] - line["began_s"] for line in lines[1:]]
     counted = [len(line["active"]) for line in lines[1:]]
+    first, last = min(used), max(used)
+    messages = max(last - first, 1) * nodes
     return {
         "nodes": nodes,
-        "client": client,
         "rounds": len(seconds),
         "seconds": statistics.median(seconds),
         "least": min(seconds),
         "most": max(seconds),
         "answers": statistics.mean(counted),
+        "trainer_cpu": (used[last][0] - used[first][0]) / messages,
+        "node_cpu": (used[last][1] - used[first][1]) / messages,
         "peak_mib": statistics.median(map(max, memory)),
         "usual_mib": statistics.median(map(statistics.median, memory)),
     }
 
 
-def node_memory(supervisor: Any, client: int) -> float:
-    """What all processes of a node have in memory, what they share counted once, in MiB."""
-    total = 0
-    for name in (f"supernode-{client}", f"trainer-{client}"):
-        process = supervisor.service(name).pid
-        total += 0 if process is None else usage(process).pss
-    return total / MIB
+def pss(supervisor: Any, name: str) -> float:
+    """What a process has in memory, what it shares counted in part, in MiB."""
+    process = supervisor.service(name).pid
+    return 0.0 if process is None else usage(process).pss / MIB
+
+
+def cpu_seconds(supervisor: Any, names: Sequence[str]) -> float:
+    """What processes have used so far, together."""
+    total = 0.0
+    for name in names:
+        stat = Path(f"/proc/{supervisor.service(name).pid}/stat").read_text()
+        fields = stat.rpartition(")")[2].split()
+        total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return total
 
 
 def plot(points: Sequence[dict[str, Any]], path: Path) -> None:
     """Seconds and memory as bars."""
     figure = new_figure(9.0, 3.4)
     left, right = figure.subplots(1, 2)
-    names = [f"{p['nodes']} nodes\n{p['client']}" for p in points]
-    styles = {"thin": ("#0072B2", ""), "imports torch": ("#BBBBBB", "///")}
+    names = [f"{p['nodes']} devices" for p in points]
     for axes, quantity, what in (
         (left, "seconds", "seconds per round"),
-        (right, "peak_mib", "peak memory of a node, MiB (PSS)"),
+        (right, "peak_mib", "peak memory of a device, MiB (PSS)"),
     ):
         for k, point in enumerate(points):
-            colour, hatch = styles[point["client"]]
-            axes.bar(k, point[quantity], color=colour, hatch=hatch, edgecolor="black", width=0.7)
+            axes.bar(k, point[quantity], color="#0072B2", edgecolor="black", width=0.7)
             axes.annotate(
                 f"{point[quantity]:.3g}", (k, point[quantity]), ha="center", va="bottom", fontsize=9
             )
@@ -117,24 +121,26 @@ def report(points: Sequence[dict[str, Any]], machine: dict[str, Any]) -> str:
     rows = [
         [
             str(p["nodes"]),
-            p["client"],
             duration(p["seconds"]),
             f"{duration(p['least'])} to {duration(p['most'])}",
             f"{p['answers']:.1f}",
+            duration(p["trainer_cpu"]),
+            duration(p["node_cpu"]),
             f"{p['peak_mib']:.0f} MiB",
             f"{p['usual_mib']:.0f} MiB",
         ]
         for p in points
     ]
-    heads = ["nodes", "client", "per round", "least to most", "answers", "a node, peak", "median"]
+    heads = ["devices", "per round", "least to most", "answers", "CPU of training"]
+    heads += ["CPU of the node", "a device, peak", "median"]
     about = (
-        "FedPBC, the paper's CNN for CIFAR-10, 5 steps of 16 per round, all links up; SuperLink, "
-        "gateway, server app, SuperNodes and trainers as processes on this machine, over loopback, "
-        f"with TLS and node keys. Median of {points[0]['rounds']} rounds; memory is the PSS of "
-        "all processes of a node, the median of nodes."
+        "FedPBC, the paper's CNN for CIFAR-10, 5 steps of 16 per round, all links up; gateway, "
+        "server, nodes and trainers as processes on this machine, over loopback, with TLS and node "
+        f"keys. Median of {points[0]['rounds']} rounds; CPU seconds are those of one message on "
+        "one device; memory is the PSS of all processes of a device, the median of devices."
     )
     parts = [
-        "### A real fleet over Flower",
+        "### A real fleet",
         f"{about} {machine_line(machine)}.",
         markdown_table(heads, rows),
         "![the same as bars](results/fleet.png)",
@@ -151,9 +157,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     points = []
     for nodes in options.nodes:
-        for client in CLIENTS:
-            points.append(measure(nodes, client, options.rounds))
-            print({k: round(v, 1) if isinstance(v, float) else v for k, v in points[-1].items()})
+        points.append(measure(nodes, options.rounds))
+        print({k: round(v, 2) if isinstance(v, float) else v for k, v in points[-1].items()})
     machine = describe()
     write_json(options.out / "fleet.json", {"machine": machine, "points": points})
     text = report(points, machine)

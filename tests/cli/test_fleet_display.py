@@ -9,8 +9,9 @@ import sys
 import pytest
 from rich.console import Console
 
-from fedpbc.cli.fleet_display import fleet_table, format_duration, summary, watch
+from fedpbc.cli.fleet_display import fleet_table, summary, watch
 from fedpbc.deployment.ops.status import FleetLog
+from fedpbc.text import format_duration
 from tests.commandline import fedpbc, ran, refused
 from tests.deployment.round_logs import round_line, write_log
 
@@ -70,7 +71,7 @@ def test_the_command_ends_with_the_next_commands(tmp_path):
     over = ran("fleet", "status", folder, "--watch").out.splitlines()
     assert over[0].startswith("fedpbc: 10 of 10 rounds done")
     assert f"fedpbc fleet check {folder}" in over[1]
-    assert f"fedpbc compare --trace {folder}/links.csv" in over[2]
+    assert f"fedpbc compare --trace {folder}" in over[2]
 
 
 def test_bytes_are_shown_and_everything_is_in_the_json(tmp_path):

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from fedpbc.algorithms import Aggregation
 from fedpbc.deployment.device.trainer import Trainer
 from fedpbc.deployment.protocol.messages import Payload, read_payload, refusal, write_payload
 from fedpbc.deployment.server.server_directory import ServerDirectory
@@ -139,8 +140,10 @@ def make_server(
     network: FakeNetwork,
     rounds: int,
     global_lr: float = 1.0,
+    aggregation: Aggregation | None = None,
+    **fleet: Any,
 ) -> Server:
-    rule = make_algorithm(algorithm, task, global_lr)
+    rule = make_algorithm(algorithm, task, global_lr, aggregation)
     return Server(
         rule,
         task.training,
@@ -149,7 +152,7 @@ def make_server(
         rounds=rounds,
         layout=task.layout,
         client_settings="{}",
-        fleet=FleetSection(round_seconds=ROUND, wait_for=len(network.trainers)),
+        fleet=FleetSection(**{"round_seconds": ROUND, "wait_for": len(network.trainers), **fleet}),
         now=network.now,
         sleep=network.wait,
     )
@@ -165,18 +168,18 @@ def make_trainers(task, folder: Path, algorithm: Any = "fedpbc", **options) -> l
     ]
 
 
-def simulated(task, algorithm, lines) -> dict[str, torch.Tensor]:
+def simulated(task, algorithm, lines, aggregation=None) -> dict[str, torch.Tensor]:
     """The simulator's models on the timetable that the server logged."""
-    return simulation_of(task, algorithm, lines).view_models()
+    return simulation_of(task, algorithm, lines, aggregation).view_models()
 
 
-def simulation_of(task, algorithm, lines) -> Simulation:
+def simulation_of(task, algorithm, lines, aggregation=None) -> Simulation:
     """A simulation on the timetable that the server logged, after its last round."""
     table = np.zeros((len(lines), task.clients), dtype=bool)
     for t, line in enumerate(lines):
         assert line["round"] == t
         table[t, line["active"]] = True
-    rule = make_algorithm(algorithm, task)
+    rule = make_algorithm(algorithm, task, 1.0, aggregation)
     simulation = Simulation(task, rule, SerialEngine(task), from_table(table))
     list(simulation.run())
     return simulation

@@ -115,7 +115,7 @@ def test_a_wrong_file_is_one_line(tmp_path, content, message):
     [
         ("return 3", "return [1.0], [0]", "model\\(\\) returns a int"),
         ("raise OSError('gone')", "return [1.0], [0]", "model\\(\\) fails: OSError: gone"),
-        ("return torch.nn.Linear(4, 2)", "return 5", "a pair: inputs and labels"),
+        ("return torch.nn.Linear(4, 2)", "return 5", "a pair, inputs and labels"),
         ("return torch.nn.Linear(4, 2)", "return torch.ones(3, 4), torch.ones(2)", "3 inputs"),
     ],
 )

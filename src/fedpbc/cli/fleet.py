@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import typer
 
+from fedpbc.cli.fleet_accept import accept
 from fedpbc.cli.fleet_add import add
 from fedpbc.cli.fleet_check import check
 from fedpbc.cli.fleet_demo import demo
 from fedpbc.cli.fleet_init import init
+from fedpbc.cli.fleet_leave import leave
 from fedpbc.cli.fleet_renew import renew
 from fedpbc.cli.fleet_server import device, server
 from fedpbc.cli.fleet_status import status
@@ -22,5 +24,5 @@ fleet = typer.Typer(
 )
 fleet.command()(demo)
 fleet.command(no_args_is_help=True)(init)
-for command in (server, device, status, check, add, renew):
+for command in (server, device, status, check, accept, add, leave, renew):
     fleet.command()(command)

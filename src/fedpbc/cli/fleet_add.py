@@ -21,13 +21,26 @@ def add(
     ] = None,
 ) -> None:
     """Add a device to a fleet, or replace the key of a lost one."""
-    from fedpbc.deployment.ops.add_device import add_device, public_key_path, replace_device
+    from fedpbc.deployment.ops.add_device import (
+        add_device,
+        job_has_begun,
+        public_key_path,
+        replace_device,
+    )
 
-    if replace is None:
+    if replace is None and job_has_begun(folder / "server"):
+        client = add_device(folder)
+        key = public_key_path(folder, client)
+        say(f"written: {shell_quoted(folder / f'device-{client}')} and {shell_quoted(key)}")
+        say(f"client {client} joins with the next round of a server that has this key")
+        say("next: start 'fedpbc fleet device' with that folder on its machine")
+    elif replace is None:
         client = add_device(folder)
         added = shell_quoted(folder / f"device-{client}")
         say(f"written: {added}; clients = {client + 1} in server/fleet.toml")
-        say("the device takes part from the next job on: the clients of a running job are fixed")
+        key = public_key_path(folder, client)
+        if key.exists():
+            say(f"a running job takes it when {shell_quoted(key)} is copied to its server's keys")
         say(f"next: use {shell_quoted(folder / 'server')} as the server's folder for the next job")
     else:
         replace_device(folder, replace)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from fedpbc.cli.fleet_status import ServerFolder, compare_hint
+from fedpbc.cli.fleet_status import ServerFolder, compare_hint, server_folder
 from fedpbc.cli.options import Trust
 from fedpbc.cli.terminal import complain, open_console, say, show
 
@@ -20,16 +20,20 @@ if TYPE_CHECKING:
 __all__ = ["check", "print_checks", "run_check"]
 
 
-def check(folder: ServerFolder, trust: Trust = False) -> None:
+def check(folder: ServerFolder = None, trust: Trust = False) -> None:
     """Simulate a fleet's job on its recorded links and compare; exit code 1 if models differ."""
-    from fedpbc.deployment.ops.consent import check_server_code
+    from fedpbc.deployment.ops.check import accepted_changes
+    from fedpbc.deployment.ops.consent import check_plugins
     from fedpbc.deployment.ops.status import read_job_settings
 
+    folder = server_folder(folder)
     # Reports a wrong folder before anything else is read.
     read_job_settings(folder)
-    check_server_code(folder, trust=trust, starts_flower=False)
+    check_plugins(folder, trust=trust, app=True)
     checks = run_check(folder)
     print_checks(checks)
+    for client, round in sorted(accepted_changes(folder).items()):
+        say(f"client {client} has another app or other data since round {round}: this shows")
     if (folder / "links.csv").exists():
         say(compare_hint(folder))
     if not all(check.is_equal for check in checks):

@@ -17,11 +17,16 @@ from fedpbc.text import shell_quoted
 
 __all__ = ["demo"]
 
+CLIENTS = 3
+
 
 @config_options("links", "algorithm", "seed")
 def demo(
     options: dict[str, Any],
-    nodes: Annotated[int, typer.Option(help="Number of devices, each with its processes.")] = 3,
+    clients: Annotated[
+        int | None, default("Number of devices, each with its processes", str(CLIENTS))
+    ] = None,
+    nodes: Annotated[int | None, typer.Option("--nodes", hidden=True)] = None,
     rounds: Annotated[int, typer.Option(help="T, how many rounds.")] = 10,
     round_seconds: Annotated[
         float | None,
@@ -34,8 +39,12 @@ def demo(
 ) -> None:
     """Train a real fleet on this machine with failing links, and check it with the simulator."""
     overrides = configuration_values(None, {"rounds": rounds, **options}, set_)
-    if nodes < 1:
-        raise InputError("--nodes", nodes, "at least 1")
+    if clients is not None and nodes is not None:
+        raise InputError("--nodes", nodes, "left out: --clients is its new name")
+    count = nodes if clients is None else clients
+    count = CLIENTS if count is None else count
+    if count < 1:
+        raise InputError("--clients", count, "at least 1")
     from fedpbc.cli.fleet_check import print_checks, run_check
     from fedpbc.cli.fleet_display import watch
     from fedpbc.deployment.ops.demo import (
@@ -46,13 +55,13 @@ def demo(
         plan_demo,
     )
 
-    plan = plan_demo(overrides, nodes, round_seconds)
+    plan = plan_demo(overrides, count, round_seconds)
     check_folder(out, overwrite=overwrite)
     again = command("fedpbc", "fleet", "status", out / "server")
-    begin_work(out, f"{again} shows its progress")
+    begin_work(out, f"{again} shows its progress", "stopping… the fleet's processes")
     security = "without encryption and keys" if insecure else "with TLS and node keys"
     place = shell_quoted(out)
-    say(f"starting a server and {nodes} devices in {place}, {security}", flush=True)
+    say(f"starting a server and {count} devices in {place}, {security}", flush=True)
     say(f"links are cut by the scheme {describe_links(plan.links)}", flush=True)
     with Demo(out, plan, insecure=insecure) as running:
         try:

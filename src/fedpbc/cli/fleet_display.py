@@ -15,8 +15,9 @@ from rich.text import Text
 from fedpbc.cli.terminal import open_console, say
 from fedpbc.deployment.ops.status import ClientStatus, FleetLog, FleetStatus
 from fedpbc.report.text_table import plain
+from fedpbc.text import format_duration
 
-__all__ = ["fleet_table", "format_duration", "summary", "watch"]
+__all__ = ["fleet_table", "summary", "watch"]
 
 MAX_CLIENTS = 30
 """Clients in the table; of more, those that were absent longest."""
@@ -63,7 +64,12 @@ def fleet_table(
     parts: list[RenderableType] = [plain(summary(status), limit=300), Text(), table, Text()]
     parts += [
         plain(line, limit=300)
-        for line in (totals(status, len(clients)), traffic(status), idle_warning(status))
+        for line in (
+            totals(status, len(clients)),
+            traffic(status),
+            changes(status),
+            idle_warning(status),
+        )
         if line
     ]
     return Group(*parts)
@@ -130,6 +136,15 @@ def traffic(status: FleetStatus) -> str:
     return f"vectors: {received} received, {sent} sent"
 
 
+def changes(status: FleetStatus) -> str:
+    """Return who is refused for another app or other data; empty if nobody is."""
+    if not status.changed:
+        return ""
+    listed = [f"client {client} has {what}" for client, what in sorted(status.changed.items())]
+    rest = f" and {len(listed) - 3} more" if len(listed) > 3 else ""
+    return f"{'; '.join(listed[:3])}{rest}: 'fedpbc fleet accept' accepts it"
+
+
 def idle_warning(status: FleetStatus) -> str:
     """Return a line if the server seems to be down."""
     idle = status.idle_seconds or 0.0
@@ -137,15 +152,6 @@ def idle_warning(status: FleetStatus) -> str:
     if status.is_over or not status.rounds_done or idle < limit:
         return ""
     return f"no round has ended for {format_duration(idle)}: is the server running?"
-
-
-def format_duration(seconds: float) -> str:
-    """Format a duration."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    if seconds < 6000:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 172800 else f"{seconds / 86400:.1f} d"
 
 
 def format_bytes(count: int) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,7 +15,10 @@ from fedpbc.cli.options import Insecure, Trust
 from fedpbc.cli.terminal import command, say
 from fedpbc.cli.workspace import remember_work
 from fedpbc.interrupts import deferred
-from fedpbc.text import shell_quoted
+from fedpbc.text import format_duration, shell_quoted
+
+if TYPE_CHECKING:
+    from fedpbc.deployment.ops.status import JobSettings
 
 __all__ = ["device", "server"]
 
@@ -25,7 +30,10 @@ def server(
 ) -> None:
     """Run a fleet's server until its job is done; run the same command again to resume."""
     from fedpbc.deployment.ops.consent import check_complete, check_server_code
+    from fedpbc.deployment.ops.launcher_lock import only_launcher
+    from fedpbc.deployment.ops.metrics_endpoint import metrics_served
     from fedpbc.deployment.ops.server_processes import ServerProcesses
+    from fedpbc.deployment.ops.status import read_job_settings
     from fedpbc.deployment.ops.supervisor import Supervisor, log_to_stdout
     from fedpbc.deployment.server.server_directory import check_leftovers
 
@@ -33,13 +41,20 @@ def server(
     check_complete(folder.parent)
     check_leftovers(folder)
     check_server_code(folder, trust=trust)
-    set_up("server", folder)
-    with deferred() as stopped, Supervisor(log_to_stdout, stopped) as supervisor:
+    began = time.monotonic()
+    with ExitStack() as stack:
+        stopped = stack.enter_context(deferred())
+        stack.enter_context(only_launcher("server", folder))
+        set_up("server", folder)
+        supervisor = stack.enter_context(Supervisor(log_to_stdout, stopped))
         processes = ServerProcesses(folder, supervisor, insecure=insecure)
-        processes.start()
-        while not processes.step():
-            if stopped.wait(1.0):
-                return
+        say(expected_duration(read_job_settings(folder)), flush=True)
+        with metrics_served(folder, processes.settings.fleet.metrics_port):
+            processes.start()
+            while not processes.step():
+                if stopped.wait(1.0):
+                    return
+    say(f"the job is done; this server ran for {format_duration(time.monotonic() - began)}")
     models = shell_quoted(folder / "models")
     say(f"written: {models} (views), links.csv, timetable.csv, rounds.jsonl")
     say(f"next: fedpbc fleet check {shell_quoted(folder)}")
@@ -49,19 +64,45 @@ def device(
     folder: Annotated[Path, typer.Argument(help="The device's folder, with device.toml.")],
     insecure: Insecure = False,
     trust: Trust = False,
+    user: Annotated[
+        str | None,
+        typer.Option(
+            help="As root: run the app as this user, and the rest as the owner of node.key."
+        ),
+    ] = None,
 ) -> None:
     """Run a device of a fleet until it is stopped."""
     from fedpbc.deployment.ops.consent import check_complete, check_device_code
     from fedpbc.deployment.ops.device_processes import DeviceProcesses
+    from fedpbc.deployment.ops.launcher_lock import only_launcher
     from fedpbc.deployment.ops.supervisor import Supervisor, log_to_stdout
 
     check_folder(folder)
     check_complete(folder.parent)
     check_device_code(folder, trust=trust)
-    set_up("device", folder)
-    with deferred() as stopped, Supervisor(log_to_stdout, stopped) as supervisor:
-        DeviceProcesses(folder, supervisor, insecure=insecure).start()
+    with ExitStack() as stack:
+        stopped = stack.enter_context(deferred())
+        stack.enter_context(only_launcher("device", folder))
+        set_up("device", folder)
+        supervisor = stack.enter_context(Supervisor(log_to_stdout, stopped))
+        DeviceProcesses(folder, supervisor, insecure=insecure, user=user).start()
         stopped.wait()
+
+
+def expected_duration(job: JobSettings) -> str:
+    """How long a job takes at most.
+
+    Example:
+        >>> from fedpbc.deployment.ops.status import JobSettings
+        >>> expected_duration(JobSettings(20, 2, "fedpbc", 60.0, 2))
+        '20 rounds of at most 60 s each: at most 20 min, once 2 of 2 clients are connected'
+    """
+    total = format_duration(job.rounds * job.round_seconds)
+    each = format_duration(job.round_seconds)
+    return (
+        f"{job.rounds} rounds of at most {each} each: at most {total}, once {job.wait_for} of "
+        f"{job.clients} clients are connected"
+    )
 
 
 def check_folder(folder: Path) -> None:

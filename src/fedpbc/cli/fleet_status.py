@@ -16,15 +16,37 @@ from fedpbc.errors import InputError
 if TYPE_CHECKING:
     from fedpbc.deployment.ops.status import FleetStatus
 
-__all__ = ["ServerFolder", "compare_hint", "status"]
+__all__ = ["ServerFolder", "compare_hint", "server_folder", "status"]
 
 ServerFolder = Annotated[
-    Path, typer.Argument(metavar="FOLDER", help="The server's folder, with fleet.toml.")
+    Path | None,
+    typer.Argument(
+        metavar="[FOLDER]",
+        help="The server's folder, with fleet.toml (default: the current folder).",
+        show_default=False,
+    ),
 ]
 
 
+def server_folder(folder: Path | None) -> Path:
+    """The folder that was given, or the current one, if it is a server's or has one in it.
+
+    Example:
+        >>> server_folder(Path("plant/server"))
+        PosixPath('plant/server')
+    """
+    if folder is not None:
+        return folder
+    for candidate in (Path(), Path("server")):
+        if (candidate / "fleet.toml").is_file():
+            return candidate
+    raise InputError(
+        "FOLDER is missing, and the current folder is not a server's: there is no fleet.toml in it"
+    )
+
+
 def status(
-    folder: ServerFolder,
+    folder: ServerFolder = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="Update until the job ends or Ctrl-C.")
     ] = False,
@@ -34,6 +56,7 @@ def status(
     from fedpbc.cli import fleet_display
     from fedpbc.deployment.ops.status import FleetLog
 
+    folder = server_folder(folder)
     if watch and as_json:
         raise InputError("--watch", watch, "left out: --json shows the status once")
     log = FleetLog(folder)
@@ -53,7 +76,7 @@ def status(
 
 def compare_hint(folder: Path) -> str:
     """Return the command that uses the recorded links."""
-    line = command("fedpbc", "compare", "--trace", folder / "links.csv")
+    line = command("fedpbc", "compare", "--trace", folder)
     return f"next: {line} shows which algorithm performs best on these links"
 
 

@@ -16,7 +16,7 @@ def trainer(
     client: Annotated[int, typer.Option(min=0, help="This device's client number, from 0.")],
     state: Annotated[Path, typer.Option(help="Folder for its model and progress.")],
     socket: Annotated[
-        Path | None, typer.Option(help="Socket for the client app (default: STATE/trainer).")
+        Path | None, typer.Option(help="Socket for the node (default: STATE/trainer).")
     ] = None,
     app: Annotated[
         Path | None, typer.Option(help="Python file with your model() and data(client).")
@@ -33,8 +33,11 @@ def trainer(
         typer.Option(help="Train missed rounds as they pass, or only with the next message."),
     ] = "clock",
     device: Annotated[str, typer.Option(help="Where to train: cpu, cuda, …")] = "cpu",
+    for_group: Annotated[
+        bool, typer.Option("--for-group", help="Let the process's group open the socket, too.")
+    ] = False,
 ) -> None:
-    """Run a device's trainer, the long-lived process to which the client app connects."""
+    """Run a device's trainer, the long-lived process to which the node connects."""
     from fedpbc.deployment.device.trainer_process import run_trainer
 
     remember_work(state, "the same command resumes")
@@ -47,4 +50,5 @@ def trainer(
         data_dir=data_dir,
         lazy=catch_up == "lazy",
         device=device,
+        for_group=for_group,
     )

@@ -12,7 +12,15 @@ from dataclasses import dataclass
 
 from fedpbc.errors import InputError
 
-__all__ = ["LOOPBACK", "Address", "check_host", "free_port", "is_unspecified", "parse_address"]
+__all__ = [
+    "LOOPBACK",
+    "Address",
+    "check_host",
+    "free_port",
+    "is_loopback",
+    "is_unspecified",
+    "parse_address",
+]
 
 LOOPBACK = "127.0.0.1"
 LABEL = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)")
@@ -37,6 +45,19 @@ def is_unspecified(host: str) -> bool:
         return ipaddress.ip_address(host).is_unspecified
     except ValueError:
         return False
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach itself under that name.
+
+    Example:
+        >>> is_loopback("localhost"), is_loopback("::1"), is_loopback("10.0.0.1")
+        (True, True, False)
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def check_host(text: str, option: str) -> str:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Le
 from torch import Tensor
 
 from fedpbc.algorithms import Algorithm, ClientRule, ServerInit, find_algorithm
@@ -26,6 +26,7 @@ from fedpbc.experiments.configuration import Config
 from fedpbc.experiments.user_app import UserApp, load_user_app
 from fedpbc.limits import parse_json
 from fedpbc.options import checked
+from fedpbc.simulation.norm_bound import NORM_FACTOR
 from fedpbc.tasks import LocalTraining, Task
 from fedpbc.tasks.parameter_layout import Layout, layout_of, parameters_of
 
@@ -48,6 +49,10 @@ class FleetSection:
         wait_for: how many clients must be connected before the first round begins.
         app: a Python file with the user's model and data.
         views_every: rounds between writing the views' models; the last round always writes them.
+        norm_factor: an answer is refused if its norm is so many times the median of the others'
+            last ones; 0 disables it.
+        norm_bound: likewise for the norm itself, per round of local work; 0 disables it.
+        metrics_port: where this machine gets the status for Prometheus; 0: nowhere.
         listen: where devices connect, ``host:port``; 0.0.0.0 is all addresses of the machine.
     """
 
@@ -55,6 +60,9 @@ class FleetSection:
     wait_for: Annotated[int, Ge(0)] = 1
     app: str | None = None
     views_every: Annotated[int, Ge(1)] = 10
+    norm_factor: Annotated[float, Ge(0)] = NORM_FACTOR
+    norm_bound: Annotated[float, Ge(0)] = 0.0
+    metrics_port: Annotated[int, Ge(0), Le(65535)] = 0
     listen: str = "0.0.0.0:8443"
 
 
@@ -93,6 +101,20 @@ class FleetSettings:
         """The number of clients, m."""
         assert self.config.general.clients is not None
         return self.config.general.clients
+
+    def with_clients(self, clients: int) -> FleetSettings:
+        """The same with another number of clients: some may have joined."""
+        general = replace(self.config.general, clients=clients)
+        return replace(self, config=replace(self.config, general=general))
+
+    @property
+    def clients_can_join(self) -> bool:
+        """Whether more clients can join while a job runs.
+
+        A built-in data set is divided among the clients of the start.
+        """
+        rule = self.algorithm(torch.zeros(1)).client_rule()
+        return self.fleet.app is not None and not (rule is not None and rule.keeps)
 
     @property
     def training(self) -> LocalTraining:
@@ -133,7 +155,8 @@ class FleetSettings:
         """The server's rule."""
         options = dict(self.config.algorithm)
         kind = find_algorithm(options.pop("name"))
-        return kind(ServerInit(x0, self.clients, self.config.train.global_learning_rate), **options)
+        rate, aggregation = self.config.train.global_learning_rate, self.config.aggregation
+        return kind(ServerInit(x0, self.clients, rate, aggregation), **options)
 
     def whole_task(self) -> Task:
         """The task with all clients' data, to simulate the same fleet."""

@@ -47,10 +47,9 @@ def test_add_a_device(fleet):
     (fleet / "server/app.py").write_text("# changed since\n")
     before = content(fleet)
     output = ran("fleet", "add", ".").out
-    assert "from the next job on" in output
     assert output.endswith("next: use server as the server's folder for the next job\n")
-    # The server of a running job has no use for the key.
-    assert "client-2.pub" not in output
+    # Elsewhere a server may run a job with a copy of this folder.
+    assert "a running job takes it when server/keys/client-2.pub is copied to its" in output
     device = {name.removeprefix("device-1/") for name in before if name.startswith("device-1/")}
     assert changed(fleet, before) == {
         "README.md",
@@ -130,14 +129,32 @@ def test_without_the_folder_of_keys_nothing_is_added(fleet, command):
 
 
 @pytest.mark.parametrize("name", ["rounds.jsonl", "checkpoint-1.safetensors"])
-def test_the_clients_of_a_job_that_has_begun_are_fixed(fleet, name):
+def test_a_device_joins_a_job_that_has_begun(fleet, name):
     (fleet / "server" / name).touch()
     before = content(fleet)
-    line = refused(fedpbc("fleet", "add", "."))
-    assert line.startswith("a job has begun in server, and its 2 clients are fixed: when it is")
+    for client in (2, 3):
+        output = ran("fleet", "add", ".").out
+        assert f"client {client} joins with the next round" in output
+        assert read_device(fleet / f"device-{client}/device.toml").client == client
+        assert (fleet / f"server/keys/client-{client}.pub").exists()
+    # The job began with two, and is resumed with two.
+    assert not changed(fleet, before) & before.keys()
+    ran("fleet", "add", ".", "--replace", 3)
+    line = refused(fedpbc("fleet", "add", ".", "--replace", 4))
+    assert line == "replace is 4, but should be from 0 to 1"
+
+
+@pytest.mark.parametrize("options", [("--data", "digits"), ("--algorithm", "scaffold")])
+def test_where_nobody_can_join_the_clients_of_a_job_are_fixed(tmp_path, options):
+    fleet = tmp_path / "fleet"
+    ran("fleet", "init", fleet, *LEAST, *options)
+    (fleet / "server/rounds.jsonl").touch()
+    before = content(fleet)
+    line = refused(fedpbc("fleet", "add", fleet))
+    assert line.startswith(f"a job has begun in {fleet}/server, and its 2 clients are fixed: a")
     assert content(fleet) == before
     # A new key is allowed.
-    ran("fleet", "add", ".", "--replace", 1)
+    ran("fleet", "add", fleet, "--replace", 1)
 
 
 def test_an_unexpected_line_of_clients_is_an_error_before_anything_changes(fleet):

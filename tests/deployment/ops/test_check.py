@@ -153,7 +153,7 @@ def test_the_command_reports_equal_models(job):
     output = ran("fleet", "check", job).out
     assert "fleet test %" in output
     assert "the fleet's models equal the simulator's: no difference above 1e-06" in output
-    assert f"next: 'fedpbc compare --trace {job}/links.csv'" in output
+    assert f"next: 'fedpbc compare --trace {job}'" in output
 
 
 def test_a_difference_is_one_line_and_exit_code_1(tmp_path):

@@ -107,22 +107,12 @@ def test_consent_is_remembered(sent, stranger):
         check_server_code(fleet / "server")
 
 
-@pytest.mark.parametrize("way", ["none", "another's"])
-def test_the_state_of_flower_needs_consent(tmp_path, stranger, way):
-    """Its database can hold apps that would be started, and its folder of commands programs."""
+def test_what_flower_left_in_a_folder_does_not_run(tmp_path, stranger):
+    """Former versions kept Flower's database and commands there."""
     ran("fleet", "init", tmp_path / "f", "--clients", 1, "--host", "a", "--insecure")
     server = tmp_path / "f" / "server"
-    check_server_code(server)
-    check_server_code(server)
+    (server / "flower").mkdir()
     (server / "flower" / "superlink.db").write_bytes(b"apps")
-    check_server_code(server)
-    stranger()
-    check_server_code(server, trust=True, starts_flower=False)
-    if way == "none":
-        (server / "flower" / "origin").unlink()
-    with pytest.raises(InputError, match="remove it, or pass --trust if what it holds may run"):
-        check_server_code(server)
-    check_server_code(server, trust=True)
     check_server_code(server)
 
 

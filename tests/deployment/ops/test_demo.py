@@ -83,7 +83,8 @@ def test_wrong_input_is_found_before_anything_is_written(overrides, message):
 def test_the_command_refuses_in_one_line_and_writes_nothing(tmp_path):
     out = tmp_path / "d"
     for options, message in (
-        (("--nodes", 0), "--nodes is 0, but should be at least 1"),
+        (("--clients", 0), "--clients is 0, but should be at least 1"),
+        (("--nodes", 2, "--clients", 2), "--nodes is 2, but should be left out"),
         (("--round-seconds", 0), "fleet.round_seconds is 0.0"),
         (("--links", "foggy"), "links is 'foggy'"),
         (("--set", "data=digits", "--set", "downlink=always"), "leave out downlink"),
@@ -249,7 +250,7 @@ def test_a_process_that_fails_later_is_left_to_the_supervisor(running):
     running.fleet.connect(3)
     running.fleet.log([0])
     running.run_for(0.15)
-    running.fleet.supervisor.failing = "supernode-1"
+    running.fleet.supervisor.failing = "node-1"
     running._last_step = 0.0
     running.run_for(0.15)
 
@@ -284,6 +285,7 @@ def test_a_demo_from_start_to_end(tmp_path, interrupted):
     if interrupted:
         assert process.returncode == 130
         assert errors == (
+            "fedpbc: stopping… the fleet's processes\n"
             f"fedpbc: interrupted; 'fedpbc fleet status {out}/server' shows its progress\n"
         )
         return
@@ -291,7 +293,7 @@ def test_a_demo_from_start_to_end(tmp_path, interrupted):
     for line in (
         "fedpbc: 4 of 4 rounds done",
         "the fleet's models equal the simulator's: no difference above 1e-06",
-        f"next: 'fedpbc compare --trace {out}/server/links.csv'",
+        f"next: 'fedpbc compare --trace {out}/server'",
     ):
         assert line in output
     assert [(c.rounds, c.difference) for c in check_job(out / "server")] == [(4, 0.0)] * 3

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import shutil
-import time
+from base64 import b64decode
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
@@ -20,9 +19,12 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from fedpbc.deployment.ops.server_processes import ServerProcesses, is_locked
+from fedpbc.deployment.ops.server_processes import ServerProcesses
+from fedpbc.deployment.ops.supervisor import Service
+from fedpbc.deployment.security.key_directory import parse_public_key
 from fedpbc.deployment.security.keys import make_certificates, make_node_key
-from fedpbc.deployment.server.server_directory import rounds_finished
+from fedpbc.deployment.security.node_identity import node_number
+from fedpbc.deployment.server.finished_job import rounds_finished
 from fedpbc.errors import FedpbcError, InputError
 
 FLEET = 'rounds = 3\nclients = 2\n[fleet]\nlisten = "127.0.0.1:18443"\nwait_for = 2\n'
@@ -44,8 +46,8 @@ class UnusedSupervisor:
 def test_a_valid_folder_is_accepted(folder):
     processes = ServerProcesses(folder, UnusedSupervisor())
     assert str(processes.listen) == "127.0.0.1:18443"
-    # The SuperLink is on loopback, wherever the gateway listens.
-    assert processes.commands.server.host == "127.0.0.1"
+    # Only the gateway has a port.
+    assert processes.socket == folder / ".server"
     assert not (folder / "nodes.json").exists()
 
 
@@ -83,7 +85,7 @@ def test_a_certificate_that_expires_soon_is_a_warning(folder, caplog):
 def test_it_warns_daily_while_it_runs(folder, caplog, monkeypatch):
     make_certificates(folder / "certificates", ["127.0.0.1"], days=40)
     processes = ServerProcesses(folder, FailingGateway(0))
-    processes._registered, processes._submitted_at = processes._read_keys(), time.monotonic()
+    processes._pin_keys()
     day = 0.0
 
     class Later(datetime):
@@ -142,19 +144,18 @@ def test_an_unreadable_file_is_one_line(folder, monkeypatch, name):
         ServerProcesses(folder, UnusedSupervisor())
 
 
-class AcceptingSuperLink:
-    """A SuperLink that accepts every key."""
-
-    def register(self, keys, timeout):
-        return {100 + client: client for client in keys.values()}
+@pytest.fixture
+def nodes(folder):
+    """The numbers of both clients' nodes."""
+    keys = [parse_public_key((folder / f"keys/client-{k}.pub").read_bytes()) for k in (0, 1)]
+    return [str(node_number(b64decode(key))) for key in keys]
 
 
 @pytest.fixture
-def running(folder):
+def running(folder, nodes):
     processes = ServerProcesses(folder, UnusedSupervisor())
-    processes._control = AcceptingSuperLink()
-    processes._register(timeout=1.0)
-    assert pinned(folder) == {"100": 0, "101": 1}
+    processes._pin_keys()
+    assert pinned(folder) == {nodes[0]: 0, nodes[1]: 1}
     return processes
 
 
@@ -163,29 +164,29 @@ def pinned(folder):
 
 
 @pytest.mark.parametrize("name", ["client-2", "mine", "client-", "client--1", "client-01"])
-def test_a_surplus_key_does_not_block_the_rest(folder, running, caplog, name):
+def test_a_surplus_key_does_not_block_the_rest(folder, nodes, running, caplog, name):
     make_node_key(folder / "keys", name)
     (folder / "keys/client-0.pub").unlink()
     for _ in range(3):
-        running._update_registration()
-    assert pinned(folder) == {"101": 1}
+        running._pin_keys()
+    assert pinned(folder) == {nodes[1]: 1}
     expected = "the keys of this job are client-0.pub to client-1.pub"
     assert caplog.messages == [f"{name}.pub is ignored: {expected}"]
     # Nor does it prevent a server from starting.
     ServerProcesses(folder, UnusedSupervisor())
 
 
-def test_deleting_a_key_revokes_access_even_the_last_one(folder, running, caplog):
+def test_deleting_a_key_revokes_access_even_the_last_one(folder, nodes, running, caplog):
     content = (folder / "keys/client-1.pub").read_bytes()
-    for client, left in ((0, {"101": 1}), (1, {})):
+    for client, left in ((0, {nodes[1]: 1}), (1, {})):
         (folder / f"keys/client-{client}.pub").unlink()
-        running._update_registration()
+        running._pin_keys()
         # Not None: that would be a fleet without keys, which anyone may join.
         assert pinned(folder) == left
     assert not caplog.messages
     (folder / "keys/client-1.pub").write_bytes(content)
-    running._update_registration()
-    assert pinned(folder) == {"101": 1}
+    running._pin_keys()
+    assert pinned(folder) == {nodes[1]: 1}
 
 
 def test_a_file_that_is_not_a_key_is_ignored(folder, caplog):
@@ -201,16 +202,51 @@ class FailingGateway:
         self._quick_exits, self._output = quick_exits, output
 
     def service(self, name):
-        assert name == "gateway"
+        if name == "server":
+            return Service([])
         output = ["Traceback", "in this line", self._output]
         return SimpleNamespace(quick_exits=self._quick_exits, exits=99, last_output=output)
 
-    def log(self, name, line):
-        raise AssertionError(line)
 
-    def run(self, command, environment, timeout):
-        assert timeout == 120.0
-        return False, "timed out after 120 s"
+class FailingServer:
+    """A supervisor whose server exits with this code between any two looks."""
+
+    def __init__(self, code: int) -> None:
+        self.state = Service([], exit_code=code, last_output=["first", "fedpbc: it is broken"])
+
+    def service(self, name):
+        if name == "gateway":
+            return Service([])
+        self.state.exits += 1
+        return self.state
+
+
+def test_a_server_that_fails_five_times_in_a_round_ends_the_job(folder):
+    processes = ServerProcesses(folder, FailingServer(1), insecure=True)
+    for _ in range(4):
+        assert not processes.step()
+    (folder / "rounds.jsonl").write_text("{}\n")
+    for _ in range(4):
+        assert not processes.step()
+    with pytest.raises(
+        FedpbcError, match="the server keeps failing in round 1: fedpbc: it is broken; fix this"
+    ):
+        processes.step()
+
+
+def test_a_server_that_would_fail_again_ends_the_job_at_once(folder):
+    processes = ServerProcesses(folder, FailingServer(2), insecure=True)
+    with pytest.raises(FedpbcError, match="the server cannot go on: fedpbc: it is broken"):
+        processes.step()
+
+
+def test_no_secret_is_in_a_command_line(folder):
+    """Every local user can read the arguments of a process."""
+    processes = ServerProcesses(folder, UnusedSupervisor())
+    secret = (folder / "certificates/server.key").read_text().splitlines()[1]
+    for command in (processes._server_command(), processes._gateway_command()):
+        assert "token" not in " ".join(command)
+        assert secret not in " ".join(command)
 
 
 BIND = "OSError: [Errno 98] error while attempting to bind on address ('127.0.0.1', 18443): "
@@ -247,15 +283,7 @@ def test_another_failure_of_the_gateway_is_quoted(folder, output):
 
 def test_occasional_failures_of_the_gateway_are_tolerated(folder):
     processes = ServerProcesses(folder, FailingGateway(4), insecure=True)
-    processes._registered, processes._submitted_at = {}, time.monotonic()
     assert not processes.step()
-
-
-def test_a_job_that_cannot_be_submitted_is_a_warning(folder, caplog):
-    processes = ServerProcesses(folder, FailingGateway(0), insecure=True)
-    (folder / "flower").mkdir()
-    processes._submit()
-    assert caplog.messages == ["cannot submit the job: timed out after 120 s"]
 
 
 @pytest.mark.parametrize(
@@ -275,12 +303,3 @@ def test_a_job_is_finished_when_its_last_round_is_recorded(folder, content, roun
     if content is not None:
         (folder / "finished.json").write_bytes(content.encode("latin-1"))
     assert rounds_finished(folder) == rounds
-
-
-def test_whether_a_server_app_runs_in_a_folder(folder):
-    assert not is_locked(folder)
-    with (folder / ".lock").open("w") as file:
-        assert not is_locked(folder)
-        fcntl.flock(file, fcntl.LOCK_EX)
-        assert is_locked(folder)
-    assert not is_locked(folder)

@@ -137,3 +137,18 @@ def test_a_link_inside_the_folder_is_followed(folder, keys):
     (folder / "client-1.pub").rename(folder / ".data" / "key")
     (folder / "client-1.pub").symlink_to(Path(".data", "key"))
     assert sorted(keys.names_by_key().values()) == ["client-0", "client-1"]
+
+
+def test_one_key_under_two_names_keeps_its_first(tmp_path, caplog):
+    make_node_key(tmp_path, "client-3")
+    directory = KeyDirectory(tmp_path)
+    [(key, name)] = directory.names_by_key().items()
+    (tmp_path / "client-1.pub").write_bytes((tmp_path / "client-3.pub").read_bytes())
+    for _ in range(3):
+        assert directory.names_by_key() == {key: name} == {key: "client-3"}
+    # One that never knew which was first takes the first by name.
+    assert KeyDirectory(tmp_path).names_by_key() == {key: "client-1"}
+    assert caplog.messages == [
+        "client-1.pub: ignored, it has the same key as client-3.pub",
+        "client-3.pub: ignored, it has the same key as client-1.pub",
+    ]

@@ -11,12 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from safetensors.torch import load
 
-from fedpbc.deployment.server.server_directory import (
-    ServerDirectory,
-    checkpoints_of,
-    damaged_results,
-    rounds_finished,
-)
+from fedpbc.deployment.server.finished_job import damaged_results, rounds_finished
+from fedpbc.deployment.server.server_directory import ServerDirectory, checkpoints_of
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.overrides import configuration_values
 from fedpbc.links import Setting, Timetable
@@ -159,7 +155,7 @@ def doubled(text: bytes) -> bytes:
     return b"".join([lines[0], *lines])
 
 
-@pytest.mark.parametrize(
+log_damages = pytest.mark.parametrize(
     ("change", "line"),
     [
         (cut, "lacks rounds 2 to 2"),
@@ -174,13 +170,43 @@ def doubled(text: bytes) -> bytes:
         (lambda text: text.replace(b'"at": ', b'"at": 1' + b"0" * 400 + b', "b":'), "a time"),
     ],
 )
-def test_a_log_that_is_not_as_it_was_is_not_resumed(job, change, line):
+
+
+@log_damages
+def test_a_damaged_log_is_moved_aside_and_restored(job, change, line, caplog):
+    """The checkpoint knows who got through in every round."""
     folder, run = job
+    log = folder / "rounds.jsonl"
+    before = log.read_bytes()
+    log.write_bytes(damaged := change(before))
+    run(rounds=4)
+    lines = [json.loads(text) for text in log.read_text().splitlines()]
+    assert [each["round"] for each in lines] == [0, 1, 2, 3]
+    for text, restored in zip(before.splitlines(), lines, strict=False):
+        original = json.loads(text)
+        del original["checksums"], original["known"]
+        assert restored == {**original, "checksums": {}, "restored": True}
+    assert (folder / "rounds.jsonl.damaged").read_bytes() == damaged
+    assert any(line in message for message in caplog.messages)
+    assert "rounds.jsonl is damaged, and now rounds.jsonl.damaged" in caplog.text
+    # The restored log is as good as any.
+    run(rounds=5)
+    assert not (folder / "rounds.jsonl.damaged-2").exists()
+
+
+@log_damages
+def test_without_a_history_a_damaged_log_is_not_resumed(job, change, line):
+    """Checkpoints of earlier versions do not know the rounds."""
+    folder, run = job
+    for path in checkpoints_of(folder):
+        state = load_state(path)
+        del state["history"]
+        save_state(path, state)
     log = folder / "rounds.jsonl"
     before = log.read_bytes()
     log.write_bytes(change(before))
     damaged = content(folder)
-    with pytest.raises(FedpbcError) as raised:
+    with pytest.raises(InputError) as raised:
         run(rounds=4)
     assert str(raised.value).startswith(f"{log} ")
     assert line in str(raised.value)
@@ -189,6 +215,31 @@ def test_a_log_that_is_not_as_it_was_is_not_resumed(job, change, line):
     log.write_bytes(before)
     run(rounds=4)
     assert len(log.read_bytes().splitlines()) == 4
+
+
+@pytest.mark.parametrize("damage", ["deleted", "emptied", "changed"])
+def test_lost_reports_cost_only_their_views(job, damage, caplog):
+    folder, run = job
+    reports, models = folder / "reports.bin", folder / "models"
+    before = {path.name for path in models.iterdir()}
+    assert {"reported.safetensors", "corrected.safetensors"} <= before
+    if damage == "deleted":
+        reports.unlink()
+    else:
+        content = reports.read_bytes()
+        reports.write_bytes(b"" if damage == "emptied" else bytes(len(content)))
+    run(rounds=5)
+    assert rounds_finished(folder) == 5
+    assert damaged_results(folder) == []
+    assert {path.name for path in models.glob("*.safetensors")} == {
+        "server.safetensors",
+        "averaged.safetensors",
+    }
+    assert "the job goes on without its views (reported and corrected)" in caplog.text
+    assert (folder / "reports.bin.damaged").exists() == (damage != "deleted")
+    # They stay lost, whatever is resumed later.
+    run(rounds=6)
+    assert not (models / "reported.safetensors").exists()
 
 
 def test_a_round_that_was_logged_but_not_saved_is_repeated(job):

@@ -18,6 +18,7 @@ from fedpbc.storage import tensors
 from fedpbc.storage.tensors import save_state
 from tests.commandline import fedpbc, refused
 from tests.deployment.fake_network import (
+    ROUND,
     FakeNetwork,
     Killed,
     assert_same,
@@ -286,3 +287,57 @@ def test_a_node_that_does_not_identify_itself_is_asked_again(tmp_path):
         assert [line["active"] for line in folder.lines] == [[0, 1, 2]] * 2
     assert network.hellos == 3
     assert network.clock == pytest.approx(22, abs=1.5)
+
+
+class LateNetwork(FakeNetwork):
+    """A network in which client 1 connects a certain time after each round began."""
+
+    def __init__(self, trainers, delay: float) -> None:
+        super().__init__(trainers, lambda client, round: "ok")
+        self.delay, self.sent_after = delay, []
+
+    def nodes(self):
+        is_late = self.clock % ROUND < self.delay and self.clock > 0
+        return [100] if is_late else [100, 101]
+
+    def send(self, node, payload, seconds):
+        self.sent_after.append((node, seconds))
+        return super().send(node, payload, seconds)
+
+    def collect(self, messages):
+        # Client 0 never replies, so that rounds take their whole time.
+        return [reply for reply in super().collect(messages) if reply.node != 100]
+
+
+@pytest.mark.parametrize(("delay", "is_asked"), [(7.75, True), (8.75, False), (9.75, False)])
+def test_nothing_is_sent_with_less_than_two_seconds_left(tmp_path, delay, is_asked):
+    """It would expire on its way, which once killed the server."""
+    task = small_task(2)
+    network = LateNetwork(make_trainers(task, tmp_path), delay)
+    (tmp_path / "server").mkdir()
+    (tmp_path / "server/nodes.json").write_text('{"pinned": {"100": 0, "101": 1}}')
+    with ServerDirectory(tmp_path / "server") as folder:
+        server = make_server(task, "fedpbc", folder, network, rounds=3)
+        server.run()
+        assert_same(server, simulated(task, "fedpbc", folder.lines))
+    late = [seconds for node, seconds in network.sent_after[2:] if node == 101]
+    assert bool(late) == is_asked
+    assert all(2.0 <= seconds <= ROUND for _, seconds in network.sent_after)
+
+
+def test_a_failed_send_concerns_one_node(tmp_path, caplog):
+    task = small_task()
+
+    class FailingNetwork(FakeNetwork):
+        def send(self, node, payload, seconds):
+            if node == 101 and payload.kind == "work" and payload.integer("round") == 1:
+                raise RuntimeError("Message TTL has expired")
+            return super().send(node, payload, seconds)
+
+    network = FailingNetwork(make_trainers(task, tmp_path), lambda client, round: "ok")
+    with ServerDirectory(tmp_path / "server") as folder:
+        server = make_server(task, "fedpbc", folder, network, rounds=3)
+        server.run()
+        assert [line["active"] for line in folder.lines] == [[0, 1, 2], [0, 2], [0, 1, 2]]
+        assert_same(server, simulated(task, "fedpbc", folder.lines))
+    assert "cannot send to node 101: RuntimeError: Message TTL has expired" in caplog.messages

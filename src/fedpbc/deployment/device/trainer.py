@@ -15,6 +15,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -69,6 +70,7 @@ class TrainerState:
         correction: what the client's rule adds to every gradient of the segment.
         kept: what the client keeps, if its rule keeps anything.
         request: identifies the request that was last replied to, in that case.
+        data: the fingerprint of the samples; empty where an earlier version saved none.
     """
 
     job: str
@@ -86,6 +88,7 @@ class TrainerState:
     correction: Tensor | None = None
     kept: KeptStates = field(default_factory=dict)
     request: str = ""
+    data: str = ""
 
     @classmethod
     def from_disk(cls, saved: Mapping[str, Any]) -> TrainerState:
@@ -110,7 +113,9 @@ class TrainerState:
         times = (self.began, self.round_seconds)
         models = [self.model, self.asked_model, segment.start]
         models += [] if self.correction is None else [self.correction]
-        if not all(isinstance(text, str) for text in (self.job, self.settings, self.request)):
+        if not all(
+            isinstance(text, str) for text in (self.job, self.settings, self.request, self.data)
+        ):
             raise TypeError("the trainer's state has no job")
         if not all(isinstance(count, int) and 0 <= count <= MAX_INTEGER for count in counts):
             raise TypeError("the trainer's state has a wrong number of rounds")
@@ -157,6 +162,18 @@ def equal(a: Tensor | None, b: Tensor | None) -> bool:
     return a.dtype == b.dtype and torch.equal(a, b)
 
 
+def salted(job: str, fingerprint: str) -> str:
+    """A fingerprint as it is sent; that of nothing is empty.
+
+    Example:
+        >>> len(salted("job", "1f2e")), salted("job", "")
+        (32, '')
+    """
+    if not fingerprint:
+        return ""
+    return sha256(f"{job}\n{fingerprint}".encode()).hexdigest()[:32]
+
+
 def steady_clock() -> Callable[[], float]:
     """A clock that starts at the time of day, and does not jump when that is set."""
     # Where available, one that also counts while the device sleeps.
@@ -175,18 +192,21 @@ class Trainer:
         make_task: Callable[[str], Task],
         make_rule: Callable[[str, Task], ClientRule | None] = lambda settings, task: None,
         *,
+        app: str = "",
         lazy: bool = False,
         now: Callable[[], float] | None = None,
     ) -> None:
         """Set up a trainer, with the state of an earlier process if there is one.
 
         ``make_task`` builds the task from the server's settings, and ``make_rule`` the client's
-        side of the algorithm. A ``lazy`` trainer trains only on request, all missed rounds at once.
-        The default of ``now`` is a :func:`steady_clock`.
+        side of the algorithm. ``app`` is the fingerprint of the code that both come from. A
+        ``lazy`` trainer trains only on request, all missed rounds at once. The default of
+        ``now`` is a :func:`steady_clock`.
         """
         self.client, self.folder, self.lazy = client, folder, lazy
         self._make_task, self._make_rule, self._now = make_task, make_rule, now or steady_clock()
         self._work: tuple[str, Task, ClientRule | None] | None = None
+        self._app, self._data = app, ""
         self._lock = Lock()
         folder.mkdir(parents=True, exist_ok=True)
         refuse_links(folder)
@@ -216,6 +236,7 @@ class Trainer:
             raise MessageError(f"this is client {self.client}, not {request.client}")
         task, rule = self._work_for(request.settings)
         segment, before = _segment_of(request, task, rule), self.state
+        progress = before if before is None or before.data in ("", self._data) else None
         kept: KeptStates = {}
         if keeps_state := rule is not None and bool(rule.keeps):
             assert rule is not None
@@ -223,7 +244,7 @@ class Trainer:
                 check_order(request, before.round, before.request)
                 kept = before.kept
             segment = replace(segment, state=state_for(request, rule, kept, task.init()))
-        done, model, correction, trained = _run(task, request, segment, before)
+        done, model, correction, trained = _run(task, request, segment, progress)
         has_own_steps = rule is not None and rule.has_own_steps
         # Steps of the rule's own cannot be continued from a model.
         rounds = 0 if has_own_steps else segment.rounds
@@ -243,11 +264,18 @@ class Trainer:
             correction=correction,
             kept=after_reply(kept, request, trained.state) if keeps_state else {},
             request=fingerprint(request) if keeps_state else "",
+            data=self._data,
         )
         # On disk before anything is sent: the new state of the client in the same file.
         self._save(state)
         self._log_reply(state, trained, trained_before=done)
-        return TrainReply(request.job, request.round, self.client, to_vectors(trained.upload))
+        # Of this job only: nobody can tell from two jobs that a device has the same data.
+        own = {
+            name: salted(request.job, text)
+            for name, text in (("app", self._app), ("data", self._data))
+        }
+        upload = to_vectors(trained.upload)
+        return TrainReply(request.job, request.round, self.client, upload, **own)
 
     def tick(self) -> bool:
         """Train a round that passed without a request; returns whether there was one.
@@ -262,6 +290,8 @@ class Trainer:
             if state.next_round >= state.job_rounds or self._now() < state.next_deadline:
                 return False
             task, rounds = self._work_for(state.settings)[0], state.done + 1
+            if state.data not in ("", self._data):
+                return False  # Its work so far was with other samples: the server decides.
             segment = replace(state.segment, rounds=rounds)
             with one_thread():
                 model = _train_on(task, segment, state.done, state.model, state.correction)
@@ -273,6 +303,10 @@ class Trainer:
         if self._work is None or self._work[0] != settings:
             task = self._make_task(settings)
             self._work = settings, task, self._make_rule(settings, task)
+            # A task of a plugin's own may have none.
+            hashed = getattr(task, "client_fingerprint", None)
+            in_range = 0 <= self.client < task.clients
+            self._data = str(hashed(self.client)) if hashed is not None and in_range else ""
         _, task, rule = self._work
         if not 0 <= self.client < task.clients:
             raise FedpbcError(f"this is client {self.client}, but the fleet has {task.clients}")

@@ -15,11 +15,12 @@ from fedpbc.deployment.ops.init import (
 )
 from fedpbc.deployment.security.certificates import LARGEST_FILE
 from fedpbc.deployment.security.keys import generate_node_key, public_key_of
+from fedpbc.deployment.settings import read_fleet
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.storage.atomic import write_atomically
 from fedpbc.storage.files import is_own_file, read_inside, read_own_file
 
-__all__ = ["add_device", "public_key_path", "replace_device"]
+__all__ = ["add_device", "job_has_begun", "public_key_path", "replace_device"]
 
 CLIENTS_LINE = re.compile(r"^([ \t]*clients[ \t]*=[ \t]*)[0-9]+", re.MULTILINE)
 JOB_FILES = ("rounds.jsonl", "checkpoint-0.safetensors", "checkpoint-1.safetensors")
@@ -29,16 +30,13 @@ JOB_FILES = ("rounds.jsonl", "checkpoint-0.safetensors", "checkpoint-1.safetenso
 def add_device(folder: Path) -> int:
     """Add a client, and return its number: its folder, its key, and ``clients`` in fleet.toml.
 
-    Refused if a job has begun in the server's folder: its number of clients is fixed.
+    If a job has begun in the server's folder, the client joins it: its key is enough, and
+    ``clients`` stays the number that the job began with. Refused where nobody can join.
     """
     plan = read_fleet_plan(folder)
     client, server = plan.clients, folder / "server"
-    if any((server / name).exists() for name in JOB_FILES):
-        raise FedpbcError(
-            f"a job has begun in {server}, and its {client} clients are fixed: when it is done, "
-            "move that folder away, put a new one with only its fleet.toml, app, certificates and "
-            "keys in its place, and run this command again"
-        )
+    if job_has_begun(server):
+        return add_to_job(folder, plan)
     path = server / "fleet.toml"
     before = _read(server, path.name).decode()
     text, changes = CLIENTS_LINE.subn(rf"\g<1>{client + 1}", before, count=1)
@@ -57,10 +55,38 @@ def add_device(folder: Path) -> int:
     return client
 
 
+def job_has_begun(server: Path) -> bool:
+    """Whether a job has begun in a server's folder."""
+    return any((server / name).exists() for name in JOB_FILES)
+
+
+def add_to_job(folder: Path, plan: FleetPlan) -> int:
+    """Make the folder and the key of a client that joins the job that has begun."""
+    server = folder / "server"
+    if plan.insecure or not read_fleet(server / "fleet.toml").clients_can_join:
+        raise FedpbcError(
+            f"a job has begun in {server}, and its {plan.clients} clients are fixed: a fleet "
+            "without keys, with a built-in data set or with an algorithm whose clients keep "
+            "something takes nobody during a job. When it is done, move that folder away, put a "
+            "new one with only its fleet.toml, app, certificates and keys in its place, and run "
+            "this command again"
+        )
+    check_keys(folder, plan)
+    client = plan.clients
+    while public_key_path(folder, client).exists():
+        client += 1
+    if (folder / f"device-{client}").exists():
+        complete_device(folder, plan, client)
+    else:
+        make_device(folder, plan, client)
+    return client
+
+
 def replace_device(folder: Path, client: int) -> None:
     """Make a new key for a client, and its device's folder if that no longer exists."""
     plan = read_fleet_plan(folder)
-    if not 0 <= client < plan.clients:
+    joined = public_key_path(folder, client).exists()
+    if not 0 <= client < plan.clients and not joined:
         raise InputError("replace", client, f"from 0 to {plan.clients - 1}")
     check_keys(folder, plan)
     device = folder / f"device-{client}"

@@ -24,12 +24,14 @@ from fedpbc.limits import MAX_INTEGER
 from fedpbc.links import from_table
 from fedpbc.parallel import usable_cores
 from fedpbc.simulation.loop import Simulation
+from fedpbc.simulation.membership import MembershipChange
 from fedpbc.simulation.views import DEPLOYABLE
 from fedpbc.storage.files import is_own_file
 from fedpbc.tasks import Task
 from fedpbc.tasks.parameter_layout import Layout
+from fedpbc.text import command
 
-__all__ = ["TOLERANCE", "ViewCheck", "check_job", "read_timetable"]
+__all__ = ["TOLERANCE", "ViewCheck", "accepted_changes", "check_job", "read_timetable"]
 
 TOLERANCE = 1e-6
 """The largest difference of a parameter that counts as equal."""
@@ -69,20 +71,27 @@ def check_job(folder: Path, on_round: Callable[[int, int], None] | None = None) 
     models = read_models(folder)
     rounds_written = {rounds for rounds, _ in models.values()}
     last = max(rounds_written)
-    timetable = read_timetable(folder, settings.clients)
+    membership = read_membership(folder, settings.clients)
+    everyone = settings.clients + sum(change.joined for change in membership.values())
+    timetable = read_timetable(folder, everyone)
     if len(timetable) < last:
         raise FedpbcError(
             f"{folder} has models of round {last} but a log of {len(timetable)} rounds: the server "
             "is writing; check again after its next round"
         )
+    membership = {t: change for t, change in membership.items() if t < last}
+    joined = sum(change.joined for change in membership.values())
+    first, settings = settings, settings.with_clients(settings.clients + joined)
+    timetable = timetable[:last, : settings.clients]
     task = _whole_task(settings, folder)
     simulation = Simulation(
         task,
-        settings.algorithm(task.init()),
-        _exact_engine(task, int(timetable[:last].size)),
-        from_table(timetable[:last]),
+        first.algorithm(task.init()),
+        _exact_engine(task, int(timetable.size)),
+        from_table(timetable),
         evaluate_every=last,
         views=list(models),
+        membership=membership,
     )
     simulated: dict[int, dict[str, Tensor]] = {}
     with closing(simulation):
@@ -125,7 +134,7 @@ def read_models(folder: Path) -> dict[str, tuple[int, dict[str, Tensor]]]:
     if not models:
         raise FedpbcError(
             f"{folder} has no models yet: a server writes them every 'views_every' rounds and at "
-            f"the end; 'fedpbc fleet status {folder}' shows its progress"
+            f"the end; {command('fedpbc', 'fleet', 'status', folder)} shows its progress"
         )
     return models
 
@@ -141,6 +150,31 @@ def read_timetable(folder: Path, clients: int) -> NDArray[np.bool_]:
             )
         timetable[t, line["active"]] = True
     return timetable
+
+
+def read_membership(folder: Path, clients: int) -> dict[int, MembershipChange]:
+    """Read who joined and left before which round, from the server's log."""
+    changes = {}
+    for _, line in read_rounds(folder):
+        joined, left = line.get("joined", []), line.get("left", [])
+        if joined != list(range(clients, clients + len(joined))):
+            raise FedpbcError(
+                f"{folder / ROUND_LOG} is damaged in line {line['round'] + 1}: {joined} joined, "
+                f"but there are {clients} clients"
+            )
+        clients += len(joined)
+        if joined or left:
+            changes[line["round"]] = MembershipChange(len(joined), tuple(left))
+    return changes
+
+
+def accepted_changes(folder: Path) -> dict[int, int]:
+    """The clients whose app or data changed during a job, and since which round that counts.
+
+    The simulator has only their present data, so models from then on differ.
+    """
+    lines = (line for _, line in read_rounds(folder))
+    return {client: line["round"] for line in lines for client in line.get("changed", ())}
 
 
 def _flatten(folder: Path, view: str, parameters: dict[str, Tensor], layout: Layout) -> Tensor:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedpbc.deployment.log_lines import LineFormatter
 from fedpbc.deployment.ops.check import read_timetable
-from fedpbc.deployment.ops.flower_commands import require_flower
+from fedpbc.deployment.ops.flower_check import require_flower
 from fedpbc.deployment.ops.local_fleet import LocalFleet
 from fedpbc.deployment.ops.status import FleetLog
 from fedpbc.deployment.settings import FleetSettings
@@ -44,8 +44,8 @@ MAX_EXITS = 3
 """A process that ends this often before the first round is over counts as failed."""
 PROBABILITY = 0.6
 """Of a link to be up, by default."""
-SECONDS_PER_NODE = 6.0
-"""Core time per message with a margin of half: Flower starts a process for each message."""
+SECONDS_PER_NODE = 1.0
+"""Core time per message, with a margin: training, and the processes of both sides."""
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ class Demo:
         try:
             self.fleet.start()
         except FedpbcError as error:
-            raise self._start_error("superlink", str(error)) from error
+            raise self._start_error("server", str(error)) from error
 
     def links(self) -> dict[int, bool]:
         """Return whether each client's link is up in the current round."""
@@ -227,16 +227,16 @@ class Demo:
         """Raise an error if a process or client fails before the first round is over."""
         if self._applied_round > 0 or self.is_done:
             return
-        names = ["superlink", "gateway", "superexec"]
+        names = ["server", "gateway"]
         for client in range(self.fleet.clients):
-            names += [f"trainer-{client}", f"supernode-{client}"]
+            names += [f"trainer-{client}", f"node-{client}"]
         for name in names:
             if self.fleet.supervisor.service(name).exits >= MAX_EXITS:
                 raise self._start_error(name, f"{name} keeps exiting")
         if self._applied_round < 0 and time.monotonic() > self._start_deadline:
             missing = [c.client for c in self._log.status().clients if c.node is None]
             client = min(missing, default=0)
-            raise self._start_error(f"supernode-{client}", f"client {client} has not connected")
+            raise self._start_error(f"node-{client}", f"client {client} has not connected")
 
     def _start_error(self, name: str, problem: str) -> FedpbcError:
         lines = [line.strip() for line in self.fleet.supervisor.service(name).last_output[-3:]]

@@ -1,26 +1,22 @@
-"""A device's processes: the trainer, and the SuperNode that passes messages to it."""
+"""A device's processes: the trainer, and the node that brings it the server's messages."""
 
 from __future__ import annotations
 
 import os
-import stat
+import pwd
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
-from hashlib import sha256
+from dataclasses import dataclass
 from pathlib import Path
 
-from fedpbc.deployment.address import free_port, parse_address
+from fedpbc.deployment.address import parse_address
 from fedpbc.deployment.device.settings import read_device
-from fedpbc.deployment.device.trainer_socket import LONGEST_PATH
-from fedpbc.deployment.ops.flower_commands import FlowerCommands, require_flower
-from fedpbc.deployment.ops.supervisor import Supervisor
+from fedpbc.deployment.ops.flower_check import require_flower
+from fedpbc.deployment.ops.supervisor import Supervisor, User
+from fedpbc.deployment.sockets import socket_for
 from fedpbc.errors import InputError
 
 __all__ = ["DeviceProcesses"]
-
-TEMPORARY = Path("/tmp")
-"""Holds the socket if the device's folder has a long path; only root may rename it."""
 
 
 class DeviceProcesses:
@@ -32,38 +28,55 @@ class DeviceProcesses:
         supervisor: Supervisor,
         *,
         insecure: bool = False,
+        user: str | None = None,
         name_suffix: str = "",
         command_prefix: Sequence[str] = (),
     ) -> None:
         """Check ``device.toml``, ``ca.crt`` and ``node.key``; nothing is started yet.
 
-        Where one supervisor runs many devices, ``name_suffix`` tells their processes apart, and
-        ``command_prefix``, such as ``ip netns exec NAME``, runs a SuperNode elsewhere.
+        With ``user``, which needs root, the trainer and with it the app run as that user, and the
+        node as the owner of ``node.key``. Where one supervisor runs many devices, ``name_suffix``
+        tells their processes apart, and ``command_prefix``, such as ``ip netns exec NAME``, runs a
+        node elsewhere.
         """
         require_flower()
         self.folder, self.supervisor = folder.resolve(), supervisor
         self._name_suffix, self._command_prefix = name_suffix, command_prefix
         self.settings = read_device(folder / "device.toml")
+        self._server = parse_address(self.settings.server, "server")
         self._key = None if insecure else self.folder / "node.key"
-        if self._key is not None and not self._key.is_file():
+        if self._key is not None and not (self._key.is_file() and self._ca.is_file()):
             expected = "a folder with ca.crt and node.key; or use --insecure"
             raise InputError("folder", str(folder), expected)
         self.state = self.folder / "state"
-        server = parse_address(self.settings.server, "server")
-        certificates = None if insecure else self.folder
-        self._commands = FlowerCommands(self.state / "flower", server, certificates, insecure)
-        self.socket = socket_for(self.state)
-        self._port = free_port()
+        self._users = None if user is None else Users.of(user, self._key or folder)
+        self.socket = socket_for(self.state, "trainer")
+        if self._users is not None and self.socket.parent != self.state:
+            raise InputError("folder", str(folder), "a shorter path, with --user")
+
+    @property
+    def _ca(self) -> Path:
+        return self.folder / "ca.crt"
 
     def start(self) -> None:
-        """Start the trainer and the SuperNode."""
+        """Start the trainer and the node."""
         self.state.mkdir(parents=True, exist_ok=True)
-        self._commands.prepare_device()
-        supernode = self._commands.supernode(self.socket, self._port, self._key)
-        environment, suffix = self._commands.environment(), self._name_suffix
-        self.supervisor.start(f"trainer{suffix}", self._trainer_command(), environment)
-        command = [*self._command_prefix, *supernode]
-        self.supervisor.start(f"supernode{suffix}", command, environment)
+        app = node = None
+        if self._users is not None:
+            self._users.hand_over(self.state)
+            app, node = self._users.app, self._users.node
+        suffix = self._name_suffix
+        self.supervisor.start(f"trainer{suffix}", self._trainer_command(), user=app)
+        command = [*self._command_prefix, *self._node_command()]
+        self.supervisor.start(f"node{suffix}", command, user=node)
+
+    def _node_command(self) -> list[str]:
+        options = ["--server", str(self._server), "--trainer", str(self.socket)]
+        if self._key is not None:
+            options += ["--key", str(self._key), "--ca", str(self._ca)]
+        if self._users is not None:
+            options += ["--trainer-user", str(self._users.app.number)]
+        return [sys.executable, "-m", "fedpbc.deployment.device.node_process", *options]
 
     def _trainer_command(self) -> list[str]:
         settings = self.settings
@@ -76,41 +89,50 @@ class DeviceProcesses:
             options += ["--plugin", plugin]
         if settings.data_dir is not None:
             options += ["--data-dir", settings.data_dir]
+        if self._users is not None:
+            options += ["--for-group"]
         return [sys.executable, "-m", "fedpbc.cli.app", "trainer", *options]
 
 
-def socket_for(state: Path) -> Path:
-    """Return the trainer's socket: beside its state if the path is short enough."""
-    path = state / "trainer"
-    if len(os.fsencode(path)) <= LONGEST_PATH:
-        return path
-    name = f"fedpbc-{sha256(os.fsencode(path)).hexdigest()[:16]}"
-    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    if runtime and is_private(Path(runtime)):
-        path = Path(runtime, name)
-        if len(os.fsencode(path)) <= LONGEST_PATH:
-            return path
-    return private_folder() / name
+@dataclass(frozen=True)
+class Users:
+    """The two users of a device: as one of them the app runs, the other has the key.
 
+    The app's processes have the group of the node, so that the node can open the trainer's socket.
+    """
 
-def private_folder() -> Path:
-    """Create a folder with a short path, in which no other user can create a socket first."""
-    folder = TEMPORARY / f"fedpbc-{os.getuid()}"
-    with suppress(OSError):
-        folder.mkdir(mode=0o700)
-    if not is_private(folder):
-        raise InputError(
-            f"{folder}, the folder of the trainer's socket, should belong to this user and be "
-            "closed to others (mode 700): remove it, or give the device's folder a shorter path"
-        )
-    return folder
+    app: User
+    node: User
 
+    @classmethod
+    def of(cls, name: str, key: Path) -> Users:
+        """Look up the app's user, and the owner of the key; an InputError if they do not do."""
+        if os.getuid() != 0:
+            raise InputError("user", name, "left out, unless the command is started as root")
+        try:
+            app = pwd.getpwnam(name).pw_uid
+        except KeyError:
+            raise InputError("user", name, "a user of this machine") from None
+        status = key.stat()
+        if status.st_uid == app:
+            raise InputError("user", name, f"another user than the owner of {key}")
+        if app == 0:
+            raise InputError("user", name, "another user than root")
+        if status.st_mode & 0o077 and key.is_file():
+            raise InputError(f"{key} should be closed to other users: chmod 600 {key}")
+        try:
+            group = pwd.getpwuid(status.st_uid).pw_gid
+        except KeyError:
+            raise InputError(f"{key} should belong to a user of this machine") from None
+        return cls(User(app, group), User(status.st_uid, group))
 
-def is_private(folder: Path) -> bool:
-    """Return whether it is a folder of this user that no one else can enter."""
-    try:
-        status = folder.lstat()
-    except OSError:
-        return False
-    is_ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
-    return is_ours and not stat.S_IMODE(status.st_mode) & 0o077
+    def hand_over(self, state: Path) -> None:
+        """Give the trainer's folder to the app's user; the node's group may pass through it."""
+        # Once: nothing that the app's user may have put there since is touched as root.
+        if state.stat().st_uid == self.app.number:
+            return
+        for folder, folders, files in os.walk(state):
+            for name in (*folders, *files):
+                os.chown(Path(folder, name), self.app.number, self.app.group, follow_symlinks=False)
+        os.chown(state, self.app.number, self.app.group, follow_symlinks=False)
+        state.chmod(0o710)

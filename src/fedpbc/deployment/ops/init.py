@@ -29,7 +29,7 @@ import fedpbc
 from fedpbc import defaults
 from fedpbc.algorithms import ServerInit, find_algorithm
 from fedpbc.data import SOURCES
-from fedpbc.deployment.address import Address, check_host, is_unspecified
+from fedpbc.deployment.address import LOOPBACK, Address, check_host, is_loopback, is_unspecified
 from fedpbc.deployment.ops.consent import INCOMPLETE, check_complete, check_plugins
 from fedpbc.deployment.security.certificates import CertificateAuthority, read_certificate
 from fedpbc.deployment.security.keys import generate_node_key, make_server_certificate
@@ -208,8 +208,7 @@ def write_fleet(folder: Path, plan: FleetPlan) -> FleetPlan:
             (server / "keys").mkdir()
             ca = authority.certificate_pem()
         app = read_regular_file(plan.app) if plan.app else render("app.py").encode()
-        unspecified = "::" if ":" in plan.hosts[0] else "0.0.0.0"
-        values = {**asdict(plan), "listen": str(Address(unspecified, plan.port))}
+        values = {**asdict(plan), "listen": str(Address(listen_host(plan.hosts), plan.port))}
         _write_machine(server, "server", f"server of {plan.clients} clients", plan, app, values)
         for client in range(plan.clients):
             public = write_device(building / f"device-{client}", plan, client, app, ca)
@@ -219,8 +218,21 @@ def write_fleet(folder: Path, plan: FleetPlan) -> FleetPlan:
         write_file(building / "README.md", render_readme(building, plan))
     if plan.app_name is not None:
         # Whoever creates a fleet may run its app on this machine.
-        remember_plugins([str(folder / "server" / plan.app_name)])
+        remember_plugins([folder / "server" / plan.app_name])
     return plan
+
+
+def listen_host(hosts: Sequence[str]) -> str:
+    """Where a server listens: on loopback, if devices reach it under no other name.
+
+    Example:
+        >>> listen_host(["localhost"]), listen_host(["localhost", "203.0.113.7"])
+        ('127.0.0.1', '0.0.0.0')
+    """
+    version = 6 if ":" in hosts[0] else 4
+    if all(map(is_loopback, hosts)):
+        return "::1" if version == 6 else LOOPBACK
+    return "::" if version == 6 else "0.0.0.0"
 
 
 def write_file(path: Path, content: str | bytes) -> None:
@@ -343,6 +355,7 @@ def _write_machine(
     # Whoever installs a unit or starts a container agrees that the folder's code runs.
     options = ["--trust", *(["--insecure"] if plan.insecure else [])]
     command = ["/opt/fedpbc/bin/fedpbc", "fleet", role, f"/var/lib/fedpbc/{role}", *options]
+    command += ["--user", "fedpbc-app"] if role == "device" else []
     values = {
         **values,
         "app": plan.app_name,
@@ -386,6 +399,9 @@ def render_readme(folder: Path, plan: FleetPlan) -> str:
         "is_example": plan.app is None,
         "needs_files": plan.needs_files,
         "keeps_state": rule is not None and bool(rule.keeps),
+        "can_join": not (
+            plan.insecure or plan.app_name is None or (rule is not None and rule.keeps)
+        ),
         "view": "reported" if has_reports else "averaged",
         "server_expiry": expiry["server"],
         "authority_expiry": expiry["ca"],

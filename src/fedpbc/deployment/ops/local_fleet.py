@@ -25,7 +25,7 @@ class LocalFleet:
     """A server and its devices, each behind a proxy that can cut its link.
 
     Its folder contains ``server``, ``device-0`` and so on, and ``logs``. The processes are
-    superlink, gateway, superexec, trainer-0, supernode-0 and so on.
+    gateway, server, trainer-0, node-0 and so on.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class LocalFleet:
             host: the address of this machine to which devices connect; there are proxies on
                 loopback only.
             device_options: content of ``device.toml`` in addition to client, server and app.
-            command_prefix: put before a client's SuperNode command, as ``ip netns exec NAME``.
+            command_prefix: put before a client's node command, as ``ip netns exec NAME``.
         """
         self.folder, self.server, self._insecure = folder, folder / "server", insecure
         self.clients = int(configuration["clients"])

@@ -1,46 +1,40 @@
-"""A server's processes: SuperLink, gateway and SuperExec, and the job that they run."""
+"""A server's processes: the gateway, and the server, which runs the job."""
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import re
 import sys
-import time
 from base64 import b64decode
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from fedpbc.deployment.address import LOOPBACK, Address, free_port, parse_address
-from fedpbc.deployment.log_lines import cleaned
-from fedpbc.deployment.ops.flower_commands import FlowerCommands, require_flower
-from fedpbc.deployment.ops.log_tail import LogTail
-from fedpbc.deployment.ops.superlink import SuperLinkControl, clients_by_key
-from fedpbc.deployment.ops.supervisor import Supervisor
+from fedpbc.deployment.address import parse_address
+from fedpbc.deployment.ops.flower_check import require_flower
+from fedpbc.deployment.ops.supervisor import Service, Supervisor
 from fedpbc.deployment.security.certificates import check_server_certificate
-from fedpbc.deployment.security.key_directory import KeyDirectory
+from fedpbc.deployment.security.key_directory import KeyDirectory, clients_by_key
+from fedpbc.deployment.security.node_identity import node_number
+from fedpbc.deployment.server.finished_job import damaged_results, rounds_finished
 from fedpbc.deployment.server.round_log import ROUND_LOG
-from fedpbc.deployment.server.server_directory import damaged_results, rounds_finished
-from fedpbc.deployment.server.upload_check import UploadCheck
+from fedpbc.deployment.server.upload_check import REPLY_OVERHEAD, UploadCheck
 from fedpbc.deployment.settings import read_fleet
+from fedpbc.deployment.sockets import socket_for
 from fedpbc.errors import FedpbcError, InputError
+from fedpbc.limits import MAX_CLIENTS
 from fedpbc.storage.atomic import write_atomically
 from fedpbc.storage.files import open_regular_file
 
 __all__ = ["ServerProcesses"]
 
 LOG = logging.getLogger("fedpbc.deployment")
-APP_START_SECONDS = 60.0
-"""How long the server app may take to start."""
-SUBMIT_SECONDS = 120.0
-"""How long submitting the job may take."""
 MAX_FAILURES = 5
-"""How often in a row the gateway, or the server app in one round, may fail."""
+"""How often in a row the gateway, or the server in one round, may fail."""
+WRONG_INPUT = 2
+"""The exit code of a server that would fail again."""
 BIND_ERROR = re.compile(r"bind on a|gaierror|address already in use|assign requested address", re.I)
 """Matches the output of a gateway that cannot listen at its address."""
-ANSWER_OVERHEAD = 2**20
-"""Bytes of an answer in addition to its vectors."""
 
 
 class ServerProcesses:
@@ -52,7 +46,7 @@ class ServerProcesses:
         self.folder, self.supervisor = folder.resolve(), supervisor
         self.settings = read_fleet(folder / "fleet.toml")
         self.listen = parse_address(self.settings.fleet.listen, "fleet.listen")
-        certificates = None if insecure else self.folder / "certificates"
+        certificates = self._certificates = None if insecure else self.folder / "certificates"
         self._key_directory = KeyDirectory(self.folder / "keys")
         self._last_key = f"client-{self.settings.clients - 1}.pub"
         self._ignored_keys: set[str] = set()
@@ -68,81 +62,55 @@ class ServerProcesses:
                 )
         x0, _ = self.settings.first_model()
         uploads = UploadCheck(self.settings.algorithm(x0))
-        self._largest_answer = uploads.largest + ANSWER_OVERHEAD
-        superlink = Address(LOOPBACK, free_port())
-        self.commands = FlowerCommands(self.folder / "flower", superlink, certificates, insecure)
-        self._control = SuperLinkControl(self.commands)
-        # None: nothing has been registered yet.
-        self._registered: dict[bytes, int] | None = None
-        self._registration_error = ""
-        self._log = LogTail(self.folder / "server.log")
-        self._submitted_at = 0.0
-        self._app_was_running = False
+        self._largest_answer = uploads.largest + REPLY_OVERHEAD
+        self.socket = socket_for(self.folder, ".server")
+        # None: nothing has been pinned yet.
+        self._pinned: dict[bytes, int] | None = None
+        self._exits = 0
         self._failed_rounds: list[int] = []
         self._damaged: set[str] = set()
 
     def start(self) -> None:
-        """Start all processes and submit the job."""
-        self.commands.prepare_server()
-        environment = self.commands.environment()
-        database = self.commands.home / "superlink.db"
-        self.supervisor.start("superlink", self.commands.superlink(database), environment)
-        self._register(timeout=60.0)
-        self.supervisor.start("gateway", self._gateway_command(), environment)
-        self.supervisor.start("superexec", self.commands.superexec(), environment)
-        self._submit()
+        """Start the gateway, and the server, which starts or resumes the job."""
+        self._pin_keys()
+        self.supervisor.start("server", self._server_command())
+        self.supervisor.start("gateway", self._gateway_command())
+
+    def _server_command(self) -> list[str]:
+        options = [str(self.folder), "--socket", str(self.socket)]
+        options += ["--insecure"] if self._certificates is None else []
+        return [sys.executable, "-m", "fedpbc.deployment.server.server_process", *options]
 
     def _gateway_command(self) -> list[str]:
-        options = ["--listen", str(self.listen), "--superlink", str(self.commands.server)]
+        options = ["--listen", str(self.listen), "--server", f"unix:{self.socket}"]
         options += ["--largest-answer", str(self._largest_answer)]
-        if not self.commands.insecure:
-            options += ["--certificates", str(self.commands.certificates)]
+        if self._certificates is not None:
+            options += ["--certificates", str(self._certificates)]
             options += ["--keys", str(self.folder / "keys")]
         return [sys.executable, "-m", "fedpbc.deployment.server.gateway", *options]
 
-    def _register(self, timeout: float) -> None:
-        """Register the keys in the folder, and pin their nodes to clients, if they changed."""
-        pinned: dict[int, int] | None = None
-        insecure = self.commands.insecure
-        keys = {} if insecure else self._read_keys()
-        if keys == self._registered:
+    def _pin_keys(self) -> None:
+        """Tell the server which node is which client, if the keys in the folder changed."""
+        keys = {} if self._certificates is None else self._read_keys()
+        if keys == self._pinned:
             return
-        if insecure:
-            # There is nothing to register, but submitting the job needs a running SuperLink.
-            self._control.wait_until_up(timeout)
-        else:
-            pinned = self._control.register(keys, timeout)
-            LOG.info("%d keys registered", len(pinned))
-        self._registered = keys
-        write_atomically(self.folder / "nodes.json", json.dumps({"pinned": pinned}))
+        pinned = {node_number(key): client for key, client in keys.items()}
+        content = {"pinned": None if self._certificates is None else pinned}
+        write_atomically(self.folder / "nodes.json", json.dumps(content))
+        LOG.info("%d keys known", len(pinned))
+        self._pinned = keys
 
     def _read_keys(self) -> dict[bytes, int]:
         """Map each key to its client; a file of no client is logged once."""
         names_by_key = self._key_directory.names_by_key()
-        client_of = clients_by_key(names_by_key, self.settings.clients)
+        clients = MAX_CLIENTS if self.settings.clients_can_join else self.settings.clients
+        client_of = clients_by_key(names_by_key, clients)
         ignored = {n for key, n in names_by_key.items() if b64decode(key) not in client_of}
         for name in sorted(ignored - self._ignored_keys):
             expected = f"the keys of this job are client-0.pub to {self._last_key}"
             LOG.warning("%s.pub is ignored: %s", name, expected)
         self._ignored_keys = ignored
         return client_of
-
-    def _submit(self) -> None:
-        """Submit the job, which resumes it if its folder has a checkpoint."""
-        succeeded, output = self.supervisor.run(
-            self.commands.submit(self.folder), self.commands.environment(), SUBMIT_SECONDS
-        )
-        self._submitted_at, self._app_was_running = time.monotonic(), False
-        if not succeeded:
-            # The SuperLink may be restarting.
-            LOG.warning("cannot submit the job: %s", end_of_output(output))
-
-    def step(self) -> bool:
-        """Supervise the job; to be called about once per second. Returns whether it is done."""
-        is_done = self._step()
-        for line in self._log.new_lines():
-            self.supervisor.log("server", cleaned(line))
-        return is_done
 
     def _warn_of_expiry(self) -> None:
         """Log a warning once per day in the certificate's last 30 days."""
@@ -156,23 +124,22 @@ class ServerProcesses:
             LOG.warning("the server's certificate %s: %s", state, remedy)
             self._warned_at = now
 
-    def _step(self) -> bool:
+    def step(self) -> bool:
+        """Supervise the job; to be called about once per second. Returns whether it is done."""
         self._warn_of_expiry()
         if self._is_finished():
             return True
         gateway = self.supervisor.service("gateway")
         if gateway.quick_exits >= MAX_FAILURES:
             raise self._gateway_error(" ".join(gateway.last_output[-3:]))
-        self._update_registration()
-        if is_locked(self.folder):
-            self._app_was_running = True
-        elif self._app_was_running or time.monotonic() - self._submitted_at > APP_START_SECONDS:
+        self._pin_keys()
+        server = self.supervisor.service("server")
+        if server.exits > self._exits:
             # It may have finished between the two checks.
             if self._is_finished():
                 return True
-            self._count_failure()
-            LOG.warning("the server app has ended: submitting the job again")
-            self._submit()
+            self._exits = server.exits
+            self._count_failure(server)
         return False
 
     def _is_finished(self) -> bool:
@@ -182,7 +149,7 @@ class ServerProcesses:
         damaged = damaged_results(self.folder)
         for name in damaged:
             if name not in self._damaged:
-                # The server app does so from its last checkpoint.
+                # The server does so from its last checkpoint.
                 LOG.warning("%s is missing or damaged: the job is resumed to write it again", name)
         self._damaged.update(damaged)
         return not damaged
@@ -196,25 +163,15 @@ class ServerProcesses:
             f"the gateway keeps failing: {reason}; fix this and run the same command to resume"
         )
 
-    def _update_registration(self) -> None:
-        try:
-            # A short timeout, because there is more to supervise; the next step tries again.
-            self._register(timeout=1.0)
-        except FedpbcError as error:
-            if str(error) != self._registration_error:
-                LOG.warning("the registered keys stay unchanged: %s", error)
-            self._registration_error = str(error)
-        else:
-            self._registration_error = ""
-
-    def _count_failure(self) -> None:
+    def _count_failure(self, server: Service) -> None:
         current = count_lines(self.folder / ROUND_LOG)
         self._failed_rounds = [t for t in self._failed_rounds if t == current] + [current]
+        reason = end_of_output(server.last_output[-1] if server.last_output else "")
+        if server.exit_code == WRONG_INPUT:
+            raise FedpbcError(f"the server cannot go on: {reason}")
         if len(self._failed_rounds) >= MAX_FAILURES:
-            lines = [*self._log.last, *map(bytes.decode, self._log.new_lines())]
             raise FedpbcError(
-                f"the server app keeps failing in round {current}: "
-                f"{end_of_output(lines[-1] if lines else '')}; "
+                f"the server keeps failing in round {current}: {reason}; "
                 "fix this and run the same command to resume"
             )
 
@@ -236,15 +193,3 @@ def count_lines(path: Path) -> int:
             return sum(1 for _ in file)
     except OSError:
         return 0
-
-
-def is_locked(folder: Path) -> bool:
-    """Return whether a server app is running in a server's folder."""
-    try:
-        with open_regular_file(folder / ".lock", follow_links=False) as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
-    return False

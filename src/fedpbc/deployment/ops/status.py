@@ -9,10 +9,11 @@ import os
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from fedpbc.deployment.server.identities import refused_identities
 from fedpbc.deployment.server.round_log import BYTES, LONGEST_LINE, ROUND_LOG, parse_round
 from fedpbc.errors import InputError, one_line
 from fedpbc.limits import parse_json, parse_toml
@@ -55,6 +56,7 @@ class ClientStatus:
             done; None where missed rounds are not made up for.
         staleness: t − τ_i, as in the simulator: 1 for a client that answered in the last round.
         refused: in how many rounds its answer was refused.
+        has_left: whether it has left the job for good.
     """
 
     client: int
@@ -66,10 +68,13 @@ class ClientStatus:
     owed: int | None
     staleness: int
     refused: int
+    has_left: bool = False
 
     @property
     def link(self) -> str:
         """The state of the link in the last round."""
+        if self.has_left:
+            return "left"
         if self.answered:
             return "answered"
         if self.is_refused:
@@ -90,6 +95,7 @@ class FleetStatus:
         bytes_up: of the vectors in all answers that arrived, counted or not; None in the log of an
             earlier version.
         bytes_down: of the vectors in all messages that were sent, answered or not.
+        changed: what has changed at each client that is refused for it, until it is accepted.
     """
 
     job: JobSettings
@@ -99,6 +105,7 @@ class FleetStatus:
     idle_seconds: float | None
     bytes_up: int | None = None
     bytes_down: int | None = None
+    changed: dict[int, str] = field(default_factory=dict)
 
     @property
     def is_over(self) -> bool:
@@ -141,6 +148,7 @@ class FleetLog:
         self._contact: list[tuple[int, float] | None] = [None] * m
         self._counted = [-1] * m
         self._refused = [0] * m
+        self._left: set[int] = set()
         # None as soon as a round of an earlier version is among them.
         self._bytes: dict[str, int | None] = dict.fromkeys(BYTES, 0)
 
@@ -157,8 +165,11 @@ class FleetLog:
             left = max(0.0, (self.job.rounds - self._rounds_done) * mean - min(idle, mean))
         elif nodes:
             idle = max(0.0, now - min(at for _, at in nodes.values()))
-        clients = [self._client(i, nodes, now) for i in range(self.job.clients)]
-        return FleetStatus(self.job, self._rounds_done, clients, left, idle, **self._bytes)
+        clients = [self._client(i, nodes, now) for i in range(len(self._contact))]
+        job = replace(self.job, clients=len(clients) - len(self._left))
+        changed = refused_identities(self.folder)
+        rounds = self._rounds_done
+        return FleetStatus(job, rounds, clients, left, idle, **self._bytes, changed=changed)
 
     def _client(self, i: int, nodes: dict[int, tuple[int, float]], now: float) -> ClientStatus:
         contact = self._contact[i]
@@ -172,10 +183,18 @@ class FleetLog:
             owed=self._rounds_done - 1 - self._counted[i] if self._everyone else None,
             staleness=self._rounds_done - (-1 if contact is None else contact[0]),
             refused=self._refused[i],
+            has_left=i in self._left,
         )
 
     def _add_round(self, line: dict[str, Any]) -> None:
-        t, at, m = line["round"], line["at"], self.job.clients
+        t, at = line["round"], line["at"]
+        for i in line.get("joined", ()):
+            if i == len(self._contact):
+                self._contact.append(None)
+                self._counted.append(t - 1)
+                self._refused.append(0)
+        m = len(self._contact)
+        self._left |= {i for i in line.get("left", ()) if i < m}
         self._active = {i for i in line["active"] if 0 <= i < m}
         self._just_refused = {i for i in line["refused"] if 0 <= i < m} - self._active
         for i in self._active:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import subprocess
 import sys
 import tempfile
@@ -12,14 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from fedpbc.deployment.log_lines import LONGEST_LINE, cleaned
 from fedpbc.deployment.ops import process_sessions
 from fedpbc.deployment.ops.process_sessions import end_sessions
 from fedpbc.errors import FedpbcError, one_line
 
-__all__ = ["Service", "Supervisor", "log_to_files", "log_to_stdout"]
+__all__ = ["Service", "Supervisor", "User", "log_to_files", "log_to_stdout"]
 
 OnLine = Callable[[str, bytes], None]
 """Receives a process's name and a line of its output."""
@@ -29,24 +30,45 @@ STEADY_SECONDS = 30.0
 """The delay before a restart is reset for a process that ran this long."""
 
 
+@dataclass(frozen=True)
+class User:
+    """As whom a process runs: the ids of a user and a group; it also has the user's other groups.
+
+    Example:
+        >>> User(0, 0).account().pw_name
+        'root'
+    """
+
+    number: int
+    group: int
+
+    def account(self) -> pwd.struct_passwd:
+        """The user's entry in the system's table."""
+        return pwd.getpwuid(self.number)
+
+
 @dataclass
 class Service:
     """A command that is kept running.
 
     Attributes:
+        user: as whom it runs, if not as this process's user.
         exits: how often it has ended by itself.
+        exit_code: that of its last end.
         quick_exits: how often in a row it has ended soon after its start.
         last_output: its last lines.
         old_session: that of a process that has ended, while others may be left in it.
     """
 
     command: Sequence[str]
-    environment: Mapping[str, str] | None
+    environment: Mapping[str, str] | None = None
+    user: User | None = None
     process: subprocess.Popen[bytes] | None = None
     started_at: float = 0.0
     delay: float = FIRST_DELAY
     due: float = 0.0
     exits: int = 0
+    exit_code: int | None = None
     quick_exits: int = 0
     last_output: list[str] = field(default_factory=list)
     old_session: int | None = None
@@ -97,21 +119,29 @@ class Supervisor:
             self._on_line(name, line)
 
     def start(
-        self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None
+        self,
+        name: str,
+        command: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+        *,
+        user: User | None = None,
     ) -> None:
-        """Run a command and keep it running, by default in this process's environment."""
+        """Run a command and keep it running, by default in this process's environment.
+
+        ``user``: as whom it runs, which only root may choose.
+        """
         self.stop(name)
         with self._lock:
             if self._closed.is_set():
                 return
-            service = Service(command, environment)
+            service = Service(command, environment, user)
             self._spawn(name, service)
             self._services[name] = service
 
     def _spawn(self, name: str, service: Service) -> None:
         program = service.command[0]
         try:
-            process = _popen(service.command, service.environment, subprocess.PIPE)
+            process = _popen(service.command, service.environment, subprocess.PIPE, service.user)
         except OSError as error:
             raise FedpbcError(f"{program} cannot be started: {error.strerror}") from None
         self._tell_guard("+", process.pid)
@@ -173,6 +203,7 @@ class Supervisor:
 
     def _record_exit(self, name: str, service: Service, process: subprocess.Popen[bytes]) -> None:
         now = time.monotonic()
+        service.exit_code = process.returncode
         service.exits += 1
         if now - service.started_at > STEADY_SECONDS:
             service.quick_exits, service.delay = 0, FIRST_DELAY
@@ -234,7 +265,7 @@ class Supervisor:
     def service(self, name: str) -> Service:
         """Return a process's state; that of one that was never started if the name is unknown."""
         with self._lock:
-            return self._services.get(name) or Service([], None)
+            return self._services.get(name) or Service([])
 
     def close(self) -> None:
         """End all processes and wait until they are gone."""
@@ -261,15 +292,29 @@ class Supervisor:
 
 
 def _popen(
-    command: Sequence[str], environment: Mapping[str, str] | None, output: int | IO[bytes]
+    command: Sequence[str],
+    environment: Mapping[str, str] | None,
+    output: int | IO[bytes],
+    user: User | None = None,
 ) -> subprocess.Popen[bytes]:
+    identity: dict[str, Any] = {}
+    if user is not None:
+        account = user.account()
+        # Caches and settings are looked for in the user's own home.
+        own = {"HOME": account.pw_dir, "USER": account.pw_name, "LOGNAME": account.pw_name}
+        environment = {**(os.environ if environment is None else environment), **own}
+        groups = os.getgrouplist(account.pw_name, account.pw_gid)
+        identity = {"user": user.number, "group": user.group, "extra_groups": groups}
     return subprocess.Popen(
         list(command),
+        **identity,
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT,
         env=None if environment is None else dict(environment),
         start_new_session=True,
+        # Models, states and databases are nobody else's business.
+        umask=0o077,
     )
 
 

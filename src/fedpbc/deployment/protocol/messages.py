@@ -10,7 +10,7 @@ import json
 import math
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from io import BufferedIOBase
 from typing import Any
 
@@ -186,12 +186,17 @@ class TrainRequest:
 
 @dataclass(frozen=True, eq=False)
 class TrainReply:
-    """What a client uploads after the segment of a round, by name; most often its model."""
+    """What a client uploads after the segment of a round, by name; most often its model.
+
+    ``app`` and ``data`` are fingerprints of what it trains with; an earlier version sends none.
+    """
 
     job: str
     round: int
     client: int
     upload: Mapping[str, Vector]
+    app: str = ""
+    data: str = ""
 
     def pack(self) -> Payload:
         """Convert to a payload."""
@@ -227,7 +232,11 @@ def _checked_header(kind: type[TrainRequest | TrainReply], payload: Payload) -> 
         "float": payload.number,
         "bool": lambda name: payload.header.get(name) is True,
     }
-    return {f.name: readers[f.type](f.name) for f in fields(kind) if f.type in readers}
+    return {
+        f.name: readers[f.type](f.name)
+        for f in fields(kind)
+        if f.type in readers and (f.default is MISSING or f.name in payload.header)
+    }
 
 
 def sanitized(text: str) -> str:

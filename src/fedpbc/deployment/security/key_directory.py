@@ -3,20 +3,40 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
-from base64 import b64encode
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
 from pathlib import Path
 
 from fedpbc.errors import one_line
 from fedpbc.storage.files import read_inside
 
-__all__ = ["KeyDirectory"]
+__all__ = ["KeyDirectory", "clients_by_key"]
 
 LOG = logging.getLogger("fedpbc.deployment")
 COPY_SECONDS = 10.0
 """An empty file younger than this may still be being copied."""
 LARGEST_KEY = 1 << 16
 """Bytes of a file with a public key."""
+KEY_NAME = re.compile(r"client-(0|[1-9][0-9]*)")
+
+
+def clients_by_key(names_by_key: Mapping[str, str], clients: int) -> dict[bytes, int]:
+    """Map each key to its client, by the name of its file: ``client-3.pub``.
+
+    Other files are ignored, so that a surplus key does not block the rest.
+
+    Example:
+        >>> clients_by_key({"YQ==": "client-1", "Yg==": "client-2", "Yw==": "mine"}, clients=2)
+        {b'a': 1}
+    """
+    client_of = {}
+    for key, name in names_by_key.items():
+        match = KEY_NAME.fullmatch(name)
+        if match is not None and int(match[1]) < clients:
+            client_of[b64decode(key)] = int(match[1])
+    return client_of
 
 
 class KeyDirectory:
@@ -32,6 +52,8 @@ class KeyDirectory:
         # Fingerprints of the files that need not be read again.
         self._fingerprints: dict[str, tuple[int, ...]] = {}
         self._warnings: dict[str, str] = {}
+        self._name_of: dict[str, str] = {}
+        self._duplicates: set[tuple[str, str]] = set()
 
     def names_by_key(self) -> dict[str, str]:
         """Map each key, encoded as in requests, to its file's name without ``.pub``.
@@ -48,7 +70,24 @@ class KeyDirectory:
             keys = {name: self._read(name) for name in names}
             self._keys = {name: key for name, key in keys.items() if key is not None}
             self._fingerprints = {k: v for k, v in self._fingerprints.items() if k in keys}
-        return {key: name.removesuffix(".pub") for name, key in self._keys.items()}
+        return self._unique_names()
+
+    def _unique_names(self) -> dict[str, str]:
+        """The name of each key; of two files with the same key, the one that had it before."""
+        name_of: dict[str, str] = {}
+        duplicates: set[tuple[str, str]] = set()
+        for name, key in self._keys.items():
+            first = name_of.setdefault(key, name)
+            if first != name and self._name_of.get(key) == name.removesuffix(".pub"):
+                name_of[key] = name
+                duplicates.add((first, name))
+            elif first != name:
+                duplicates.add((name, first))
+        for name, first in sorted(duplicates - self._duplicates):
+            LOG.warning("%s: ignored, it has the same key as %s", name, first)
+        self._duplicates = duplicates
+        self._name_of = {key: name.removesuffix(".pub") for key, name in name_of.items()}
+        return dict(self._name_of)
 
     def _read(self, name: str) -> str | None:
         previous, path = self._keys.get(name), self._folder / name

@@ -1,61 +1,52 @@
 """The TLS gateway: the only part of a server that the network can reach.
 
-Flower's SuperLink has one port for everything: whoever reaches it may register keys, and submit
-apps that then run on all devices. It therefore listens on loopback only, behind this gateway, which
-terminates TLS, checks the devices' keys, forwards the requests that devices need and no others,
-limits what they may send, and logs everything that it rejects. Imports neither torch nor Flower.
+It terminates TLS, verifies the devices' signatures, forwards the requests that devices need and no
+others to the server, limits what they may send, and logs what it rejects. It holds neither models
+nor the job's state, and imports neither torch nor Flower.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import ctypes
+import gc
 import logging
-import re
 import resource
 import signal
+import socket
 import ssl
 import sys
-import time
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 import h11
 
 from fedpbc.deployment.address import Address, parse_address
 from fedpbc.deployment.log_lines import LineFormatter
-from fedpbc.deployment.security.key_directory import KeyDirectory
+from fedpbc.deployment.server.connection_slots import Connection, ConnectionLimits, ConnectionSlots
 from fedpbc.deployment.server.http1 import RejectedRequest, forwarded_request
 from fedpbc.deployment.server.http_stream import BUFFER_SIZE, IDLE_SECONDS, HttpStream
+from fedpbc.deployment.server.listener import (
+    HANDSHAKE_SECONDS,
+    Listener,
+    began_to_send,
+    open_stream,
+)
+from fedpbc.deployment.server.rejection_log import RejectionLog
+from fedpbc.deployment.server.request_policy import Limits, RequestPolicy
 from fedpbc.errors import one_line
 
 __all__ = ["Gateway", "Limits"]
 
 LOG = logging.getLogger("fedpbc.deployment")
-FLEET_PATH = re.compile(rb"/v1/fleet/[a-z]+(?:-[a-z]+)*")
-"""Where the SuperLink takes requests of devices."""
-PUBLIC_KEY = b"flwr-public-key"
-PUSH_MESSAGES, PUSH = b"/v1/fleet/push-messages", b"/v1/fleet/push-"
-HANDSHAKE_SECONDS = 20.0
-REPEAT_SECONDS = 60.0
-"""The same line is not logged again before."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How much devices may send.
-
-    Attributes:
-        reply: bytes of one reply, over all requests that upload it.
-        request: bytes of one request.
-        connections: open at a time, of all devices together.
-    """
-
-    reply: int
-    request: int = 2**25
-    connections: int = 5000
+SMALL_DRAIN = 2**16
+"""Bytes of a stranger's request that are read after it was rejected."""
+FEW = 100
+"""Connections that wait when there is no flood."""
+COLLECT_EVERY = 500
+"""Dropped connections after which the memory of those before is collected."""
 
 
 class Gateway:
@@ -63,212 +54,215 @@ class Gateway:
 
     def __init__(
         self,
-        superlink: Address,
+        server: Address | Path,
         limits: Limits,
         *,
         certificates: Path | None,
         keys: Path | None,
     ) -> None:
-        """Set up a gateway in front of a SuperLink.
+        """Set up a gateway in front of a server, at an address or a Unix socket.
 
-        Without ``certificates``, a folder, there is no TLS on either side. Without ``keys``, the
-        folder of the devices' public keys, any device may connect.
+        Without ``certificates``, a folder, there is no TLS on either side; there is none on a Unix
+        socket. Without ``keys``, the folder of the devices' public keys, any device may connect.
         """
-        self.superlink, self.limits = superlink, limits
-        self._keys = None if keys is None else KeyDirectory(keys)
-        self._name_of: dict[str, str] = {} if self._keys is None else self._keys.names_by_key()
-        self._keys_read_at = time.monotonic()
-        self._reply_bytes: dict[str, int] = {}
-        self._logged_at: dict[tuple[str, str], float] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._superlink_tls: ssl.SSLContext | None = None
+        self.server = server
+        self._policy = RequestPolicy(limits, keys)
+        self._slots, self.log = ConnectionSlots(limits.connections), RejectionLog()
+        self._dropped = 0
+        self.tasks: set[asyncio.Task[None]] = set()
+        self._server_tls: ssl.SSLContext | None = None
         self._device_tls: ssl.SSLContext | None = None
         if certificates is not None:
-            self._superlink_tls = ssl.create_default_context(cafile=str(certificates / "ca.crt"))
+            self._server_tls = ssl.create_default_context(cafile=str(certificates / "ca.crt"))
             self._device_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             self._device_tls.minimum_version = ssl.TLSVersion.TLSv1_2
             self._device_tls.load_cert_chain(
                 certificates / "server.crt", certificates / "server.key"
             )
 
-    async def open(self, listen: Address) -> asyncio.Server:
+    async def open(self, listen: Address) -> Listener:
         """Listen, and serve connections from now on."""
-        loop = asyncio.get_running_loop()
-        return await loop.create_server(lambda: _Accepted(self), listen.host, listen.port)
+        listener = Listener(self._accept)
+        await listener.open(listen)
+        return listener
 
-    def accept(self, transport: asyncio.Transport) -> None:
-        """Serve a connection in a task."""
-        if len(self._tasks) >= self.limits.connections:
-            self.log_rejection("a connection", f"{len(self._tasks):,} are open, which is the limit")
-            transport.abort()
-            return
-        task = asyncio.get_running_loop().create_task(self._serve(transport))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _accept(self, accepted: socket.socket, peer: str) -> None:
+        """Serve a connection in a task, and end another if there are too many."""
+        connection = Connection(peer, lambda: shut_down(accepted))
+        task = asyncio.get_running_loop().create_task(self._serve(accepted, connection))
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        dropped = self._slots.admit(connection)
+        if dropped is not None:
+            self._drop(dropped, "too many connections that have shown no key")
 
-    async def _serve(self, transport: asyncio.Transport) -> None:
-        peer = (transport.get_extra_info("peername") or ("?",))[0]
-        loop = asyncio.get_running_loop()
-        reader = asyncio.StreamReader(limit=BUFFER_SIZE, loop=loop)
-        protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+    def release_memory(self) -> None:
+        """Return to the system what dropped connections have left; to be called now and then."""
+        if self._dropped and self._slots.waiting < FEW:
+            self._dropped = 0
+            # Transports and their protocols refer to each other.
+            gc.collect()
+            trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+            if trim is not None:
+                trim(0)
+
+    def _drop(self, dropped: Connection, reason: str) -> None:
+        self._log_rejection(dropped, reason)
+        dropped.is_dropped = True
+        self._dropped += 1
+        if self._dropped % COLLECT_EVERY == 0:
+            gc.collect()
+        dropped.close()
+
+    def _log_rejection(self, connection: Connection, reason: str) -> None:
+        caller = self._policy.caller(connection)
+        self.log.add(f"rejected {caller}:", reason, is_device=connection.key is not None)
+
+    async def _serve(self, accepted: socket.socket, connection: Connection) -> None:
         try:
-            if self._device_tls is not None:
-                encrypted = await loop.start_tls(
-                    transport,
-                    protocol,
-                    self._device_tls,
-                    server_side=True,
-                    ssl_handshake_timeout=HANDSHAKE_SECONDS,
-                )
-                assert encrypted is not None
-                transport = encrypted
-            else:
-                transport.set_protocol(protocol)
+            streams = await self._begin(accepted, connection)
+            if streams is not None:
+                await self._serve_streams(*streams, connection)
+        finally:
+            self._slots.release(connection)
+
+    async def _begin(
+        self, accepted: socket.socket, connection: Connection
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+        """Wait for the first bytes, then for TLS; None if the connection is closed."""
+        try:
+            is_sending = False
+            try:
+                is_sending = await began_to_send(accepted)
+            finally:
+                if not is_sending:
+                    accepted.close()
+            if not is_sending:
+                return None
+            connection.progress = 1
+            streams = await open_stream(accepted, self._device_tls)
         except OSError as error:
-            transport.abort()
-            self.log_rejection(peer, handshake_failure(error))
-            return
-        protocol.connection_made(transport)
-        if not transport.is_reading():
-            transport.resume_reading()
-        writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+            if not connection.is_dropped:
+                self.log.add(f"rejected {connection.address}:", handshake_failure(error))
+            return None
+        connection.progress = 2
+        return streams
+
+    async def _serve_streams(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: Connection
+    ) -> None:
         try:
-            await self._serve_requests(HttpStream(h11.SERVER, reader, writer), peer)
+            await self._serve_requests(HttpStream(h11.SERVER, reader, writer), connection)
         except (OSError, h11.ProtocolError) as error:
-            LOG.debug("connection of %s closed: %s", peer, error)
+            LOG.debug("connection of %s closed: %s", connection.address, error)
         finally:
             writer.close()
             with suppress(OSError):
                 async with asyncio.timeout(5):
                     await writer.wait_closed()
 
-    async def _serve_requests(self, device: HttpStream, peer: str) -> None:
+    async def _serve_requests(self, device: HttpStream, connection: Connection) -> None:
         """Serve one request after another, until either side closes."""
-        superlink: HttpStream | None = None
+        server: HttpStream | None = None
         # Short until a request was accepted: connection slots are limited.
         head_seconds = HANDSHAKE_SECONDS
         try:
-            while True:
-                who, length = peer, 0
-                try:
-                    async with asyncio.timeout(head_seconds):
-                        request = await device.next_event()
-                    if not isinstance(request, h11.Request):
-                        return
-                    headers = dict(request.headers)
-                    length = int(headers.get(b"content-length", 0))
-                    who = self._identify(headers, peer)
-                    self._check(request, headers, length, who)
-                except RejectedRequest as rejection:
-                    self.log_rejection(who, rejection.reason)
-                    await device.reject(rejection, length)
-                    return
+            while (request := await self._request(device, connection, head_seconds)) is not None:
                 head_seconds = IDLE_SECONDS
                 try:
-                    superlink = superlink or await self._connect_superlink()
+                    server = server or await self._connect_server()
                 except OSError as error:
-                    self.log_once("the SuperLink", f"cannot be reached: {one_line(error)}")
-                    await device.reject(RejectedRequest(503, "the server is down"), length)
+                    self.log.add("the server", f"cannot be reached: {one_line(error)}")
+                    await device.reject(RejectedRequest(503, "the server is down"), length(request))
                     return
-                await device.forward(forwarded_request(request.target, headers), superlink)
-                status = await self._forward_response(superlink, device, who)
-                self._count_reply(who, request.target, length, status)
-                if not (superlink.http.start_next_cycle() and device.http.start_next_cycle()):
+                if not await self._forward(request, device, server, connection):
                     return
         finally:
-            if superlink is not None:
-                superlink.writer.transport.abort()
+            if server is not None:
+                server.writer.transport.abort()
 
-    async def _connect_superlink(self) -> HttpStream:
-        streams = await asyncio.open_connection(
-            self.superlink.host, self.superlink.port, ssl=self._superlink_tls, limit=BUFFER_SIZE
-        )
+    async def _request(
+        self, device: HttpStream, connection: Connection, seconds: float
+    ) -> h11.Request | None:
+        """The next request that may pass; None if the connection is to be closed."""
+        drain = 0
+        try:
+            async with asyncio.timeout(seconds):
+                request = await device.next_event()
+            if not isinstance(request, h11.Request):
+                return None
+            if (size := length(request)) <= SMALL_DRAIN:
+                drain = size
+            self._identify(connection, request)
+            drain = size
+            self._policy.check(request, size, connection)
+        except RejectedRequest as rejection:
+            self._log_rejection(connection, rejection.reason)
+            await device.reject(rejection, drain)
+            return None
+        return request
+
+    def _identify(self, connection: Connection, request: h11.Request) -> None:
+        """Raise RejectedRequest unless the connection is a device's."""
+        key = self._policy.key_of(connection, dict(request.headers))
+        if key is None:
+            # Without keys, who has sent a request counts as a device.
+            self._slots.release(connection)
+        elif connection.key is None:
+            dropped = self._slots.verify(connection, key)
+            if dropped is not None:
+                self._drop(dropped, "too many connections with its key")
+
+    async def _forward(
+        self, request: h11.Request, device: HttpStream, server: HttpStream, connection: Connection
+    ) -> bool:
+        """Forward a request and its response; returns whether another may follow."""
+        head = forwarded_request(request.target, dict(request.headers))
+        await device.forward(head, server)
+        response = await self._response(server, connection)
+        if response is None:
+            # It was stopped meanwhile; devices retry after this status.
+            await device.reject(RejectedRequest(502, "the server is restarting"))
+            return False
+        size = await server.forward(response, device)
+        if 200 <= response.status_code < 300:
+            self._policy.count(connection, request.target, size)
+        return server.http.start_next_cycle() and device.http.start_next_cycle()
+
+    async def _connect_server(self) -> HttpStream:
+        if isinstance(self.server, Path):
+            streams = await asyncio.open_unix_connection(self.server, limit=BUFFER_SIZE)
+        else:
+            streams = await asyncio.open_connection(
+                self.server.host, self.server.port, ssl=self._server_tls, limit=BUFFER_SIZE
+            )
         return HttpStream(h11.CLIENT, *streams)
 
-    async def _forward_response(self, superlink: HttpStream, device: HttpStream, who: str) -> int:
-        """Forward the SuperLink's response; returns its status."""
+    async def _response(self, server: HttpStream, connection: Connection) -> h11.Response | None:
+        """The head of the server's response; None if there is none."""
         response: object = None
         with suppress(OSError, RejectedRequest):
-            response = await superlink.next_event()
+            response = await server.next_event()
             while isinstance(response, h11.InformationalResponse):
-                response = await superlink.next_event()
+                response = await server.next_event()
         if not isinstance(response, h11.Response):
-            # It was stopped meanwhile; Flower's nodes retry after this status.
-            await device.reject(RejectedRequest(502, "the server is restarting"))
-            return 502
+            return None
         status = response.status_code
-        if status in (401, 403):
-            self.log_rejection(who, f"key or clock not accepted by the SuperLink (status {status})")
-        elif 400 <= status < 500:
-            self.log_rejection(who, f"not accepted by the SuperLink (status {status})")
-        await superlink.forward(response, device)
-        return status
-
-    def _identify(self, headers: Mapping[bytes, bytes], peer: str) -> str:
-        """How a device is called in the log."""
-        # Known keys are looked up again as well: their files may have been deleted.
-        if self._keys is not None and time.monotonic() - self._keys_read_at > 1:
-            self._name_of, self._keys_read_at = self._keys.names_by_key(), time.monotonic()
-        name = self._name_of.get(headers.get(PUBLIC_KEY, b"").decode("latin-1"))
-        return peer if name is None else f"{name} ({peer})"
-
-    def _check(
-        self, request: h11.Request, headers: Mapping[bytes, bytes], length: int, who: str
-    ) -> None:
-        """Raise RejectedRequest unless the request may pass."""
-        method, path = request.method, request.target
-        if (method, request.http_version) != (b"POST", b"1.1") or not FLEET_PATH.fullmatch(path):
-            what = f"{method[:10].decode('latin-1')} {path[:60].decode('latin-1')!r}"
-            raise RejectedRequest(404, f"{what} is not open to devices")
-        if {b"expect", b"upgrade"} & headers.keys():
-            raise RejectedRequest(400, "Expect and Upgrade are not supported")
-        key = headers.get(PUBLIC_KEY, b"").decode("latin-1")
-        if self._keys is not None and key not in self._name_of:
-            raise RejectedRequest(401, "unknown key" if key else "no key")
-        if length > (limit := self.limits.request):
-            raise RejectedRequest(413, f"request of {length:,} bytes, but at most {limit:,} pass")
-        if path.startswith(PUSH):
-            uploaded = self._uploaded_before(who, path) + length
-            if uploaded > (limit := self.limits.reply):
-                reason = f"reply of {uploaded:,} bytes or more, but at most {limit:,} pass"
-                raise RejectedRequest(413, reason)
-
-    def _uploaded_before(self, who: str, path: bytes) -> int:
-        # A reply is announced by push-messages, and uploaded by any number of push-object.
-        return 0 if path == PUSH_MESSAGES else self._reply_bytes.get(who, 0)
-
-    def _count_reply(self, who: str, path: bytes, length: int, status: int) -> None:
-        """Count an accepted part of a reply. What was not accepted is sent and counted again."""
-        if path.startswith(PUSH) and 200 <= status < 300:
-            if len(self._reply_bytes) > 100_000:
-                self._reply_bytes.clear()
-            self._reply_bytes[who] = self._uploaded_before(who, path) + length
-
-    def log_rejection(self, who: str, reason: str) -> None:
-        """Log whom the gateway rejects, and why."""
-        self.log_once(f"rejected {who}:", reason)
-
-    def log_once(self, subject: str, text: str) -> None:
-        """Log a line, but not the same again within a minute."""
-        now = time.monotonic()
-        if now - self._logged_at.get((subject, text), -REPEAT_SECONDS) < REPEAT_SECONDS:
-            return
-        if len(self._logged_at) > 10_000:
-            self._logged_at.clear()
-        self._logged_at[subject, text] = now
-        LOG.warning("%s %s", subject, text)
+        if 400 <= status < 500:
+            what = "key or clock not" if status in (401, 403) else "not"
+            self._log_rejection(connection, f"{what} accepted by the server (status {status})")
+        return response
 
 
-class _Accepted(asyncio.Protocol):
-    """A connection of which nothing has been read: the first bytes belong to the handshake."""
+def shut_down(connection: socket.socket) -> None:
+    """End a connection; whoever waits for it notices, and cleans up."""
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        transport.pause_reading()
-        self._gateway.accept(transport)
+def length(request: h11.Request) -> int:
+    """The size of a request's body."""
+    return int(dict(request.headers).get(b"content-length", 0))
 
 
 def handshake_failure(error: Exception) -> str:
@@ -286,14 +280,16 @@ def handshake_failure(error: Exception) -> str:
     return f"TLS handshake failed ({reason or one_line(error)})"
 
 
-def most_connections() -> int:
-    """How many connections this process may have: each takes two files, one to the SuperLink."""
+def connection_limits() -> ConnectionLimits:
+    """How many connections this process may have: each takes two files, one to the server."""
     _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
-    files = 2 * Limits.connections + 100
+    limits = ConnectionLimits()
+    files = 2 * limits.total + 100
     if hard_limit != resource.RLIM_INFINITY:
         files = min(hard_limit, files)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard_limit))
-    return max((files - 100) // 2, 10)
+    total = max((files - 100) // 2, 10)
+    return replace(limits, total=total, waiting=min(limits.waiting, total // 2))
 
 
 async def serve_until_signal(gateway: Gateway, listen: Address) -> None:
@@ -301,17 +297,29 @@ async def serve_until_signal(gateway: Gateway, listen: Address) -> None:
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    server = await gateway.open(listen)
+    listener = await gateway.open(listen)
     LOG.info("the gateway listens at %s", listen)
-    await stop.wait()
-    server.close()
+    while not stop.is_set():
+        with suppress(TimeoutError):
+            async with asyncio.timeout(10.0):
+                await stop.wait()
+        gateway.log.flush()
+        gateway.release_memory()
+    listener.close()
+
+
+def upstream(text: str) -> Address | Path:
+    """Parse where requests go to: an address, or a Unix socket as ``unix:/path``."""
+    if text.startswith("unix:"):
+        return Path(text.removeprefix("unix:"))
+    return parse_address(text, "server")
 
 
 def main() -> None:
     """Run as a process, which the server's launcher starts."""
     parser = argparse.ArgumentParser(prog="python -m fedpbc.deployment.server.gateway")
     parser.add_argument("--listen", required=True)
-    parser.add_argument("--superlink", required=True)
+    parser.add_argument("--server", required=True)
     parser.add_argument("--largest-answer", type=int, required=True)
     parser.add_argument("--certificates", type=Path)
     parser.add_argument("--keys", type=Path)
@@ -320,8 +328,8 @@ def main() -> None:
     handler.setFormatter(LineFormatter())
     logging.basicConfig(handlers=[handler], level=logging.INFO)
     gateway = Gateway(
-        parse_address(options.superlink, "superlink"),
-        Limits(options.largest_answer, connections=most_connections()),
+        upstream(options.server),
+        Limits(options.largest_answer, connections=connection_limits()),
         certificates=options.certificates,
         keys=options.keys,
     )

@@ -37,6 +37,7 @@ FORWARDED = {
     b"flwr-package-name",
     b"flwr-package-version",
     b"flwr-component-name",
+    b"fedpbc-wait",
 }
 
 

@@ -34,16 +34,18 @@ class HttpStream:
                 self.http.receive_data(await self.reader.read(2 * BUFFER_SIZE))
         return event
 
-    async def forward(self, head: h11.Request | h11.Response, target: HttpStream) -> None:
-        """Pass on a message with this head, and its body piece by piece as it arrives."""
-        data, event = target.http.send(head), None
+    async def forward(self, head: h11.Request | h11.Response, target: HttpStream) -> int:
+        """Pass on a message with this head, body piece by piece; returns the body's size."""
+        data, event, size = target.http.send(head), None, 0
         while not isinstance(event, h11.EndOfMessage):
             event = await self.next_event()
             assert isinstance(event, h11.Data | h11.EndOfMessage)
+            size += len(event.data) if isinstance(event, h11.Data) else 0
             if data := data + target.http.send(event):
                 target.writer.write(data)
                 await target.writer.drain()
             data = b""
+        return size
 
     async def reject(self, rejection: RejectedRequest, body: int = 0) -> None:
         """Respond with the reason, and read the rest of the request, of so many bytes."""

@@ -22,6 +22,9 @@ LONGEST_LINE = 1 << 28
 """Bytes: a line has about forty per client."""
 TIMES = ("began_s", "ended_s", "at")
 CLIENT_LISTS = ("active", "selected", "refused")
+LATER_LISTS = ("changed", "joined", "left")
+"""Not in the logs of earlier versions: clients whose change of app or data was accepted, and who
+joined or left before the round."""
 BYTES = ("bytes_up", "bytes_down")
 """Of the vectors that arrived and were sent in a round; not in the logs of earlier versions."""
 
@@ -50,6 +53,8 @@ def parse_round(text: bytes, number: int, path: Path) -> dict[str, Any]:
             raise ValueError("it lacks a time")
         if not all(is_client_list(line.get(name)) for name in CLIENT_LISTS):
             raise ValueError("it lacks a list of clients")
+        if not all(is_client_list(line.get(name, [])) for name in LATER_LISTS):
+            raise ValueError("a list of clients is none")
         if not isinstance(line.get("everyone"), bool):
             raise ValueError("'everyone' is missing")
         if not all(is_count(line.get(name, 0)) for name in BYTES):

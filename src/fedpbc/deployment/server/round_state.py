@@ -6,8 +6,8 @@ from collections.abc import Collection
 
 from torch import Tensor
 
-from fedpbc.algorithms.client import ClientResult
 from fedpbc.deployment.protocol.messages import MessageError, Payload, TrainReply
+from fedpbc.deployment.server.identities import Identities, Identity
 from fedpbc.deployment.server.upload_check import UploadCheck
 
 __all__ = ["RoundState"]
@@ -16,9 +16,12 @@ __all__ = ["RoundState"]
 class RoundState:
     """The requests and replies of one round. Each client's reply counts once, or not at all."""
 
-    def __init__(self, job: str, number: int, uploads: UploadCheck) -> None:
+    def __init__(
+        self, job: str, number: int, uploads: UploadCheck, identities: Identities | None = None
+    ) -> None:
         """Begin round ``number``; replies must name this job and have such uploads."""
         self.job, self.number, self._check = job, number, uploads
+        self._identities = identities
         self._requests: dict[str, tuple[int, int]] = {}
         self.uploads: dict[int, dict[str, Tensor]] = {}
         # Bytes of the vectors of all requests that were sent, and of all replies that arrived.
@@ -71,10 +74,6 @@ class RoundState:
         self.rejected.discard(client)
         return None
 
-    def result(self, client: int) -> ClientResult:
-        """What a client uploaded; what it keeps is on its device."""
-        return ClientResult(self.uploads[client])
-
     def _checked_upload(self, client: int, payload: Payload) -> dict[str, Tensor]:
         reply = TrainReply.unpack(payload)
         if reply.job != self.job:
@@ -83,4 +82,16 @@ class RoundState:
             raise MessageError(f"reply for round {reply.round}; this is round {self.number}")
         if reply.client != client:
             raise MessageError(f"replies as client {reply.client}, but is client {client}")
-        return self._check.checked(reply.upload)
+        upload = self._check.checked(reply.upload)
+        self._check_identity(reply)
+        return upload
+
+    def _check_identity(self, reply: TrainReply) -> None:
+        try:
+            identity = Identity.parsed(vars(reply))
+        except ValueError as error:
+            raise MessageError(str(error)) from None
+        if self._identities is None:
+            return
+        if problem := self._identities.problem(reply.client, identity):
+            raise MessageError(problem)

@@ -22,22 +22,25 @@ import time
 import zlib
 from collections.abc import Mapping
 from contextlib import ExitStack
-from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from fedpbc.deployment.server.round_log import ROUND_LOG, read_rounds
+from fedpbc.deployment.server.damaged_files import move_aside
+from fedpbc.deployment.server.finished_job import FINISHED, file_checksum
+from fedpbc.deployment.server.round_history import RoundHistory
+from fedpbc.deployment.server.round_log import ROUND_LOG, parse_round, read_rounds
 from fedpbc.errors import FedpbcError, InputError, one_line
 from fedpbc.limits import parse_json
 from fedpbc.links.link_log import link_log
 from fedpbc.simulation.last_reports import DamagedReportsError, LastReportsOnDisk
 from fedpbc.simulation.server_state import ServerState
+from fedpbc.simulation.views import STORED_VIEWS
 from fedpbc.storage.atomic import write_atomically
 from fedpbc.storage.directories import locked_directory
-from fedpbc.storage.files import append_line, open_regular_file, read_own_file, refuse_links
+from fedpbc.storage.files import append_line, read_own_file, refuse_links
 from fedpbc.storage.tensors import (
     DamagedCheckpointError,
     load_state,
@@ -47,18 +50,12 @@ from fedpbc.storage.tensors import (
 )
 from fedpbc.tasks.parameter_layout import Layout
 
-__all__ = [
-    "FINISHED",
-    "ServerDirectory",
-    "check_leftovers",
-    "damaged_results",
-    "rounds_finished",
-]
+__all__ = ["ServerDirectory", "check_leftovers"]
 
 LOG = logging.getLogger("fedpbc.deployment")
 STATE_KEY = "ledger"
 """Of the server's state in a checkpoint; the name is that of version 0.1.0."""
-FINISHED = "finished.json"
+REPORTS = "reports.bin"
 SMALL_FILE = 1 << 26
 """Bytes: more than the files have that are read whole."""
 
@@ -69,10 +66,13 @@ class ServerDirectory:
     def __init__(self, path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
         self.path = path
-        self.reports = LastReportsOnDisk(path / "reports.bin")
+        self.reports = LastReportsOnDisk(path / REPORTS)
         self.lines: list[dict[str, Any]] = []
         # Of the log's text, so that a checkpoint can tell whether it was changed.
         self._log_checksum = 0
+        self._history = RoundHistory()
+        # Whether what clients reported was lost, and with it the views that need it.
+        self._reports_lost = False
         self._nodes: dict[int, dict[str, Any]] = {}
         self._nodes_changed = False
         # The reports that the two checkpoints refer to, which must not be overwritten.
@@ -106,7 +106,8 @@ class ServerDirectory:
     def save(self, server: ServerState, rest: Mapping[str, Any]) -> None:
         """Write a checkpoint over the older of the two."""
         log = {"rounds": len(self.lines), "checksum": self._log_checksum}
-        state = {**rest, "log": log, STATE_KEY: server.state()}
+        state = {**rest, "log": log, "history": self._history.content()}
+        state |= {"reports_lost": self._reports_lost, STATE_KEY: server.state()}
         slot = server.round % 2
         save_state(checkpoints_of(self.path)[slot], state)
         self._referenced[slot] = state[STATE_KEY]["reported"]
@@ -115,8 +116,8 @@ class ServerDirectory:
     def load(self, server: ServerState) -> dict[str, Any] | None:
         """Restore a server's state from the newest valid checkpoint; returns the rest of its state.
 
-        None if there is no checkpoint; a FedpbcError if all are damaged, or if only the checkpoints
-        are missing.
+        None if there is no checkpoint; an InputError if all are damaged, or if only the checkpoints
+        are missing. If the clients' reports are damaged, the views that need them are given up.
         """
         check_leftovers(self.path)
         checkpoints = {}
@@ -130,57 +131,114 @@ class ServerDirectory:
                     LOG.warning("ignored %s: %s", path.name, error)
                     checkpoints.setdefault(-1, path)
         self.reports.protect(self._referenced.values())
-        for _, path in sorted(checkpoints.items(), reverse=True):
-            try:
-                state: dict[str, Any] = load_state(path)
-                server_state, before = state.pop(STATE_KEY), state["algorithm"]
-                # Another algorithm cannot restore the state at all.
-                if (name := server.algorithm.name) == before:
-                    server.restore(server_state)
-                    check_state(state)
-                    if server.round != server_state["round"]:
-                        raise ValueError("it says no round")
-            except (DamagedCheckpointError, DamagedReportsError, *WRONG_STATE) as error:
-                LOG.warning("ignored %s: %s", path.name, error)
-                continue
-            if name != before:
-                raise InputError(
-                    f"algorithm is {name}, but the job in {self.path} started with {before}"
-                )
-            self._restore_log(server.round, state.pop("log", None))
-            self._nodes = read_nodes(self.path)
-            return state
+        newest_first = [path for _, path in sorted(checkpoints.items(), reverse=True)]
+        without_reports: list[Path] = []
+        for candidates, has_reports in ((newest_first, True), (without_reports, False)):
+            for path in candidates:
+                try:
+                    state = self._load(path, server, has_reports)
+                except DamagedReportsError as error:
+                    LOG.warning("ignored %s: %s", path.name, error)
+                    without_reports.append(path)
+                    continue
+                except (DamagedCheckpointError, *WRONG_STATE) as error:
+                    LOG.warning("ignored %s: %s", path.name, error)
+                    continue
+                if (name := server.algorithm.name) != state["algorithm"]:
+                    raise InputError(
+                        f"algorithm is {name}, but the job in {self.path} started with "
+                        f"{state['algorithm']}"
+                    )
+                self._restore_log(server.round, state.pop("log", None), state.pop("history", None))
+                self._nodes = read_nodes(self.path)
+                return state
         if checkpoints:
-            raise FedpbcError(
+            raise InputError(
                 f"all checkpoints in {self.path} are damaged: restore one, or take a new folder"
             )
         return None
+
+    def _load(self, path: Path, server: ServerState, has_reports: bool) -> dict[str, Any]:
+        """Restore a checkpoint, with the clients' reports or without; an error if it is damaged."""
+        state: dict[str, Any] = load_state(path)
+        server_state = state.pop(STATE_KEY)
+        if server.algorithm.name != state["algorithm"]:
+            # Another algorithm cannot restore the state at all.
+            return state
+        is_lost = bool(state.pop("reports_lost", False))
+        if not has_reports or is_lost:
+            server_state = {**server_state, "reported": {}}
+        elif not self.reports_exist(server_state["reported"]):
+            raise DamagedReportsError("reports.bin is missing")
+        server.restore(server_state)
+        check_state(state)
+        if server.round != server_state["round"]:
+            raise ValueError("it says no round")
+        if not has_reports or is_lost:
+            self._give_up_reports(server, is_new=not is_lost)
+        return state
+
+    def reports_exist(self, index: Any) -> bool:
+        """Whether the file is there to which a checkpoint's reports refer, if there are any."""
+        slots = index.get("slots") if isinstance(index, Mapping) else None
+        return not slots or (self.path / REPORTS).is_file()
+
+    def _give_up_reports(self, server: ServerState, *, is_new: bool) -> None:
+        """Go on without the views that need what each client reported last."""
+        self._reports_lost = True
+        lost = [view for view in server.views if view in STORED_VIEWS]
+        server.views = tuple(view for view in server.views if view not in STORED_VIEWS)
+        if is_new:
+            self.reports.close()
+            views = " and ".join(lost) or "none"
+            move_aside(self.path / REPORTS, f"the job goes on without its views ({views})")
+            for view in lost:
+                if (model := self.path / "models" / f"{view}.safetensors").exists():
+                    move_aside(model, "it is not written again")
 
     def add_line(self, line: Mapping[str, Any]) -> None:
         """Log a round, before its checkpoint: a round that is repeated is logged again."""
         text = json.dumps(line)
         append_line(self.path / ROUND_LOG, text)
         self.lines.append(dict(line))
+        self._history.add(line)
         self._log_checksum = zlib.crc32(f"{text}\n".encode(), self._log_checksum)
 
-    def _restore_log(self, rounds: int, mark: Mapping[str, Any] | None) -> None:
-        """Drop rounds after the checkpoint; a FedpbcError if one before it is not as it was.
+    def _restore_log(
+        self, rounds: int, mark: Mapping[str, Any] | None, history: Tensor | None
+    ) -> None:
+        """Drop rounds after the checkpoint; if one before it is not as it was, restore the log.
 
-        ``mark`` is what the checkpoint says about the log; those of older versions say nothing.
+        ``mark`` is what the checkpoint says about the log, and ``history`` what it knows of its
+        rounds; those of older versions say nothing. Then an InputError says what is damaged.
         """
-        path, remedy = self.path / ROUND_LOG, "restore it from a copy, or take a new folder"
+        path = self.path / ROUND_LOG
         try:
             kept = list(islice(read_rounds(self.path), rounds))
+            if len(kept) < rounds:
+                raise FedpbcError(f"{path} lacks rounds {len(kept)} to {rounds - 1}")
+            checksum = zlib.crc32(b"".join(text for text, _ in kept))
+            if mark is not None and checksum != mark["checksum"]:
+                raise FedpbcError(f"{path} was changed: its checksum does not fit")
         except FedpbcError as error:
-            raise FedpbcError(f"{error}; {remedy}") from None
-        if len(kept) < rounds:
-            raise FedpbcError(f"{path} lacks rounds {len(kept)} to {rounds - 1}: {remedy}")
+            kept = self._rounds_of(history, rounds, error)
+            LOG.warning("%s", error)
+            move_aside(path, f"its {len(kept)} rounds are written again, without checksums")
         text = b"".join(text for text, _ in kept)
-        checksum = zlib.crc32(text)
-        if mark is not None and checksum != mark["checksum"]:
-            raise FedpbcError(f"{path} was changed: its checksum does not fit; {remedy}")
         write_atomically(path, text)
-        self.lines, self._log_checksum = [line for _, line in kept], checksum
+        self.lines, self._log_checksum = [line for _, line in kept], zlib.crc32(text)
+        self._history = RoundHistory(self.lines)
+
+    def _rounds_of(
+        self, history: Tensor | None, rounds: int, damage: FedpbcError
+    ) -> list[tuple[bytes, dict[str, Any]]]:
+        """The lines of all rounds from a checkpoint; an InputError if it has none."""
+        path = self.path / ROUND_LOG
+        lines = [] if history is None else RoundHistory.lines(history)
+        if len(lines) != rounds or history is None:
+            raise InputError(f"{damage}; restore it from a copy, or take a new folder")
+        texts = [f"{json.dumps(line)}\n".encode() for line in lines]
+        return [(text, parse_round(text, t, path)) for t, text in enumerate(texts)]
 
     def record_node(self, client: int, node: int) -> None:
         """Record that a client has connected, as this node."""
@@ -249,7 +307,7 @@ def checkpoints_of(folder: Path) -> list[Path]:
 
 
 def check_leftovers(folder: Path) -> None:
-    """Raise a FedpbcError if a job's checkpoints were deleted, but its log was not.
+    """Raise an InputError if a job's checkpoints were deleted, but its log was not.
 
     A new job would continue the old one's log.
     """
@@ -258,7 +316,7 @@ def check_leftovers(folder: Path) -> None:
     left = [name for name in (ROUND_LOG, FINISHED) if (folder / name).exists()]
     if left:
         names = " and ".join(left)
-        raise FedpbcError(
+        raise InputError(
             f"{folder} has no checkpoint, but {names} of an earlier job: take a new folder, or "
             f"delete {names}"
         )
@@ -294,40 +352,3 @@ def read_nodes(folder: Path) -> dict[int, dict[str, Any]]:
         # They are recorded again as they connect; only since when is lost.
         LOG.warning("ignored heard.json: %s", one_line(error))
         return {}
-
-
-def rounds_finished(folder: Path) -> int:
-    """Return how many rounds the finished job of a folder has; 0 if none is finished."""
-    try:
-        rounds = parse_json(read_own_file(folder, FINISHED, SMALL_FILE))["rounds"]
-        return rounds if isinstance(rounds, int) else 0
-    except (OSError, *WRONG_STATE):
-        return 0
-
-
-def damaged_results(folder: Path) -> list[str]:
-    """Return which results of a finished job are missing or not as they were written."""
-    try:
-        files = parse_json(read_own_file(folder, FINISHED, SMALL_FILE)).get("files", {})
-        return [name for name, before in files.items() if checksum_of(folder, name) != before]
-    except (OSError, *WRONG_STATE):
-        return [FINISHED]
-
-
-def checksum_of(folder: Path, name: str) -> str:
-    """Return the checksum of a folder's file; that of a missing one is empty."""
-    if ".." in Path(name).parts or Path(name).is_absolute():
-        return ""
-    try:
-        return file_checksum(folder / name)
-    except OSError:
-        return ""
-
-
-def file_checksum(path: Path) -> str:
-    """Return the SHA-256 of a file; links are not followed."""
-    digest = sha256()
-    with open_regular_file(path, follow_links=False) as file:
-        while piece := file.read(1 << 20):
-            digest.update(piece)
-    return digest.hexdigest()

@@ -5,23 +5,29 @@ It is independent of Flower: a :class:`Transport` sends messages and collects re
 
 from __future__ import annotations
 
+import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 from uuid import uuid4
 
+from fedpbc.aggregation import Aggregation
 from fedpbc.algorithms.algorithm import Algorithm
 from fedpbc.deployment.protocol.messages import MessageError, Payload, TrainRequest, sanitized
 from fedpbc.deployment.protocol.tensors import checksum, initial_checksum, to_vector, to_vectors
+from fedpbc.deployment.server.departures import Departures
+from fedpbc.deployment.server.identities import Identities
 from fedpbc.deployment.server.node_registry import NodeRegistry
 from fedpbc.deployment.server.round_state import RoundState
 from fedpbc.deployment.server.server_directory import ServerDirectory
 from fedpbc.deployment.server.upload_check import UploadCheck
 from fedpbc.deployment.settings import FleetSection
-from fedpbc.errors import InputError
+from fedpbc.errors import InputError, one_line
 from fedpbc.options import options_of
+from fedpbc.simulation.membership import join, leave
+from fedpbc.simulation.norm_bound import NormBound, close_bounded_round
 from fedpbc.simulation.server_state import ServerState
 from fedpbc.simulation.views import DEPLOYABLE
 from fedpbc.tasks.local_training import LocalTraining
@@ -31,6 +37,8 @@ __all__ = ["Reply", "Server", "Transport"]
 
 LOG = logging.getLogger("fedpbc.deployment")
 POLL_SECONDS = 0.25
+LEAST_SECONDS = 2.0
+"""Nothing is sent with less time left: a message could expire before it is on its way."""
 LINKS_EVERY = 100
 """Rounds between writing the link log, which grows with the job; the end also writes it."""
 
@@ -89,6 +97,7 @@ class Server:
         self.rounds, self.layout, self.fleet = rounds, layout, fleet
         self.client_settings = client_settings
         self._uploads = UploadCheck(algorithm)
+        self._norms = NormBound(fleet.norm_factor, fleet.norm_bound)
         self._now, self._sleep = now, sleep
         # Without keys, Flower assigns a node another number whenever it starts.
         keyless = folder.has_nodes and folder.pinned() is None
@@ -99,8 +108,12 @@ class Server:
         self._hellos: dict[str, int] = {}
         self._hello_at: dict[int, float] = {}
         self._previous: RoundState | None = None
+        self._logged: set[str] = set()
         self._seconds = 0.0
         self._resume()
+        self._identities = Identities(folder.path, self.job)
+        self._departures = Departures(folder.path)
+        self.nodes.clients = algorithm.clients
         rule = self.state.rule
         # Of the model that the job started with, which a checkpoint has.
         initial = {} if rule is None else rule.initial_state(self.state.x0)
@@ -115,6 +128,7 @@ class Server:
             return
         # Older checkpoints have no options; restoring one has set them in the algorithm.
         options = state.get("options", algorithm_options(self.state.algorithm))
+        options = {**aggregation_options(Aggregation()), **options}
         current = {"settings": self.client_settings, **self._options}
         for option, before in {"settings": state["sent"], **options}.items():
             if (now := current.get(option)) != before:
@@ -128,6 +142,7 @@ class Server:
             )
         self.job, self._seconds = state["job"], state["seconds"]
         self.nodes.client_of = dict(state["nodes"])
+        self._norms.restore(state.get("norms", {}))
         for node, client in self.nodes.client_of.items():
             self.folder.record_node(client, node)
         LOG.info("job %s resumes with round %d", self.job[:8], self.state.round)
@@ -141,6 +156,7 @@ class Server:
                 "sent": self.client_settings,
                 "options": self._options,
                 "nodes": self.nodes.client_of,
+                "norms": self._norms.state(),
                 "seconds": self._seconds,
             },
         )
@@ -166,7 +182,8 @@ class Server:
         """Send requests, wait for replies, aggregate, and save."""
         server = self.state
         number, began = server.round, self._now()
-        current = RoundState(self.job, number, self._uploads)
+        joined, departed = self._update_members()
+        current = RoundState(self.job, number, self._uploads, self._identities)
         while True:
             self._identify_nodes()
             self._send_requests(current, began)
@@ -175,10 +192,8 @@ class Server:
             if left <= 0 or current.is_over(self.nodes.client_of.values()):
                 break
             self._sleep(min(POLL_SECONDS, left))
-        opened = server.open_round(sorted(current.uploads))
-        selected = server.select(opened)
-        server.close_round(opened, selected, current.result)
-        active = opened.active.tolist()
+        active, selected, refused = close_bounded_round(server, current.uploads, self._norms)
+        self._log_refused(refused)
         self._previous = current
         self._seconds = self._now() - self._began
         self.folder.add_line(
@@ -193,7 +208,10 @@ class Server:
                 "checksums": {i: checksum(each) for i, each in sorted(current.uploads.items())},
                 "bytes_up": current.bytes_up,
                 "bytes_down": current.bytes_down,
-                "refused": sorted(current.rejected),
+                "refused": sorted(current.rejected | refused.keys()),
+                "joined": joined,
+                "left": departed,
+                "changed": self._identities.changed(),
                 "known": sorted(self.nodes.client_of.values()),
             }
         )
@@ -201,6 +219,43 @@ class Server:
         self._save()
         LOG.info("round %d: %d of %d", number, len(active), len(self.nodes.client_of))
         self._write_results(final=False)
+
+    def _update_members(self) -> tuple[list[int], list[int]]:
+        """Take the clients whose keys are new, and let go who is to leave: before a round."""
+        server, pinned = self.state, set((self.folder.pinned() or {}).values())
+        joined, left = [], []
+        while self.fleet.app is not None and server.algorithm.clients in pinned:
+            try:
+                joined.append(join(server))
+            except InputError as error:
+                self._log_once(f"client {server.algorithm.clients} cannot join: {error}")
+                break
+            LOG.info("client %d joins", joined[-1])
+        for client in self._departures.clients():
+            if client in server.left:
+                continue
+            try:
+                leave(server, client)
+            except InputError as error:
+                self._log_once(f"client {client} cannot leave: {error}")
+                continue
+            left.append(client)
+            LOG.info("client %d leaves", client)
+        self.nodes.clients = server.algorithm.clients
+        nodes = self.nodes.client_of.items()
+        self.nodes.client_of = {node: i for node, i in nodes if i not in server.left}
+        return joined, left
+
+    def _log_once(self, line: str) -> None:
+        if line not in self._logged:
+            self._logged.add(line)
+            LOG.warning("%s", line)
+
+    def _log_refused(self, refused: Mapping[int, str]) -> None:
+        """Log whose uploads were not counted although they were complete."""
+        node_of = {client: node for node, client in self.nodes.client_of.items()}
+        for client, reason in refused.items():
+            LOG.warning("rejected node %s (client %d): %s", node_of.get(client), client, reason)
 
     def _write_results(self, final: bool) -> None:
         rounds = self.state.round
@@ -213,6 +268,9 @@ class Server:
         """Identify nodes by their keys. Without keys, ask them; again if a hello expires."""
         pinned = self.folder.pinned()
         if pinned is not None:
+            # Who has left, or is to join with the next round, is not asked.
+            gone, m = self.state.left, self.nodes.clients
+            pinned = {node: i for node, i in pinned.items() if i < m and i not in gone}
             for node in self.nodes.pin(pinned, self.transport.nodes()):
                 self._record_node(node)
             return
@@ -223,7 +281,7 @@ class Server:
             # Its last hello has expired.
             self._hellos = {m: n for m, n in self._hellos.items() if n != node}
             hello = Payload({"kind": "hello", "job": self.job})
-            message = self.transport.send(node, hello, self.fleet.round_seconds)
+            message = self._send(node, hello, self.fleet.round_seconds)
             self._hello_at[node] = self._now()
             if message is not None:
                 self._hellos[message] = node
@@ -238,13 +296,25 @@ class Server:
         requested, online = current.requested, set(self.transport.nodes())
         for node, client in sorted(self.nodes.client_of.items(), key=lambda pair: pair[1]):
             left = began + self.fleet.round_seconds - self._now()
-            if client in requested or node not in online or left <= 0:
+            # Half of a round that is as short as that.
+            if left < min(LEAST_SECONDS, self.fleet.round_seconds / 2):
+                return
+            if client in requested or node not in online:
                 continue
             request = self._request(client, began).pack()
-            message = self.transport.send(node, request, left)
+            message = self._send(node, request, left)
             if message is not None:
                 current.add_request(message, node, client)
                 current.bytes_down += request.vector_bytes
+
+    def _send(self, node: int, payload: Payload, seconds: float) -> str | None:
+        """Send a message; a failure concerns this node alone, and it is sent again."""
+        try:
+            return self.transport.send(node, payload, seconds)
+        except Exception as error:
+            # Whatever a transport raises: the other nodes get their messages.
+            LOG.warning("cannot send to node %d: %s", node, sanitized(one_line(error)))
+            return None
 
     def _request(self, client: int, began: float) -> TrainRequest:
         segment = self.state.segment(client, self.state.round)
@@ -257,7 +327,7 @@ class Server:
             first_batch=segment.first_batch,
             scale=segment.scale,
             everyone=self.state.algorithm.everyone_trains,
-            settings=self.client_settings,
+            settings=self._settings_for(client),
             round_seconds=self.fleet.round_seconds,
             age=self._now() - began,
             job_rounds=self.rounds,
@@ -266,6 +336,13 @@ class Server:
             start=to_vector(segment.start),
             received=to_vectors(segment.received),
         )
+
+    def _settings_for(self, client: int) -> str:
+        """How to train; who joined later is told of a number of clients that includes it."""
+        if client < self.state.first_clients:
+            return self.client_settings
+        settings = {**json.loads(self.client_settings), "clients": client + 1}
+        return json.dumps(settings, sort_keys=True)
 
     def _collect(self, current: RoundState | None) -> None:
         pending = [*self._hellos, *(current.pending if current else ())]
@@ -297,6 +374,7 @@ class Server:
                 who = "unknown" if client is None else f"client {client}"
                 LOG.warning("rejected node %d (%s): %s", reply.node, who, sanitized(reason))
         self.folder.save_nodes()
+        self._identities.save()
 
     def _bind(self, reply: Reply) -> None:
         """Bind a node to the client that it claims to be."""
@@ -309,6 +387,8 @@ class Server:
             reason = self.nodes.bind(reply.node, reply.payload.integer("client"))
         except MessageError as error:
             reason = str(error)
+        if reason is None and self.nodes.client_of[reply.node] in self.state.left:
+            reason = f"client {self.nodes.client_of.pop(reply.node)} has left"
         if reason is None:
             self._record_node(reply.node)
         else:
@@ -321,12 +401,19 @@ def algorithm_options(algorithm: Algorithm) -> dict[str, Any]:
     Example:
         >>> import torch
         >>> from fedpbc.algorithms import FedAU, ServerInit
-        >>> algorithm_options(FedAU(ServerInit(torch.zeros(1), clients=2), cutoff=9))
-        {'train.global_learning_rate': 1.0, 'algorithm.cutoff': 9, 'algorithm.over': 'all'}
+        >>> options = algorithm_options(FedAU(ServerInit(torch.zeros(1), clients=2), cutoff=9))
+        >>> options["algorithm.cutoff"], options["aggregation.name"]
+        (9, 'mean')
     """
     options: dict[str, Any] = {"train.global_learning_rate": algorithm.global_lr}
+    options |= aggregation_options(algorithm.aggregation)
     for name in options_of(type(algorithm).__init__):
         if hasattr(algorithm, name):
             options[f"algorithm.{name}"] = getattr(algorithm, name)
     plain = bool | int | float | str
     return {name: v if isinstance(v, plain) else str(v) for name, v in options.items()}
+
+
+def aggregation_options(aggregation: Aggregation) -> dict[str, Any]:
+    """The same for how uploads are combined."""
+    return {f"aggregation.{name}": value for name, value in asdict(aggregation).items()}

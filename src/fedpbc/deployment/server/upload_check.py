@@ -13,7 +13,10 @@ from fedpbc.deployment.protocol.messages import MessageError, Vector
 from fedpbc.deployment.protocol.tensors import dtype_name
 from fedpbc.engines.segment import all_finite
 
-__all__ = ["UploadCheck"]
+__all__ = ["REPLY_OVERHEAD", "UploadCheck"]
+
+REPLY_OVERHEAD = 2**20
+"""Bytes of a reply in addition to its vectors."""
 
 
 class UploadCheck:

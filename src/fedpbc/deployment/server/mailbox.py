@@ -1,0 +1,147 @@
+"""Messages to nodes, and their replies: in memory, shared by the round loop and the Fleet API.
+
+A message stays until its node has replied or its time is over. A node that fetches again without
+having replied gets the same message again, because the first may have been lost on the way; its
+reply is the same to the bit, and the first counts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+from uuid import uuid4
+
+from fedpbc.deployment.protocol.messages import Payload
+from fedpbc.deployment.server.server_loop import Reply
+
+__all__ = ["Letter", "Mailbox", "UnexpectedReplyError"]
+
+ONLINE_SECONDS = 45.0
+"""A node that was silent for this long counts as offline: devices send something every 20 s."""
+FIRST_REPEAT = 3.0
+"""Seconds until a message may be fetched again; doubles each time."""
+
+
+class UnexpectedReplyError(Exception):
+    """A reply to no message, or of another node than the message was for."""
+
+
+@dataclass(eq=False)
+class Letter:
+    """A message to a node, on its way until it was replied to.
+
+    Attributes:
+        due: when it may be fetched next.
+        pieces: of its content, if it is large and was fetched.
+        reply_order: the ids of the pieces of a large reply, as announced.
+        reply_pieces: those that have arrived.
+    """
+
+    name: str
+    node: int
+    payload: Payload
+    expiry: float
+    due: float
+    repeat: float = FIRST_REPEAT
+    is_answered: bool = False
+    pieces: list[bytes] = field(default_factory=list)
+    reply_order: list[str] = field(default_factory=list)
+    reply_pieces: dict[str, bytes] = field(default_factory=dict)
+
+
+class Mailbox:
+    """A :class:`fedpbc.deployment.server.server_loop.Transport`; all methods are thread-safe."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now, self._lock = now, Lock()
+        self._letters: dict[str, Letter] = {}
+        # The newest message of each node.
+        self._newest: dict[int, Letter] = {}
+        self._heard: dict[int, float] = {}
+        self._replies: list[Reply] = []
+        self.on_send: Callable[[int], None] = lambda node: None
+
+    def nodes(self) -> Iterable[int]:
+        """The nodes that were heard of lately."""
+        earliest = self._now() - ONLINE_SECONDS
+        with self._lock:
+            return [node for node, heard in self._heard.items() if heard > earliest]
+
+    def send(self, node: int, payload: Payload, seconds: float) -> str | None:
+        """Keep a message for a node; it replaces one that the node has not fetched."""
+        now = self._now()
+        letter = Letter(uuid4().hex, node, payload, now + seconds, now)
+        with self._lock:
+            self._letters[letter.name] = self._newest[node] = letter
+        self.on_send(node)
+        return letter.name
+
+    def collect(self, messages: Sequence[str]) -> list[Reply]:
+        """The replies since the last call; forgets what expired and is not among ``messages``."""
+        now, wanted = self._now(), set(messages)
+        with self._lock:
+            replies, self._replies = self._replies, []
+            for name, letter in list(self._letters.items()):
+                if letter.expiry < now and name not in wanted:
+                    del self._letters[name]
+                    if self._newest.get(letter.node) is letter:
+                        del self._newest[letter.node]
+        return replies
+
+    def hear(self, node: int) -> None:
+        """Note that a node is there."""
+        with self._lock:
+            self._heard[node] = self._now()
+
+    def leave(self, node: int) -> None:
+        """Note that a node has said goodbye."""
+        with self._lock:
+            self._heard.pop(node, None)
+
+    def fetch(self, node: int) -> Letter | None:
+        """The message that a node should handle next, if there is one."""
+        now = self._now()
+        with self._lock:
+            letter = self._newest.get(node)
+            if letter is None or letter.is_answered or letter.expiry <= now or letter.due > now:
+                return None
+            letter.due = now + letter.repeat
+            letter.repeat *= 2
+            return letter
+
+    def seconds_until_due(self, node: int) -> float:
+        """How soon a message that was fetched may be fetched again; infinite if there is none."""
+        with self._lock:
+            letter = self._newest.get(node)
+        now = self._now()
+        if letter is None or letter.is_answered or max(letter.due, now) >= letter.expiry:
+            return float("inf")
+        return max(letter.due - now, 0.0)
+
+    def letter(self, name: str, node: int) -> Letter:
+        """The message of that name, if it was for this node; else an UnexpectedReplyError."""
+        with self._lock:
+            letter = self._letters.get(name)
+        if letter is None:
+            raise UnexpectedReplyError("replies to no message: late, or unsolicited")
+        if letter.node != node:
+            raise UnexpectedReplyError(f"replies for node {letter.node}")
+        return letter
+
+    def reply(self, letter: Letter, payload: Payload | None, error: str = "") -> None:
+        """Pass on the reply to a message; the first, if there are several."""
+        with self._lock:
+            if letter.is_answered:
+                return
+            letter.is_answered = True
+            # Its vectors are not needed any more.
+            letter.payload, letter.pieces, letter.reply_pieces = Payload({}), [], {}
+            self._replies.append(Reply(letter.name, letter.node, payload, error))
+
+    def newest(self, node: int) -> Letter | None:
+        """The last message for a node, if it has not replied yet."""
+        with self._lock:
+            letter = self._newest.get(node)
+        return None if letter is None or letter.is_answered else letter

@@ -54,6 +54,7 @@ def reference(
     probabilities: np.ndarray | None = None,
     gradient: Gradient | None = None,
     loss: Loss | None = None,
+    aggregation: dict[str, Any] | None = None,
     **options: Any,
 ) -> Views:
     """Run every round of `uplink` (bool [rounds, clients]) and return the views at the end."""
@@ -70,7 +71,17 @@ def reference(
     if x0.ndim != 1 or up.ndim != 2 or down.shape != up.shape:
         raise ValueError("x0 must be flat, uplink and downlink both [rounds, clients]")
     run = Run(
-        x0, up, down, local, gradient, loss, local_steps, learning_rate, global_lr, probabilities
+        x0,
+        up,
+        down,
+        local,
+        gradient,
+        loss,
+        local_steps,
+        learning_rate,
+        global_lr,
+        probabilities,
+        **(aggregation or {}),
     )
     if algorithm in OWN_MODELS:
         return OWN_MODELS[algorithm](run, **options)
@@ -90,6 +101,34 @@ class Run(NamedTuple):
     eta: Callable[[int], float]
     eta_g: float
     p: np.ndarray | None
+    name: str = "mean"  # what stands in the place of a mean over clients
+    trim: float = 0.2
+    clip: float = 0.0
+
+    def average(self, vectors: Iterable[Tensor]) -> Tensor:
+        """The mean, or in every coordinate the trimmed mean or the median, in float64."""
+        vectors = [v.double() for v in vectors]
+        if self.name == "mean":
+            return mean(vectors)
+        result = torch.zeros_like(vectors[0])
+        for k in range(len(result)):
+            values = sorted(float(v[k]) for v in vectors)
+            n = len(values)
+            if self.name == "median":
+                middle = [values[n // 2]] if n % 2 else [values[n // 2 - 1], values[n // 2]]
+            else:
+                cut = int(self.trim * n)
+                middle = values[cut : n - cut]
+            result[k] = sum(middle[1:], start=middle[0]) / len(middle)
+        return result
+
+    def clipped(self, start: Tensor, end: Tensor, rounds: int) -> Tensor:
+        """The model as the server counts it: an update of norm at most clip·rounds."""
+        delta = end.double() - start.double()
+        norm = float(torch.linalg.vector_norm(delta))
+        if self.clip == 0 or norm <= self.clip * rounds:
+            return end
+        return self.rounded(start.double() + delta * (self.clip * rounds / norm))
 
     @property
     def m(self) -> int:
@@ -118,6 +157,7 @@ def mean(vectors: Iterable[Tensor]) -> Tensor:
 def fedpbc(run: Run) -> Views:
     x0, m = run.x0, run.m
     x, x_i = x0, [x0] * m
+    start, since = [x0] * m, [0] * m  # each client's model after its last contact, and since when
     averaged, reported, difference = x0.double(), {}, {}
     for t in range(len(run.up)):
         A = run.active(t)
@@ -131,15 +171,18 @@ def fedpbc(run: Run) -> Views:
                 end = run.rounded(x_i[i].double() + run.eta_g * delta)
             x_star.append(end)
 
-        # On the server: x ← mean over A of x_i*, unless A is empty.
+        # On the server: x ← mean over A of x_i*, unless A is empty. What counts may be clipped.
+        counted = {i: run.clipped(start[i], x_star[i], t - since[i] + 1) for i in A}
         if A:
-            x = run.rounded(mean(x_star[i] for i in A))
+            x = run.rounded(run.average(counted[i] for i in A))
             averaged = averaged + EMA * (x.double() - averaged)
 
         # x_i ← x for i in A that receive the broadcast, x_i ← x_i* for all others.
         x_i = [x if i in A and run.down[t, i] else x_star[i] for i in range(m)]
-        reported |= {i: x_star[i] for i in A}
-        difference |= {i: run.rounded(x_star[i].double() - averaged) for i in A}
+        for i in A:
+            start[i], since[i] = x_i[i], t + 1
+        reported |= counted
+        difference |= {i: run.rounded(counted[i].double() - averaged) for i in A}
     return own_model_views(run, x, averaged, x_i, reported, difference)
 
 
@@ -155,24 +198,28 @@ def fedawe(run: Run, clip: float = 0.5) -> Views:
             continue
 
         # On the clients: A trains; the innovation of i is η_g·(t − τ_i)·Δ_i.
-        innovation = {}
+        innovation, kept = {}, {}
         for i in A:
             end = run.local(i, x_i[i], t, batches[i], None)
             batches[i] += run.s
-            innovation[i] = run.eta_g * (t - tau[i]) * (end.double() - x_i[i].double())
+            delta = end.double() - x_i[i].double()
+            kept[i] = run.rounded(x_i[i].double() + run.eta_g * (t - tau[i]) * delta)
+            counted = run.clipped(x_i[i], end, 1)
+            delta = counted.double() - x_i[i].double()
+            innovation[i] = run.eta_g * (t - tau[i]) * delta
             reported[i] = run.rounded(x_i[i].double() + innovation[i])
 
         # On the server: x ← mean of the starts + mean innovation, clipped to norm `clip` (0: not).
-        step = mean(innovation[i] for i in A)
+        step = run.average(innovation[i] for i in A)
         norm = float(torch.linalg.vector_norm(step))
         if clip > 0 and norm > clip:
             step = step * (clip / norm)
         x = run.rounded(mean(x_i[i] for i in A) + step)
         averaged = averaged + EMA * (x.double() - averaged)
 
-        # x_i ← x, or what i reported if the broadcast is lost; τ_i ← t either way.
+        # x_i ← x, or what i reported, unclipped, if the broadcast is lost; τ_i ← t either way.
         for i in A:
-            x_i[i] = x if run.down[t, i] else reported[i]
+            x_i[i] = x if run.down[t, i] else kept[i]
             tau[i] = t
             difference[i] = run.rounded(reported[i].double() - averaged)
     return own_model_views(run, x, averaged, x_i, reported, difference)
@@ -190,12 +237,12 @@ def own_model_views(
     last_reports = [reported[i] for i in sorted(reported)] or [run.x0]
     corrected = run.x0
     if difference:
-        corrected = run.rounded(averaged + mean(difference[i] for i in sorted(difference)))
+        corrected = run.rounded(averaged + run.average(difference[i] for i in sorted(difference)))
     return {
         "server": x,
         "averaged": run.rounded(averaged),
         "mean": run.rounded(mean(x_i)),
-        "reported": run.rounded(mean(last_reports)),
+        "reported": run.rounded(run.average(last_reports)),
         "corrected": corrected,
     }
 
@@ -212,11 +259,12 @@ def from_server(run: Run, rule: Rule) -> Views:
         A = rule.select(run.active(t))
 
         # On the clients: the selected ones train from the model they hold.
-        start, end, delta = {}, {}, {}
+        start, end, delta, trained = {}, {}, {}, {}
         for i in A:
             start[i] = held[i]
-            end[i] = rule.client(t, i, start[i], batches[i])
+            trained[i] = rule.client(t, i, start[i], batches[i])
             batches[i] += run.s
+            end[i] = run.clipped(start[i], trained[i], 1)
             delta[i] = end[i].double() - start[i].double()
 
         # On the server.
@@ -230,8 +278,8 @@ def from_server(run: Run, rule: Rule) -> Views:
             if run.down[t, i]:
                 held[i] = x
                 rule.receive(i)
-            elif i in end:
-                held[i] = end[i]
+            elif i in trained:
+                held[i] = trained[i]
     return {"server": x, "averaged": run.rounded(averaged)}
 
 
@@ -271,7 +319,7 @@ class FedAvg(Rule):
             return x
         # x ← x + η_g·mean over A of Δ_i, as the mean of x + η_g·Δ_i: the models themselves if they
         # started from x, so that it equals FedPBC to the bit.
-        return mean(
+        return self.run.average(
             end[i]
             if self.eta_g == 1 and torch.equal(start[i], x)
             else x.double() + self.eta_g * delta[i]
@@ -281,6 +329,10 @@ class FedAvg(Rule):
 
 class FedAvgAll(Rule):
     def server(self, t, x, A, start, end, delta):
+        if self.run.name != "mean" and A:
+            # The sum over A is |A| times the mean over A.
+            replaced = len(A) * self.run.average(delta[i] for i in A)
+            return x.double() + self.eta_g * (replaced / self.m)
         return x.double() + self.eta_g * (total(delta[i] for i in A) / self.m)
 
 
@@ -381,6 +433,9 @@ class MIFA(Rule):
             return x
         n = len(self.heard) if self.over == "heard" else self.m
         memory = self.S if self.memory == "client" else total(self.G)
+        if self.run.name != "mean":
+            G = [self.G[i] for i in range(self.m) if self.over == "all" or i in self.heard]
+            return x.double() + self.eta_g * (scale * self.run.average(G))
         return x.double() + self.eta_g * (scale * (memory / n))
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.flower import FedAU, FedPBC, Scaffold, strategy_for
+from fedpbc.storage.tensors import save_state
 from tests import small_runs as small
 from tests.flower.fake_grid import app_of, cut, grid_of, record_of
 from tests.flower.test_against_simulator import assert_same, batches_of
@@ -80,6 +81,17 @@ def test_a_file_of_another_job_is_refused(strategy, message, tmp_path):
     file.write_bytes(b"damaged")
     with pytest.raises(FedpbcError, match="damaged"):
         started(FedAU(checkpoint=file, **QUIET), grid_of(app, 7), task, 4)
+
+
+def test_a_state_of_something_else_is_refused(tmp_path):
+    task, file = small.quadratic(), tmp_path / "job"
+    save_state(file, {"simulation": {"round": 3}})
+    with pytest.raises(InputError, match="job is not that of a strategy's job"):
+        started(FedAU(checkpoint=file, **QUIET), grid_of(app_of(task), 7), task, 4)
+    strategy = FedPBC(**QUIET)
+    strategy.restore({"job": 3})
+    with pytest.raises(InputError, match="the state is not that of a strategy's job"):
+        started(strategy, grid_of(app_of(task), 7), task, 4)
 
 
 def other_model():

@@ -60,11 +60,58 @@ def test_options_are_the_algorithms_and_flowers():
         (lambda: Scaffold(learning_rate=0.0, local_steps=1), "learning_rate is 0.0"),
         (lambda: FedPBC(links="no/such/folder/links.csv"), "a file in a folder that exists"),
         (lambda: strategy_for("fedpcb"), "did you mean 'fedpbc'"),
+        (lambda: FedPBC(view=np.zeros(2)), "view is array"),
+        (lambda: FedPBC(checkpoint={}), "checkpoint is {}, but should be a path"),
+        (lambda: FedPBC(checkpoint="a\0b"), "checkpoint is .*without NUL"),
+        (lambda: FedPBC(checkpoint="."), "checkpoint is '.', but should be a file"),
+        (lambda: FedPBC(links="a" * 300), "links is .*a file"),
+        (lambda: FedPBC(fraction_train="x"), "fraction_train is 'x', but should be a valid number"),
+        (lambda: FedPBC(fraction_train=1.5), "fraction_train is 1.5, but should be at most 1"),
+        (lambda: FedPBC("x"), "fraction_train is 'x'"),
+        (lambda: FedPBC(0.5, fraction_train=0.5), "fraction_train is given twice"),
+        (lambda: FedPBC(*range(11)), "there are 10 options of Flower, not 11"),
+        (lambda: FedPBC(min_available_nodes=[]), r"min_available_nodes is \[\]"),
+        (lambda: FedPBC(weighted_by_key=3), "weighted_by_key is 3"),
+        (lambda: FedPBC(arrayrecord_key="fedpbc"), "does not begin with 'fedpbc'"),
+        (lambda: FedPBC(configrecord_key="a", arrayrecord_key="a"), "another one than"),
+        (lambda: FedPBC(train_metrics_aggr_fn=3), "train_metrics_aggr_fn is 3"),
     ],
 )
 def test_wrong_options_are_one_line(make, line):
     with pytest.raises(InputError, match=line):
         make()
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"grid": None}, "grid is None, but should be Flower's Grid"),
+        ({"initial_arrays": [np.zeros(3)]}, "initial_arrays is .*should be an ArrayRecord"),
+        ({"initial_arrays": ArrayRecord()}, "initial_arrays is .*at least one array with values"),
+        ({"initial_arrays": record_of(np.full(4, np.nan))}, "initial_arrays: 'first' is not fin"),
+        ({"num_rounds": 1.5}, "num_rounds is 1.5"),
+        ({"num_rounds": 10**400}, "num_rounds is "),
+        ({"timeout": 0}, "timeout is 0, but should be above 0"),
+        ({"timeout": float("inf")}, "timeout is inf"),
+        ({"train_config": {}}, "train_config is {}, but should be a ConfigRecord"),
+        ({"evaluate_fn": 3}, "evaluate_fn is 3, but should be a function"),
+        ({"learning_rate": lambda t: None}, r"learning_rate\(1\) is None, but should be"),
+    ],
+)
+def test_a_wrong_start_is_one_line(given, line):
+    task = small.quadratic()
+    rate = given.pop("learning_rate", 0.1)
+    right = {"grid": grid_of(app_of(task), 7), "initial_arrays": record_of(task.init().numpy())}
+    with pytest.raises(InputError, match=line):
+        Scaffold(learning_rate=rate, local_steps=2).start(**{**right, "num_rounds": 2, **given})
+
+
+def test_numbers_of_numpy_are_numbers():
+    task = small.quadratic()
+    strategy = FedPBC(clients=np.int64(7), global_lr=np.float32(1.0), fraction_evaluate=0)
+    initial = record_of(task.init().numpy())
+    result = strategy.start(grid_of(app_of(task), 7), initial, num_rounds=np.int32(2))
+    assert len(result.train_metrics_clientapp) == 2
 
 
 @pytest.mark.parametrize("view", ["server", "averaged", "reported", "corrected"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from typing import TypeVar
 
+from fedpbc.aggregation import Aggregation
 from fedpbc.algorithms.algorithm import Algorithm, Round, ServerInit, Update, advance, mean
 from fedpbc.algorithms.amplified_fedavg import AmplifiedFedAvg
 from fedpbc.algorithms.amplified_scaffold import AmplifiedScaffold
@@ -28,6 +29,7 @@ from fedpbc.algorithms.fedvarp import FedVARP
 from fedpbc.algorithms.focus import Focus
 from fedpbc.algorithms.mifa import MIFA
 from fedpbc.algorithms.mimic import MimiC
+from fedpbc.algorithms.robustness import check_aggregation
 from fedpbc.algorithms.scaffold import Scaffold
 from fedpbc.errors import InputError
 from fedpbc.options import nearest
@@ -37,6 +39,7 @@ __all__ = [
     "F3AST",
     "MIFA",
     "PAPER_ALGORITHMS",
+    "Aggregation",
     "Algorithm",
     "AmplifiedFedAvg",
     "AmplifiedScaffold",
@@ -61,6 +64,7 @@ __all__ = [
     "ServerInit",
     "Update",
     "advance",
+    "check_aggregation",
     "find_algorithm",
     "mean",
     "register_algorithm",

@@ -16,9 +16,10 @@ import numpy as np
 from annotated_types import Ge, Gt
 from numpy.typing import NDArray
 
+from fedpbc.aggregation import Aggregation, mean
 from fedpbc.algorithms.client import ClientRule, Vector, Vectors
 from fedpbc.errors import InputError
-from fedpbc.options import check_kind, check_type
+from fedpbc.options import check_kind, check_type, options_of
 
 __all__ = ["Algorithm", "Round", "ServerInit", "Update", "Updates", "Vector", "advance", "mean"]
 
@@ -31,6 +32,7 @@ class ServerInit:
         x0: the initial model, a flat vector.
         clients: m, the number of clients.
         global_lr: η_g, the global learning rate.
+        aggregation: what stands in the place of means over clients.
 
     Example:
         >>> import torch
@@ -41,8 +43,10 @@ class ServerInit:
     x0: Vector
     clients: int
     global_lr: float = 1.0
+    aggregation: Aggregation = field(default_factory=Aggregation)
 
     def __post_init__(self) -> None:
+        check_kind("aggregation", self.aggregation, Aggregation, "an Aggregation")
         check_type("clients", self.clients, Annotated[int, Ge(1)])
         check_type("global_lr", self.global_lr, Annotated[float, Gt(0)])
         if getattr(self.x0, "ndim", None) != 1:
@@ -122,27 +126,6 @@ class Updates(Protocol):
     def __iter__(self) -> Iterator[Update]: ...
 
 
-def mean(vectors: Iterable[Vector]) -> Vector:
-    """Return the mean, summed in double precision in the given order, in the type of the first.
-
-    Example:
-        >>> import torch
-        >>> mean([torch.tensor([1.0]), torch.tensor([2.0])])
-        tensor([1.5000])
-    """
-    # Consumed one at a time, so only one of the clients' models need exist.
-    check_kind("vectors", vectors, Iterable, "vectors, one for each client")
-    remaining = iter(vectors)
-    first = next(remaining, None)
-    if first is None or not hasattr(first, "double"):
-        raise InputError("vectors", type(first).__name__, "at least one tensor")
-    total, count = first.double().clone(), 1
-    for vector in remaining:
-        total += vector
-        count += 1
-    return (total / count).to(first.dtype)
-
-
 def advance(base: Vector, update: Update, scale: float) -> Vector:
     """Return base + scale·Δ_i, which is the client's model itself if it started from ``base``.
 
@@ -189,6 +172,10 @@ class Algorithm:
     """The server must know the true p_i^t."""
     memory_aided: ClassVar[bool] = False
     """Aided by memory or known statistics: the paper's second group."""
+    robust_means: ClassVar[bool] = False
+    """Its means over clients are :meth:`mean_of`: a trimmed mean or a median can replace them."""
+    departed: int = 0
+    """How many clients have left."""
     later_options: ClassVar[tuple[str, ...]] = ()
     """Options that a later version added: at their defaults a run is the one of before."""
     tuned_options: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
@@ -199,6 +186,44 @@ class Algorithm:
         self._x = init.x0
         self.clients = init.clients
         self.global_lr = init.global_lr
+        self._aggregation = init.aggregation
+
+    @property
+    def aggregation(self) -> Aggregation:
+        """What stands in the place of means over clients, and how far an update may go."""
+        return self._aggregation
+
+    @property
+    def members(self) -> int:
+        """How many clients there are now: m, without those that have left."""
+        return self.clients - self.departed
+
+    def join(self, round: int) -> None:
+        """Take one more client, of the next number, from this round on.
+
+        Arrays with an entry for each client get what a new instance has for its last.
+        """
+        options = {
+            name: getattr(self, name)
+            for name in options_of(type(self).__init__)
+            if hasattr(self, name)
+        }
+        init = ServerInit(self.x, self.clients + 1, self.global_lr, self.aggregation)
+        fresh = vars(type(self)(init, **options))
+        for name, value in list(vars(self).items()):
+            is_array = isinstance(value, np.ndarray) and isinstance(fresh.get(name), np.ndarray)
+            if is_array and value.shape[-1:] == (self.clients,):
+                setattr(self, name, np.concatenate([value, fresh[name][..., -1:]], axis=-1))
+        self.clients += 1
+
+    def leave(self, client: int) -> None:
+        """Forget a client that has left for good; its number is not given again."""
+        self.departed += 1
+
+    def mean_of(self, vectors: Iterable[Vector]) -> Vector:
+        """The mean over clients, or what was chosen in its place; for ``robust_means``."""
+        result: Vector = self._aggregation.mean_of(vectors)
+        return result
 
     @property
     def x(self) -> Vector:
@@ -245,7 +270,7 @@ class Algorithm:
 
     def state(self) -> dict[str, Any]:
         """Everything that changes from round to round, for a checkpoint."""
-        return dict(vars(self))
+        return {name: value for name, value in vars(self).items() if name != "_aggregation"}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned."""

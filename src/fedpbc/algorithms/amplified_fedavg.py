@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar
 
 from annotated_types import Ge
 
-from fedpbc.algorithms.algorithm import Algorithm, Round, ServerInit, Updates, advance, mean
+from fedpbc.algorithms.algorithm import Algorithm, Round, ServerInit, Updates, advance
 
 __all__ = ["AmplifiedFedAvg"]
 
@@ -26,6 +26,7 @@ class AmplifiedFedAvg(Algorithm):
 
     name = "amplified_fedavg"
     paper = "Wang and Ji, NeurIPS 2022"
+    robust_means = True
     tuned_options: ClassVar = {"window": (5, 50), "gamma": (1.0, 3.0)}
 
     def __init__(
@@ -42,7 +43,7 @@ class AmplifiedFedAvg(Algorithm):
     def aggregate(self, round: Round, updates: Updates) -> None:
         """Average the updates; at the end of a window, amplify."""
         if updates:
-            self.x = mean(advance(self.x, update, self.global_lr) for update in updates)
+            self.x = self.mean_of(advance(self.x, update, self.global_lr) for update in updates)
         if (round.number + 1) % self.window == 0:
             self.end_window()
 

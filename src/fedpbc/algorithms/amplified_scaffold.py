@@ -76,6 +76,7 @@ class AmplifiedScaffold(AmplifiedFedAvg):
     name = "amplified_scaffold"
     paper = "Crawshaw and Liu, NeurIPS 2024"
     memory_aided = True
+    robust_means = False
 
     def __init__(
         self,
@@ -107,5 +108,5 @@ class AmplifiedScaffold(AmplifiedFedAvg):
     def end_window(self) -> None:
         """Amplify, and take the new control variates."""
         super().end_window()
-        self.control = (self.control + self.control_change / self.clients).to(self.x.dtype)
+        self.control = (self.control + self.control_change / self.members).to(self.x.dtype)
         self.control_change = self.control_change * 0

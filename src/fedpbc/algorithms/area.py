@@ -53,4 +53,4 @@ class Area(Algorithm):
         """Add up the differences."""
         if updates:
             change = sum(update["change"].double() for update in updates)
-            self.x = self.x + self.global_lr * (change / self.clients)
+            self.x = self.x + self.global_lr * (change / self.members)

@@ -59,9 +59,18 @@ class CAFed(Algorithm):
         self.losses = np.full(m, np.nan)  # F̂_i
         self.was_active = np.zeros(m, dtype=bool)
         self.rounds_active = np.zeros(m, dtype=np.int64)
+        # The round from which each client's availability counts.
+        self.since = np.zeros(m, dtype=np.int64)
         # From one round to the next, [was down, was up] × clients: how often, and stayed so.
         self.spells = np.zeros((2, m), dtype=np.int64)
         self.spells_kept = np.zeros((2, m), dtype=np.int64)
+
+    def join(self, round: int) -> None:
+        """A new client's availability is that of the rounds from now on; its loss the others'."""
+        super().join(round)
+        self.since[-1] = round
+        if not np.isnan(self.losses[:-1]).all():
+            self.losses[-1] = self.losses[:-1].mean()
 
     def client_rule(self) -> ClientRule:
         """The client's loss."""
@@ -80,7 +89,7 @@ class CAFed(Algorithm):
         for update in updates:
             if kept[update.client]:
                 total += update.delta / float(availability[update.client])
-        self.x = self.x + self.global_lr * (total / self.clients)
+        self.x = self.x + self.global_lr * (total / self.members)
 
     def _observe(self, round: Round) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """π̂_i and λ̂_i with this round, both with Laplace's rule: no client is never there."""
@@ -88,13 +97,14 @@ class CAFed(Algorithm):
         active[round.active] = True
         if round.number:
             for before in (0, 1):
-                same = self.was_active == bool(before)
+                same = (self.was_active == bool(before)) & (self.since < round.number)
                 self.spells[before] += same
                 self.spells_kept[before] += same & (active == bool(before))
         self.was_active = active
         self.rounds_active += active
         stayed = (self.spells_kept + 1) / (self.spells + 2)
-        return (self.rounds_active + 1) / (round.number + 3), stayed.sum(axis=0) - 1
+        rounds = round.number - self.since
+        return (self.rounds_active + 1) / (rounds + 3), stayed.sum(axis=0) - 1
 
     def _note_losses(self, reported: dict[int, float]) -> None:
         clients, losses = list(reported), np.array(list(reported.values()))

@@ -54,4 +54,4 @@ class F3AST(Algorithm):
         self.rates = (1 - self.beta) * self.rates + self.beta * selected
         if updates:
             total = sum(update.delta / float(self.rates[update.client]) for update in updates)
-            self.x = self.x + self.global_lr * (total / self.clients)
+            self.x = self.x + self.global_lr * (total / self.members)

@@ -58,7 +58,7 @@ class FedAU(Algorithm):
         if updates:
             weights = self.weights()
             total = sum(float(weights[update.client]) * update.delta for update in updates)
-            count = int(self.heard.sum()) if self.over == "heard" else self.clients
+            count = int(self.heard.sum()) if self.over == "heard" else self.members
             self.x = self.x + self.global_lr * (total / count)
         self.record(round)
 

@@ -6,7 +6,7 @@ from Decentralized Data, AISTATS 2017.
 
 from __future__ import annotations
 
-from fedpbc.algorithms.algorithm import Algorithm, Round, Updates, advance, mean
+from fedpbc.algorithms.algorithm import Algorithm, Round, Updates, advance
 
 __all__ = ["FedAvg"]
 
@@ -20,9 +20,10 @@ class FedAvg(Algorithm):
     name = "fedavg"
     paper = "McMahan et al., AISTATS 2017"
     one_pass = True
+    robust_means = True
 
     def aggregate(self, round: Round, updates: Updates) -> None:
         """Average the active clients."""
         if updates:
             # The mean of x + η_g·Δ_i: with every link up these are the models FedPBC averages.
-            self.x = mean(advance(self.x, update, self.global_lr) for update in updates)
+            self.x = self.mean_of(advance(self.x, update, self.global_lr) for update in updates)

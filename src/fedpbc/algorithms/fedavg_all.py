@@ -19,9 +19,14 @@ class FedAvgAll(Algorithm):
     name = "fedavg_all"
     paper = "McMahan et al., AISTATS 2017; the paper's baseline FedAvg-all"
     one_pass = True
+    robust_means = True
 
     def aggregate(self, round: Round, updates: Updates) -> None:
         """Add the sum over the active clients, divided by m."""
         if updates:
-            total = sum(update.delta for update in updates)
-            self.x = self.x + self.global_lr * (total / self.clients)
+            if self.aggregation.is_mean:
+                total = sum(update.delta for update in updates)
+            else:
+                # The sum is |A^t| times the mean, which something else replaces.
+                total = len(updates) * self.mean_of(update.delta for update in updates)
+            self.x = self.x + self.global_lr * (total / self.members)

@@ -33,13 +33,21 @@ class FedAvgDebiased(Algorithm):
         super().__init__(init)
         self.cap = cap
         self.participations = np.zeros(init.clients, dtype=np.int64)
+        # The round from which each client's share counts.
+        self.since = np.zeros(init.clients, dtype=np.int64)
+
+    def join(self, round: int) -> None:
+        """A new client's share is that of the rounds from now on."""
+        super().join(round)
+        self.since[-1] = round
 
     def aggregate(self, round: Round, updates: Updates) -> None:
         """Count this round, then weight by the counts."""
         self.participations[round.active] += 1
         if updates:
-            weights = (round.number + 1) / np.maximum(self.participations, 1)
+            rounds = round.number + 1 - self.since
+            weights = rounds / np.maximum(self.participations, 1)
             if self.cap:
                 weights = np.minimum(weights, self.cap)
             total = sum(float(weights[update.client]) * update.delta for update in updates)
-            self.x = self.x + self.global_lr * (total / self.clients)
+            self.x = self.x + self.global_lr * (total / self.members)

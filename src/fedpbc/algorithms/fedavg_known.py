@@ -36,4 +36,4 @@ class FedAvgKnown(Algorithm):
                 name = f"p of client {client} in round {round.number}"
                 raise InputError(name, float(p[client]), "above 0, since its uplink was up")
         total = sum(update.delta / float(p[update.client]) for update in updates)
-        self.x = self.x + self.global_lr * (total / self.clients)
+        self.x = self.x + self.global_lr * (total / self.members)

@@ -6,6 +6,7 @@ Non-stationary Client Unavailability, NeurIPS 2024.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -31,12 +32,18 @@ class FedAWE(Algorithm):
     paper = "Xiang et al., NeurIPS 2024"
     one_pass = True
     client_models = True
+    robust_means = True
     tuned_options: ClassVar = {"clip": (0.1, 2.0, 0.0)}
 
     def __init__(self, init: ServerInit, *, clip: Annotated[float, Ge(0)] = 0.5) -> None:
         super().__init__(init)
         self.clip = clip
         self.last_active = np.full(init.clients, -1, dtype=np.int64)
+
+    def join(self, round: int) -> None:
+        """A new client has missed nothing."""
+        super().join(round)
+        self.last_active[-1] = round - 1
 
     def innovation(self, round: Round, update: Update) -> Vector:
         """η_g·(t − τ_i)·Δ_i."""
@@ -51,11 +58,16 @@ class FedAWE(Algorithm):
         """Add the clipped mean innovation to the mean of the starts."""
         if not updates:
             return
-        start, innovation = self.x.double() * 0, self.x.double() * 0
-        for update in updates:
-            start += update.start
-            innovation += self.innovation(round, update)
-        start, innovation = start / len(updates), innovation / len(updates)
+        start = self.x.double() * 0
+
+        def innovations() -> Iterator[Vector]:
+            for update in updates:
+                start.add_(update.start)
+                yield self.innovation(round, update)
+
+        # The starts are the server's own: only the innovations come from clients.
+        innovation = self.mean_of(innovations())
+        start = start / len(updates)
         norm = float(innovation.norm())
         if self.clip and norm > self.clip:
             innovation = innovation * (self.clip / norm)

@@ -5,7 +5,7 @@ Xiang, Ioannidis, Yeh, Joe-Wong, Su: Empowering Federated Learning with Implicit
 
 from __future__ import annotations
 
-from fedpbc.algorithms.algorithm import Algorithm, Round, Updates, mean
+from fedpbc.algorithms.algorithm import Algorithm, Round, Updates
 
 __all__ = ["FedPBC"]
 
@@ -25,10 +25,11 @@ class FedPBC(Algorithm):
     name = "fedpbc"
     paper = "Xiang et al., Empowering Federated Learning with Implicit Gossiping"
     one_pass = True
+    robust_means = True
     everyone_trains = True
     client_models = True
 
     def aggregate(self, round: Round, updates: Updates) -> None:
         """Average the active clients' models."""
         if updates:
-            self.x = mean(update.model for update in updates)
+            self.x = self.mean_of(update.model for update in updates)

@@ -40,6 +40,12 @@ class FedStale(FedAU):
         # Σ_all h_i, updated incrementally: summing m·d numbers in every round would be slow.
         self.stored_total = self.x.double() * 0
 
+    def leave(self, client: int) -> None:
+        """Forget what the client has sent."""
+        super().leave(client)
+        if (stored := self.stored.pop(client, None)) is not None:
+            self.stored_total = self.stored_total - stored.double()
+
     def aggregate(self, round: Round, updates: Updates) -> None:
         """Weight the updates and correct the memory, then store the updates."""
         if updates:
@@ -54,6 +60,6 @@ class FedStale(FedAU):
                     total -= before
                 step = step + float(weights[update.client]) * fresh
                 self.stored[update.client] = stored
-            self.x = self.x + self.global_lr * (step / self.clients)
+            self.x = self.x + self.global_lr * (step / self.members)
             self.stored_total = total
         self.record(round)

@@ -28,6 +28,12 @@ class FedVARP(Algorithm):
         # Σ_all y_i, updated incrementally: summing m·d numbers in every round would be slow.
         self.memory_total = self.x.double() * 0
 
+    def leave(self, client: int) -> None:
+        """Forget what the client has sent."""
+        super().leave(client)
+        if (stored := self.memory.pop(client, None)) is not None:
+            self.memory_total = self.memory_total - stored.double()
+
     def aggregate(self, round: Round, updates: Updates) -> None:
         """Correct the mean of the memory by the changes, then store the new updates."""
         if not updates:
@@ -43,5 +49,5 @@ class FedVARP(Algorithm):
                 total -= self.memory[update.client].double()
             self.memory[update.client] = stored
             changes.append(change)
-        self.x = self.x + self.global_lr * (mean(changes) + self.memory_total / self.clients)
+        self.x = self.x + self.global_lr * (mean(changes) + self.memory_total / self.members)
         self.memory_total = total

@@ -54,6 +54,7 @@ class MIFA(Algorithm):
     name = "mifa"
     paper = "Gu et al., NeurIPS 2021"
     one_pass = True
+    robust_means = True
     later_options = ("over", "memory")
     memory_aided = True
     tuned_options: ClassVar = {"over": ("heard",)}
@@ -85,9 +86,24 @@ class MIFA(Algorithm):
             total += self._change(update, scale)
             heard[update.client] = True
         self.memory_total, self.heard = total, heard
-        count = int(heard.sum()) if self.over == "heard" else self.clients
+        count = int(heard.sum()) if self.over == "heard" else self.members
         if count:
-            self.x = self.x + self.global_lr * (scale * (total / count))
+            average = total / count if self.aggregation.is_mean else self._robust_memory(count)
+            self.x = self.x + self.global_lr * (scale * average)
+
+    def leave(self, client: int) -> None:
+        """Forget what the client has sent."""
+        super().leave(client)
+        self.heard = self.heard & (np.arange(self.clients) != client)
+        if (stored := self.stored.pop(client, None)) is not None:
+            self.memory_total = self.memory_total - stored.double()
+
+    def _robust_memory(self, count: int) -> Vector:
+        """What stands in the place of the mean over so many memories; of the unheard they are 0."""
+        memories = [self.stored[client] for client in sorted(self.stored)]
+        memories += [self.x * 0] * (count - len(memories))
+        average: Vector = self.aggregation.robust_mean(memories)
+        return average
 
     def _change(self, update: Update, scale: float) -> Vector:
         """How a client's memory changes."""

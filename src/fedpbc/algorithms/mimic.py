@@ -29,6 +29,11 @@ class MimiC(Algorithm):
         super().__init__(init)
         self.corrections: dict[int, Vector] = {}  # c_i
 
+    def leave(self, client: int) -> None:
+        """Forget the client's correction."""
+        super().leave(client)
+        self.corrections.pop(client, None)
+
     def aggregate(self, round: Round, updates: Updates) -> None:
         """Average the corrected updates, then correct anew."""
         if not updates:

@@ -78,7 +78,7 @@ class Scaffold(Algorithm):
         if updates:
             self.x = self.x + self.global_lr * mean(update.delta for update in updates)
             change = sum(update["control_change"].double() for update in updates)
-            self.control = (self.control + change / self.clients).to(self.x.dtype)
+            self.control = (self.control + change / self.members).to(self.x.dtype)
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from a checkpoint."""

@@ -17,9 +17,10 @@ from flwr.app import Array, ArrayRecord, RecordDict
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedpbc.algorithms import Algorithm, ClientResult, ClientRule, ServerInit
+from fedpbc.algorithms import Algorithm, ClientRule, ServerInit
 from fedpbc.algorithms.trial import trial_sizes
-from fedpbc.errors import DivergedError, InputError
+from fedpbc.errors import InputError
+from fedpbc.flower.arguments import check_rate
 from fedpbc.flower.array_layout import ArrayLayout, BadRecordError, read_array
 from fedpbc.flower.messages import (
     INITIAL,
@@ -30,7 +31,7 @@ from fedpbc.flower.messages import (
     WorkReply,
     WorkRequest,
 )
-from fedpbc.flower.norm_bound import NormBound
+from fedpbc.simulation.norm_bound import NORM_FACTOR, NormBound, close_bounded_round
 from fedpbc.simulation.server_state import ServerState
 from fedpbc.simulation.views import DEPLOYABLE
 
@@ -57,14 +58,16 @@ class JobSettings:
     views: Sequence[str] | None = None
     learning_rate: Callable[[int], float] | None = None
     local_steps: int | None = None
-    norm_factor: float = 1000.0
+    norm_factor: float = NORM_FACTOR
     norm_bound: float = 0.0
     arrays_key: str = "arrays"
     config_key: str = "config"
 
     def rate(self, t: int) -> float:
         """η_t of round t, which counts from 0 as in the algorithms; 1 if nobody needs it."""
-        return 1.0 if self.learning_rate is None else float(self.learning_rate(t + 1))
+        if self.learning_rate is None:
+            return 1.0
+        return check_rate(self.learning_rate(t + 1), t + 1)
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,6 @@ class Upload:
     """What a client uploaded in the current round."""
 
     vectors: dict[str, Tensor]
-    norms: dict[str, float]
     token: str
 
 
@@ -120,7 +122,10 @@ class Job:
 
     def __init__(self, settings: JobSettings, initial: ArrayRecord, clients: int) -> None:
         self.settings, self.layout = settings, ArrayLayout.of(initial)
-        x0 = torch.from_numpy(self.layout.vector(initial))
+        try:
+            x0 = torch.from_numpy(self.layout.vector(initial))
+        except BadRecordError as error:
+            raise InputError(f"initial_arrays: {error}") from None
         init = ServerInit(x0, clients, settings.global_lr)
         algorithm = settings.algorithm(init, **settings.options)
         self.server = ServerState(
@@ -220,40 +225,18 @@ class Job:
             vectors[name] = read_array(array, name, None if size is None else (size,), dtype).copy()
             if not 1 <= vectors[name].size <= self.layout.size:
                 raise BadRecordError(f"{name!r} has {vectors[name].size} values")
-        start = self.server.start_model(client).numpy()
-        rounds = self.work(client)
-        owed = rounds.round - rounds.first_round + 1
-        norms = {
-            name: norm(vector - start.astype(np.float64) if name == "model" else vector) / owed
-            for name, vector in vectors.items()
-        }
         tensors = {name: torch.from_numpy(vector) for name, vector in vectors.items()}
-        self._uploads[client] = Upload(tensors, norms, reply.token)
+        self._uploads[client] = Upload(tensors, reply.token)
 
     def close_round(self) -> ClosedRound:
         """Aggregate what was accepted, and open the next round."""
         number, uploads = self.round, self._uploads
-        current = [upload.norms for upload in uploads.values()]
-        refused = {i: self.norms.problem(upload.norms, current) for i, upload in uploads.items()}
-        reasons = {i: reason for i, reason in refused.items() if reason is not None}
-        uploads = {i: uploads[i] for i in sorted(uploads) if i not in reasons}
-        try:
-            counted = self._aggregate(uploads)
-        except DivergedError:
-            reasons |= dict.fromkeys(uploads, "with it the server's model would not be finite")
-            uploads = {}
-            counted = self._aggregate(uploads)
-        self.norms.count([uploads[i].norms for i in counted])
+        vectors = {i: upload.vectors for i, upload in uploads.items()}
+        active, counted, refused = close_bounded_round(self.server, vectors, self.norms)
         self.tokens |= {i: uploads[i].token for i in counted if uploads[i].token}
-        self.active.append(list(uploads))
+        self.active.append(active)
         self._uploads, self._records = {}, {}
-        return ClosedRound(number, list(uploads), reasons)
-
-    def _aggregate(self, uploads: Mapping[int, Upload]) -> list[int]:
-        opened = self.server.open_round(list(uploads))
-        selected = self.server.select(opened)
-        self.server.close_round(opened, selected, lambda i: ClientResult(uploads[i].vectors))
-        return selected
+        return ClosedRound(number, active, refused)
 
     def views(self) -> dict[str, ArrayRecord]:
         """The models that a server can deploy, by view."""
@@ -312,12 +295,6 @@ def upload_sizes(algorithm: Algorithm) -> dict[str, int | None]:
 def vector_record(vectors: Mapping[str, Tensor]) -> ArrayRecord:
     """Flat vectors as a record."""
     return ArrayRecord({name: Array(vector.numpy()) for name, vector in vectors.items()})
-
-
-def norm(vector: NDArray[Any]) -> float:
-    """The Euclidean norm, without overflow."""
-    largest = float(np.abs(vector).max(initial=0.0))
-    return largest * float(np.linalg.norm(vector.astype(np.float64) / largest)) if largest else 0.0
 
 
 def snapshot(value: Any) -> Any:

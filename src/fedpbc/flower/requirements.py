@@ -1,41 +1,18 @@
-"""Checks of a strategy's options, and of what an algorithm must be told about an app's training."""
+"""Which algorithms an app can run, and what they must be told about its training."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import torch
-from annotated_types import Ge, Gt
 
 from fedpbc.algorithms import Algorithm, ClientResult, ClientWork, Round, ServerInit, Update
 from fedpbc.errors import InputError
-from fedpbc.options import check_type
 
-__all__ = ["check_folders", "check_numbers", "check_runs_in_apps", "needed_settings"]
-
-
-def check_numbers(
-    *, clients: Any, local_steps: Any, rate: Any, global_lr: Any, norm_factor: Any, norm_bound: Any
-) -> None:
-    """Raise InputError for a number that is out of bounds."""
-    check_type("clients", clients, Annotated[int, Ge(1)] | None)
-    check_type("local_steps", local_steps, Annotated[int, Ge(1)] | None)
-    check_type("global_lr", global_lr, Annotated[float, Gt(0)])
-    check_type("norm_factor", norm_factor, Annotated[float, Ge(0)])
-    check_type("norm_bound", norm_bound, Annotated[float, Ge(0)])
-    if not callable(rate):
-        check_type("learning_rate", rate, Annotated[float, Gt(0)] | None)
-
-
-def check_folders(**files: str | Path | None) -> None:
-    """Raise InputError for a file that could not be written after the first round."""
-    for name, file in files.items():
-        if file is not None and not Path(file).absolute().parent.is_dir():
-            raise InputError(name, str(file), "a file in a folder that exists")
+__all__ = ["check_runs_in_apps", "needed_settings"]
 
 
 def check_runs_in_apps(algorithm: type[Algorithm], options: Mapping[str, Any]) -> None:

@@ -6,7 +6,6 @@ for strategies, and uses nothing that is private to Flower.
 
 from __future__ import annotations
 
-import inspect
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,21 +17,25 @@ from flwr.serverapp import Grid
 from flwr.serverapp import strategy as flower
 
 from fedpbc.algorithms import Algorithm
-from fedpbc.errors import InputError
+from fedpbc.errors import FedpbcError, InputError
+from fedpbc.flower.arguments import (
+    FLOWER_OPTIONS,
+    check_rate,
+    checked_file,
+    checked_flower_options,
+    checked_numbers,
+    checked_start,
+)
 from fedpbc.flower.array_layout import BadRecordError
 from fedpbc.flower.client_numbers import ClientNumbers
 from fedpbc.flower.job import Job, JobSettings
 from fedpbc.flower.messages import PROTOCOL, Identity, WorkReply, WorkRequest
 from fedpbc.flower.metrics import averaged, consistent
-from fedpbc.flower.requirements import (
-    check_folders,
-    check_numbers,
-    check_runs_in_apps,
-    needed_settings,
-)
+from fedpbc.flower.requirements import check_runs_in_apps, needed_settings
 from fedpbc.flower.result import ViewsResult
 from fedpbc.links.link_log import link_log
 from fedpbc.options import checked, nearest
+from fedpbc.simulation.norm_bound import NORM_FACTOR
 from fedpbc.simulation.views import DEPLOYABLE, views_of
 from fedpbc.storage.atomic import write_atomically
 from fedpbc.storage.tensors import load_state, save_state
@@ -64,7 +67,7 @@ class AlgorithmStrategy(flower.FedAvg):  # type: ignore[misc]
         local_steps: int | None = None,
         checkpoint: str | Path | None = None,
         links: str | Path | None = None,
-        norm_factor: float = 1000.0,
+        norm_factor: float = NORM_FACTOR,
         norm_bound: float = 0.0,
         **options: Any,
     ) -> None:
@@ -87,39 +90,44 @@ class AlgorithmStrategy(flower.FedAvg):  # type: ignore[misc]
             norm_bound: likewise for the norm itself, per round of local work.
             options: the algorithm's, and Flower's.
         """
-        of_flower = list(inspect.signature(flower.FedAvg.__init__).parameters)[1:]
-        own = {name: value for name, value in options.items() if name not in of_flower}
-        flower_options = {name: value for name, value in options.items() if name in of_flower}
-        super().__init__(*flower_arguments, **flower_options)
+        own = {name: value for name, value in options.items() if name not in FLOWER_OPTIONS}
+        of_flower = {name: value for name, value in options.items() if name in FLOWER_OPTIONS}
+        super().__init__(**checked_flower_options(flower_arguments, of_flower))
         kind = self.algorithm
-        numbers = {"global_lr": global_lr, "norm_factor": norm_factor, "norm_bound": norm_bound}
-        check_numbers(clients=clients, local_steps=local_steps, rate=learning_rate, **numbers)
-        check_folders(checkpoint=checkpoint, links=links)
-        own = checked(kind.__init__, own, also=of_flower)
+        numbers = checked_numbers(
+            clients=clients,
+            local_steps=local_steps,
+            global_lr=global_lr,
+            norm_factor=norm_factor,
+            norm_bound=norm_bound,
+        )
+        self.checkpoint, self.links = (
+            checked_file("checkpoint", checkpoint),
+            checked_file("links", links),
+        )
+        own = checked(kind.__init__, own, also=FLOWER_OPTIONS)
         check_runs_in_apps(kind, own)
         known = {"learning_rate": learning_rate, "local_steps": local_steps}
         for name in needed_settings(kind, own):
             if known[name] is None:
                 raise InputError(f"{kind.name} computes with the app's {name}: give {name}=…")
         deployable = [v for v in views_of(kind, views) if v in DEPLOYABLE]
-        if view not in deployable:
-            raise InputError("view", view, nearest(str(view), deployable))
+        if not isinstance(view, str) or view not in deployable:
+            raise InputError("view", view, nearest(view, deployable))
         rate = learning_rate
+        if rate is not None and not callable(rate):
+            number = check_rate(rate)
+            rate = lambda round: number  # noqa: E731
+        self.view, self.clients = view, numbers.pop("clients")
         self.settings = JobSettings(
             kind,
             own,
-            global_lr=global_lr,
             views=deployable,
-            learning_rate=rate if rate is None or callable(rate) else lambda round: float(rate),
-            local_steps=local_steps,
-            norm_factor=norm_factor,
-            norm_bound=norm_bound,
+            learning_rate=rate,
             arrays_key=self.arrayrecord_key,
             config_key=self.configrecord_key,
+            **numbers,
         )
-        self.view, self.clients = view, clients
-        self.checkpoint = None if checkpoint is None else Path(checkpoint)
-        self.links = None if links is None else Path(links)
         self._initial: ArrayRecord | None = None
         self._job: Job | None = None
         self._numbers = ClientNumbers(0)
@@ -141,12 +149,16 @@ class AlgorithmStrategy(flower.FedAvg):  # type: ignore[misc]
         grid: Grid,
         initial_arrays: ArrayRecord,
         num_rounds: int = 3,
-        timeout: float = 3600,
+        timeout: float | None = 3600,
         train_config: ConfigRecord | None = None,
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: EvaluateFn | None = None,
     ) -> ViewsResult:
         """Run the job, or what is left of a restored one; ``num_rounds`` are all its rounds."""
+        num_rounds, timeout = checked_start(
+            *(grid, initial_arrays, num_rounds, timeout),
+            *(train_config, evaluate_config, evaluate_fn),
+        )
         self._timeout = timeout
         self._begin(initial_arrays)
         done = self._offset
@@ -175,10 +187,19 @@ class AlgorithmStrategy(flower.FedAvg):  # type: ignore[misc]
         if state is None and self.checkpoint is not None and self.checkpoint.exists():
             state = load_state(self.checkpoint)
         if state is not None:
+            self._continue(initial, state)
+
+    def _continue(self, initial: ArrayRecord, state: Mapping[str, Any]) -> None:
+        try:
             self._job = Job.restored(self.settings, initial, state["job"])
             self._numbers = ClientNumbers.restored(state["numbers"])
             self._seconds, self._offset = float(state["seconds"]), self._job.round - 1
-            self._began -= self._seconds
+        except FedpbcError:
+            raise
+        except (LookupError, TypeError, ValueError, AttributeError, RuntimeError):
+            file = "the state" if self.checkpoint is None else self.checkpoint
+            raise InputError(f"{file} is not that of a strategy's job") from None
+        self._began -= self._seconds
 
     def state(self) -> dict[str, Any]:
         """Everything that another process needs to go on; see :meth:`restore`."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpbc.algorithms import Algorithm, ServerInit, find_algorithm
+from fedpbc.algorithms import Aggregation, Algorithm, ServerInit, find_algorithm
 from fedpbc.errors import InputError
 from fedpbc.links import Setting, Timetable, find_scheme, from_data, from_table
 from fedpbc.links.probabilities import ProbabilityOptions
@@ -28,7 +28,12 @@ LinksLike = str | Mapping[str, Any] | Callable[..., Any] | Timetable | NDArray[n
 AlgorithmLike = str | Mapping[str, Any] | type[Algorithm]
 
 
-def make_algorithm(algorithm: AlgorithmLike, task: Task, global_lr: float = 1.0) -> Algorithm:
+def make_algorithm(
+    algorithm: AlgorithmLike,
+    task: Task,
+    global_lr: float = 1.0,
+    aggregation: Aggregation | None = None,
+) -> Algorithm:
     """An algorithm from its name, its name and options, or its class."""
     options: dict[str, Any] = {}
     if isinstance(algorithm, type) and issubclass(algorithm, Algorithm):
@@ -41,7 +46,8 @@ def make_algorithm(algorithm: AlgorithmLike, task: Task, global_lr: float = 1.0)
     else:
         raise InputError("algorithm", algorithm, "a name, a table with a name, or a class")
     options = checked(kind.__init__, options, "algorithm")
-    return kind(ServerInit(task.init(), task.clients, global_lr), **options)
+    init = ServerInit(task.init(), task.clients, global_lr, aggregation or Aggregation())
+    return kind(init, **options)
 
 
 def base_probabilities(

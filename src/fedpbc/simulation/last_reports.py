@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from io import FileIO
 from pathlib import Path
@@ -38,6 +38,24 @@ def choose_last_reports(where: str, path: Path | None = None) -> LastReports:
     return LastReportsOnDisk(path) if where == "disk" else LastReports(path)
 
 
+def report_key(client: int, first_clients: int) -> int:
+    """Under which number a client's last report is kept.
+
+    Those of the clients that were there in round 0 come first, then their differences to the moving
+    average. Of who joined later both come behind all, side by side.
+
+    Example:
+        >>> [report_key(i, 3) for i in range(5)], [difference_key(i, 3) for i in range(5)]
+        ([0, 1, 2, 6, 8], [3, 4, 5, 7, 9])
+    """
+    return client if client < first_clients else 2 * client
+
+
+def difference_key(client: int, first_clients: int) -> int:
+    """The same for the difference of that report to the moving average."""
+    return first_clients + client if client < first_clients else 2 * client + 1
+
+
 class LastReports:
     """The clients' last reports, in this process's memory.
 
@@ -64,7 +82,7 @@ class LastReports:
         """Forget the reports of a round that failed."""
         self._arrived = {}
 
-    def items(self, clients: range | None = None) -> Iterator[tuple[int, Tensor]]:
+    def items(self, clients: Collection[int] | None = None) -> Iterator[tuple[int, Tensor]]:
         """Each client, or each of these, and its last report, ascending; one at a time is read."""
         for client in sorted(self._current):
             if clients is None or client in clients:
@@ -77,7 +95,7 @@ class LastReports:
     def __len__(self) -> int:
         return len(self._current)
 
-    def count(self, clients: range) -> int:
+    def count(self, clients: Collection[int]) -> int:
         """How many of these clients have a report."""
         return sum(client in clients for client in self._current)
 

@@ -25,10 +25,11 @@ from fedpbc.errors import DivergedError, InputError
 from fedpbc.links import Timetable
 from fedpbc.options import check_kind, check_type
 from fedpbc.simulation.last_reports import LastReports
+from fedpbc.simulation.membership import MembershipChange
 from fedpbc.simulation.metrics import Metrics, Observer
 from fedpbc.simulation.server_state import ServerState
 from fedpbc.simulation.views import stores_reports
-from fedpbc.tasks.task import Task, WithBatchGradients
+from fedpbc.tasks.task import Task, WithBatchGradients, WithClientAccuracy
 
 __all__ = ["Simulation"]
 
@@ -69,6 +70,7 @@ class Simulation:
         views: Sequence[str] | None = None,
         last_reports: LastReports | None = None,
         observers: Sequence[Observer] = (),
+        membership: Mapping[int, MembershipChange] | None = None,
     ) -> None:
         """Set up a run before round 0.
 
@@ -80,6 +82,8 @@ class Simulation:
             views: which models are evaluated; None: all that the algorithm has.
             last_reports: where to keep each client's last report; None: in memory.
             observers: add values to the metrics of every evaluation.
+            membership: who joins or leaves before which round. The task and the links are those of
+                all clients that ever take part, the algorithm is of those of round 0.
         """
         check_type("evaluate_every", evaluate_every, Annotated[int, Ge(1)])
         check_kind("algorithm", algorithm, Algorithm, "an algorithm, made from its class")
@@ -114,6 +118,13 @@ class Simulation:
         )
         self.seconds = 0.0
         self._observers = observers
+        self._membership = membership or {}
+        joining = sum(change.joined for change in self._membership.values())
+        if algorithm.clients + joining != task.clients:
+            raise InputError(
+                f"the algorithm has {algorithm.clients} clients and {joining} join, but the task "
+                f"has {task.clients}"
+            )
         # The models of the last evaluation, and after how many rounds it was.
         self._evaluated: tuple[int, dict[str, Tensor]] = -1, {}
         self._last_round: Round | None = None
@@ -148,10 +159,13 @@ class Simulation:
             self.uplink.probabilities(server.round) if algorithm.needs_probabilities else None
         )
         if algorithm.client_models:
-            self._submit_next(range(self.task.clients))
+            self._submit_next(range(algorithm.clients))
         while server.round < self.rounds:
             began = time.perf_counter()
             with one_thread():
+                if server.round in self._membership:
+                    new = self._membership[server.round].apply(server)
+                    self._submit_next(new if algorithm.client_models else ())
                 round = server.open_round(
                     self.uplink.active(server.round),
                     None if probabilities is None else next(probabilities),
@@ -223,6 +237,28 @@ class Simulation:
             return dict(self._evaluated[1])
         return self.server.view_models()
 
+    def client_accuracies(self) -> dict[str, list[float | None]]:
+        """How often each view's model is right about each client's own samples.
+
+        ``own`` is each client's own model, where the view ``mean`` has them at hand; only right
+        after an evaluated round. Empty for a task that cannot tell.
+        """
+        task = self.task
+        if not isinstance(task, WithClientAccuracy):
+            return {}
+        with one_thread():
+            accuracies = {
+                view: task.client_accuracies(model) for view, model in self.view_models().items()
+            }
+            if "mean" in self.views:
+                models = enumerate(self.server.client_models())
+                accuracies["own"] = [task.client_accuracy(i, model) for i, model in models]
+        return {
+            name: values
+            for name, values in accuracies.items()
+            if any(v is not None for v in values)
+        }
+
     def _evaluate(self, round: Round) -> Metrics:
         server, models = self.server, self.server.view_models()
         self._evaluated = server.round, models
@@ -260,7 +296,7 @@ class Simulation:
             if id(model) not in squares:
                 torch.sub(center, model, out=difference)
                 squares[id(model)] = float(torch.dot(difference, difference))
-        error = sum(squares[id(model)] for model in models) / self.task.clients
+        error = sum(squares[id(model)] for model in models) / len(models)
         if not math.isfinite(error):
             raise DivergedError(client=None, round=self.round - 1)
         return error

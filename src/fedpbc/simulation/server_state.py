@@ -9,7 +9,7 @@ is on the devices. If closing a round fails, the state is what it was before the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,19 +17,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedpbc.algorithms.algorithm import Algorithm, Round, Update, mean
-from fedpbc.algorithms.client import ClientResult, Vectors
+from fedpbc.algorithms.algorithm import Algorithm, Round, mean
+from fedpbc.algorithms.client import Vectors
 from fedpbc.engines.engine import one_thread
 from fedpbc.engines.segment import Segment, all_finite
-from fedpbc.errors import DivergedError, FedpbcError, InputError
+from fedpbc.errors import DivergedError, InputError
 from fedpbc.interrupts import held_back
-from fedpbc.simulation.last_reports import LastReports
+from fedpbc.simulation.last_reports import LastReports, difference_key, report_key
+from fedpbc.simulation.update_stream import Start, TrainedClient, UpdateStream, size_of
 from fedpbc.simulation.views import AVERAGED_WEIGHT, views_of
 
 __all__ = ["ServerState", "TrainingSchedule"]
-
-TrainedClient = Callable[[int], ClientResult]
-"""Returns what a client uploads after its segment, and what it keeps; called once per client."""
 
 
 class TrainingSchedule(Protocol):
@@ -59,6 +57,9 @@ class ServerState:
             difference to the moving average then, for the view ``corrected``.
         messages: the vectors that each client received with its held model; only maintained where
             that is not the server's newest.
+        moved_from, moved_since: the held models, and since when, of clients that an evaluation has
+            brought up to date since; only where updates are clipped.
+        first_clients, left: how many clients there were in round 0, and who has left since.
         client_states: what each client keeps, once the server has counted the upload with it; only
             in a simulation.
         last_upload: for each client, the last round whose upload was counted; −1 before the first.
@@ -70,7 +71,7 @@ class ServerState:
 
     Example:
         >>> import torch
-        >>> from fedpbc.algorithms import FedPBC, ServerInit
+        >>> from fedpbc.algorithms import ClientResult, FedPBC, ServerInit
         >>> from fedpbc.tasks import LocalTraining
         >>> state = ServerState(FedPBC(ServerInit(torch.zeros(1), clients=2)), LocalTraining())
         >>> round = state.open_round([0])
@@ -114,8 +115,13 @@ class ServerState:
         self._initial_state = {} if self.rule is None else self.rule.initial_state(self.x0)
         self.client_states: dict[int, Vectors] = {}
         self.messages: dict[int, Vectors] = {}
+        self.moved_from: dict[int, Tensor] = {}
+        self.moved_since: dict[int, int] = {}
         if self._holds_models and (first := algorithm.message(0)):
             self.messages = {i: first if i == 0 else algorithm.message(i) for i in range(m)}
+        # How many clients there were when the job began, and who has left since.
+        self.first_clients = m
+        self.left: list[int] = []
         # The models of clients that train on until their next contact, for the view ``mean``.
         self._ahead: dict[int, Tensor] = {}
 
@@ -140,13 +146,17 @@ class ServerState:
 
     def client_models(self) -> list[Tensor]:
         """The model of each client after the last round, once all are synchronised."""
-        return [self._ahead.get(i, model) for i, model in enumerate(self.held)]
+        return [self._ahead.get(i, self.held[i]) for i in self._members()]
+
+    def _members(self) -> list[int]:
+        """The clients that have not left."""
+        return [i for i in range(self.algorithm.clients) if i not in self.left]
 
     def segment(self, client: int, last: int) -> Segment:
         """The client's local work up to round ``last``."""
         algorithm = self.algorithm
         everyone = algorithm.everyone_trains
-        first = int(self.since[client]) if everyone and algorithm.client_models else last
+        first = self._first_round(client, last)
         return Segment(
             client,
             start=self.start_model(client),
@@ -161,6 +171,12 @@ class ServerState:
             received=self.message(client),
             state=self.client_state(client),
         )
+
+    def _first_round(self, client: int, last: int) -> int:
+        """The first round of the client's local work up to round ``last``."""
+        algorithm = self.algorithm
+        keeps_training = algorithm.everyone_trains and algorithm.client_models
+        return int(self.since[client]) if keeps_training else last
 
     def open_round(
         self,
@@ -209,7 +225,18 @@ class ServerState:
             name: value.copy() if isinstance(value, dict | np.ndarray) else value
             for name, value in algorithm.state().items()
         }
-        uploads = UpdateStream(self, round, selected, trained, hears)
+        uploads = UpdateStream(
+            algorithm,
+            round,
+            {client: self._start(client, t) for client in selected},
+            trained,
+            hears,
+            self.last_reports if "reported" in self.views else None,
+            corrects="corrected" in self.views,
+            report_key=lambda client: report_key(client, self.first_clients),
+        )
+        # Each upload answers one request, which brought the model that the client started from.
+        sent = 0 if self.lossy_downlink else sum(map(self._request_bytes, selected))
         try:
             with one_thread():
                 algorithm.aggregate(round, uploads if algorithm.one_pass else list(uploads))
@@ -220,7 +247,7 @@ class ServerState:
                 averaged = self._next_average(round)
                 for i, report in uploads.reports.items():
                     difference = (report.double() - averaged).to(report.dtype)
-                    self.last_reports.put(algorithm.clients + i, difference)
+                    self.last_reports.put(difference_key(i, self.first_clients), difference)
             others = {i: trained(i).upload for i in synchronised if i not in uploads.clients}
         except BaseException:  # Also Ctrl-C: a checkpoint of the round before is written then.
             algorithm.restore(before)
@@ -229,9 +256,21 @@ class ServerState:
         # A checkpoint after Ctrl-C must find all of the round, or nothing of it.
         with held_back():
             self.averaged = averaged
+            if self.bytes_down is not None:
+                self.bytes_down += sent
             self._commit(
                 round, uploads, hears, {i: vectors["model"] for i, vectors in others.items()}
             )
+
+    def _start(self, client: int, last: int) -> Start:
+        """Where the client's work up to round ``last`` began."""
+        model = self.start_model(client)
+        if client in self.moved_from:
+            return Start(model, self.moved_from[client], last - self.moved_since[client] + 1)
+        return Start(model, model, last - self._first_round(client, last) + 1)
+
+    def _request_bytes(self, client: int) -> int:
+        return self.start_model(client).nbytes + size_of(self.message(client))
 
     def _check_model(self, t: int) -> None:
         """Raise InputError unless the algorithm's model is of the same kind as before round 0."""
@@ -266,7 +305,7 @@ class ServerState:
         self.uploads += len(uploads)
         if self.bytes_up is not None:
             self.bytes_up += uploads.bytes_up
-        trainers = algorithm.clients if algorithm.everyone_trains else len(uploads)
+        trainers = algorithm.members if algorithm.everyone_trains else len(uploads)
         self.local_steps += trainers * round.local_steps
         self.round = t + 1
 
@@ -281,18 +320,21 @@ class ServerState:
         algorithm, x = self.algorithm, self.algorithm.x
         self.batches[list(uploads.clients)] += round.local_steps
         self._ahead = {}
-        if not self.lossy_downlink and self.bytes_down is not None:
-            # Each upload answers one request, which brought the model that the client started from.
-            self.bytes_down += uploads.bytes_down
         if not self._holds_models:
             return
         for i in uploads.clients:
             self.held[i] = uploads.unanswered.get(i, x)
             self.since[i] = round.number + 1
+            self.moved_from.pop(i, None)
+            self.moved_since.pop(i, None)
         for i, model in others.items():
             if not algorithm.everyone_trains:
                 self.since[i] = round.number + 1
             elif self.rule is None:
+                if algorithm.aggregation.clip:
+                    # Its update is clipped as a whole, wherever evaluations cut its work in two.
+                    self.moved_from.setdefault(i, self.held[i])
+                    self.moved_since.setdefault(i, int(self.since[i]))
                 self.held[i], self.since[i] = model, round.number + 1
             else:
                 # Its work is one piece from contact to contact: it is not cut in two here.
@@ -313,12 +355,12 @@ class ServerState:
 
     def view_models(self) -> dict[str, Tensor]:
         """The model of each view; ``mean`` is exact only while all clients are synchronised."""
-        x, stored = self.algorithm.x, self.last_reports
+        x = self.algorithm.x
         models: dict[str, Callable[[], Tensor]] = {
             "server": lambda: x,
             "averaged": lambda: self.averaged.to(x.dtype),
             "mean": lambda: mean(self.client_models()),
-            "reported": lambda: self._reported() if len(stored) else self.x0,
+            "reported": self._reported,
             "corrected": self._corrected,
         }
         with one_thread():
@@ -326,16 +368,19 @@ class ServerState:
 
     def _reported(self) -> Tensor:
         """The mean of the clients' last reports."""
-        return mean(each for _, each in self.last_reports.items(range(self.algorithm.clients)))
+        keys = {report_key(i, self.first_clients) for i in self._members()}
+        if not self.last_reports.count(keys):
+            return self.x0
+        return self.algorithm.mean_of(each for _, each in self.last_reports.items(keys))
 
     def _corrected(self) -> Tensor:
         """The moving average, plus the mean of the clients' last differences to it."""
-        m = self.algorithm.clients
-        if not self.last_reports.count(range(m, 2 * m)):
+        keys = {difference_key(i, self.first_clients) for i in self._members()}
+        if not self.last_reports.count(keys):
             # Nobody has reported yet, or only to an earlier version, which kept no differences.
             return self.averaged.to(self.x0.dtype)
-        differences = (each.double() for _, each in self.last_reports.items(range(m, 2 * m)))
-        return (self.averaged + mean(differences)).to(self.x0.dtype)
+        differences = (each.double() for _, each in self.last_reports.items(keys))
+        return (self.averaged + self.algorithm.mean_of(differences)).to(self.x0.dtype)
 
     def state(self) -> dict[str, Any]:
         """Everything that a later process needs to continue to the same bits."""
@@ -368,85 +413,13 @@ STATE = (
     "last_upload",
     "messages",
     "client_states",
+    "first_clients",
+    "left",
+    "moved_from",
+    "moved_since",
     "bytes_up",
     "bytes_down",
 )
-
-
-class UpdateStream:
-    """The updates of one round, each fetched when the algorithm reaches it.
-
-    No more of them are in memory than the algorithm keeps, beside the reports of clients that will
-    not hear the answer: they continue from those.
-    """
-
-    def __init__(
-        self,
-        state: ServerState,
-        round: Round,
-        selected: Sequence[int],
-        trained: TrainedClient,
-        hears: NDArray[np.bool_] | None,
-    ) -> None:
-        self.clients = dict.fromkeys(selected)
-        self.unanswered: dict[int, Tensor] = {}
-        self.states: dict[int, Vectors] = {}
-        # Reports that are compared with the moving average, which is known after the last of them.
-        self.reports: dict[int, Tensor] = {}
-        self.bytes_up, self.bytes_down = 0, 0
-        self._algorithm, self._round = state.algorithm, round
-        # Taken now: the algorithm may replace its model while updates still arrive.
-        self._starts = {client: state.start_model(client) for client in selected}
-        for client, start in self._starts.items():
-            self.bytes_down += start.nbytes + size_of(state.message(client))
-        self._trained, self._hears = trained, hears
-        self._last_reports = state.last_reports if "reported" in state.views else None
-        self._corrects = "corrected" in state.views
-        self._updates, self._begun = self._fetch(), False
-
-    def _fetch(self) -> Iterator[Update]:
-        for client in self.clients:
-            result = self._trained(client)
-            self.bytes_up += size_of(result.upload)
-            if result.state:
-                self.states[client] = result.state
-            vectors = {name: v for name, v in result.upload.items() if name != "model"}
-            update = Update(client, self._starts.pop(client), result.upload.get("model"), vectors)
-            heard = self._hears is None or self._hears[client]
-            if update.end is None:
-                if not heard:
-                    # A client whose rule throws its model away still has the one it started from.
-                    kept = result.kept_model
-                    self.unanswered[client] = update.start if kept is None else kept
-            elif self._last_reports is not None or self._corrects or not heard:
-                report = self._algorithm.report(self._round, update)
-                if self._corrects:
-                    self.reports[client] = report
-                if self._last_reports is not None:
-                    self._last_reports.put(client, report)
-                if not heard:
-                    self.unanswered[client] = report
-            yield update
-
-    def exhaust(self) -> None:
-        """Fetch the updates that the algorithm did not look at."""
-        for _ in self._updates:
-            continue
-
-    def __len__(self) -> int:
-        return len(self.clients)
-
-    def __iter__(self) -> Iterator[Update]:
-        if self._begun:
-            name = self._algorithm.name
-            raise FedpbcError(f"{name} iterates over its updates twice: it must not set one_pass")
-        self._begun = True
-        return self._updates
-
-
-def size_of(vectors: Vectors) -> int:
-    """The bytes of some vectors."""
-    return sum(vector.nbytes for vector in vectors.values())
 
 
 def _described(model: object) -> str:

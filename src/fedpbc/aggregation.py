@@ -1,0 +1,125 @@
+"""How a server combines uploads: by their mean, or by what single clients cannot move.
+
+Yin, Chen, Kannan, Bartlett: Byzantine-Robust Distributed Learning: Towards Optimal Statistical
+Rates, ICML 2018 (coordinate-wise trimmed mean and median).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Gt, Lt
+
+from fedpbc.errors import InputError
+from fedpbc.options import Help, check_fields, check_kind
+
+__all__ = ["Aggregation", "mean"]
+
+Vector = Any
+"""A flat tensor; not imported, since settings are read without torch."""
+
+VALUES_AT_ONCE = 1 << 24
+"""Numbers that are sorted together: a bound on memory, without effect on the result."""
+
+
+def mean(vectors: Iterable[Vector]) -> Vector:
+    """Return the mean, summed in double precision in the given order, in the type of the first.
+
+    Example:
+        >>> import torch
+        >>> mean([torch.tensor([1.0]), torch.tensor([2.0])])
+        tensor([1.5000])
+    """
+    # Consumed one at a time, so only one of the clients' models need exist.
+    check_kind("vectors", vectors, Iterable, "vectors, one for each client")
+    remaining = iter(vectors)
+    first = next(remaining, None)
+    if first is None or not hasattr(first, "double"):
+        raise InputError("vectors", type(first).__name__, "at least one tensor")
+    total, count = first.double().clone(), 1
+    for vector in remaining:
+        total += vector
+        count += 1
+    return (total / count).to(first.dtype)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aggregation:
+    """What stands in the place of the mean over clients, and how far a single update may go.
+
+    Attributes:
+        name: ``mean``; ``trimmed_mean``: in every coordinate without the ``int(trim·n)`` smallest
+            and as many largest of n values; ``median``: in every coordinate.
+        trim: the share that a trimmed mean leaves out at each end.
+        clip: the largest Euclidean norm of an update, per round of local work: a longer one is
+            shortened to it. 0 disables it.
+
+    Example:
+        >>> import torch
+        >>> vectors = [torch.tensor([v]) for v in (1.0, 2.0, 6.0, 9e9)]
+        >>> Aggregation(name="median").mean_of(vectors)
+        tensor([4.])
+        >>> Aggregation(name="trimmed_mean", trim=0.25).mean_of(vectors)
+        tensor([4.])
+    """
+
+    name: Annotated[
+        Literal["mean", "trimmed_mean", "median"],
+        Help("How uploads are combined: mean, trimmed_mean or median"),
+    ] = "mean"
+    trim: Annotated[float, Gt(0), Lt(0.5)] = 0.2
+    clip: Annotated[float, Ge(0)] = 0.0
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    @property
+    def is_mean(self) -> bool:
+        """Whether uploads are averaged, clipped or not."""
+        return self.name == "mean"
+
+    def mean_of(self, vectors: Iterable[Vector]) -> Vector:
+        """The mean, or what stands in its place, in the type of the first vector."""
+        if self.is_mean:
+            return mean(vectors)
+        every = list(vectors)
+        if not every:
+            return mean(every)  # Which reports it.
+        return self.robust_mean(every).to(every[0].dtype)
+
+    def robust_mean(self, vectors: Sequence[Vector]) -> Vector:
+        """The trimmed mean or median in every coordinate, in double precision."""
+        import torch  # Late: a client needs no torch for its rule.
+
+        n = len(vectors)
+        # A median is a mean trimmed down to the middle one or two.
+        cut = (n - 1) // 2 if self.name == "median" else int(self.trim * n)
+        size = max(VALUES_AT_ONCE // n, 1)
+        pieces = []
+        for begin in range(0, len(vectors[0]), size):
+            rows = [vector[begin : begin + size].double() for vector in vectors]
+            ordered = torch.stack(rows).sort(dim=0).values
+            total = ordered[cut].clone()
+            for row in ordered[cut + 1 : n - cut]:
+                total += row
+            pieces.append(total / (n - 2 * cut))
+        return torch.cat(pieces)
+
+    def clipped(self, start: Vector, end: Vector, rounds: int) -> Vector:
+        """A client's model, no further from where it started than so many rounds allow.
+
+        Example:
+            >>> import torch
+            >>> start, end = torch.tensor([0.0, 0.0]), torch.tensor([3.0, 4.0])
+            >>> Aggregation(clip=1.0).clipped(start, end, rounds=2)
+            tensor([1.2000, 1.6000])
+        """
+        if not self.clip:
+            return end
+        delta, longest = end.double() - start.double(), self.clip * rounds
+        norm = float(delta.norm())
+        if norm <= longest:
+            return end
+        return (start.double() + delta * (longest / norm)).to(end.dtype)

@@ -84,6 +84,22 @@ def metrics(
     return lines
 
 
+def served(views: dict[str, Any]) -> dict[str, Any]:
+    """Return accuracies of eight clients: the view's own, less for the first ones."""
+    summary = {}
+    for view in [*views, *(["own"] if "mean" in views else [])]:
+        best = 0.99 if view == "own" else views[view]["test_accuracy"]
+        values = [best - 0.02 * (7 - i) for i in range(8)]
+        summary[view] = {
+            "clients": 8,
+            "mean": sum(values) / 8,
+            "worst_tenth": values[0],
+            "deviation": 0.04,
+            "accuracies": values,
+        }
+    return summary
+
+
 def write_run(
     folder: Path,
     algorithm: str = "fedavg",
@@ -140,6 +156,7 @@ def write_run(
                     else {key: lines[-1][key] for key in ("bytes_up", "bytes_down")}
                 ),
             },
+            **({} if old or not classes else {"client_accuracy": served(lines[-1]["views"])}),
             "seconds": lines[-1]["seconds"],
             "memory": {"process": 300 * 2**20, "workers": 0},
         }

@@ -2,90 +2,23 @@
 
 from __future__ import annotations
 
-import shutil
 from functools import partial
-from pathlib import Path
 
 import pytest
 
-from fedpbc.report.page import PageTable, write_page
+from fedpbc.report.page import write_page
 from tests.processes import PATIENCE
+from tests.report.browser import OpenPage
 from tests.synthetic_runs import write_grid, write_run
-
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-BROWSER = next((path for name in BROWSERS if (path := shutil.which(name))), None)
-
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-if BROWSER is None:
-    pytest.skip(f"no browser is installed: {', '.join(BROWSERS)}", allow_module_level=True)
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as control:
-        browser = control.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-@pytest.fixture(scope="module")
-def page_file(tmp_path_factory) -> Path:
-    """Two groups: a comparison with a failed algorithm, and quadratics."""
-    folder = tmp_path_factory.mktemp("browser")
-    runs = write_grid(folder / "classes", ["fedpbc", "fedavg", "mifa"])
-    runs.append(write_run(folder / "classes" / "fedau" / "seed-0", "fedau", upto=20))
-    runs += write_grid(folder / "quadratic", classes=False)
-    table = PageTable("Table", ["algorithm", "rounds"], [["a", "20"], ["b", "100"], ["c", "–"]])
-    write_page(folder / "page.html", runs, title="In a browser", tables=[table])
-    return folder / "page.html"
-
-
-class OpenPage:
-    """An open page, its console messages and its requests."""
-
-    def __init__(self, browser, file: Path, width: int, scheme: str = "light") -> None:
-        self.context = browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=scheme
-        )
-        self.page = self.context.new_page()
-        self.messages: list[str] = []
-        self.requests: list[str] = []
-        self.page.on("console", lambda message: self.messages.append(message.text))
-        self.page.on("pageerror", lambda error: self.messages.append(str(error)))
-        self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.goto(file.as_uri())
-        self.page.wait_for_selector("html[data-ready]")
-
-    def count(self, chart: str, shape: str = "path", group: int = 0) -> int:
-        """Count the shapes of a chart."""
-        return self.page.locator(f'[data-chart={chart}][data-group="{group}"] svg {shape}').count()
-
-    def drawn(self, chart: str, group: int = 0) -> str:
-        return self.page.locator(f'[data-chart={chart}][data-group="{group}"]').inner_html()
-
-
-@pytest.fixture
-def opened(browser, page_file):
-    pages = []
-
-    def open_(width: int, scheme: str = "light", file: Path = page_file) -> OpenPage:
-        pages.append(OpenPage(browser, file, width, scheme))
-        return pages[-1]
-
-    yield open_
-    for page in pages:
-        # Whatever a test did: no error, and no request.
-        assert page.messages == []
-        assert {url for url in page.requests if not url.startswith("data:")} <= {
-            file.as_uri() for file in (page_file, *page_file.parent.glob("*.html"))
-        }
-        page.context.close()
-
-
 CHARTS = {
-    0: ("curve", "classes", "likely", "clients", "staleness", "consensus", "seconds", "time"),
+    0: (
+        *("curve", "classes", "spread", "likely", "clients", "staleness", "consensus"),
+        *("seconds", "time", "memory"),
+    ),
     1: ("curve", "likely", "staleness", "consensus", "seconds", "time", "memory"),
 }
 
@@ -95,7 +28,7 @@ def test_every_chart_is_drawn_and_nothing_overflows(opened, width):
     open_ = opened(width)
     for group, charts in CHARTS.items():
         for chart in charts:
-            box = open_.page.locator(f'[data-chart={chart}][data-group="{group}"] svg')
+            box = open_.plot(chart, group).locator("svg")
             assert box.count() == 1, chart
             size = box.bounding_box()
             assert size["width"] > (250 if width == 390 else 400)
@@ -139,12 +72,13 @@ def test_tables_sort_by_click_and_by_key(opened):
 def test_a_name_in_the_legend_hides_its_curve(opened):
     open_ = opened(1280)
     before = open_.count("curve")
-    legend = open_.page.locator("figure:has([data-chart=curve][data-group='0']) .legend button")
+    legend = open_.legend()
+    # The best that a server could deploy, not the paper's view.
     assert legend.all_inner_texts() == [
-        "fedpbc (mean)",
-        "fedavg (server)",
-        "fedau (server)",
-        "mifa† (server)",
+        "fedpbc (reported)",
+        "fedavg (averaged)",
+        "fedau (averaged)",
+        "mifa† (averaged)",
     ]
     legend.nth(0).click()
     assert legend.nth(0).get_attribute("aria-pressed") == "false"
@@ -161,13 +95,21 @@ def test_axis_view_and_value_can_be_chosen(opened):
             partial(page.locator("#choose-x").select_option, axis)
             for axis in ("local_steps", "uploads", "bytes_up", "bytes_both", "seconds")
         ),
-        lambda: page.get_by_label("model evaluated").select_option("best"),
+        lambda: page.get_by_label("model evaluated").select_option("paper"),
         lambda: page.get_by_label("model evaluated").select_option("server"),
+        lambda: page.get_by_label("model evaluated").select_option("all:fedpbc"),
+        lambda: page.locator("#choose-xscale").select_option("log"),
+        lambda: page.locator("#choose-fit").select_option("fit"),
+        lambda: page.locator("#choose-bands").select_option("interval"),
+        lambda: page.locator("#choose-bands").select_option("none"),
+        lambda: page.locator("#choose-yscale").select_option("log"),
         lambda: page.locator("#choose-value").select_option("test_loss"),
     ):
         choose()
         drawings.append(open_.drawn("curve"))
     assert len(set(drawings)) == len(drawings)
+    page.get_by_role("button", name="reset", exact=True).click()
+    assert open_.drawn("curve") == drawings[0]
     page.get_by_label("model evaluated").select_option("mean")
     assert "has no such view" in page.locator(".legend").first.inner_text()
     # The legend names the evaluated view, and a point shows its numbers.
@@ -211,14 +153,6 @@ def test_dark_mode_follows_the_system_or_the_switch(opened):
     assert background(dark.page) == "rgb(255, 255, 255)"
 
 
-def test_the_page_prints_with_its_charts(opened, tmp_path):
-    open_ = opened(390, "dark")
-    open_.page.pdf(path=tmp_path / "page.pdf", format="A4")
-    assert (tmp_path / "page.pdf").stat().st_size > 20_000
-    # Afterwards it is dark again.
-    assert background(open_.page) == "rgb(20, 23, 27)"
-
-
 def test_a_live_page_reloads_itself_and_keeps_its_state(opened, page_file):
     file = page_file.with_name("live.html")
     runs = sorted(page_file.parent.glob("classes/*/seed-*"))
@@ -226,7 +160,7 @@ def test_a_live_page_reloads_itself_and_keeps_its_state(opened, page_file):
     write_page(file, runs, title="Before", live=4)
     open_ = opened(1280, file=file)
     open_.page.locator("#choose-x").select_option("uploads")
-    open_.page.locator(".legend button").first.click()
+    open_.legend().first.click()
     open_.page.evaluate("scrollTo(0, 600)")
     write_page(file, runs, title="After")
     open_.page.get_by_role("heading", name="After").wait_for(timeout=PATIENCE * 1000)

@@ -6,9 +6,10 @@ import pytest
 
 from fedpbc import ALGORITHMS, Comparison
 from fedpbc.experiments.comparison import RunResult
-from fedpbc.report.comparison_table import CEILING_NOTE, markdown_table
+from fedpbc.report.comparison_table import CEILING_NOTE, TRAIN_NOTE, footnotes, markdown_table
 from fedpbc.report.plot import comparison_figure, plot_comparison
 from fedpbc.report.style import curve_styles, line_style, style_of
+from tests.scored_runs import scored, seeds
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -210,3 +211,16 @@ def test_styles_differ_also_for_additional_algorithms():
     grey = {(str(dash), marker) for _, dash, marker in styles[: len(ALGORITHMS)]}
     short = {(colour, str(dash)) for colour, dash, _ in styles[: len(ALGORITHMS)]}
     assert len(grey) == len(short) == len(ALGORITHMS) == 18
+
+
+@pytest.mark.parametrize(
+    ("counts", "told"),
+    [
+        (None, True),
+        ({"evaluated": 5000, "all": 60_000}, True),
+        ({"evaluated": 1438, "all": 1438}, False),
+    ],
+)
+def test_a_part_of_the_training_samples_is_told_only_where_it_is_one(counts, told):
+    runs = [replace(run, train_samples=counts) for run in scored({"fedavg": seeds(0.5)}).runs]
+    assert (TRAIN_NOTE in footnotes(Comparison(runs))) == told

@@ -440,3 +440,49 @@ def test_a_pipe_is_no_report(tmp_path):
 def test_a_link_to_itself_is_no_folder(tmp_path):
     (tmp_path / "loop").symlink_to("loop")
     refused(fedpbc("report", tmp_path / "loop"))
+
+
+def test_a_page_of_sixty_runs_is_small(tmp_path):
+    names = ("fedpbc", "fedavg", "mifa", "fedau", "scaffold")
+    runs = []
+    for k in range(3):
+        runs += write_grid(
+            tmp_path / f"{k}",
+            names,
+            range(4),
+            rounds=1000,
+            data__alpha=k + 0.1,
+            links__sigma=k + 1.0,
+        )
+    write_page(tmp_path / "page.html", runs, title="Sixty")
+    assert len(runs) == 60
+    assert (tmp_path / "page.html").stat().st_size < 3_000_000
+
+
+def test_the_clients_table_has_every_view_and_the_clients_own_models(grid_page):
+    page, data, _ = grid_page
+    [table] = [table for table in page.tables if "worst tenth %" in table[0]]
+    assert [row[:2] for row in table[1:]] == [
+        *(["fedpbc", view] for view in ("server", "averaged", "mean", "reported", "corrected")),
+        ["fedpbc", "each client's own"],
+        ["fedavg", "server"],
+        ["fedavg", "averaged"],
+    ]
+    # Two seeds, 0.14 below their best clients.
+    best = [accuracy("fedavg", seed, "server", 40, 40) for seed in (0, 1)]
+    assert table[7][3] == f"{100 * (sum(best) / 2 - 0.14):.1f}"
+    curve = data["groups"][0]["per_client"]["fedavg"]["server"]["accuracy"]
+    assert curve == sorted(curve)
+    assert len(curve) == 51
+
+
+def test_verdict_chart_and_table_come_in_this_order(grid_page, tmp_path):
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    marks = [
+        'class="note verdict"',
+        'data-chart="curve"',
+        "Best deployable views,",
+        "worst class %",
+    ]
+    places = [text.index(mark) for mark in marks]
+    assert places == sorted(places)

@@ -202,9 +202,9 @@ def remarks(advice: Advice) -> list[str]:
             f"settings each, and {len(advice.comparison.as_dict()['seeds'])} seeds."
         )
     if advice.tuning is not None and advice.recommendation is not None:
-        for tuned in advice.tuning.algorithms:
+        for tuned in advice.tuning.entries:
             edge = tuned.at_edge()
-            if tuned.algorithm == advice.recommendation.algorithm and edge is not None:
+            if tuned.label == advice.recommendation.algorithm and edge is not None:
                 lines.append(
                     f"Other step sizes: the chosen η_0 is the {edge} that was tried; 'fedpbc tune' "
                     "with --space tries others."
@@ -243,10 +243,10 @@ def _alternatives_table(advice: Advice) -> PageTable | None:
 def _settings_table(advice: Advice) -> PageTable:
     scores: dict[str, str] = {}
     if advice.tuning is not None:
-        for tuned in advice.tuning.algorithms:
+        for tuned in advice.tuning.entries:
             best = tuned.best
             if best is not None and best.score is not None:
-                scores[tuned.algorithm] = score_text(best.score.value, advice.tuning.has_classes)
+                scores[tuned.label] = score_text(best.score.value, advice.tuning.has_classes)
     rows = [
         [
             TableCell(name, kind="text"),

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from fedpbc.data.sources import SOURCES
 from fedpbc.experiments.comparison import Comparison, ComparisonRow, RunResult, mean_of
 from fedpbc.experiments.conditions import is_ceiling
-from fedpbc.report.client_charts import fleet_data
+from fedpbc.experiments.intervals import t_quantile
+from fedpbc.report.client_charts import fleet_data, per_client
 from fedpbc.report.groups import RunGroup
 from fedpbc.report.load import LoadedRun
 from fedpbc.report.run_conditions import conditions_of
@@ -71,6 +72,7 @@ def comparison_of(group: RunGroup) -> tuple[Comparison, int | None]:
                 cost,
                 label,
                 conditions[run],
+                run.summary.get("train_samples"),
             )
         )
     return Comparison(cells), last_round
@@ -92,6 +94,7 @@ def chart_data(
         "paper_view": {a: comparison.paper_view(a) for a in labels if comparison.of(a)},
         "best_view": {row.label: row.view for row in rows if row.best_deployable},
         "per_class": _per_class(comparison),
+        "per_client": per_client(runs),
         "classes": [] if source is None else list(source.classes),
         "staleness": _staleness([r for n, r in runs.items() if not is_ceiling(n)], limit),
         "time": {a: _mean(c["seconds"][-1:]) for a, c in curves.items()},
@@ -146,6 +149,8 @@ def _curves(runs: Sequence[LoadedRun], limit: int) -> dict[str, Any]:
         ],
         "views": views,
         "seeds": len(runs),
+        # Half a 95 % interval of the mean, in standard deviations.
+        "half_interval": t_quantile(len(runs)) / math.sqrt(len(runs)) if len(runs) > 1 else None,
         "unfinished": any(run.state != "finished" for run in runs),
     }
 

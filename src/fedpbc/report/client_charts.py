@@ -1,10 +1,10 @@
-"""What the page shows of a fleet: timetable, link probabilities, data of each client."""
+"""What the page shows of the clients: timetable, link probabilities, data and accuracy."""
 
 from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 
 from fedpbc.report.load import LoadedRun
 
-__all__ = ["fleet_data", "histogram", "timetable_image"]
+__all__ = ["fleet_data", "histogram", "per_client", "timetable_image"]
 
 BINS = 20
 MAX_CLASSES = 12
 """Further classes are shown as one."""
+RANKS = 51
+"""Points of the curve of clients' accuracies."""
 UP_COLOUR = (0, 114, 178)
 
 
@@ -47,6 +49,33 @@ def fleet_data(runs: Sequence[LoadedRun]) -> dict[str, Any] | None:
             "samples": None if fleet.samples is None else fleet.samples[:shown_clients].tolist(),
         }
     return None
+
+
+def per_client(runs: Mapping[str, Sequence[LoadedRun]]) -> dict[str, dict[str, Any]]:
+    """Return each entry's accuracies of the clients, by view: statistics, and sorted by rank.
+
+    Means over the seeds that recorded them; runs of earlier versions did not.
+    """
+    served: dict[str, dict[str, Any]] = {}
+    for label, members in runs.items():
+        recorded = [run.client_accuracy for run in members if run.client_accuracy]
+        for view in recorded[0] if recorded else ():
+            views = [each[view] for each in recorded if view in each]
+            curves = [_by_rank(each["accuracies"]) for each in views]
+            served.setdefault(label, {})[view] = {
+                **{
+                    key: float(np.mean([each[key] for each in views]))
+                    for key in ("mean", "worst_tenth", "deviation")
+                },
+                "accuracy": np.mean(curves, axis=0).round(4).tolist(),
+            }
+    return served
+
+
+def _by_rank(accuracies: Sequence[float | None]) -> NDArray[np.float64]:
+    """Return quantiles of the clients' accuracies, from the worst client to the best."""
+    known = [value for value in accuracies if value is not None]
+    return np.quantile(known or [0.0], np.linspace(0, 1, RANKS), method="closest_observation")
 
 
 def histogram(p: NDArray[np.float64]) -> list[int]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from fedpbc.algorithms import find_algorithm
 from fedpbc.experiments.comparison import Comparison, ComparisonRow
 from fedpbc.experiments.conditions import is_ceiling
+from fedpbc.experiments.spread import Spread
 from fedpbc.report.byte_units import ByteUnit, common_unit, with_unit
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "marked_label",
     "marked_name",
     "marked_view",
+    "metric_names",
     "sent_unit",
 ]
 
@@ -32,7 +34,7 @@ STORED = ("models on server", "on client")
 AIDED_NOTE = "† aided by memory or known statistics."
 CEILING_NOTE = "‡ FedAvg with every link up: what failing links cost; not reachable on these."
 MEAN_NOTE = "mean needs every client's model, which no server has."
-TRAIN_NOTE = "train % is evaluated on a part of the training samples (data.train_samples)."
+TRAIN_NOTE = "train % is evaluated on at most data.train_samples of the training samples."
 
 
 def headings(rows: Sequence[ComparisonRow]) -> list[str]:
@@ -40,7 +42,13 @@ def headings(rows: Sequence[ComparisonRow]) -> list[str]:
     has_classes = any(row.test is not None for row in rows)
     unit = sent_unit(rows).name
     costs = ["local steps", f"{unit} up", f"{unit} down", *STORED]
-    return ["algorithm", "view", *(ACCURACIES if has_classes else ["test loss"]), *costs]
+    scores = ACCURACIES if has_classes else ["test loss"]
+    return ["algorithm", "view", *scores, *metric_names(rows), *costs]
+
+
+def metric_names(rows: Sequence[ComparisonRow]) -> list[str]:
+    """Return the names of further values, such as metrics of one's own, each once."""
+    return list(dict.fromkeys(name for row in rows for name in row.metrics))
 
 
 def sent_unit(rows: Sequence[ComparisonRow]) -> ByteUnit:
@@ -65,24 +73,40 @@ def marked_view(view: str, best_deployable: bool) -> str:
     return view + ("*" if best_deployable else "")
 
 
-def cells_of(row: ComparisonRow, sent_in: ByteUnit, memory_aided: bool | None = None) -> list[str]:
-    """Return a row as text; ``memory_aided`` is needed for an algorithm that is not registered."""
-    metrics = [str(spread or "–") for spread in (row.test, row.train, row.worst_class)]
+def cells_of(
+    row: ComparisonRow,
+    sent_in: ByteUnit,
+    memory_aided: bool | None = None,
+    metrics: Sequence[str] = (),
+) -> list[str]:
+    """Return a row as text; ``memory_aided`` is needed for an algorithm that is not registered.
+
+    ``metrics`` are the names of all columns of further values.
+    """
+    scores = [str(spread or "–") for spread in (row.test, row.train, row.worst_class)]
     if row.test is None:
-        deviation = f" ± {row.loss.deviation:.3g}" if row.loss.seeds > 1 else ""
-        metrics = [f"{row.loss.mean:.5g}{deviation}"]
+        scores = [plain_spread(row.loss)]
     if memory_aided is None:
         memory_aided = find_algorithm(row.algorithm).memory_aided
     return [
         marked_label(row.label, memory_aided),
         marked_view(row.view, row.best_deployable),
-        *metrics,
+        *scores,
+        *(plain_spread(row.metrics.get(name), 4) for name in metrics),
         f"{row.local_steps:,}",
         sent_in.shown(row.bytes_up),
         sent_in.shown(row.bytes_down),
         "–" if row.models_on_server is None else f"{row.models_on_server:,}",
         "–" if row.models_on_client is None else str(row.models_on_client),
     ]
+
+
+def plain_spread(spread: Spread | None, digits: int = 5) -> str:
+    """Return a mean and its deviation as they are, not in percent."""
+    if spread is None:
+        return "–"
+    deviation = f" ± {spread.deviation:.{digits - 2}g}" if spread.seeds > 1 else ""
+    return f"{spread.mean:.{digits}g}{deviation}"
 
 
 def footnotes(comparison: Comparison) -> list[str]:
@@ -97,7 +121,9 @@ def footnotes(comparison: Comparison) -> list[str]:
         "* the algorithm's best view that a server could deploy, chosen by the values shown here; "
         + MEAN_NOTE,
     ]
-    if any(row.train is not None for row in comparison.rows()):
+    if any(row.train is not None for row in comparison.rows()) and not all(
+        run.evaluates_all for run in comparison.finished
+    ):
         notes.append(TRAIN_NOTE)
     costs = {label: comparison.cost_of(label) for label in comparison.labels}
     notes += sent_notes(comparison)
@@ -144,6 +170,7 @@ def markdown_table(comparison: Comparison, *, below: str = "", notes: Sequence[s
     """Return the table in Markdown, with its footnotes; ``below`` stands right under it."""
     rows = comparison.rows()
     unit = sent_unit(rows)
-    table = markdown(headings(rows), [cells_of(row, unit) for row in rows])
+    names = metric_names(rows)
+    table = markdown(headings(rows), [cells_of(row, unit, metrics=names) for row in rows])
     texts = [table, below] if below else [table]
     return "\n\n".join([*texts, "".join(f"- {n}\n" for n in [*footnotes(comparison), *notes])])

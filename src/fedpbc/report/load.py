@@ -12,7 +12,8 @@ from fedpbc.errors import FedpbcError, InputError, one_line
 from fedpbc.experiments.checkpoints import rounds_of
 from fedpbc.experiments.client_overview import ClientOverview, load_client_overview
 from fedpbc.experiments.comparison_directory import ComparisonDirectory
-from fedpbc.experiments.integrity import damage_of
+from fedpbc.experiments.integrity import CHECKSUMS, damage_of
+from fedpbc.experiments.lazy_metrics import LazyMetrics
 from fedpbc.experiments.result_schema import check_metrics
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.limits import parse_toml
@@ -78,6 +79,12 @@ class LoadedRun:
         if not isinstance(memory, Mapping):
             return None
         return sum(value for value in memory.values() if isinstance(value, int))
+
+    @property
+    def client_accuracy(self) -> Mapping[str, Mapping[str, Any]]:
+        """How well its models serve each client at the end, by view; empty if not recorded."""
+        served: Mapping[str, Mapping[str, Any]] = self.summary.get("client_accuracy", {})
+        return served
 
     @cached_property
     def fleet(self) -> ClientOverview:
@@ -151,15 +158,11 @@ def load_run(path: Path) -> LoadedRun:
         return LoadedRun(path, config, "not begun", "not begun")
     try:
         config = parse_toml(read_own_file(path, "config.toml").decode())
+        if directory.finished:
+            return _finished(directory, config)
         metrics = directory.metrics()
         check_metrics(metrics, config)
         rounds = config["rounds"]
-        if directory.finished:
-            if not metrics or metrics[-1]["round"] != rounds:
-                raise InputError(f"{directory.metrics_path} ends before round {rounds}")
-            for damage in damage_of(directory, ["metrics.jsonl"]):
-                raise InputError(str(damage))
-            return LoadedRun(path, config, "finished", "", metrics, directory.summary(), rounds)
         saved = max(map(rounds_of, directory.checkpoints.paths()), default=0)
     except InputError as error:
         return LoadedRun(path, config, "damaged", str(error))
@@ -171,3 +174,21 @@ def load_run(path: Path) -> LoadedRun:
         return LoadedRun(path, config, "failed", failure, metrics, {}, done)
     note = f"not finished: round {done:,} of {rounds:,}"
     return LoadedRun(path, config, "unfinished", note, metrics, {}, done)
+
+
+def _finished(directory: RunDirectory, config: Mapping[str, Any]) -> LoadedRun:
+    """Load a finished run; raises InputError or OSError for a damaged one."""
+    for damage in damage_of(directory, ["metrics.jsonl"]):
+        raise InputError(str(damage))
+    summary = directory.summary()
+    metrics: Sequence[Mapping[str, Any]]
+    if "metrics.jsonl" in summary.get(CHECKSUMS, {}):
+        metrics = LazyMetrics(directory.metrics_bytes(), config)
+    else:
+        # Of an earlier version: nothing else tells whether it is whole.
+        metrics = directory.metrics()
+        check_metrics(metrics, config)
+    rounds = config["rounds"]
+    if not metrics or metrics[-1]["round"] != rounds:
+        raise InputError(f"{directory.metrics_path} ends before round {rounds}")
+    return LoadedRun(directory.path, config, "finished", "", metrics, summary, rounds)

@@ -7,10 +7,8 @@ sends nothing.
 from __future__ import annotations
 
 import base64
-import time
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -25,11 +23,22 @@ from fedpbc.report.groups import RunGroup, group_runs
 from fedpbc.report.load import LoadedRun, load_runs
 from fedpbc.report.page_sections import group_section
 from fedpbc.report.page_tables import PageTable
+from fedpbc.report.provenance import provenance
 from fedpbc.report.run_names import comparison_label
+from fedpbc.report.style import view_styles
 from fedpbc.simulation.views import DEPLOYABLE, PAPER_ORDER, VIEWS
 from fedpbc.storage.atomic import write_atomically
 
 __all__ = ["PageTable", "check_report_path", "embedded_picture", "page_environment", "write_page"]
+
+SCRIPTS = tuple(
+    f"{name}.js"
+    for name in (
+        *("state", "text", "style", "lines", "charts", "client_charts", "legend", "export"),
+        *("zoom", "tables", "page"),
+    )
+)
+"""What draws the charts and moves the tables, in this order, as one script."""
 
 
 def write_page(
@@ -83,13 +92,14 @@ def write_page(
         .get_template("page.html.j2")
         .render(
             report_mark=REPORT_MARK,
-            version=version("fedpbc"),
-            time=time.strftime("%H:%M:%S"),
+            provenance=provenance(),
+            scripts=SCRIPTS,
             title=title,
             run_count=_count_runs(loaded),
             live=live,
             axes=[(axis, text) for axis, text in AXES.items() if _is_counted(axis, curves)],
             views=[view for view in VIEWS if view in views],
+            several_views=_with_several_views(charts),
             values=list(dict.fromkeys(value for chart in charts for value in chart["values"])),
             notes=notes,
             omitted_runs=_omitted(loaded, groups),
@@ -102,12 +112,19 @@ def write_page(
                 "groups": charts,
                 "deployable": DEPLOYABLE,
                 "paper_order": PAPER_ORDER,
+                "view_styles": view_styles(),
             },
         )
     )
     # A path may have bytes that are not UTF-8.
     write_atomically(path, text.encode(errors="backslashreplace"))
     return loaded
+
+
+def _with_several_views(charts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the names of curves that can be shown in several views at once."""
+    curves = [pair for chart in charts for pair in chart["curves"].items()]
+    return list(dict.fromkeys(name for name, curve in curves if len(curve["views"]) > 1))
 
 
 def _is_counted(axis: str, curves: Sequence[Mapping[str, Any]]) -> bool:

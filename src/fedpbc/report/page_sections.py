@@ -13,6 +13,7 @@ from fedpbc.report.chart_data import chart_data, comparison_of
 from fedpbc.report.groups import LEARNING_RATES, RunGroup, flatten
 from fedpbc.report.load import LoadedRun
 from fedpbc.report.page_tables import (
+    clients_table,
     comparison_table,
     count_states,
     page_footnotes,
@@ -28,6 +29,8 @@ __all__ = ["group_section"]
 
 OPEN_RUNS = 6
 """The table of runs starts unfolded if it has at most this many rows."""
+OPEN_GROUPS = 3
+"""Of more groups than this, only the first starts unfolded."""
 SHOWN_COMMANDS = 4
 MOST_VALUES = 4
 """Of an option that differs between the runs of a group."""
@@ -56,6 +59,8 @@ def group_section(
         "verdicts": _verdicts(comparison, baseline) if len(comparison.runs) > 1 and rows else (),
         "table": comparison_table(comparison, rows, charts["memory"]) if rows else None,
         "footnotes": page_footnotes(group, comparison) if rows else (),
+        "clients_table": clients_table(charts["per_client"], charts["aided"]),
+        "open": group_count <= OPEN_GROUPS or number == 0,
         "charts": charts,  # Also embedded in the page, as JSON.
         "seeds": max((curve["seeds"] for curve in charts["curves"].values()), default=0),
         "window": comparison.window,

@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fedpbc.experiments.comparison import Comparison, ComparisonRow, mean_of
 from fedpbc.experiments.conditions import is_ceiling
 from fedpbc.experiments.paired import Paired
 from fedpbc.experiments.verdict import Verdict
 from fedpbc.report.byte_units import ByteUnit
-from fedpbc.report.comparison_table import cells_of, footnotes, headings, sent_unit
+from fedpbc.report.comparison_table import (
+    cells_of,
+    footnotes,
+    headings,
+    metric_names,
+    sent_unit,
+)
 from fedpbc.report.groups import RunGroup
 from fedpbc.report.load import LoadedRun
 from fedpbc.report.paired_table import paired_headings, paired_rows
@@ -20,6 +27,7 @@ from fedpbc.simulation.views import DEPLOYABLE
 __all__ = [
     "PageTable",
     "TableCell",
+    "clients_table",
     "comparison_table",
     "count_states",
     "page_footnotes",
@@ -55,6 +63,8 @@ class PageTable:
         rows: text or cells; text in the first column is aligned to the left.
         notes: paragraphs below it.
         dimmed: indices of rows in grey.
+        others: indices of rows that a long table shows on request only.
+        label: what it is to who cannot see it, without a title.
 
     Example:
         >>> PageTable("Table 2", ["algorithm", "15 %"], [["fedpbc", "150"]]).text_columns()
@@ -66,6 +76,8 @@ class PageTable:
     rows: Sequence[Sequence[str | TableCell]]
     notes: Sequence[str] = ()
     dimmed: Container[int] = ()
+    others: Container[int] = ()
+    label: str = "Table"
 
     def cells(self) -> list[list[TableCell]]:
         """Return the rows with every text as a cell."""
@@ -86,23 +98,30 @@ def comparison_table(
     comparison: Comparison, rows: Sequence[ComparisonRow], memory: Mapping[str, float]
 ) -> PageTable:
     """Return every view of every entry with its cost; ``memory`` is in bytes by label."""
-    unit = sent_unit(rows)
+    unit, names = sent_unit(rows), metric_names(rows)
     return PageTable(
         "",
         [*headings(rows), "uploads", "seconds", "peak memory"],
-        [_comparison_row(comparison, row, unit, memory.get(row.label)) for row in rows],
+        [_comparison_row(comparison, row, unit, memory.get(row.label), names) for row in rows],
         dimmed={k for k, row in enumerate(rows) if row.view not in DEPLOYABLE},
+        others={k for k, row in enumerate(rows) if not row.best_deployable},
+        label="Every view of every algorithm",
     )
 
 
 def _comparison_row(
-    comparison: Comparison, row: ComparisonRow, unit: ByteUnit, memory: float | None
+    comparison: Comparison,
+    row: ComparisonRow,
+    unit: ByteUnit,
+    memory: float | None,
+    names: Sequence[str],
 ) -> list[TableCell]:
-    name, _, *texts = cells_of(row, unit, comparison.cost_of(row.label)["memory_aided"])
+    name, _, *texts = cells_of(row, unit, comparison.cost_of(row.label)["memory_aided"], names)
     tags = [("best", "best deployable")] if row.best_deployable else []
     if row.view == comparison.paper_view(row.label):
         tags.append(("", "paper"))
     metrics = [row.loss] if row.test is None else [row.test, row.train, row.worst_class]
+    metrics += [row.metrics.get(each) for each in names]
     sort_values: list[float | None] = [
         *(None if spread is None else spread.mean for spread in metrics),
         row.local_steps,
@@ -139,6 +158,26 @@ def paired_table(comparison: Comparison, paired: Paired, verdict: Verdict) -> Pa
         rows,
         dimmed=dimmed,
     )
+
+
+def clients_table(
+    served: Mapping[str, Mapping[str, Mapping[str, Any]]], aided: Container[str] = ()
+) -> PageTable:
+    """Return how well each model serves the clients; ``served`` is by label and view."""
+    rows = [
+        [
+            TableCell(label + "†" * (label in aided), kind="text"),
+            TableCell("each client's own" if view == "own" else view, kind="text"),
+            *(
+                TableCell(f"{100 * clients[key]:.1f}", clients[key])
+                for key in ("mean", "worst_tenth", "deviation")
+            ),
+        ]
+        for label, views in served.items()
+        for view, clients in views.items()
+    ]
+    head = ["algorithm", "model", "mean %", "worst tenth %", "deviation"]
+    return PageTable("Clients, each on its own samples", head, rows)
 
 
 def _seconds(seconds: float | None) -> TableCell:
@@ -186,7 +225,7 @@ def runs_table(group: RunGroup) -> PageTable:
             TableCell(f"{run.done:,} of {run.rounds:,}" if run.rounds else "–", run.done),
             _seconds(run.metrics[-1]["seconds"] if run.metrics else None),
             _memory(run.peak_memory),
-            TableCell(str(run.path), kind="text"),
+            TableCell(str(run.path), kind="text folder"),
             TableCell(run.note if run.note != run.state else "", kind="text"),
         ]
         for run in runs
@@ -194,4 +233,4 @@ def runs_table(group: RunGroup) -> PageTable:
     head = ["algorithm", "seed", "state", "rounds", "seconds", "peak memory", "folder", "note"]
     if not any(run.note for run in runs):
         head, rows = head[:-1], [row[:-1] for row in rows]
-    return PageTable("", head, rows)
+    return PageTable("", head, rows, label="The runs")

@@ -20,6 +20,7 @@ from fedpbc.report.comparison_table import marked_name
 __all__ = [
     "DETAILS",
     "MEAN_NOTE",
+    "RATIOS",
     "PairedCells",
     "paired_headings",
     "paired_notes",
@@ -29,6 +30,8 @@ __all__ = [
 
 DETAILS = ("view", "test %", "test loss", "models on server", "on client")
 """Columns that a comparison's table has, too; a narrow terminal does not show them again."""
+RATIOS = ("local steps ×", "bytes up ×")
+"""Columns that the narrowest terminals do not show; the verdict names what the choice costs."""
 MEAN_NOTE = (
     "test % here: mean and its 95 % interval over seeds; it does not tell who is better, the "
     "paired differences do."

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedpbc.experiments.comparison import Comparison
 from fedpbc.report.comparison_table import marked_label
 from fedpbc.report.curve_names import curve_names
-from fedpbc.report.style import LineStyle, curve_styles, style_of
+from fedpbc.report.style import LineStyle, curve_styles, line_style, style_of
 from fedpbc.storage.atomic import write_atomically
 from fedpbc.text import printable
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["comparison_figure", "plot_comparison", "save_figure"]
+__all__ = ["comparison_figure", "plot_comparison", "run_figure", "save_figure"]
 
 
 def plot_comparison(
@@ -41,12 +41,9 @@ def comparison_figure(
     ``levels`` are accuracies in per cent to mark with thin lines; ``deployable_only`` leaves out
     the paper's views.
     """
-    import matplotlib
+    from fedpbc.report.shown_figure import ShownFigure
 
-    matplotlib.use("Agg")
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9 if deployable_only else 12, 5.4), layout="constrained")
+    figure = ShownFigure(figsize=(9 if deployable_only else 12, 5.4), layout="constrained")
     panels = figure.subplots(1, 1 if deployable_only else 2, sharey=True, squeeze=False).ravel()
     left, right = panels[0], panels[-1]
     has_classes = any(row.test is not None for row in comparison.rows())
@@ -82,6 +79,31 @@ def comparison_figure(
     seeds = len({cell.seed for cell in comparison.runs})
     band = f"bands: ± one deviation over {seeds} seeds" if seeds > 1 else "one seed"
     figure.suptitle(printable(f"{title} · {band}"), fontsize=12, parse_math=False)
+    return figure
+
+
+def run_figure(
+    metrics: Sequence[Mapping[str, Any]], title: str, key: str, views: Sequence[str]
+) -> Figure:
+    """Draw a value of one run over its rounds: one curve per view."""
+    from fedpbc.report.shown_figure import ShownFigure
+
+    figure = ShownFigure(figsize=(7.5, 4.2), layout="constrained")
+    axes = figure.subplots()
+    share = key.endswith("accuracy")
+    for place, view in enumerate(views):
+        points = [(line["round"], line["views"][view].get(key)) for line in metrics]
+        known = [(t, value) for t, value in points if value is not None]
+        rounds, means = [t for t, _ in known], [value for _, value in known]
+        curve = Curve(view, line_style(place), place)
+        draw(axes, curve, (rounds, means, [0.0] * len(means)), 100.0 if share else 1.0)
+    axes.set_xlabel("round")
+    axes.set_ylabel(key.replace("_", " ") + (", %" if share else ""), parse_math=False)
+    axes.set_title(printable(title), fontsize=11, parse_math=False)
+    axes.grid(alpha=0.25, linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_xlim(left=0)
+    axes.legend(fontsize=8.5, frameon=False, handlelength=3.2, loc="best")
     return figure
 
 

@@ -14,9 +14,17 @@ from fedpbc.report.load import LoadedRun, section
 
 __all__ = ["comparison_label", "is_ceiling_run", "is_compared", "name_runs", "root_of"]
 
-NAMES_FIRST = ("task.name", "data.name", "model.name", "links.name", "downlink.name")
+NAMES_FIRST = (
+    "task.name",
+    "data.name",
+    "model.name",
+    "links.name",
+    "downlink.name",
+    "aggregation.name",
+)
 """A scheme's name says more than the options that only it has."""
 SHORT = {"data.name": "data", "model.name": "model", "links.name": "links"}
+SHORT |= {"aggregation.name": "aggregation"}
 SHORT |= {"downlink.name": "downlink", "train.learning_rate": "learning_rate"}
 SHORT |= {"train.global_learning_rate": "global_learning_rate"}
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from fedpbc.algorithms import ALGORITHMS
 from fedpbc.experiments.conditions import is_ceiling
+from fedpbc.simulation.views import VIEWS
 
 __all__ = [
     "LineStyle",
@@ -15,6 +16,7 @@ __all__ = [
     "line_style",
     "page_styles",
     "style_of",
+    "view_styles",
 ]
 
 Dash = str | tuple[int, tuple[int, ...]]
@@ -139,16 +141,28 @@ def _telling(name: str, algorithms: Mapping[str, str]) -> str:
 
 
 def page_styles(algorithms: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """Return the styles of curves as page.js needs them; see :func:`curve_styles`."""
-    names, styles = list(ALGORITHMS), {}
-    for k, (name, (colour, dash, marker)) in enumerate(curve_styles(algorithms).items()):
-        lengths = DASH_LENGTHS[dash] if isinstance(dash, str) else dash[1]
-        styles[name] = {
-            "colour": colour,
-            "dark": DARK_COLOURS.get(colour, colour),
-            "dash": None if lengths is None else [2 * length for length in lengths],
-            "marker": SYMBOLS[marker],
-            # Where its markers are; the first algorithm of the registry is drawn bold.
-            "index": names.index(name) if name in names else k + 1,
-        }
-    return styles
+    """Return the styles of curves as the page's scripts need them; see :func:`curve_styles`."""
+    names = list(ALGORITHMS)
+    return {
+        # The first algorithm of the registry is drawn bold.
+        name: _page_style(style, names.index(name) if name in names else k + 1)
+        for k, (name, style) in enumerate(curve_styles(algorithms).items())
+    }
+
+
+def view_styles() -> dict[str, dict[str, Any]]:
+    """Return the style of each view, for a chart of one algorithm's views."""
+    return {view: _page_style(line_style(k), k + 1) for k, view in enumerate(VIEWS)}
+
+
+def _page_style(style: LineStyle, index: int) -> dict[str, Any]:
+    """Return a style for the page's scripts; ``index`` says where a curve has its markers."""
+    colour, dash, marker = style
+    lengths = DASH_LENGTHS[dash] if isinstance(dash, str) else dash[1]
+    return {
+        "colour": colour,
+        "dark": DARK_COLOURS.get(colour, colour),
+        "dash": None if lengths is None else [2 * length for length in lengths],
+        "marker": SYMBOLS[marker],
+        "index": index,
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -13,6 +14,8 @@ __all__ = ["TextTable", "plain"]
 
 CELL_LIMIT = 100
 """Characters of a cell."""
+FOLDED = 8
+"""Characters that a column which folds keeps."""
 WIDEST = 10_000
 """Characters of a line: more than any table has."""
 
@@ -43,11 +46,17 @@ class TextTable:
             pad_edge=framed,
         )
 
-    def column(self, heading: str, *, right: bool = False) -> None:
-        """Add a column; the heading may have several lines."""
+    def column(self, heading: str, *, right: bool = False, folds: bool = False) -> None:
+        """Add a column; the heading may have several lines.
+
+        In a narrow terminal the cells of a column that ``folds`` have several lines, too.
+        """
         lines = [plain(line) for line in heading.split("\n")]
         self._table.add_column(
-            Text("\n").join(lines), justify="right" if right else "left", no_wrap=True
+            Text("\n").join(lines),
+            justify="right" if right else "left",
+            no_wrap=not folds,
+            overflow="fold" if folds else "ellipsis",
         )
 
     def row(self, *cells: object, style: str = "") -> None:
@@ -62,6 +71,16 @@ class TextTable:
     def width(self) -> int:
         """The characters that a line needs."""
         return Console(width=WIDEST).measure(self._table).maximum
+
+    @property
+    def least_width(self) -> int:
+        """The characters that a line needs where columns that fold have a few each."""
+        excess = 0
+        for column in self._table.columns:
+            if not column.no_wrap:
+                width = max(cell_len(str(cell)) for cell in column.cells)
+                excess += max(width - FOLDED, 0)
+        return self.width - excess
 
     def __rich__(self) -> Table:
         return self._table

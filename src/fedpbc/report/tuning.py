@@ -9,11 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedpbc.algorithms import find_algorithm
+from fedpbc.experiments.conditions import is_ceiling
 from fedpbc.experiments.tuning.choice import write_choice
 from fedpbc.experiments.tuning.directory import TuningDirectory
-from fedpbc.experiments.tuning.result import Score, TrialResult, TunedAlgorithm, TuningResult
+from fedpbc.experiments.tuning.result import Score, TrialResult, TunedEntry, TuningResult
 from fedpbc.experiments.tuning.search_space import LEARNING_RATE
-from fedpbc.report.comparison_table import markdown, marked_name
+from fedpbc.report.comparison_table import CEILING_NOTE, markdown, marked_label
 from fedpbc.storage.atomic import write_atomically
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ COLUMNS = 4
 def write_tuning(directory: TuningDirectory, result: TuningResult) -> None:
     """Write the choice, table.md, tuning.png and, last, tuning.json: then the search is done."""
     write_choice(directory, result)
-    rows = [tuning_cells(tuned, result.has_classes) for tuned in result.algorithms]
+    rows = [tuning_cells(tuned, result.has_classes) for tuned in result.entries]
     table = markdown(tuning_head(result), rows)
     notes = "".join(f"- {note}\n" for note in tuning_notes(result))
     write_atomically(directory.table_path, f"{table}\n\n{notes}")
@@ -45,10 +47,10 @@ def tuning_head(result: TuningResult) -> list[str]:
     return ["algorithm", "chosen", "view", score, "default", "tried", "diverged"]
 
 
-def tuning_cells(tuned: TunedAlgorithm, has_classes: bool) -> list[str]:
+def tuning_cells(tuned: TunedEntry, has_classes: bool) -> list[str]:
     """Return an algorithm's row."""
     best, default = tuned.best, tuned.trials[0]
-    name = marked_name(tuned.algorithm)
+    name = marked_label(tuned.label, find_algorithm(tuned.algorithm).memory_aided)
     counts = [str(len(tuned.trials)), str(tuned.diverged)]
     if best is None or best.score is None:
         return [name, "none: all diverged", "–", "–", "–", *counts]
@@ -96,7 +98,7 @@ def _default_text(default: TrialResult, rounds: int, has_classes: bool) -> str:
 def tuning_notes(result: TuningResult) -> list[str]:
     """Return what a reader must know."""
     plan = result.plan
-    halving = plan.halving(result.algorithms[0].algorithm)
+    halving = plan.halving(result.entries[0].label)
     listed = ", ".join(
         f"{size} for {rung:,}" for size, rung in zip(halving.sizes, halving.rungs, strict=True)
     )
@@ -113,11 +115,13 @@ def tuning_notes(result: TuningResult) -> list[str]:
         "each score: the candidate's best view that a server could deploy, the mean of the "
         "evaluations in the last fifth of the rounds.",
     ]
-    for tuned in result.algorithms:
+    if any(is_ceiling(tuned.label) for tuned in result.entries):
+        notes.append(CEILING_NOTE)
+    for tuned in result.entries:
         if (edge := tuned.at_edge()) is not None and tuned.best is not None:
             rate = tuned.best.settings[LEARNING_RATE]
             notes.append(
-                f"{tuned.algorithm}: the chosen η_0 = {rate:g} is the {edge} that was tried; "
+                f"{tuned.label}: the chosen η_0 = {rate:g} is the {edge} that was tried; "
                 "others can be tried with --space learning_rate=…"
             )
     return notes
@@ -130,12 +134,12 @@ def tuning_figure(result: TuningResult) -> Figure:
     matplotlib.use("Agg")
     from matplotlib.figure import Figure
 
-    count = len(result.algorithms)
+    count = len(result.entries)
     columns = min(COLUMNS, count)
     rows = math.ceil(count / columns)
     figure = Figure(figsize=(max(6.0, 3.3 * columns), 0.7 + 2.7 * rows), layout="constrained")
     panels = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel()
-    for axes, tuned in zip(panels, result.algorithms, strict=False):
+    for axes, tuned in zip(panels, result.entries, strict=False):
         _draw_trials(axes, tuned, result.has_classes)
     for axes in panels[count:]:
         axes.set_visible(False)
@@ -145,7 +149,7 @@ def tuning_figure(result: TuningResult) -> Figure:
     return figure
 
 
-def _draw_trials(axes: Axes, tuned: TunedAlgorithm, has_classes: bool) -> None:
+def _draw_trials(axes: Axes, tuned: TunedEntry, has_classes: bool) -> None:
     scale = 100.0 if has_classes else -1.0
     rungs = sorted({trial.rounds for trial in tuned.trials})
     shades = {rung: _shade(k, len(rungs)) for k, rung in enumerate(rungs)}
@@ -174,7 +178,7 @@ def _draw_trials(axes: Axes, tuned: TunedAlgorithm, has_classes: bool) -> None:
     rates = sorted({float(trial.settings[LEARNING_RATE]) for trial in tuned.trials})
     axes.set_xticks(rates, [f"{rate:g}" for rate in rates], rotation=45, fontsize=8)
     axes.minorticks_off()
-    axes.set_title(tuned.algorithm, fontsize=10, parse_math=False)
+    axes.set_title(tuned.label, fontsize=10, parse_math=False)
     axes.grid(alpha=0.25, linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
 

@@ -25,15 +25,11 @@ from .errors import FedpbcError as FedpbcError
 from .errors import InputError as InputError
 from .errors import MissingExtraError as MissingExtraError
 from .errors import WorkerError as WorkerError
-from .experiments.comparison import Comparison as Comparison
 from .experiments.configuration import Config as Config
 from .experiments.final_models import load_view as load_view
 from .experiments.integrity import Verification as Verification
 from .experiments.integrity import verify_run as verify_run
 from .experiments.resume import resume_run as resume_run
-from .experiments.simulate import Result as Result
-from .experiments.simulate import compare as compare
-from .experiments.simulate import simulate as simulate
 from .experiments.start import start_run as start_run
 from .experiments.tuning.result import TuningResult as TuningResult
 from .experiments.tuning.tune import tune as tune
@@ -41,6 +37,10 @@ from .links import SCHEMES as SCHEMES
 from .links import Setting as Setting
 from .links import Timetable as Timetable
 from .links import link_scheme as link_scheme
+from .python.compare import compare as compare
+from .python.comparison import Comparison as Comparison
+from .python.result import Result as Result
+from .python.simulate import simulate as simulate
 from .simulation.loop import Simulation as Simulation
 from .simulation.metrics import Metrics as Metrics
 from .tasks import Evaluation as Evaluation

@@ -123,6 +123,14 @@ class ClientData:
         """Whether the module sees the inputs unchanged."""
         return not self.augmentation.is_used and self._normalise is None
 
+    def convert_inputs(self, dtype: torch.dtype) -> None:
+        """Convert the inputs of both splits to another precision."""
+        self.inputs, self.test_inputs = self.inputs.to(dtype), self.test_inputs.to(dtype)
+
+    def convert_labels(self, dtype: torch.dtype) -> None:
+        """Convert the labels of both splits to another precision."""
+        self.labels, self.test_labels = self.labels.to(dtype), self.test_labels.to(dtype)
+
     def move_to(self, device: torch.device) -> None:
         """Move all tensors to a device."""
         self.inputs, self.labels, self.test_inputs, self.test_labels = (
@@ -139,6 +147,16 @@ class ClientData:
         if not self.has_classes or self.labels.dim() != 1:
             return None
         return class_shares(self.labels.cpu().numpy(), self.parts, self.classes)
+
+    def client_fingerprint(self, client: int) -> str:
+        """A hash of one client's samples."""
+        part = torch.from_numpy(np.asarray(self.parts[client]))
+        digest = sha256()
+        for values in (self.inputs, self.labels):
+            own = values[part.to(values.device)].cpu().contiguous()
+            digest.update(f"{own.dtype} {tuple(own.shape)}\n".encode())
+            digest.update(own.view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()
 
     def fingerprint(self) -> str:
         """Return a hash of all samples and of the partition."""

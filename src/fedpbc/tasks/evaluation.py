@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Loss", "class_accuracies", "mean_loss_and_hits"]
+__all__ = ["CHUNK", "Loss", "class_accuracies", "mean_loss_and_hits"]
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any
 
@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from fedpbc import defaults
 from fedpbc.data import Augmentation
-from fedpbc.errors import InputError, one_line
+from fedpbc.errors import InputError
 from fedpbc.limits import MAX_CLIENTS
 from fedpbc.options import check_arguments, check_kind
 from fedpbc.randomness import generator, integer_seed
@@ -24,11 +24,13 @@ from fedpbc.tasks.dense_kernel import dense_steps, has_dense_steps
 from fedpbc.tasks.evaluation import Loss, class_accuracies, mean_loss_and_hits
 from fedpbc.tasks.local_training import LocalTraining
 from fedpbc.tasks.manual_backprop import ManualBackprop, manual_backprop
+from fedpbc.tasks.module_check import check_metrics, check_module, fit_precision
 from fedpbc.tasks.parameter_layout import layout_of, parameters_of
 from fedpbc.tasks.stacked_training import StackAdvice, advise, on_all_cores, stacked_steps
 from fedpbc.tasks.task import Evaluation, Gradients
 from fedpbc.tasks.torch_device import find_device, refuse_double, repeatable, seeded
 from fedpbc.tasks.user_data import Partition, Samples, refuse_running_statistics
+from fedpbc.tasks.user_metrics import Metric, metric_values, outputs_of
 
 __all__ = ["Supervised"]
 
@@ -59,12 +61,19 @@ class Supervised:
         parts: the indices of each client's samples.
         device: where the task computes.
         test_is_held_out: whether the test samples were taken from the clients' own.
+        metrics: further values of an evaluation, by name.
 
     Example:
-        >>> x, y = torch.randn(200, 5), torch.arange(200) % 3
-        >>> task = Supervised(nn.Linear(5, 3), (x, y), (x, y), clients=10)
+        >>> x, y = np.random.default_rng(0).normal(size=(200, 5)), np.arange(200) % 3
+        >>> def sureness(outputs, labels):
+        ...     return outputs.softmax(1).amax(1).mean()
+        >>> task = Supervised(
+        ...     nn.Linear(5, 3), (x, y), (x, y), clients=10, metrics={"sureness": sureness}
+        ... )
         >>> task.class_shares.shape
         (10, 3)
+        >>> 0.3 < task.evaluate(task.init()).extra["sureness"] < 1
+        True
     """
 
     @check_arguments
@@ -86,13 +95,16 @@ class Supervised:
         train_samples: Annotated[int, Ge(0)] = defaults.TRAIN_SAMPLES,
         validation: Annotated[float, Ge(0), Lt(1)] = 0.0,
         device: str | torch.device = "cpu",
+        metrics: Mapping[str, Metric] | None = None,
     ) -> None:
         """Set up the task.
 
         Args:
             module: any module without running statistics (BatchNorm); GroupNorm is supported.
-            train: inputs and labels.
-            test: inputs and labels.
+            train: inputs and labels, as tensors, arrays or data frames; or a torch ``Dataset`` of
+                such pairs, or a Hugging Face dataset with a column of each. Read once. Floats are
+                converted to the module's precision where it takes no other.
+            test: the same.
             clients: m.
             alpha: of the Dirichlet partition; small is heterogeneous.
             partition: indices into ``train``, one array per client, instead of a drawn partition.
@@ -107,6 +119,9 @@ class Supervised:
             validation: the share of each client's samples that is kept out of its training and
                 evaluated in place of ``test``, of which nothing is used then; for tuning.
             device: cpu, cuda, cuda:1, … or mps. Module and all samples are moved there.
+            metrics: further values of an evaluation by name, each a function of the outputs for
+                all test samples and their labels: ``{"f1": f1}``. A value that is not finite, such
+                as an undefined ratio, is recorded as missing.
         """
         self.device = find_device(device)
         self.test_is_held_out = False
@@ -139,6 +154,7 @@ class Supervised:
             )
         self.parts = self.data.parts
         self.clients = len(self.parts)
+        fit_precision(module, self.data, loss)
         tensors = *module.parameters(), *module.buffers(), *self.data.arrays
         refuse_double(self.device, [tensor.dtype for tensor in tensors])
         self.data.move_to(self.device)
@@ -147,57 +163,14 @@ class Supervised:
         for parameter in self._parameters:
             self.training.check_precision(parameter.dtype)
         self._initial = self.layout.flatten(self._parameters).cpu()
-        self._try_module()
+        check_module(self.module, self.data, loss)
+        self.metrics: Mapping[str, Metric] = {} if metrics is None else metrics
+        check_metrics(self.module, self.data, self.metrics)
 
     def __getstate__(self) -> dict[str, Any]:
         # Recreated in the other process: the hand-written pass refers to the module's parameters.
-        return {k: v for k, v in vars(self).items() if k != "_backprop"}
-
-    def _try_module(self) -> None:
-        """Raise now if the module does not accept the inputs or has too few outputs."""
-        self.module.eval()
-        for name, inputs in (("test inputs", self.data.test_inputs), ("inputs", self.data.inputs)):
-            try:
-                with torch.no_grad():
-                    outputs = self.module(self.data.prepare(inputs[:2]))
-            except Exception as error:
-                expected = f"one that takes {name} of shape {tuple(inputs.shape[1:])}"
-                reason = f"{expected} ({one_line(error)})"
-                raise InputError("module", type(self.module).__name__, reason) from error
-        if not isinstance(outputs, Tensor):
-            raise InputError(
-                f"module returns a {type(outputs).__name__}, but should return a tensor"
-            )
-        classes = self.data.classes if self.loss is functional.cross_entropy else 0
-        if classes and (outputs.dim() < 2 or outputs.shape[1] < classes):
-            raise InputError(
-                f"module has outputs of shape {tuple(outputs.shape)}, "
-                f"but should have one output for each of {classes} classes"
-            )
-        if self.loss is not functional.cross_entropy:
-            self._try_loss()
-
-    def _try_loss(self) -> None:
-        """Raise now if the user's loss cannot be minimised."""
-        name = getattr(self.loss, "__name__", type(self.loss).__name__)
-        data = self.data
-        try:
-            self.loss(self.module(data.prepare(data.test_inputs[:3])), data.test_labels[:3])
-            for count in (3, 2):  # Two samples fit two outputs by chance.
-                outputs = self.module(data.prepare(data.inputs[:count]))
-                loss = self.loss(outputs, data.labels[:count])
-        except Exception as error:
-            expected = f"one that takes outputs and labels ({one_line(error)})"
-            raise InputError("loss", name, expected) from error
-        if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
-            kind = type(loss).__name__
-            if isinstance(loss, Tensor):
-                kind = f"tensor of shape {tuple(loss.shape)}"
-                kind += "" if loss.requires_grad else " without a gradient"
-            raise InputError(
-                f"loss returns a {kind}, but should return the mean over the batch, one number "
-                "that depends on the outputs"
-            )
+        made_anew = ("_backprop", "_evaluated_parts")
+        return {k: v for k, v in vars(self).items() if k not in made_anew}
 
     @property
     def class_shares(self) -> NDArray[np.float64] | None:
@@ -219,6 +192,10 @@ class Supervised:
     def fingerprint(self) -> str:
         """Return a hash of all samples and of the partition."""
         return self.data.fingerprint()
+
+    def client_fingerprint(self, client: int) -> str:
+        """Return a hash of one client's samples."""
+        return self.data.client_fingerprint(client)
 
     def init(self) -> Tensor:
         """Return x⁰, the module's initial value."""
@@ -294,6 +271,49 @@ class Supervised:
         with repeatable(self.device):
             return mean_loss_and_hits(*settings, data.inputs, data.labels, samples)[0]
 
+    def client_accuracies(self, model: Tensor) -> list[float | None]:
+        """Return the accuracy on each client's training samples, among those of an evaluation."""
+        hits = self._hits(model, self.data.evaluated)
+        if hits is None:
+            return []
+        owners, samples = self._evaluated_parts
+        by_sample = np.zeros(len(self.data.labels))
+        by_sample[self.data.evaluated.cpu().numpy()] = hits.numpy()
+        totals = np.bincount(owners, by_sample[samples], minlength=self.clients).tolist()
+        counts = np.bincount(owners, minlength=self.clients).tolist()
+        return [total / n if n else None for total, n in zip(totals, counts, strict=True)]
+
+    def client_accuracy(self, client: int, model: Tensor) -> float | None:
+        """Return the accuracy on one client's training samples, among those of an evaluation."""
+        owners, samples = self._evaluated_parts
+        own = samples[slice(*np.searchsorted(owners, [client, client + 1]))]
+        if not len(own):
+            return None
+        hits = self._hits(model, torch.from_numpy(own).to(self.device))
+        return None if hits is None else float(hits.mean())
+
+    @cached_property
+    def _evaluated_parts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Whose samples an evaluation uses, in the clients' order, and which these are.
+
+        In two arrays: there may be a million clients, most of them without any.
+        """
+        evaluated = np.zeros(len(self.data.labels), dtype=bool)
+        evaluated[self.data.evaluated.cpu().numpy()] = True
+        samples = np.concatenate(self.parts)
+        owners = np.repeat(np.arange(self.clients), self.samples)
+        used = evaluated[samples]
+        return owners[used], samples[used]
+
+    def _hits(self, model: Tensor, samples: Tensor) -> Tensor | None:
+        """Return for each training sample how right a model is, from 0 to 1; None: no classes."""
+        self.layout.fill(self._parameters, model.to(self.device))
+        self.module.eval()
+        data, settings = self.data, (self.module, self.loss, self.data.prepare)
+        with repeatable(self.device):
+            _, hits = mean_loss_and_hits(*settings, data.inputs, data.labels, samples)
+        return None if hits is None else hits.double().reshape(len(hits), -1).mean(dim=1)
+
     @cached_property
     def _backprop(self) -> ManualBackprop | None:
         is_classifier = self.loss is functional.cross_entropy and self.data.labels.dim() == 1
@@ -364,8 +384,12 @@ class Supervised:
             train_loss, train_hits = mean_loss_and_hits(
                 *settings, data.inputs, data.labels, data.evaluated
             )
+            extra = {}
+            if self.metrics:
+                outputs = outputs_of(self.module, data.prepare, data.test_inputs)
+                extra = metric_values(self.metrics, outputs, data.test_labels)
         if hits is None or train_hits is None:
-            return Evaluation(test_loss=test_loss, train_loss=train_loss)
+            return Evaluation(test_loss=test_loss, train_loss=train_loss, extra=extra)
         per_class = None
         if data.test_labels.dim() == 1:
             per_class = class_accuracies(data.test_labels, hits, data.classes)
@@ -375,6 +399,7 @@ class Supervised:
             test_accuracy=float(hits.double().mean()),
             train_accuracy=float(train_hits.double().mean()),
             per_class=per_class,
+            extra=extra,
         )
 
     def gradients(self, model: Tensor, draw: int) -> Gradients:

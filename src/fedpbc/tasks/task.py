@@ -23,6 +23,7 @@ __all__ = [
     "StackedTask",
     "Task",
     "WithBatchGradients",
+    "WithClientAccuracy",
     "WithClientLoss",
     "WithGradients",
 ]
@@ -42,7 +43,7 @@ class Evaluation:
     test_accuracy: float | None = None
     train_accuracy: float | None = None
     per_class: list[float | None] | None = None
-    extra: dict[str, float] = field(default_factory=dict)
+    extra: dict[str, float | None] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, object]:
         """Return the entries of a line of metrics."""
@@ -184,6 +185,20 @@ class WithClientLoss(Protocol):
 
     def client_loss(self, client: int, model: Tensor) -> float:
         """Return the mean loss over the client's samples."""
+
+
+@runtime_checkable
+class WithClientAccuracy(Protocol):
+    """A task that can tell how often a model is right about each client's own samples."""
+
+    def client_accuracies(self, model: Tensor) -> list[float | None]:
+        """Return one model's accuracy for each client; None for one without evaluated samples.
+
+        Empty if the task has no accuracy.
+        """
+
+    def client_accuracy(self, client: int, model: Tensor) -> float | None:
+        """Return the same for one client, for instance of its own model."""
 
 
 @runtime_checkable

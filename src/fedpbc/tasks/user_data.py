@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.utils.data import Dataset
 
-from fedpbc.errors import InputError, one_line
+from fedpbc.errors import InputError
 from fedpbc.limits import numbers_of
+from fedpbc.tasks.dataset_samples import pair_of
 
 __all__ = ["Partition", "Samples", "as_tensors", "checked_partition", "refuse_running_statistics"]
 
-Samples = tuple[Tensor | NDArray[np.generic], Tensor | NDArray[np.generic]]
+Samples = tuple[Any, Any] | Dataset[Any] | Any
+"""A pair of inputs and labels (tensors, arrays, data frames), or a dataset of such pairs."""
 Partition = Sequence[NDArray[np.int64]] | NDArray[np.int64]
 
 
 def as_tensors(samples: Samples, name: str) -> tuple[Tensor, Tensor]:
     """Return validated inputs and labels as tensors on the CPU."""
-    expected = "a pair of inputs and labels, tensors or arrays of numbers"
-    if not isinstance(samples, tuple | list) or len(samples) != 2:
-        raise InputError(name, type(samples).__name__, expected)
-    try:
-        inputs, labels = (torch.as_tensor(array, device="cpu") for array in samples)
-    except Exception as error:  # PyTorch raises many kinds of errors for what is no array.
-        raise InputError(name, type(samples).__name__, f"{expected} ({one_line(error)})") from None
+    inputs, labels = pair_of(samples, name)
     if labels.is_complex() or inputs.is_complex():
         raise InputError(f"{name} has complex numbers, but should be real")
     if inputs.layout != torch.strided or labels.layout != torch.strided:

@@ -1,0 +1,108 @@
+"""Whether a module, its data, its loss and its metrics fit together: found out before training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedpbc.errors import InputError, one_line
+from fedpbc.tasks.client_data import ClientData
+from fedpbc.tasks.evaluation import Loss
+from fedpbc.tasks.user_metrics import Metric, check_metric_names, metric_values, outputs_of
+
+__all__ = ["check_metrics", "check_module", "fit_precision"]
+
+
+def fit_precision(module: nn.Module, data: ClientData, loss: Loss) -> None:
+    """Convert inputs and labels to the module's precision where it takes no other.
+
+    NumPy's default is double precision, PyTorch's is single. What a module or a loss takes as it
+    is stays as it is.
+    """
+    parameters = [p for p in module.parameters() if p.is_floating_point()]
+    dtypes = {p.dtype for p in parameters}
+    if len(dtypes) != 1:
+        return
+    [dtype], device = dtypes, parameters[0].device
+
+    def outputs() -> Tensor:
+        module.eval()
+        with torch.no_grad():
+            for inputs in (data.inputs, data.test_inputs):
+                found = module(data.prepare(inputs[:2]).to(device))
+        assert isinstance(found, Tensor)
+        return found
+
+    floating = all(x.is_floating_point() for x in (data.inputs, data.test_inputs))
+    if floating and {data.inputs.dtype, data.test_inputs.dtype} != {dtype}:
+        try:
+            outputs()
+        except Exception:  # A module may raise anything; if it is not this, it is said later.
+            data.convert_inputs(dtype)
+    if not data.has_classes and loss is not functional.cross_entropy:
+        try:
+            found = outputs().detach().requires_grad_()
+            labels = data.labels[:2].to(device)
+            if labels.dtype != found.dtype:
+                torch.autograd.grad(loss(found, labels), found)
+        except Exception:
+            data.convert_labels(dtype)
+
+
+def check_module(module: nn.Module, data: ClientData, loss: Loss) -> None:
+    """Raise InputError if the module does not accept the inputs or has too few outputs."""
+    module.eval()
+    for name, inputs in (("test inputs", data.test_inputs), ("inputs", data.inputs)):
+        try:
+            with torch.no_grad():
+                outputs = module(data.prepare(inputs[:2]))
+        except Exception as error:
+            expected = f"one that takes {name} of shape {tuple(inputs.shape[1:])}"
+            if not inputs.is_floating_point():
+                kind = str(inputs.dtype).removeprefix("torch.")
+                expected += f" and type {kind}; layers other than Embedding need floats"
+            reason = f"{expected} ({one_line(error)})"
+            raise InputError("module", type(module).__name__, reason) from error
+    if not isinstance(outputs, Tensor):
+        raise InputError(f"module returns a {type(outputs).__name__}, but should return a tensor")
+    classes = data.classes if loss is functional.cross_entropy else 0
+    if classes and (outputs.dim() < 2 or outputs.shape[1] < classes):
+        raise InputError(
+            f"module has outputs of shape {tuple(outputs.shape)}, "
+            f"but should have one output for each of {classes} classes"
+        )
+    if loss is not functional.cross_entropy:
+        _check_loss(module, data, loss)
+
+
+def _check_loss(module: nn.Module, data: ClientData, function: Loss) -> None:
+    """Raise InputError if the user's loss cannot be minimised."""
+    name = getattr(function, "__name__", type(function).__name__)
+    try:
+        function(module(data.prepare(data.test_inputs[:3])), data.test_labels[:3])
+        for count in (3, 2):  # Two samples fit two outputs by chance.
+            outputs = module(data.prepare(data.inputs[:count]))
+            loss = function(outputs, data.labels[:count])
+    except Exception as error:
+        expected = f"one that takes outputs and labels ({one_line(error)})"
+        raise InputError("loss", name, expected) from error
+    if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
+        kind = type(loss).__name__
+        if isinstance(loss, Tensor):
+            kind = f"tensor of shape {tuple(loss.shape)}"
+            kind += "" if loss.requires_grad else " without a gradient"
+        raise InputError(
+            f"loss returns a {kind}, but should return the mean over the batch, one number "
+            "that depends on the outputs"
+        )
+
+
+def check_metrics(module: nn.Module, data: ClientData, metrics: Mapping[str, Metric]) -> None:
+    """Raise InputError if a metric cannot be computed for the initial model."""
+    check_metric_names(metrics)
+    if metrics:
+        outputs = outputs_of(module.eval(), data.prepare, data.test_inputs)
+        metric_values(metrics, outputs, data.test_labels)

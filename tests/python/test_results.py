@@ -1,0 +1,167 @@
+"""Results from Python show themselves: as text, HTML, data frames, figures and pages."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+from torch import nn
+
+from fedpbc import InputError, MissingExtraError, Quadratic, Supervised, compare, simulate
+
+X = torch.randn(120, 4, generator=torch.Generator().manual_seed(0))
+Y = (X[:, 0] > 0).long() + (X[:, 1] > 0).long()
+
+
+def largest(outputs, labels):
+    return outputs.abs().max()
+
+
+def make_task(seed=0):
+    torch.manual_seed(seed)
+    train, test = (X[:90], Y[:90]), (X[90:], Y[90:])
+    return Supervised(
+        nn.Linear(4, 3), train, test, clients=4, seed=seed, metrics={"largest": largest}
+    )
+
+
+@pytest.fixture(scope="module")
+def result():
+    return simulate(make_task(), "fedpbc", "markov", rounds=4, evaluate_every=2)
+
+
+@pytest.fixture(scope="module")
+def comparison():
+    return compare(make_task, ["fedavg", "fedpbc"], "0-1", links="markov", rounds=4)
+
+
+def test_a_result_is_one_short_line(result):
+    accuracy = f"{100 * result.accuracy('server'):.1f}"
+    begins = "<Result: fedpbc over markov, 4 rounds, 4 clients: test % "
+    assert repr(result).startswith(f"{begins}server {accuracy}, averaged ")
+    assert len(repr(result)) < 200
+
+
+def test_a_result_as_html(result):
+    html = result._repr_html_()
+    assert html.count("<tr>") == 1 + len(result.models)
+    assert "largest" in html
+    assert f"{100 * result.accuracy('server'):.1f}" in html
+
+
+def test_a_result_as_a_data_frame(result):
+    frame = result.to_pandas()
+    assert len(frame) == 2 * len(result.models)
+    last = frame[(frame["round"] == 4) & (frame["view"] == "mean")].iloc[0]
+    assert last["test_accuracy"] == result.accuracy("mean")
+    assert last["largest"] == result.metrics[-1].views["mean"].extra["largest"]
+    assert "per_class" not in frame
+    assert last["local_steps"] == result.cost["local_steps"]
+
+
+def test_a_result_as_a_figure(result):
+    axes = result.plot().axes[0]
+    assert axes.get_ylabel() == "test accuracy, %"
+    assert len(axes.lines) == len(result.models)
+    assert list(axes.lines[0].get_ydata())[-1] == pytest.approx(100 * result.accuracy("server"))
+    assert result.plot("largest", views=["server"])._repr_png_().startswith(b"\x89PNG")
+    with pytest.raises(InputError, match=r"key is 'larges', but should be .* mean 'largest'"):
+        result.plot("larges")
+
+
+def test_a_report_of_what_was_not_stored(result, comparison, tmp_path):
+    page = result.report(tmp_path / "run.html")
+    assert "fedpbc" in page.read_text(encoding="utf-8")
+    page = comparison.report(tmp_path / "compared.html")
+    text = page.read_text(encoding="utf-8")
+    assert "4 runs, all finished" in text
+    assert "largest" in text
+    with pytest.raises(InputError, match="a file in a folder that exists"):
+        comparison.report(tmp_path / "nowhere" / "page.html")
+
+
+def test_a_comparison_shows_itself(comparison):
+    assert repr(comparison) == "<Comparison: fedavg and fedpbc, seeds 0, 1, 4 rounds; 4 runs>"
+    html = comparison._repr_html_()
+    assert html.count("<tr>") == 1 + len(comparison.rows())
+    assert html.count("font-weight:bold") == len(comparison.rows()[0].metrics) + 10
+    assert "Verdict: " in html
+    frame = comparison.to_pandas()
+    assert frame["label"].tolist() == [row.label for row in comparison.rows()]
+    assert frame["test_accuracy"].tolist() == [row.test.mean for row in comparison.rows()]
+    assert frame["largest"].tolist() == [row.metrics["largest"].mean for row in comparison.rows()]
+    everything = comparison.to_pandas(evaluations=True)
+    assert set(everything["seed"]) == {0, 1}
+    assert len(comparison.plot().axes) == 2
+
+
+def test_metrics_are_in_the_rows_and_in_json(comparison):
+    for row in comparison.as_dict()["rows"]:
+        assert row["metrics"]["largest"]["mean"] > 0
+
+
+def test_without_pandas_the_extra_is_named(result, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'fedpbc\[pandas\]'"):
+        result.to_pandas()
+
+
+@pytest.mark.slow
+def test_side_by_side_is_the_same_to_the_bit(comparison, tmp_path):
+    again = compare(make_task, ["fedavg", "fedpbc"], "0-1", links="markov", rounds=4, jobs=2)
+
+    def without_times(compared):
+        lines = [line for run in compared.runs for line in run.metrics]
+        return [{k: v for k, v in line.items() if k != "seconds"} for line in lines]
+
+    assert without_times(again) == without_times(comparison)
+    assert len(again.records) == 4
+
+
+SCRIPT = """\
+import torch
+from torch import nn
+from fedpbc import Algorithm, Quadratic, compare, link_scheme, mean, register_algorithm
+
+@register_algorithm
+class Mine(Algorithm):
+    name = "mine"
+    def aggregate(self, round, updates):
+        if updates:
+            self.x = mean(u.model for u in updates).to(self.x.dtype)
+
+@link_scheme
+def odd(setting):
+    for t in range(setting.rounds):
+        yield setting.uniform(t) < 0.5
+
+make_task = lambda seed: Quadratic([[0.0], [8.0]], seed=seed)
+print(compare(make_task, ["mine", "fedavg"], "0-1", links="odd", rounds=4, jobs=2))
+"""
+
+
+@pytest.mark.slow
+def test_a_script_without_a_guard_and_with_its_own_classes(tmp_path):
+    file = tmp_path / "script.py"
+    file.write_text(SCRIPT)
+    ended = subprocess.run(
+        [sys.executable, str(file)], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout == "<Comparison: mine and fedavg, seeds 0, 1, 4 rounds; 4 runs>\n"
+
+
+def test_wrong_jobs_are_one_line():
+    def make(seed):
+        return Quadratic([[0.0]], seed=seed)
+
+    with pytest.raises(InputError, match="jobs is 0, but should be"):
+        compare(make, ["fedavg"], [0], links="always", rounds=1, jobs=0)
+    with pytest.raises(InputError, match="jobs is 2, but should be left out: on_round"):
+        compare(make, ["fedavg"], [0], links="always", rounds=1, jobs=2, on_round=print)
+    lock = threading.Lock()
+    with pytest.raises(InputError, match="make_task is 'a function', but should be one that other"):
+        compare(lambda s: (lock, make(s))[1], ["fedavg"], "0-1", links="always", rounds=1, jobs=2)

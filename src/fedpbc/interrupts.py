@@ -25,6 +25,7 @@ __all__ = [
     "exit_code",
     "handled",
     "held_back",
+    "interrupt_main",
     "leave_to_parent",
 ]
 
@@ -36,6 +37,7 @@ REPEAT_SECONDS = 1.0
 and its group."""
 
 _received: list[tuple[signal.Signals, float]] = []
+_on_first: list[Callable[[], None]] = []
 
 
 class Interrupted(KeyboardInterrupt):
@@ -56,12 +58,16 @@ def exit_code() -> int:
 
 
 @contextmanager
-def handled() -> Iterator[None]:
-    """Raise :class:`Interrupted` on a signal, inside this block."""
+def handled(on_first: Callable[[], None] | None = None) -> Iterator[None]:
+    """Raise :class:`Interrupted` on a signal, inside this block.
+
+    ``on_first`` is called when the first one arrives, in the signal handler: it must not raise.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield  # Only the main thread may set signal handlers.
         return
     _received.clear()
+    _on_first[:] = [] if on_first is None else [on_first]
     before = _handlers()
     hook = sys.unraisablehook
     try:
@@ -81,6 +87,8 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
             return
         _kill_children()
     _received.append((name, now))
+    while _on_first:
+        _on_first.pop()()
     raise Interrupted(name)
 
 
@@ -104,6 +112,11 @@ def _raise_elsewhere(hook: Callable[[Any], object]) -> Callable[[Any], object]:
             hook(error)
 
     return unraisable
+
+
+def interrupt_main() -> None:
+    """From another thread: interrupt what the main thread does."""
+    _send_to_main(signal.SIGINT)
 
 
 def _send_to_main(number: signal.Signals) -> None:
@@ -202,9 +215,20 @@ def end_at_once() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def leave_to_parent() -> None:
-    """In a worker process: ignore the signals, since the process that started it handles them."""
+def leave_to_parent(stop: threading.Event | None = None) -> None:
+    """In a worker process: ignore the signals, since the process that started it handles them.
+
+    Once ``stop`` is set, a signal interrupts the work: :func:`interrupt_main` sends it.
+    """
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if stop is not None and stop.is_set():
+            # Once: a second Ctrl-C reaches the parent, which then does not wait.
+            for each in SIGNALS:
+                signal.signal(each, signal.SIG_IGN)
+            raise Interrupted(signal.Signals(number))
+
     for number in SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
+        signal.signal(number, signal.SIG_IGN if stop is None else interrupt)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)

@@ -6,7 +6,7 @@ import os
 import shlex
 import unicodedata
 
-__all__ = ["LINE_LIMIT", "printable", "shell_quoted", "visible"]
+__all__ = ["LINE_LIMIT", "command", "format_duration", "printable", "shell_quoted", "visible"]
 
 LINE_LIMIT = 500
 """Characters of a message."""
@@ -83,3 +83,28 @@ def _escaped(character: str) -> str:
     if "\udc80" <= character <= "\udcff":
         return f"\\x{ord(character) - 0xDC00:02x}"
     return character.encode("unicode_escape").decode("ascii")
+
+
+def format_duration(seconds: float) -> str:
+    """Return a duration as people say it.
+
+    Example:
+        >>> format_duration(42), format_duration(600), format_duration(9000)
+        ('42 s', '10 min', '2.5 h')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    if seconds < 6000:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 172800 else f"{seconds / 86400:.1f} d"
+
+
+def command(*words: object) -> str:
+    """Return a command in quotes, ready to be pasted into a shell.
+
+    Example:
+        >>> command("fedpbc", "report", "runs/a"), command("fedpbc", "report", "my runs")
+        ("'fedpbc report runs/a'", "`fedpbc report 'my runs'`")
+    """
+    line = " ".join(map(shell_quoted, words))
+    return f"`{line}`" if "'" in line else f"'{line}'"

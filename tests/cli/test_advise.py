@@ -67,10 +67,12 @@ def test_limits_that_nothing_keeps(tmp_path):
     [
         (["--minutes", 0], "minutes is 0.0, but should be above 0"),
         (["--max-server-models", 0], "--max-server-models is 0, but should be at least 1"),
+        (["--max-server-models", 10**21], "--max-server-models is 1000000000000000000000, but"),
         (["--jobs", 0], "jobs is 0, but should be at least 1"),
         (["--links", "nowhere"], "links is 'nowhere'"),
         (["--trace", "missing.csv"], "missing.csv"),
         (["--data", "nothing"], "data.name is 'nothing'"),
+        (["--set", "train.momentum=0.5"], "the optimizer 'sgd' does not use it"),
     ],
 )
 def test_wrong_options_are_one_line_and_nothing_is_written(tmp_path, options, line):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from fedpbc.cli import terminal
-from fedpbc.cli.results import show_comparison, show_summary
+from fedpbc.cli.results import comparison_table, fitting_table, show_comparison, show_summary
+from fedpbc.experiments.comparison import Spread
 from fedpbc.experiments.comparison_directory import ComparisonDirectory
 from tests.report.test_comparison_table import comparison
 
@@ -40,28 +42,65 @@ def shown(monkeypatch, capsys):
 
 
 FULL = "fedpbc corrected 50.0 ± 14.1 25.0 ± 7.1 12.5 ± 0.0 1,234 16 16 91 1"
-NARROW = "fedpbc corrected 50.0 ± 14.1 1,234 16 16 91 1"
+STARRED = "fedpbc server* 50.0 ± 14.1 1,234 16"
 
 
-@pytest.mark.parametrize(("width", "row"), [(120, FULL), (None, FULL), (80, NARROW)])
-def test_the_table_fits_the_terminal(shown, width, row):
+@pytest.mark.parametrize("width", [120, None])
+def test_a_wide_terminal_shows_every_view(shown, width):
     lines = shown(width)
     [found] = [line for line in lines if "corrected" in line]
-    assert " ".join(found.split()) == row
-    assert len(found) <= (width or 120)
-    narrow = "not shown, as the terminal is narrow: train %, worst class %; table.md has them."
-    assert (narrow in lines) == (width == 80)
+    assert " ".join(found.split()) == FULL
+    assert len(found) <= 120
+    assert not any("as the terminal is narrow" in line for line in lines)
+    assert any(line.startswith("train % is") for line in lines)
+
+
+@pytest.mark.parametrize("width", [80, 60, 40])
+def test_a_narrow_terminal_shows_five_columns_of_the_starred_views(shown, width):
+    lines = shown(width)
+    assert STARRED in [" ".join(line.split()) for line in lines]
+    assert not any("corrected" in line for line in lines if line.startswith(" "))
+    narrow = "not shown, as the terminal is narrow: the other views, train %, worst class %, "
+    assert any(line.startswith(narrow) and "table.md has them" in line for line in lines)
     # What the left-out column means is not explained.
-    assert any(line.startswith("train % is") for line in lines) == (width != 80)
+    assert not any(line.startswith("train % is") for line in lines)
+    # A table's lines begin with a space; those of text the terminal wraps.
+    table = [line for line in lines if line.startswith(" ") and "±" in line]
+    assert all(len(line) <= max(width, 50) for line in table)
 
 
-def test_no_number_is_cut_off_in_a_very_narrow_terminal(shown):
-    [found] = [line for line in shown(40) if "corrected" in line]
-    assert " ".join(found.split()) == NARROW
+def test_the_best_row_is_bold():
+    rows = comparison().rows()
+    shown = io.StringIO()
+    Console(file=shown, width=120, force_terminal=True).print(comparison_table(rows))
+    bold = [line for line in shown.getvalue().splitlines() if "1,234" in line and "\x1b[1m" in line]
+    assert len(bold) == 1
+    assert "*" in bold[0]
+
+
+def test_long_labels_fold(shown, monkeypatch):
+    rows = comparison().rows()
+    long = [replace(row, label=f"{row.label}:local_steps=20:learning_rate=0.1") for row in rows]
+    table, _ = fitting_table(long, 60)
+    shown = io.StringIO()
+    Console(file=shown, width=60).print(table)
+    assert all(len(line) <= 60 for line in shown.getvalue().splitlines())
+    assert "50.0 ± 14.1" in shown.getvalue()
+
+
+def test_metrics_of_ones_own_are_columns_where_they_fit():
+    rows = [replace(row, metrics={"f1": Spread(0.5, 0.25, 2)}) for row in comparison().rows()]
+    for width, other in ((None, None), (80, "train %")):
+        table, left_out = fitting_table(rows, width)
+        shown = io.StringIO()
+        Console(file=shown, width=width or 200).print(table)
+        assert "0.5 ± 0.25" in shown.getvalue()
+        assert "f1" not in left_out
+        assert other is None or other in left_out
 
 
 def test_a_table_without_classes_has_nothing_to_leave_out(shown):
-    lines = shown(30, classes=False)
+    lines = shown(120, classes=False)
     assert not any("not shown" in line for line in lines)
     [found] = [line for line in lines if "corrected" in line]
     assert " ".join(found.split()) == "fedpbc corrected 1.5 ± 0.141 1,234 16 16 91 1"
@@ -81,7 +120,9 @@ def test_the_verdict_is_right_below_the_table_and_the_differences_fit(shown, wid
     [row] = [" ".join(line.split()) for line in found if line.lstrip().startswith("mifa")]
     narrow = width is not None and width <= 80
     full = f"mifa† server 50.0 (50.0 to 50.0) {DIFFERENCE[6:]} 101 0"
-    assert row == (DIFFERENCE if narrow else full)
+    # The narrowest have no ratios: the verdict names what the choice costs.
+    shortest = DIFFERENCE.removesuffix(" 1.00 1.00")
+    assert row == (shortest if width == 40 else DIFFERENCE if narrow else full)
     assert all(len(line) <= max(width or 120, 80) for line in found if line.startswith(" "))
     # What a column means that is not shown is not explained.
     assert any(line.startswith("test % here") for line in lines) == (not narrow)

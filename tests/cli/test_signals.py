@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -41,6 +42,19 @@ def processes(group: int) -> list[str]:
     return found
 
 
+def lines_of(err: str) -> list[str]:
+    """What was said, but for how far the command was: a busy machine takes its time."""
+    return [line for line in err.splitlines() if not re.match(r"fedpbc: \d+ %: ", line)]
+
+
+def stopped(folder: Path) -> list[str]:
+    """What an interrupted command says."""
+    return [
+        "fedpbc: stopping… with a checkpoint of the round reached; once more ends it at once",
+        f"fedpbc: interrupted; 'fedpbc resume {folder}' continues it",
+    ]
+
+
 def checkpoints(folder: Path) -> list[int]:
     """After how many rounds a run has checkpoints."""
     files = folder.glob("checkpoint-*.safetensors")
@@ -59,9 +73,9 @@ def test_a_run_is_interrupted(tmp_path, number, engine):
         out, err = process.communicate(timeout=PATIENCE)
         wait_until(lambda: not processes(process.pid))
     assert (process.returncode, out) == (128 + number, "")
-    assert err == f"fedpbc: interrupted; 'fedpbc resume {run}' continues it\n"
-    # Of the last round, or of the one before that is kept: an evaluation is not finished first.
-    assert checkpoints(run)
+    assert lines_of(err) == stopped(run)
+    # Of the last complete round, not only of the one before the first.
+    assert checkpoints(run)[-1] > 0
 
 
 def test_a_comparison_is_interrupted_with_all_its_processes(tmp_path):
@@ -75,9 +89,9 @@ def test_a_comparison_is_interrupted_with_all_its_processes(tmp_path):
         wait_until(lambda: not processes(process.pid))
     assert (process.returncode, out) == (143, "")
     # In particular, nothing of "leaked semaphore objects".
-    assert err == f"fedpbc: interrupted; 'fedpbc resume {folder}' continues it\n"
+    assert lines_of(err) == stopped(folder)
     for run in folder.glob("*/seed-0"):
-        assert checkpoints(run)
+        assert checkpoints(run)[-1] > 0
 
 
 def test_workers_that_still_begin_leave_ctrl_c_to_their_parent(tmp_path):
@@ -94,7 +108,7 @@ def test_workers_that_still_begin_leave_ctrl_c_to_their_parent(tmp_path):
         out, err = process.communicate(timeout=PATIENCE)
         wait_until(lambda: not processes(process.pid))
     assert (process.returncode, out) == (130, "")
-    assert err == f"fedpbc: interrupted; 'fedpbc resume {folder}' continues it\n"
+    assert lines_of(err) == stopped(folder)
 
 
 def test_what_is_ignored_from_the_start_stays_ignored(tmp_path):

@@ -13,12 +13,11 @@ LINKS = ("--links", "bernoulli", "--set", "links.p=0.4")
 @pytest.mark.slow
 def test_a_search_ends_with_a_choice_that_other_commands_take(tmp_path):
     out = tmp_path / "tune"
-    ended = ran(
-        "tune", *SMALL, *LINKS, "--algorithms", "fedavg,fedau", "--candidates", 3, "--out", out
-    )
+    tuned = ("--algorithms", "fedavg,fedau", "--ceiling", "--space", "ceiling.learning_rate=0.3")
+    ended = ran("tune", *SMALL, *LINKS, *tuned, "--candidates", 3, "--out", out)
     assert "the test data was not used" in ended.out
     result = json.loads((out / "tuning.json").read_text())
-    assert set(result["algorithms"]) == {"fedavg", "fedau"}
+    assert set(result["algorithms"]) == {"fedavg", "fedau", "ceiling"}
     chosen = result["algorithms"]["fedau"]["chosen"]["settings"]
     run = tmp_path / "run"
     ran("run", out / "tuned-fedau.toml", "--out", run)
@@ -31,7 +30,10 @@ def test_a_search_ends_with_a_choice_that_other_commands_take(tmp_path):
     compared = ran(
         "compare", out / "tuned.toml", "--seeds", 0, "--jobs", 1, "--out", tmp_path / "c", "--json"
     )
-    assert {row["label"] for row in json.loads(compared.out)["rows"]} == {"fedavg", "fedau"}
+    labels = {row["label"] for row in json.loads(compared.out)["rows"]}
+    assert labels == {"fedavg", "fedau", "ceiling"}
+    ceiling = tomllib.loads((tmp_path / "c/ceiling/seed-0/config.toml").read_text())
+    assert (ceiling["links"]["name"], ceiling["train"]["learning_rate"]) == ("always", 0.3)
     # Done is done.
     before = content(out)
     assert "was already finished" in ran("resume", out).out
@@ -52,9 +54,9 @@ def test_a_search_ends_with_a_choice_that_other_commands_take(tmp_path):
         (["--budget", 3], "budget is 3, but should be at least"),
         (["--budget", 3, "--minutes", 1], "give one of --candidates, --budget and --minutes"),
         (["--validation", 2], "validation is 2.0"),
-        (["--seeds", ""], "seeds is []"),
+        (["--seeds", ""], "seeds is ''"),
         (["--jobs", 0], "jobs is 0, but should be at least 1"),
-        (["--algorithms", "nobody"], "algorithm is 'nobody'"),
+        (["--algorithms", "nobody"], "algorithms is 'nobody'"),
     ],
 )
 def test_wrong_options_are_one_line_and_nothing_is_written(tmp_path, options, line):

@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.commandline import DIGITS, content, fedpbc, ran, write_check
@@ -72,7 +73,7 @@ def test_damage_is_found_and_nothing_is_changed(runs, run, file, how):
     if (run, how) == ("stopped", "deleted") and "checkpoint" in file:
         assert ended.code == 0  # The older one is used.
         return
-    if how == "deleted" and file in ("summary.json", "final.safetensors"):
+    if how == "deleted" and file == "summary.json":
         assert f"{runs / run}: unfinished" in ended.out
         return
     assert ended.code == 2
@@ -86,6 +87,23 @@ def test_damage_is_found_and_nothing_is_changed(runs, run, file, how):
     else:
         assert fedpbc("resume", runs / run).code == 0
         assert fedpbc("verify", runs).code == 0
+
+
+@pytest.mark.parametrize("begun", ["without a checkpoint", "whose final models are gone"])
+def test_an_input_of_a_run_that_starts_over(runs, begun):
+    """No checkpoint tells what the inputs were, but the manifest does."""
+    run = runs / ("stopped" if "without" in begun else "finished")
+    for path in [*run.glob("checkpoint-*"), run / "final.safetensors"]:
+        path.unlink()
+    ran("verify", runs / "stopped")
+    targets = np.load(run / "inputs" / "task-targets.npy")
+    np.save(run / "inputs" / "task-targets.npy", targets + 1)
+    before = content(run)
+    ended = fedpbc("verify", run)
+    assert ended.code == 2
+    assert "task-targets.npy is damaged: it" in ended.out
+    assert "task-targets.npy is damaged: it" in fedpbc("resume", run).err
+    assert content(run) == before
 
 
 def test_a_changed_configuration_of_a_finished_run(runs):
@@ -104,6 +122,23 @@ def test_a_summary_without_its_checksums(runs):
     # Earlier versions had none, and no manifest.
     (runs / "finished" / "fedpbc-manifest.json").unlink()
     assert "an earlier version wrote it" in ran("verify", runs / "finished").out
+
+
+def test_a_folder_in_place_of_a_comparisons_file(tmp_path):
+    """Resuming would fail when all runs are done."""
+    words = ("compare", *DIGITS, "--rounds", 2, "--algorithms", "fedavg", "--seeds", 0)
+    ran(*words, "--jobs", 1, "--out", tmp_path / "c")
+    for name in ("fedpbc-manifest.json", "comparison.json"):
+        path = tmp_path / "c" / name
+        was = path.read_bytes()
+        path.unlink()
+        path.mkdir()
+        line = f"{path} is damaged: it is not a regular file; remove it"
+        assert line in fedpbc("verify", tmp_path / "c").out
+        assert line in fedpbc("resume", tmp_path / "c").err
+        path.rmdir()
+        path.write_bytes(was)
+    ran("verify", tmp_path / "c")
 
 
 @pytest.mark.parametrize("how", ["flipped", "another seed", "../mine"])
@@ -162,7 +197,8 @@ def test_a_search_and_its_runs(tmp_path):
 def test_advice_with_its_parts(tmp_path):
     from fedpbc.experiments.advice.directory import AdviceDirectory
     from fedpbc.experiments.advice.request import AdviceRequest
-    from fedpbc.experiments.tuning.plan import TuningRequest, plan_tuning
+    from fedpbc.experiments.tuning.plan import plan_tuning
+    from fedpbc.experiments.tuning.request import TuningRequest
 
     folder = tmp_path / "advice"
     values = {"data": "digits", "clients": 4, "rounds": 4}

@@ -406,7 +406,8 @@ def test_a_wrong_comparison(here, options, line):
         (("fly",), "No such command 'fly'"),
         (("--fly",), "No such option '--fly'"),
         (("resume",), "Missing argument 'FOLDER'"),
-        (("list", "algorithms"), "Got unexpected extra argument"),
+        (("list", "algorithm"), "KIND is 'algorithm', but should be one of algorithms, links"),
+        (("list", "links", "data"), "Got unexpected extra argument"),
         (("list", "--plugin", "missing.py"), "plugins is 'missing.py', but should be"),
     ],
 )

@@ -476,3 +476,12 @@ def test_a_label_with_settings_as_baseline(tmp_path):
     assert line.startswith(
         "baseline is 'fedau:cutoff=4', but should be one of fedau, fedau cutoff=3"
     )
+
+
+def test_what_is_left_of_a_rehearsal_goes_when_the_comparison_goes_on(tmp_path):
+    """A disk that became read-only kept it."""
+    words = ("compare", *DIGITS, "--rounds", 2, "--algorithms", "fedavg", "--seeds", 0)
+    ran(*words, "--jobs", 1, "--out", tmp_path / "c")
+    shutil.copytree(tmp_path / "c" / "fedavg" / "seed-0", tmp_path / "c" / ".next")
+    ran("resume", tmp_path / "c")
+    assert not (tmp_path / "c" / ".next").exists()

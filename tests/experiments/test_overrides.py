@@ -9,6 +9,7 @@ import pytest
 
 from fedpbc.cli.options import RUN_OPTIONS, config_options
 from fedpbc.errors import InputError
+from fedpbc.experiments.comparison_plan import plan_comparison
 from fedpbc.experiments.configuration import Config
 from fedpbc.experiments.overrides import configuration_values
 from fedpbc.experiments.settings import command_options
@@ -63,3 +64,22 @@ def test_the_later_outranks(tmp_path):
 def test_a_python_task_is_for_python():
     with pytest.raises(InputError, match=r"^task.name is 'python', but should be 'classification'"):
         Config.from_dict({"task": {"name": "python"}})
+
+
+def test_names_choose_among_the_entries_of_a_file(tmp_path):
+    file = tmp_path / "tuned.toml"
+    file.write_text("[algorithms.fedau]\ncutoff = 7\n[algorithms.mine]\nname = 'mifa'\n")
+    values = configuration_values(file, {"algorithms": ["mine", "fedau", "fedpbc", "ceiling"]})
+    assert values["algorithms"] == {
+        "mine": {"name": "mifa"},
+        "fedau": {"cutoff": 7},
+        "fedpbc": {},
+        "ceiling": {},
+    }
+    plan = plan_comparison({**values, "data": "digits", "clients": 4, "rounds": 1}, lenient=True)
+    assert [plan.algorithm_of(label) for label in plan.entries] == [
+        *("mifa", "fedau", "fedpbc", "fedavg")
+    ]
+    assert plan.entries["fedau"].options == {"cutoff": 7}
+    with pytest.raises(InputError, match="different names"):
+        configuration_values(file, {"algorithms": ["fedau", "fedau"]})

@@ -21,13 +21,23 @@ def work(number, task, send, stopped):
     if task == "fail":
         raise MemoryError
     if task == "wait":
-        send("begun")
-        while not stopped():
-            # Nobody reads these any more when it is told to stop.
-            send("x" * 100_000)
-            time.sleep(0.001)
-        Path(os.environ["STOPPED_IN_ORDER"]).touch()
+        try:
+            send("begun")
+            while True:
+                # Nobody reads these any more when it is told to stop.
+                send("x" * 100_000)
+                time.sleep(0.001)
+        except KeyboardInterrupt:
+            assert stopped()
+            Path(os.environ["STOPPED_IN_ORDER"]).touch()
         return "stopped"
+    if task == "compute":
+        try:
+            send("begun")
+            while True:  # A long round: nobody asks whether to stop.
+                sum(range(1000))
+        finally:
+            Path(os.environ["STOPPED_IN_ORDER"]).touch()
     send(f"message of {number}")
     return f"result of {task}"
 
@@ -45,5 +55,12 @@ def test_tasks_that_end_that_fail_and_whose_process_dies():
 def test_what_is_under_way_stops_in_order_when_nobody_listens_any_more(tmp_path, monkeypatch):
     monkeypatch.setenv("STOPPED_IN_ORDER", str(tmp_path / "mark"))
     with closing(side_by_side(work, ["wait", "wait"], 1)) as messages:
+        assert next(messages) == "begun"
+    assert (tmp_path / "mark").exists()
+
+
+def test_what_asks_nobody_is_interrupted(tmp_path, monkeypatch):
+    monkeypatch.setenv("STOPPED_IN_ORDER", str(tmp_path / "mark"))
+    with closing(side_by_side(work, ["compute"], 1)) as messages:
         assert next(messages) == "begun"
     assert (tmp_path / "mark").exists()

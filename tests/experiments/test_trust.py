@@ -45,6 +45,33 @@ def sent(tmp_path, monkeypatch):
     return tmp_path
 
 
+def test_a_search_that_was_sent_needs_trust(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(trust, "_remembered", set())
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "sender"))
+    mark = tmp_path / "mark"
+    Path("mine.py").write_text(PLUGIN.format(mark=str(mark)))
+    options = ("--plugin", "mine.py", "--algorithms", "mine", "--candidates", 1, "--jobs", 1)
+    ran("tune", *DIGITS, "--rounds", 2, *options, "--out", "searched")
+    Path("searched/tuning.json").unlink()
+    mark.unlink()
+    monkeypatch.setattr(trust, "_remembered", set())
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "receiver"))
+    before = content(tmp_path)
+    for arguments in (
+        ("resume", "searched"),
+        ("run", "searched/tuned-mine.toml", "--out", "new"),
+        ("tune", "searched/tuned.toml", "--out", "new"),
+        ("advise", "searched/tuned.toml", "--out", "new"),
+        ("links", "searched/tuned.toml"),
+    ):
+        line = refused(fedpbc(*arguments))
+        assert "has a plugin that you have not run on this machine" in line
+    assert content(tmp_path) == before
+    assert fedpbc("resume", "searched", "--jobs", 1, "--trust").code == 0
+    assert mark.read_text() == "ran"
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -34,6 +34,10 @@ UNUSED = [
     ({**QUADRATIC, "data": "fashion"}, "data.name is 'fashion', but a task of the kind"),
     ({**QUADRATIC, "model": "mlp"}, "model.name is 'mlp', but a task of the kind 'quadratic'"),
     ({**QUADRATIC, "train": {"batch_size": 8}}, "train.batch_size is 8, but a quadratic task has"),
+    (
+        {"aggregation": {"trim": 0.1}},
+        "aggregation.trim is 0.1, but the aggregation 'mean' does not",
+    ),
     ({"train": {"momentum": 0.5}}, "train.momentum is 0.5, but the optimizer 'sgd' does not use"),
     (
         {"links": {"name": "bernoulli", "p": 0.5, "sigma": 3}},

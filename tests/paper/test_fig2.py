@@ -120,8 +120,8 @@ def test_a_plugin_algorithm_and_quick(tmp_path):
     ("options", "line"),
     [
         (("--rounds", 150), "rounds is 150, but should be at least 200: the first 100 are left"),
-        (("--seeds", "1,1"), "seeds is [1, 1], but should be different whole numbers"),
-        (("--seeds", "-1"), "seeds is [-1], but should be different whole numbers"),
+        (("--seeds", "1,1"), "seeds is '1,1', but should be different whole numbers"),
+        (("--seeds", "-1"), "seeds is '-1', but should be different whole numbers"),
         (("--algorithms", "fedavgg"), "did you mean 'fedavg'?"),
         (("--data", "digits"), "fig2 has no option --data: leave it out"),
         (

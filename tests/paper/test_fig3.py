@@ -7,7 +7,7 @@ import pytest
 
 from fedpbc.errors import InputError
 from fedpbc.experiments.run_directory import RunDirectory
-from fedpbc.paper import ExperimentRequest, make, quadratics
+from fedpbc.paper import ExperimentRequest, fig3, make, quadratics
 from fedpbc.paper.quadratics import condition_of, draw_targets
 from fedpbc.theory import fedavg_weights
 from tests.commandline import fedpbc, ran, refused
@@ -149,3 +149,13 @@ def test_wrong_input_is_one_line_and_nothing_is_written(tmp_path, options, line)
     ended = fedpbc("paper", "fig3", *options, "--out", tmp_path / "out")
     assert line in refused(ended)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_short_run_is_not_compared_with_the_long_trial(tmp_path, one_pair):
+    result = make("fig3", small(tmp_path / "out", rounds=5, settings={}))
+    assert all(row["trial"] is None for row in result.numbers["rows"])
+    assert "difference" not in result.text
+    assert "not compared with the independent trial" in result.text
+    rows = [{**row, "trial": 0.02} for row in result.numbers["rows"]]
+    table = fig3.distance_table(rows, 2500, 1)
+    assert table.head[4:6] == ["trial", "difference"]

@@ -93,7 +93,7 @@ def test_each_of_several_data_sets_is_found_in_one_folder(tmp_path):
         (("--links", "carrier_pigeon"), "links is 'carrier_pigeon'"),
         (("--algorithms", "fedpbc,nobody"), "algorithm is 'nobody'"),
         (("--algorithms", "fedpbc,fedpbc"), "different names"),
-        (("--seeds", "0,x"), "numbers separated by commas"),
+        (("--seeds", "0,x"), "should be different whole numbers"),
         (("--seeds", "0,-1"), "whole numbers from 0"),
         (("--seeds", "0,0"), "different whole numbers"),
         (("--rounds", "0"), "rounds is 0"),

@@ -68,10 +68,7 @@ def advise(
     from fedpbc.experiments.advice.constraints import Constraints
     from fedpbc.experiments.advice.directory import AdviceDirectory
     from fedpbc.experiments.advice.request import MINUTES, AdviceRequest, prepare_values
-    from fedpbc.experiments.plugins import load_plugin
 
-    for plugin in values.get("plugins") or ():
-        load_plugin(str(plugin))
     constraints = Constraints(
         max_server_models=max_server_models,
         max_local_steps=max_local_steps,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import sys
 from typing import Annotated
 
@@ -27,7 +28,7 @@ from fedpbc.cli.theory import theory
 from fedpbc.cli.trainer import trainer
 from fedpbc.cli.tune import tune
 from fedpbc.cli.verify import verify
-from fedpbc.cli.workspace import forget_work, interrupt_hint
+from fedpbc.cli.workspace import forget_work, interrupt_hint, say_stopping
 from fedpbc.errors import explained
 from fedpbc.paper.catalog import EXPERIMENTS
 from fedpbc.warning_notes import warnings_noted
@@ -37,7 +38,6 @@ __all__ = ["app", "main"]
 app = typer.Typer(
     name="fedpbc",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -68,10 +68,13 @@ app.command()(tune)
 app.command()(advise)
 app.command()(resume)
 app.command()(verify)
-app.command(
-    no_args_is_help=True,
-    epilog="\n\n".join(f"{name}: {what}." for name, what in EXPERIMENTS.items()),
-)(paper)
+PAPER_HELP = "\n\n".join(
+    [
+        "Make one of the paper's figures or tables; resumes where it was stopped.",
+        *(f"{name}: {what}." for name, what in EXPERIMENTS.items()),
+    ]
+)
+app.command(no_args_is_help=True, help=PAPER_HELP, short_help=PAPER_HELP.split(";")[0] + ".")(paper)
 app.command()(report)
 app.command()(links)
 app.command()(theory)
@@ -80,6 +83,8 @@ app.add_typer(fleet)
 app.command(name="list")(list_)
 
 
+COMPLETION = "_FEDPBC_COMPLETE"
+"""Set by a shell that completes a command line."""
 INTERRUPTED = 130
 """Typer's exit code after a KeyboardInterrupt."""
 
@@ -95,7 +100,7 @@ def main() -> None:
     try:
         # What libraries log and nobody else handles.
         logging.lastResort = terminal.NoteHandler(logging.WARNING)
-        with interrupts.handled(), warnings_noted(terminal.note):
+        with interrupts.handled(say_stopping), warnings_noted(terminal.note):
             code = run_command()
     finally:
         logging.lastResort = last_resort
@@ -114,13 +119,14 @@ def run_command() -> int:
     except KeyboardInterrupt:
         return terminal.complain("interrupted", interrupts.exit_code())
     except click.exceptions.NoArgsIsHelpError as error:
-        terminal.say_text(error.format_message())
-        return 2
+        return show_help(error.format_message())
     except click.ClickException as error:
         return terminal.complain(error.format_message())
     except click.Abort:
         return terminal.complain("stopped: the question was not answered")
     except (Exception, SystemExit) as error:
+        if isinstance(error, SystemExit) and COMPLETION in os.environ:
+            raise  # The shell asked for completions, and has them.
         # Commands end by returning: a SystemExit is a plugin's.
         terminal.discard_output_after(error)
         if isinstance(error, BrokenPipeError):
@@ -130,6 +136,17 @@ def run_command() -> int:
             raise
         return terminal.complain(line)
     return code if isinstance(code, int) else 0
+
+
+def show_help(text: str) -> int:
+    """Print the help of a command that was given nothing, and return the exit code."""
+    try:
+        terminal.say_text(text)
+        terminal.finish_output()
+    except BrokenPipeError as error:
+        terminal.discard_output_after(error)
+        return 1
+    return 2
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from fedpbc.cli.options import (
     Trust,
     config_options,
     default,
+    names_of,
 )
 from fedpbc.cli.terminal import say, say_json
 from fedpbc.cli.workspace import begin_work, free_folder
@@ -55,9 +56,10 @@ def compare(
         default(
             "Names, separated by commas, with settings after colons: fedpbc,fedau:cutoff=5",
             "the paper's seven",
+            names_of("algorithms"),
         ),
     ] = None,
-    seeds: Annotated[str | None, default("Numbers and ranges: 0-4,7", "0,1,2")] = None,
+    seeds: Annotated[str | None, default("Numbers and ranges: 0-4,7", "0-2")] = None,
     sweep: Sweep = None,
     ceiling: Ceiling = False,
     trace: Path | None = None,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from fedpbc.cli.options import Json, Plugin
+import typer
+
+from fedpbc.cli.options import Json, Plugin, starting_with
 from fedpbc.cli.terminal import say, say_json
+from fedpbc.errors import InputError
 from fedpbc.text import printable
 
 if TYPE_CHECKING:
@@ -14,14 +17,42 @@ if TYPE_CHECKING:
 __all__ = ["list_"]
 
 
-def list_(as_json: Json = False, plugin: Plugin = None) -> None:
+KINDS = (
+    "algorithms",
+    "links",
+    "data",
+    "models",
+    "tasks",
+    "engines",
+    "views",
+    "trackers",
+    "options",
+)
+
+
+def list_(
+    kind: Annotated[
+        str | None,
+        typer.Argument(
+            help=f"Only these: {', '.join(KINDS)}.",
+            autocompletion=starting_with(KINDS),
+        ),
+    ] = None,
+    as_json: Json = False,
+    plugin: Plugin = None,
+) -> None:
     """List algorithms, link schemes, data sets, models, engines, views and options."""
     from fedpbc.experiments.plugins import load_plugin
+    from fedpbc.options import nearest
     from fedpbc.report.listing import list_choices
 
+    if kind is not None and kind not in KINDS:
+        raise InputError("KIND", kind, nearest(kind, KINDS))
     for file in plugin or ():
         load_plugin(str(file))
     choices = list_choices()
+    if kind is not None:
+        choices = {kind: choices[kind]}
     if as_json:
         say_json(choices)
         return
@@ -30,7 +61,10 @@ def list_(as_json: Json = False, plugin: Plugin = None) -> None:
         for entry in entries:
             say(describe(entry))
         say()
-    say("Set any option with --set, such as --set links.gamma=0.2 or --set algorithm.cutoff=20.")
+    if kind in (None, "algorithms", "links", "options"):
+        say(
+            "Set any option with --set, such as --set links.gamma=0.2 or --set algorithm.cutoff=20."
+        )
 
 
 def describe(choice: Choice) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -25,6 +25,8 @@ __all__ = [
     "Trust",
     "config_options",
     "default",
+    "names_of",
+    "starting_with",
 ]
 
 RUN_OPTIONS = (
@@ -32,9 +34,11 @@ RUN_OPTIONS = (
     "links",
     "trace",
     "downlink",
+    "aggregation",
     "app",
     "data",
     "data_dir",
+    "alpha",
     "model",
     "rounds",
     "clients",
@@ -56,9 +60,9 @@ RUN_OPTIONS = (
 """In the order of the help text."""
 
 
-def default(text: str, value: str) -> Any:
+def default(text: str, value: str, names: Callable[[str], list[str]] | None = None) -> Any:
     """An option whose default is set elsewhere and named in the help text."""
-    return typer.Option(help=f"{text} (default: {value}).")
+    return typer.Option(help=f"{text} (default: {value}).", autocompletion=names)
 
 
 ConfigFile = Annotated[
@@ -71,7 +75,8 @@ Trace = Annotated[
     Path | None,
     typer.Option(
         help="Recorded links, a CSV: short for --links trace --set links.file=…; a fleet's log "
-        "also has its round length and number of clients."
+        "also has its round length and number of clients. The folder of a fleet's server: also its "
+        "model, data and rounds."
     ),
 ]
 Plugin = Annotated[
@@ -94,6 +99,18 @@ Baseline = Annotated[
     str | None, default("What differences are to: the name of a row", "fedavg, or else the first")
 ]
 Jobs = Annotated[int | None, default("Runs side by side", "one per core")]
+
+COMPLETED = {
+    "algorithm": "algorithms",
+    "links": "links",
+    "downlink": "links",
+    "data": "data",
+    "model": "models",
+    "engine": "engines",
+    "views": "views",
+    "track": "trackers",
+}
+"""Options whose values a shell can complete: the kind of 'fedpbc list' that has them."""
 
 Command = Callable[..., None]
 _SETTINGS = {option.name: option for option in command_options()}
@@ -148,4 +165,27 @@ def _annotation(name: str) -> Any:
     option = _SETTINGS[name]
     # A list is one text, with commas.
     kind: Any = str if option.type is list else option.type
-    return Annotated[kind | None, typer.Option(help=option.help)]
+    names = names_of(COMPLETED[name]) if name in COMPLETED else None
+    return Annotated[kind | None, typer.Option(help=option.help, autocompletion=names)]
+
+
+def starting_with(names: Iterable[str]) -> Callable[[str], list[str]]:
+    """Return what completes one of these names."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [name for name in names if name.startswith(incomplete)]
+
+    return complete
+
+
+def names_of(kind: str) -> Callable[[str], list[str]]:
+    """Return what completes names of a kind of 'fedpbc list', also after commas."""
+
+    def complete(incomplete: str) -> list[str]:
+        from fedpbc.report.listing import list_choices
+
+        before, comma, last = incomplete.rpartition(",")
+        names = [str(choice["name"]) for choice in list_choices()[kind]]
+        return [before + comma + name for name in names if name.startswith(last)]
+
+    return complete

@@ -9,7 +9,15 @@ from typing import Annotated, Any
 
 import typer
 
-from fedpbc.cli.options import Jobs, Json, Overwrite, Set, config_options, default
+from fedpbc.cli.options import (
+    Jobs,
+    Json,
+    Overwrite,
+    Set,
+    config_options,
+    default,
+    starting_with,
+)
 from fedpbc.cli.terminal import say, say_json, say_text, say_written
 from fedpbc.cli.workspace import begin_work
 from fedpbc.errors import FedpbcError, InputError
@@ -29,14 +37,21 @@ __all__ = ["paper"]
 @config_options("data_dir", "engine", "workers", "ray_address", "device", "plugin", "track")
 def paper(
     options: dict[str, Any],
-    experiment: Annotated[str, typer.Argument(metavar="ID", help=f"{', '.join(EXPERIMENTS)}.")],
+    experiment: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID",
+            help=f"{', '.join(EXPERIMENTS)}.",
+            autocompletion=starting_with(EXPERIMENTS),
+        ),
+    ],
     quick: Annotated[
         bool, typer.Option("--quick", help="In minutes: embedded data, fewer rounds and seeds.")
     ] = False,
     data: Annotated[str | None, default("Data sets, separated by commas", "the paper's")] = None,
     algorithms: Annotated[str | None, default("Names, separated by commas", "the paper's")] = None,
     links: Annotated[str | None, default("Link schemes, by commas", "the paper's")] = None,
-    seeds: Annotated[str | None, default("Numbers, separated by commas", "0,1,2")] = None,
+    seeds: Annotated[str | None, default("Numbers and ranges: 0-4,7", "0-2")] = None,
     rounds: Annotated[int | None, default("T, how many rounds", "the paper's")] = None,
     set_: Set = None,
     tuned: Annotated[
@@ -47,9 +62,10 @@ def paper(
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Make one of the paper's figures or tables; resumes where it was stopped."""
+    """Make one of the paper's figures or tables; app.py adds what there is to its help."""
     data_dir = options.pop("data.dir", None)
     settings = configuration_values(None, options, set_)
+    from fedpbc.experiments.seeds import seed_list
     from fedpbc.experiments.tracking import check_trackers, checked_names
 
     if experiment not in EXPERIMENTS:
@@ -73,7 +89,7 @@ def paper(
         data_dir=None if data_dir is None else Path(data_dir),
         algorithms=split_list("algorithms", algorithms),
         links=split_list("links", links),
-        seeds=split_list("seeds", seeds, int),
+        seeds=None if seeds is None else seed_list(seeds),
         rounds=rounds,
         jobs=jobs,
         settings=settings,

@@ -1,8 +1,10 @@
-"""Progress displays on standard error; shown only in a terminal."""
+"""Progress displays on standard error: a bar in a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
@@ -19,15 +21,22 @@ from rich.progress import (
 )
 
 from fedpbc.cli import terminal
+from fedpbc.cli.workspace import stopping_shown
 from fedpbc.experiments.execution import Watcher
 from fedpbc.experiments.sweep import GridProgress
 from fedpbc.paper.catalog import ProgressRow
 from fedpbc.report.text_table import plain
 from fedpbc.simulation.metrics import Metrics
 from fedpbc.simulation.views import paper_view
-from fedpbc.text import printable, shell_quoted
+from fedpbc.text import format_duration, printable, shell_quoted
 
 __all__ = ["GridDisplay", "RunDisplay"]
+
+LINE_SHARE = 0.1
+LINE_SECONDS = 30.0
+"""Without a terminal there is a line for every tenth of the work, and at least so often."""
+LEAST_SECONDS = 5.0
+"""But not more often: of what takes seconds, the result says enough."""
 
 
 class ProgressWithLine(Progress):
@@ -63,13 +72,45 @@ class Display:
             disable=not self.live,
             speed_estimate_period=speed_over_s,
         )
+        self._logged = not self.live and not quiet
+        self._began = self._last_line = time.monotonic()
+        self._first_share = self._last_share = 0.0
+        self._stack = ExitStack()
+        self.stopping = False
 
     def __enter__(self) -> Self:
         self.progress.start()
+        if self.live:
+            self._stack.enter_context(stopping_shown(self._show_stopping))
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._stack.close()
         self.progress.stop()
+
+    def _show_stopping(self, line: str) -> None:
+        # In a signal handler: the thread that refreshes the display prints it.
+        self.stopping, self.progress.line = True, line
+
+    def begin(self, share: float) -> None:
+        """From here on the time that is left is estimated; ``share`` was done before."""
+        self._began = self._last_line = time.monotonic()
+        self._first_share = self._last_share = share
+
+    def log(self, share: float, line: str) -> None:
+        """Without a terminal: print how far it is, if enough has happened since the last time."""
+        now = time.monotonic()
+        waited, gained = now - self._last_line, share - self._last_share
+        if not self._logged or waited < LEAST_SECONDS or share >= 1:
+            return
+        if waited < LINE_SECONDS and gained < LINE_SHARE:
+            return
+        self._last_line, self._last_share = now, share
+        left = ""
+        if share > self._first_share:
+            seconds = (now - self._began) * (1 - share) / (share - self._first_share)
+            left = f", about {format_duration(seconds)} left"
+        terminal.say_progress(f"{100 * share:.0f} %: {line}{left}")
 
     def print(self, line: str) -> None:
         """Print a line, in a terminal only."""
@@ -90,6 +131,7 @@ class RunDisplay(Display):
     def __init__(self, path: Path, *, quiet: bool) -> None:
         super().__init__(MofNCompleteColumn(), quiet=quiet)
         self.path = path
+        self.rounds, self.quality = 1, ""
         self.task = self.progress.add_task("round", total=None, note="")
         self.watcher = Watcher(self.on_start, self.on_round, self.note)
 
@@ -101,6 +143,8 @@ class RunDisplay(Display):
         )
         # The rounds of an earlier process must not count for the time left.
         self.progress.reset(self.task, total=total, completed=done, note="")
+        self.rounds = total
+        self.begin(done / total)
 
     def on_round(self, done: int, metrics: Metrics | None) -> None:
         """Show a round, and the accuracy or loss in the paper's view if it was evaluated."""
@@ -111,7 +155,10 @@ class RunDisplay(Display):
             quality = f"loss {evaluation.test_loss:.4g}"
             if evaluation.test_accuracy is not None:
                 quality = f"{100 * evaluation.test_accuracy:.1f} %"
-            self.progress.update(self.task, note=f"{printable(view, 40)} {quality}")
+            self.quality = f"{printable(view, 40)} {quality}"
+            self.progress.update(self.task, note=self.quality)
+        text = f"round {done} of {self.rounds}" + (f", {self.quality}" if self.quality else "")
+        self.log(done / self.rounds, text)
 
 
 class GridDisplay(Display):
@@ -129,7 +176,9 @@ class GridDisplay(Display):
         self.overall = self.progress.add_task(
             f"{len(rows)} runs", total=total, completed=self._completed(), note=""
         )
+        self.total = max(total, 1)
         self.print(f"running in {shell_quoted(path)}")
+        self.begin(self._completed() / self.total)
 
     def _completed(self) -> int:
         return sum(row.weight * done for row, done in zip(self.rows, self.done, strict=True))
@@ -145,8 +194,13 @@ class GridDisplay(Display):
         # A failed run has nothing left to do.
         self.done[progress.cell] = progress.done if progress.failure is None else row.rounds
         accuracy = "" if progress.accuracy is None else f" {100 * progress.accuracy:.1f} %"
-        self.progress.line = f"{row.label} round {progress.done}{accuracy}"
+        if not self.stopping:
+            self.progress.line = f"{row.label} round {progress.done}{accuracy}"
         ended = sum(done >= row.rounds for row, done in zip(self.rows, self.done, strict=True))
         failed = f", {self.failed} failed" if self.failed else ""
         note = f"{ended - self.failed} finished{failed}"
         self.progress.update(self.overall, completed=self._completed(), note=note)
+        self.log(
+            self._completed() / self.total,
+            f"{ended - self.failed} of {len(self.rows)} runs finished{failed}",
+        )

@@ -9,12 +9,21 @@ from typing import Any
 from fedpbc.cli.terminal import command, say, say_written, show, terminal_width
 from fedpbc.experiments.comparison import Comparison, ComparisonRow
 from fedpbc.experiments.comparison_directory import ComparisonDirectory
+from fedpbc.experiments.conditions import is_ceiling
 from fedpbc.experiments.paired import Paired
 from fedpbc.report.byte_units import with_unit
-from fedpbc.report.comparison_table import TRAIN_NOTE, cells_of, footnotes, headings, sent_unit
+from fedpbc.report.comparison_table import (
+    TRAIN_NOTE,
+    cells_of,
+    footnotes,
+    headings,
+    metric_names,
+    sent_unit,
+)
 from fedpbc.report.paired_table import (
     DETAILS,
     MEAN_NOTE,
+    RATIOS,
     paired_headings,
     paired_notes,
     paired_rows,
@@ -27,8 +36,14 @@ from fedpbc.text import shell_quoted
 __all__ = ["show_comparison", "show_summary"]
 
 STANDARD_VALUES = ("test_accuracy", "train_accuracy", "test_loss", "train_loss", "per_class")
+COMPARED = ("fedavg", "fedau", "fedpbc")
+"""What a first comparison is of: the baseline, a cheap remedy, and the paper's."""
 LEFT_OUT = ("train %", "worst class %")
 """Columns that a narrow terminal does not show; table.md has them."""
+ESSENTIAL = ("algorithm", "view", "test %", "test loss", "local steps")
+"""Columns that every terminal shows, with the bytes up."""
+WIDE = 100
+"""In a terminal narrower than this, a table that does not fit has only the essential columns."""
 
 
 def show_summary(summary: dict[str, Any], path: Path) -> None:
@@ -58,7 +73,9 @@ def show_summary(summary: dict[str, Any], path: Path) -> None:
     files = "config.toml, metrics.jsonl, final.safetensors, summary.json"
     say_written([path], f"/ ({files})")
     say(f"next: {command('fedpbc', 'report', path)} makes an HTML page with charts")
-    say("next: 'fedpbc compare' runs other algorithms on the same links")
+    others = ",".join(name for name in COMPARED if name != summary["algorithm"])
+    same = command("fedpbc", "compare", path / "config.toml", "--algorithms", others)
+    say(f"next: {same} runs others with the same data, links and seed")
 
 
 def _costs(cost: Mapping[str, Any]) -> list[str]:
@@ -76,24 +93,57 @@ def _number(value: float | None, form: str, scale: int = 1) -> str:
     return "–" if value is None else format(scale * value, form)
 
 
-def comparison_table(rows: Sequence[ComparisonRow], without: Container[str] = ()) -> TextTable:
-    """Return the table of a comparison, or a part of its columns."""
-    head, unit = headings(rows), sent_unit(rows)
+def comparison_table(
+    rows: Sequence[ComparisonRow], without: Container[str] = (), *, starred: bool = False
+) -> TextTable:
+    """Return the table of a comparison, or a part of its columns; the best row is bold.
+
+    With ``starred`` it has only the best deployable view of each algorithm.
+    """
+    head, unit, names = headings(rows), sent_unit(rows), metric_names(rows)
     kept = [k for k, column in enumerate(head) if column not in without]
-    table = TextTable("every view of every algorithm: it matters which model is evaluated")
+    title = "every view of every algorithm: it matters which model is evaluated"
+    table = TextTable("the best deployable view of each algorithm" if starred else title)
     for column in (head[k] for k in kept):
         left = column in {"algorithm", "view"}
         # One word per line: the numbers decide the width of a column.
         heading = column if left else column.replace(" ", "\n")
-        table.column(heading, right=not left)
+        table.column(heading, right=not left, folds=column == "algorithm")
+    candidates = [row for row in rows if row.best_deployable and not is_ceiling(row.label)]
+    best = max(candidates, key=lambda row: row.score, default=None)
     previous = None
     for row in rows:
-        if previous not in (None, row.label):
+        if starred and not row.best_deployable:
+            continue
+        if previous not in (None, row.label) and not starred:
             table.section()
-        previous, cells = row.label, cells_of(row, unit)
+        previous, cells = row.label, cells_of(row, unit, metrics=names)
         style = "" if row.view in DEPLOYABLE else "dim"
-        table.row(*(cells[k] for k in kept), style=style)
+        table.row(*(cells[k] for k in kept), style="bold" if row is best else style)
     return table
+
+
+def fitting_table(
+    rows: Sequence[ComparisonRow], width: int | None
+) -> tuple[TextTable, Sequence[str]]:
+    """Return the largest table that fits the terminal, and what it does not show."""
+    table = comparison_table(rows)
+    if width is None or table.width <= width:
+        return table, ()
+    head = headings(rows)
+    columns = [column for column in head if column in LEFT_OUT]
+    if columns and width >= WIDE:
+        table = comparison_table(rows, without=columns)
+        if table.width <= width:
+            return table, columns
+    essential = {*ESSENTIAL, *(column for column in head if column.endswith(" up"))}
+    columns = [column for column in head if column not in essential]
+    own = [name for name in metric_names(rows) if name in columns]
+    table = comparison_table(rows, without=set(columns) - set(own), starred=True)
+    if own and table.width <= width:
+        return table, ["the other views", *(c for c in columns if c not in own)]
+    table = comparison_table(rows, without=columns, starred=True)
+    return table, ["the other views", *columns]
 
 
 def paired_table(comparison: Comparison, paired: Paired, without: Container[str] = ()) -> TextTable:
@@ -104,9 +154,12 @@ def paired_table(comparison: Comparison, paired: Paired, without: Container[str]
     for column in (head[k] for k in kept):
         left = column in {"algorithm", "view"}
         whole = left or column.startswith("vs ")
-        table.column(column if whole else column.replace(" ", "\n"), right=not left)
-    for row in paired_rows(comparison, paired):
-        table.row(*(row[k][0] for k in kept))
+        heading = column if whole else column.replace(" ", "\n")
+        table.column(heading, right=not left, folds=column == "algorithm")
+    candidates = [row for row in paired.rows if not is_ceiling(row.name)]
+    best = max(candidates, key=lambda row: row.mean, default=None)
+    for row, cells in zip(paired.rows, paired_rows(comparison, paired), strict=True):
+        table.row(*(cells[k][0] for k in kept), style="bold" if row is best else "")
     return table
 
 
@@ -123,7 +176,9 @@ def show_paired(comparison: Comparison, baseline: str | None) -> list[str]:
             if width is not None and width < table.width:
                 table = paired_table(part, paired, without=DETAILS)
                 of_part = [note for note in of_part if note != MEAN_NOTE]
-            show(table, min_width=table.width)
+            if width is not None and width < table.least_width:
+                table = paired_table(part, paired, without=(*DETAILS, *RATIOS))
+            show(table, min_width=table.width if width is None else table.least_width)
         notes += [note for note in of_part if note not in notes]
     return notes
 
@@ -133,18 +188,16 @@ def show_comparison(
 ) -> None:
     """Print a comparison's table, the verdict, its files, and next steps."""
     rows = comparison.rows()
-    table, width = comparison_table(rows), terminal_width()
-    left_out = width is not None and width < table.width and LEFT_OUT[0] in headings(rows)
-    if left_out:
-        table = comparison_table(rows, without=LEFT_OUT)
+    width = terminal_width()
+    table, left_out = fitting_table(rows, width)
     # In a still narrower terminal the lines wrap; the numbers must not be cut off.
-    show(table, min_width=table.width)
+    show(table, min_width=table.width if width is None else table.least_width)
     notes = show_paired(comparison, baseline)
     for note in [*footnotes(comparison), *notes]:
         if not (left_out and note == TRAIN_NOTE):
             say(note)
     if left_out:
-        say(f"not shown, as the terminal is narrow: {', '.join(LEFT_OUT)}; table.md has them.")
+        say(f"not shown, as the terminal is narrow: {', '.join(left_out)}; table.md has them.")
     others = [directory.table_path, directory.plot_path, directory.json_path]
     say(f"written: {shell_quoted(directory.report_path)}: the whole report; open it in a browser")
     say(f"         {', '.join(map(shell_quoted, others))}")

@@ -13,10 +13,11 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from io import UnsupportedOperation
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from fedpbc.text import printable, shell_quoted, visible
+from fedpbc.text import command, printable, shell_quoted, visible
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -27,9 +28,11 @@ __all__ = [
     "discard_output_after",
     "finish_output",
     "note",
+    "note_at_once",
     "open_console",
     "say",
     "say_json",
+    "say_progress",
     "say_text",
     "say_written",
     "show",
@@ -65,17 +68,6 @@ def say_written(paths: Sequence[Path | str], about: str = "") -> None:
         say(f"{'written:' if k == 0 else '        '} {shell_quoted(path)}{end}")
 
 
-def command(*words: object) -> str:
-    """Return a command in quotes, ready to be pasted into a shell.
-
-    Example:
-        >>> command("fedpbc", "report", "runs/a"), command("fedpbc", "report", "my runs")
-        ("'fedpbc report runs/a'", "`fedpbc report 'my runs'`")
-    """
-    line = " ".join(map(shell_quoted, words))
-    return f"`{line}`" if "'" in line else f"'{line}'"
-
-
 def complain(line: object, code: int = 2) -> int:
     """Print one line on standard error; returns the exit code."""
     _write_error(f"fedpbc: {printable(line, LINE_LIMIT)}\n")
@@ -85,6 +77,21 @@ def complain(line: object, code: int = 2) -> int:
 def note(line: object) -> None:
     """Print a line that must not be lost, and is no error."""
     _write_error(f"fedpbc: note: {printable(line)}\n")
+
+
+def say_progress(line: object) -> None:
+    """Print on standard error how far a command is, where there is no terminal."""
+    _write_error(f"fedpbc: {printable(line)}\n")
+
+
+def note_at_once(line: str) -> None:
+    """Print a note from a signal handler, which may have interrupted another line."""
+    text = f"fedpbc: {line}\n"
+    with suppress(OSError, ValueError, AttributeError):
+        try:
+            os.write(sys.stderr.fileno(), text.encode(errors="backslashreplace"))
+        except UnsupportedOperation:  # Not a file, as in a test: nothing can be interrupted.
+            sys.stderr.write(text)
 
 
 def open_console(*, stderr: bool = False, min_width: int = 0) -> Console:

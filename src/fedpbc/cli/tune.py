@@ -22,7 +22,11 @@ from fedpbc.cli.options import (
 from fedpbc.cli.terminal import command, say, say_json, say_written, show
 from fedpbc.cli.workspace import begin_work, free_folder
 from fedpbc.errors import InputError
-from fedpbc.experiments.overrides import configuration_values, parse_value, split_list
+from fedpbc.experiments.overrides import (
+    configuration_values,
+    parse_value,
+    split_items,
+)
 
 if TYPE_CHECKING:
     from fedpbc.experiments.tuning.directory import TuningDirectory
@@ -41,8 +45,15 @@ def tune(
     options: dict[str, Any],
     config: ConfigFile = None,
     algorithms: Annotated[
-        str | None, default("Names, separated by commas, or 'all'", "the configuration's")
+        str | None,
+        default(
+            "Names, separated by commas, with settings after colons, or 'all'",
+            "the configuration's",
+        ),
     ] = None,
+    ceiling: Annotated[
+        bool, typer.Option("--ceiling", help="Also FedAvg with every link up: what links cost.")
+    ] = False,
     space: Annotated[
         list[str] | None,
         typer.Option(
@@ -62,7 +73,7 @@ def tune(
     validation: Annotated[
         float | None, default("Share of each client's samples kept out for scoring", "0.2")
     ] = None,
-    seeds: Annotated[str | None, default("Of the runs; a score is their mean", "0")] = None,
+    seeds: Annotated[str | None, default("Numbers and ranges; a score is their mean", "0")] = None,
     trace: Path | None = None,
     set_: Set = None,
     out: Annotated[Path | None, default("Folder", "runs/tune")] = None,
@@ -73,19 +84,18 @@ def tune(
 ) -> None:
     """Find step sizes and options: successive halving on held-out training data."""
     values = configuration_values(config, options, set_, trace=trace, trust=trust)
-    from fedpbc.experiments.plugins import load_plugin
     from fedpbc.experiments.tuning.directory import TuningDirectory
-    from fedpbc.experiments.tuning.plan import TuningRequest, plan_tuning
+    from fedpbc.experiments.tuning.plan import plan_tuning
+    from fedpbc.experiments.tuning.request import TuningRequest
 
-    for plugin in values.get("plugins") or ():
-        load_plugin(str(plugin))
     request = TuningRequest(
-        algorithms=split_list("algorithms", algorithms),
+        algorithms=None if algorithms is None else split_items(algorithms),
+        ceiling=ceiling,
         space=parse_space(space or ()),
         candidates=candidates,
         budget=budget,
         minutes=minutes,
-        seeds=(split_list("seeds", seeds, int) or ()) if seeds is not None else (0,),
+        seeds=(0,) if seeds is None else seeds,
         validation=validation,
     )
     plan = plan_tuning(values, request)
@@ -174,13 +184,13 @@ def show_tuning(result: TuningResult, directory: TuningDirectory) -> None:
     table = TextTable("")
     for column in tuning_head(result):
         table.column(column, right=column not in {"algorithm", "chosen", "view"})
-    for tuned in result.algorithms:
+    for tuned in result.entries:
         table.row(*tuning_cells(tuned, result.has_classes))
     show(table, min_width=table.width)
     for note in tuning_notes(result):
         say(note)
     say_written(written_files(directory))
-    names = [tuned.algorithm for tuned in result.algorithms if tuned.best is not None]
+    names = [tuned.label for tuned in result.entries if tuned.best is not None]
     if len(names) == 1:
         file = directory.tuned_file(names[0])
         say(f"next: {command('fedpbc', 'run', file)} runs it, judged on the test data")

@@ -104,7 +104,10 @@ def build_experiment(config: Config, last_reports_path: Path | None = None) -> E
             "leave it out"
         )
     algorithm = make_algorithm(
-        objects.get("algorithm", config.algorithm), task, config.train.global_learning_rate
+        objects.get("algorithm", config.algorithm),
+        task,
+        config.train.global_learning_rate,
+        config.aggregation,
     )
     downlink = None  # Where every downlink is always up, no client's model has to be stored.
     if config.downlink["name"] != "always":

@@ -16,12 +16,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
+from torch import Tensor
 
 from fedpbc.simulation.loop import Simulation
 from fedpbc.storage.files import is_own_file
 from fedpbc.storage.tensors import save_tensors
 
-__all__ = ["ClientOverview", "load_client_overview", "save_client_overview"]
+__all__ = [
+    "ClientOverview",
+    "client_tensors",
+    "load_client_overview",
+    "save_client_overview",
+]
 
 CLIENTS = 10_000
 """How many clients' probabilities and numbers of samples are kept."""
@@ -52,6 +58,11 @@ class ClientOverview:
 
 def save_client_overview(path: Path, simulation: Simulation, task: str = "") -> None:
     """Write the overview of a simulation's clients."""
+    save_tensors(path, client_tensors(simulation), {"task": task})
+
+
+def client_tensors(simulation: Simulation) -> dict[str, Tensor]:
+    """What the overview of a simulation's clients holds, by name."""
     uplink = simulation.uplink
     counts: NDArray[np.int64] | None = getattr(simulation.task, "class_counts", None)
     samples: NDArray[np.int64] | None = getattr(simulation.task, "samples", None)
@@ -62,12 +73,11 @@ def save_client_overview(path: Path, simulation: Simulation, task: str = "") -> 
         "class_counts": None if counts is None else counts[:SHOWN_CLIENTS, :SHOWN_CLASSES],
         "samples": samples,
     }
-    tensors = {
+    return {
         name: torch.from_numpy(np.array(array[:CLIENTS]))
         for name, array in arrays.items()
         if array is not None
     }
-    save_tensors(path, tensors, {"task": task})
 
 
 def load_client_overview(path: Path) -> ClientOverview:

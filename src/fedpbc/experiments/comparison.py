@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import takewhile
-from typing import Any
+from typing import Any, Self
 
 from fedpbc.algorithms import ALGORITHMS
 from fedpbc.errors import InputError
@@ -28,8 +28,9 @@ from fedpbc.experiments.spread import Spread, mean_of
 from fedpbc.experiments.verdict import Verdict, verdict
 from fedpbc.options import check_kind, nearest
 from fedpbc.simulation.views import DEPLOYABLE, paper_view
+from fedpbc.tasks.task import Evaluation
 
-__all__ = ["Comparison", "ComparisonRow", "RunResult", "Spread", "mean_of"]
+__all__ = ["Comparison", "ComparisonRow", "RunResult", "Spread", "further_values", "mean_of"]
 
 Value = Callable[[Mapping[str, Any]], Any]
 """Extracts a value from the evaluation of a view."""
@@ -44,6 +45,7 @@ class RunResult:
         cost: as in a run's summary: what the run stored.
         label: of its entry; by default the algorithm's name.
         condition: what it was run on, where a comparison has several.
+        train_samples: how many training samples were evaluated, of how many; if it is known.
     """
 
     algorithm: str
@@ -54,6 +56,13 @@ class RunResult:
     cost: Mapping[str, Any] | None = None
     label: str = ""
     condition: Condition = field(default_factory=Condition)
+    train_samples: Mapping[str, int] | None = None
+
+    @property
+    def evaluates_all(self) -> bool:
+        """Whether the training accuracy is known to be of all training samples."""
+        counts = self.train_samples or {}
+        return counts.get("evaluated", 0) >= counts.get("all", 1)
 
     def __post_init__(self) -> None:
         if not self.label:
@@ -74,6 +83,8 @@ class ComparisonRow:
         bytes_up, bytes_down: of the vectors that were sent; None for runs of earlier versions.
         models_on_server: None where no server could have the view, or no run has ended.
         best_deployable: whether this is the entry's best view that a server could have.
+        metrics: further values of an evaluation, such as a task's ``metrics``; None where one of
+            the evaluations has none.
     """
 
     algorithm: str
@@ -90,6 +101,7 @@ class ComparisonRow:
     models_on_server: int | None
     models_on_client: int | None
     best_deployable: bool = False
+    metrics: Mapping[str, Spread | None] = field(default_factory=dict)
 
     @property
     def score(self) -> float:
@@ -115,6 +127,27 @@ def mean_count(runs: Sequence[RunResult], key: str) -> int | None:
     return round(statistics.fmean(counts)) if len(counts) == len(runs) else None
 
 
+def further_values(evaluations: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The names of numbers in evaluations that not every task has.
+
+    Example:
+        >>> further_values([{"test_loss": 0.5, "per_class": [0.5], "f1": 0.7}])
+        ['f1']
+    """
+    names = (
+        name
+        for evaluation in evaluations
+        for name, value in evaluation.items()
+        if name not in Evaluation.__dataclass_fields__ and isinstance(value, int | float | None)
+    )
+    return list(dict.fromkeys(names))
+
+
+def value_named(name: str) -> Value:
+    """A value of an evaluation by its name; None if it has none of that name."""
+    return lambda evaluation: evaluation.get(name)
+
+
 class Comparison:
     """The results of all runs, in the order of the entries, and what follows from them.
 
@@ -130,6 +163,7 @@ class Comparison:
     def __init__(self, runs: Iterable[RunResult]) -> None:
         check_kind("runs", runs, Iterable, "results of runs")
         self.runs = list(runs)
+        self._rows: tuple[tuple[int, ...], list[ComparisonRow]] | None = None
         for run in self.runs:
             check_kind("runs", run, RunResult, "results of runs")
 
@@ -186,6 +220,13 @@ class Comparison:
 
     def rows(self) -> list[ComparisonRow]:
         """One row for each entry and view."""
+        # Asked for many times, for tables, differences and verdicts.
+        runs = tuple(map(id, self.runs))
+        if self._rows is None or self._rows[0] != runs:
+            self._rows = runs, self._made_rows()
+        return list(self._rows[1])
+
+    def _made_rows(self) -> list[ComparisonRow]:
         all_rows: list[ComparisonRow] = []
         for label in self.labels:
             if runs := self.of(label):
@@ -220,6 +261,10 @@ class Comparison:
             bytes_down=mean_count(runs, "bytes_down"),
             models_on_server=cost["models_on_server"].get(view),
             models_on_client=cost.get("models_on_client"),
+            metrics={
+                name: spread(value_named(name))
+                for name in further_values(run.metrics[-1]["views"][view] for run in runs)
+            },
         )
 
     def cost_of(self, label: str) -> Mapping[str, Any]:
@@ -345,7 +390,7 @@ class Comparison:
         """Who is best within noise, by how much over a baseline, and what it costs."""
         return verdict(self, baseline=baseline, allowed=allowed)
 
-    def by_condition(self) -> dict[str, Comparison]:
+    def by_condition(self) -> dict[str, Self]:
         """A comparison for each condition, with its ceiling; of one alone, this one.
 
         What a sweep over data, model or links has made can be shown together, but only rows of
@@ -355,7 +400,7 @@ class Comparison:
         if len(conditions) <= 1:
             return {"": self}
         return {
-            str(condition): Comparison(
+            str(condition): type(self)(
                 run
                 for run in self.runs
                 if run.condition == condition

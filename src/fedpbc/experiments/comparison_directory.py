@@ -91,8 +91,8 @@ class ComparisonDirectory:
         return [f"{label}/seed-{seed}" for label, seed in product(*self.planned())]
 
     def _misplaced(self, runs: Iterable[str]) -> list[Damage]:
-        """Links in place of the inputs or on the way to runs; a lock that is no file."""
-        return [*misplaced_folders(self.path, runs), *misplaced_files(self.path, ())]
+        """Links in place of the inputs or on the way to runs; files that are none."""
+        return [*misplaced_folders(self.path, runs), *misplaced_files(self.path, FILES)]
 
     @property
     def was_begun(self) -> bool:
@@ -135,6 +135,8 @@ class ComparisonDirectory:
         text, inputs = whole.self_contained()
         make_directory(self.path)
         with locked_directory(self.path):
+            # Of a command whose disk was read-only in the end.
+            self._clear_rehearsal()
             if overwrite and self.was_begun:
                 self._rehearse(plan)
                 self._clear()
@@ -172,11 +174,16 @@ class ComparisonDirectory:
                 # The others may be worth comparing.
                 diverged.append(error)
             finally:
-                run.clear()
-                remove_files(run.path, [LOCK])
-                remove_empty_folder(run.path)
+                self._clear_rehearsal()
         if len(diverged) == len(plan.entries):
             raise diverged[0]
+
+    def _clear_rehearsal(self) -> None:
+        run = RunDirectory(self.path / STAGING)
+        if run.path.is_dir() and not run.path.is_symlink():
+            run.clear()
+            remove_files(run.path, [LOCK])
+            remove_empty_folder(run.path)
 
     def _clear(self) -> None:
         """Remove what an earlier comparison wrote, and nothing else; its plan last."""
@@ -251,8 +258,13 @@ class ComparisonDirectory:
             if failure is None:
                 run = RunDirectory(cell.path)
                 summary = run.summary()
-                metrics, cost = run.metrics(), summary["cost"]
-                result = replace(result, clients=summary["clients"], metrics=metrics, cost=cost)
+                result = replace(
+                    result,
+                    clients=summary["clients"],
+                    metrics=run.metrics(),
+                    cost=summary["cost"],
+                    train_samples=summary.get("train_samples"),
+                )
             results[label, seed] = result
         comparison = Comparison(results[pair] for pair in product(plan.entries, plan.seeds))
         if not comparison.finished:

@@ -16,7 +16,7 @@ from fedpbc.errors import InputError
 from fedpbc.experiments.build import build_experiment
 from fedpbc.experiments.configuration import Config
 from fedpbc.experiments.entries import CONFIGURATION, Entry, is_ceiling
-from fedpbc.experiments.plugins import load_plugin
+from fedpbc.experiments.plugins import load_plugins
 from fedpbc.experiments.seeds import DEFAULT_SEEDS, seed_list
 from fedpbc.experiments.settings import FILES, PLACES, AlgorithmSection
 from fedpbc.experiments.swept_entries import comparison_entries
@@ -27,7 +27,7 @@ from fedpbc.simulation.views import views_of
 from fedpbc.storage.files import expanded, read_regular_file
 from fedpbc.storage.toml import toml_text
 
-__all__ = ["DEFAULT_SEEDS", "ComparisonPlan", "parse_plan", "plan_comparison"]
+__all__ = ["DEFAULT_SEEDS", "ComparisonPlan", "entry_of_run", "parse_plan", "plan_comparison"]
 
 DEPENDENT = {"data": ("model",), "task": ("data", "model")}
 """Sections whose defaults depend on another section."""
@@ -161,8 +161,7 @@ def parse_plan(values: Mapping[str, Any]) -> ComparisonPlan:
     """The plan that the values of a configuration describe; the settings are not checked yet."""
     check_values(values)
     shared = dict(values)
-    for plugin in check_type("plugins", shared.get("plugins"), list[str] | None) or ():
-        load_plugin(plugin)
+    load_plugins(shared)
     entries = _entries(shared)
     seed = check_type("seed", shared.pop("seed", None), Annotated[int, Ge(0)] | None)
     seeds = seed_list(shared.pop("seeds", DEFAULT_SEEDS if seed is None else [seed]))
@@ -171,14 +170,14 @@ def parse_plan(values: Mapping[str, Any]) -> ComparisonPlan:
 
 def _entries(shared: dict[str, Any]) -> list[Entry]:
     """Take the entries out of the values of a configuration."""
-    alone = _of_run(shared)
+    alone = entry_of_run(shared)
     default = list(PAPER_ALGORITHMS) if alone is None else [{"label": alone.label, **alone.table()}]
     algorithms = shared.pop("algorithms", default)
     sweep, ceiling = shared.pop("sweep", {}), shared.pop("ceiling", False)
     return comparison_entries(algorithms, sweep, ceiling, CONFIGURATION, alone)
 
 
-def _of_run(shared: dict[str, Any]) -> Entry | None:
+def entry_of_run(shared: dict[str, Any]) -> Entry | None:
     """Take the algorithm out of a run's configuration, if these are the values of one."""
     section = shared.pop("algorithm", None)
     if section is None:

@@ -16,7 +16,13 @@ from typing import Any
 import numpy as np
 import tomli_w
 
-from fedpbc.algorithms import ALGORITHMS, Algorithm, find_algorithm
+from fedpbc.algorithms import (
+    ALGORITHMS,
+    Aggregation,
+    Algorithm,
+    check_aggregation,
+    find_algorithm,
+)
 from fedpbc.errors import InputError
 from fedpbc.experiments.plugins import load_plugin
 from fedpbc.experiments.settings import (
@@ -68,6 +74,7 @@ class Config:
 
     general: General
     algorithm: dict[str, Any]
+    aggregation: Aggregation
     task: TaskSection
     data: DataSection
     model: ModelSection
@@ -111,6 +118,7 @@ class Config:
         config = cls(
             general=replace(general, views=list(views_of(kind, general.views))),
             algorithm={"name": kind.name, **checked(kind.__init__, options, "algorithm")},
+            aggregation=Aggregation(**checked(Aggregation, sections["aggregation"], "aggregation")),
             task=TaskSection(**checked(TaskSection, sections["task"], "task")),
             data=DataSection(**checked(DataSection, sections["data"], "data")),
             model=ModelSection(**checked(ModelSection, sections["model"], "model")),
@@ -121,6 +129,8 @@ class Config:
             lenient=lenient,
         )
         config._check_task()
+        own = {key: value for key, value in config.algorithm.items() if key != "name"}
+        check_aggregation(kind, own, config.aggregation)
         config = replace(config, unused=unused_settings(given, config))
         for reason in () if lenient else config.unused.values():
             raise InputError(reason)
@@ -149,6 +159,9 @@ class Config:
         """Plain values, as in a TOML file; what is None is left out."""
         nested: dict[str, Any] = asdict(self.general)
         nested["algorithm"] = self.algorithm
+        if self.aggregation != Aggregation():
+            # Left out by default: an earlier version did not write it.
+            nested["aggregation"] = asdict(self.aggregation)
         nested["task"] = asdict(self.task)
         if self.task.name == "classification":
             nested |= {"data": asdict(self.data), "model": asdict(self.model)}

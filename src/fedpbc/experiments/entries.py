@@ -37,6 +37,8 @@ __all__ = [
 EVERY_LINK_UP: Mapping[str, Any] = {"links": {"name": "always"}, "downlink": {"name": "always"}}
 SHARED_ONLY = ("algorithm", "seed", "plugins", "track")
 """What an entry cannot override."""
+SPELLED_OUT = ("data.alpha",)
+"""Keys that labels have in full, whatever options there are: folders of before are named so."""
 OPTION_START = re.compile(r":(?=\s*[A-Za-z_][\w.]*\s*=)")
 
 
@@ -62,6 +64,8 @@ class SettingNames:
 
     def short(self, key: str, algorithm: type[Algorithm]) -> str:
         """Return the shortest name of a dotted key that is no option of the algorithm."""
+        if key in SPELLED_OUT:
+            return key
         own = options_of(algorithm.__init__)
         names = [name for name, other in self.keys.items() if other == key and name not in own]
         return min([*names, key], key=len)
@@ -185,6 +189,8 @@ def merged(shared: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, 
             values[key] = value
             continue
         base = values.get(key, {})
+        if isinstance(base, list | int | float):
+            raise InputError(key, base, f"a name, or a table [{key}]")
         if not isinstance(base, Mapping | str) and "name" not in value:
             raise InputError(f"{key}.{next(iter(value), '')} cannot be set: {key} is an object")
         section: dict[str, Any] = {"name": base} if isinstance(base, str) else {}

@@ -18,6 +18,7 @@ import numpy as np
 from fedpbc.errors import DivergedError, FedpbcError, InputError, WorkerError
 from fedpbc.experiments.build import Experiment
 from fedpbc.experiments.checkpoints import rounds_of
+from fedpbc.experiments.client_accuracy import client_summary
 from fedpbc.experiments.client_overview import save_client_overview
 from fedpbc.experiments.integrity import changed_inputs, input_checksums, sealed
 from fedpbc.experiments.peak_memory import peak_memory, reset_peak_memory
@@ -31,6 +32,7 @@ from fedpbc.simulation.loop import upgrade_state
 from fedpbc.simulation.metrics import Metrics
 from fedpbc.storage.removal import remove_files
 from fedpbc.storage.tensors import DamagedCheckpointError
+from fedpbc.tasks.client_data import ClientData
 
 __all__ = ["OnRound", "StoppedError", "Watcher", "check_watching", "execute", "tracked"]
 
@@ -294,12 +296,15 @@ class _Execution:
         last = self.directory.metrics()[-1]
         processes = getattr(simulation.engine, "processes", None)
         memory = peak_memory(processes() if processes is not None else ())
+        served = client_summary(simulation.client_accuracies())
         return {
             **self.about,
             "rounds": simulation.rounds,
             "clients": simulation.task.clients,
             "parameters": simulation.task.layout.dimension,
             "views": last["views"],
+            **({"client_accuracy": served} if served else {}),
+            **self._train_samples(),
             "cost": costs_of(simulation.server),
             "engine": self.experiment.engine,
             "seconds": last["seconds"],
@@ -310,6 +315,14 @@ class _Execution:
                 "python": platform.python_version(),
             },
         }
+
+    def _train_samples(self) -> dict[str, Any]:
+        """How many of the clients' samples the training accuracy is of."""
+        data = getattr(self.simulation.task, "data", None)
+        if not isinstance(data, ClientData):
+            return {}
+        every = len(np.unique(np.concatenate(data.parts)))
+        return {"train_samples": {"evaluated": len(data.evaluated), "all": every}}
 
 
 @contextmanager

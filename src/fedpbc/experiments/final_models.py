@@ -14,6 +14,7 @@ from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.limits import check_path
 from fedpbc.storage.files import read_own_file
 from fedpbc.tasks.parameter_layout import Layout
+from fedpbc.text import command
 
 __all__ = ["load_view"]
 
@@ -27,8 +28,8 @@ def _check_final(run: RunDirectory) -> None:
     content = read_own_file(run.path, run.final_path.name, 1 << 40)
     if known is not None and sha256(content).hexdigest() != known:
         raise InputError(
-            f"{run.final_path} is damaged: its checksum does not fit; 'fedpbc resume {run.path}' "
-            "makes it again"
+            f"{run.final_path} is damaged: its checksum does not fit; "
+            f"{command('fedpbc', 'resume', run.path)} makes it again"
         )
 
 

@@ -1,8 +1,8 @@
 """Whether a run's files are as they were written: checksums, and what is wrong with a directory.
 
 A checkpoint has a checksum of its own, a copy of the evaluations so far and the checksums of the
-inputs; the summary has the checksums of all other files. So whatever is lost or changed on disk is
-found, and what a checkpoint has is put back to the bit.
+inputs, which the manifest has from the start; the summary has the checksums of all other files. So
+whatever is lost or changed on disk is found, and what a checkpoint has is put back to the bit.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from fedpbc.errors import FedpbcError, InputError
+from fedpbc.experiments.config_file import read_toml
 from fedpbc.experiments.configuration import identity
+from fedpbc.experiments.result_schema import check_metrics
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.limits import check_path, parse_toml
 from fedpbc.simulation.last_reports import DamagedReportsError, LastReportsOnDisk, is_index
 from fedpbc.simulation.loop import upgrade_state
 from fedpbc.storage.files import read_own_file
-from fedpbc.storage.manifest import MANIFEST
+from fedpbc.storage.manifest import MANIFEST, changed_files, checksummed_files
 from fedpbc.storage.removal import own_files
 from fedpbc.storage.tensors import DamagedCheckpointError, load_state
 
@@ -32,6 +34,7 @@ __all__ = [
     "Verification",
     "changed_inputs",
     "damage_of",
+    "damaged_inputs",
     "input_checksums",
     "sealed",
     "verify_run",
@@ -121,7 +124,7 @@ def verify_run(path: Path) -> Verification:
     if not directory.holds_run:
         raise InputError("folder", str(path), "one that holds a run (there is no config.toml)")
     directory.check_links()
-    if not directory.finished:
+    if not directory.was_finished:
         damage = tuple(_damage_of_unfinished(directory))
         return Verification(path, "unfinished", damage, len(directory.checkpoints.paths()) + 1)
     damage = tuple(_damage_of_finished(directory))
@@ -167,6 +170,7 @@ def _damage_of_finished(
 
 def _damage_of_unfinished(directory: RunDirectory) -> Iterator[Damage]:
     """What resuming would find."""
+    yield from damaged_inputs(directory)
     try:
         metrics = directory.metrics_bytes()
     except OSError as error:
@@ -182,13 +186,34 @@ def _damage_of_unfinished(directory: RunDirectory) -> Iterator[Damage]:
         except (FedpbcError, LookupError, TypeError, ValueError) as error:
             yield Damage(path, str(error), repairable=False)
             continue
+        known = checksummed_files(directory.path, "run")
         for name in changed_inputs(directory, state):
-            reason = "it was changed since the run began; restore it"
-            yield Damage(directory.path / name, reason, repairable=False)
+            if name not in known:  # An earlier version's, whose manifest has no checksums.
+                yield _changed_input(directory, name)
         saved = state.get("metrics") if isinstance(state, Mapping) else None
         if saved is not None and not metrics.startswith(bytes(saved)):
             yield Damage(directory.metrics_path, f"{path.name} has other evaluations")
+        elif saved is not None and len(metrics) > len(bytes(saved)):
+            yield from _damaged_tail(directory)
         return
+
+
+def _damaged_tail(directory: RunDirectory) -> Iterator[Damage]:
+    """Evaluations after the last checkpoint that the run cannot have written."""
+    try:
+        check_metrics(directory.metrics(), read_toml(directory.config_path))
+    except InputError as error:
+        yield Damage(directory.metrics_path, str(error))
+
+
+def damaged_inputs(directory: RunDirectory) -> list[Damage]:
+    """The inputs that are not as they were when the run began, by its manifest."""
+    return [_changed_input(directory, name) for name in changed_files(directory.path, "run")]
+
+
+def _changed_input(directory: RunDirectory, name: str) -> Damage:
+    reason = "it was changed since the run began; restore it, or start again with --overwrite"
+    return Damage(directory.path / name, reason, repairable=False)
 
 
 def _check_last_reports(directory: RunDirectory, state: Any) -> None:

@@ -9,14 +9,23 @@ from typing import Any
 
 from fedpbc.errors import InputError
 from fedpbc.experiments.config_file import read_toml
+from fedpbc.experiments.fleet_trace import fleet_values, links_of
 from fedpbc.experiments.trust import check_trust, is_of_results
 from fedpbc.limits import check_path, check_text, check_values
 
-__all__ = ["configuration_values", "parse_value", "set_value", "split_items", "split_list"]
+__all__ = [
+    "chosen_tables",
+    "configuration_values",
+    "parse_value",
+    "set_value",
+    "split_items",
+    "split_list",
+]
 
 SHARED = {
     "links": ("p", "sigma", "delta"),
     "downlink": ("p", "sigma", "delta"),
+    "aggregation": ("clip",),
     "data": ("alpha", "train_samples"),
 }
 """Settings of a section that stay when another scheme or data set is chosen."""
@@ -34,8 +43,9 @@ def configuration_values(
 ) -> dict[str, Any]:
     """The values of a configuration: the file's, then the options', then those of ``--set``.
 
-    Options are values by key; None is skipped. ``trace`` is a recorded trace for the links. The
-    plugins of a file that a run wrote need ``trust`` if this user has not run them yet.
+    Options are values by key; None is skipped. ``trace`` is a recorded trace for the links, or the
+    folder of a fleet's server, which also has a model, data and rounds. The plugins of a file that
+    a run wrote need ``trust`` if this user has not run them yet.
 
     Example:
         >>> configuration_values(None, {"links.name": "markov", "seed": None}, ["links.p=0.5"])
@@ -46,6 +56,9 @@ def configuration_values(
         check_trust(file.parent, values, trust=trust)
     options = {key: value for key, value in (options or {}).items() if value is not None}
     check_values(options)
+    if trace is not None and Path(trace).is_dir():
+        trace = links_of(Path(trace))
+        values = {**fleet_values(trace, {**values, **options}, trust=trust), **values}
     given: dict[str, Any] = {}
     if "task.app" in options:
         # Another task than the file's, which may describe a whole run.
@@ -57,6 +70,8 @@ def configuration_values(
         given[key] = value
 
     for key, value in options.items():
+        if key == "algorithms" and isinstance(values.get(key), Mapping):
+            value = chosen_tables(value, values[key])
         give(key, value)
     if trace is not None:
         set_trace(values, trace, options.get("links.name"))
@@ -69,6 +84,19 @@ def configuration_values(
     check_values(values)
     check_kept(values, given, trace)
     return values
+
+
+def chosen_tables(names: Sequence[str], tables: Any) -> dict[str, Any]:
+    """The tables of a configuration's entries that are named; others have no settings.
+
+    Example:
+        >>> chosen_tables(["fedau", "mifa"], {"fedau": {"cutoff": 5}, "fedavg": {}})
+        {'fedau': {'cutoff': 5}, 'mifa': {}}
+    """
+    if not names or len(set(names)) < len(names):
+        raise InputError("algorithms", names, "different names, at least one")
+    own = tables if isinstance(tables, Mapping) else {}
+    return {name: own.get(name, {}) for name in names}
 
 
 def check_kept(values: Mapping[str, Any], given: Mapping[str, Any], trace: Path | None) -> None:

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from fedpbc.errors import InputError, one_line
+from fedpbc.options import check_type
 
-__all__ = ["load_plugin"]
+__all__ = ["load_plugin", "load_plugins"]
+
+
+def load_plugins(values: Mapping[str, Any]) -> None:
+    """Import the plugins that the values of a configuration name."""
+    for plugin in check_type("plugins", values.get("plugins"), list[str] | None) or ():
+        load_plugin(plugin)
 
 
 def load_plugin(path: str, option: str = "plugins") -> ModuleType:

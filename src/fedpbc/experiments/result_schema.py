@@ -6,14 +6,14 @@ Whoever shows or compares results checks them here first: a file may have been e
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fedpbc.errors import InputError
 from fedpbc.limits import MAX_INTEGER
 from fedpbc.simulation.views import VIEWS
 
-__all__ = ["check_metrics", "check_summary"]
+__all__ = ["check_metrics", "check_summary", "metrics_check"]
 
 NUMBERS = ("local_steps", "uploads", "seconds", "staleness_mean", "staleness_max")
 ACCURACIES = ("test_accuracy", "train_accuracy", "train_loss")
@@ -21,9 +21,19 @@ ACCURACIES = ("test_accuracy", "train_accuracy", "train_loss")
 
 def check_metrics(lines: Sequence[Any], config: Mapping[str, Any]) -> None:
     """Raise unless a run with this configuration may have written these metrics."""
+    check = metrics_check(config)
+    for number, line in enumerate(lines, start=1):
+        check(number, line)
+
+
+def metrics_check(config: Mapping[str, Any]) -> Callable[[int, Any], None]:
+    """Return a check of single lines, which raises unless the n-th may be this one; n from 1."""
     interval, rounds = (_count(config, key, "config.toml") for key in ("evaluate_every", "rounds"))
     names = config.get("views")
-    for number, line in enumerate(lines, start=1):
+    expected_views = sorted(map(str, names)) if isinstance(names, list) else None
+
+    def check(number: int, line: Any) -> None:
+        nonlocal expected_views
         where = f"metrics.jsonl line {number}"
         if not isinstance(line, dict):
             raise InputError(f"{where} is not a JSON object")
@@ -32,16 +42,19 @@ def check_metrics(lines: Sequence[Any], config: Mapping[str, Any]) -> None:
             expected = f"{due}: it is evaluated every {interval} rounds"
             raise InputError(f"round in {where}", line.get("round"), expected)
         views = _checked_views(line.get("views"), where)
-        expected_views = names if isinstance(names, list) else list(lines[0]["views"])
-        if sorted(views) != sorted(map(str, expected_views)):
-            listed, first = ", ".join(views), ", ".join(map(str, expected_views))
+        if expected_views is None:
+            expected_views = sorted(views)
+        if sorted(views) != expected_views:
+            listed, first = ", ".join(views), ", ".join(expected_views)
             raise InputError(f"views in {where} are {listed}, but should be {first}")
         for key in NUMBERS:
             if not _is_number(line.get(key)):
                 raise InputError(f"{key} in {where}", line.get(key), "a number")
         for key, value in line.items():
-            if key != "views" and value is not None and not _is_number(value):
+            if key != "views" and not _is_number_or_null(value):
                 raise InputError(f"{key} in {where}", value, "a number or null")
+
+    return check
 
 
 def check_summary(summary: Any, where: str = "summary.json") -> None:
@@ -57,6 +70,10 @@ def check_summary(summary: Any, where: str = "summary.json") -> None:
         raise InputError(f"seconds in {where}", summary.get("seconds"), "a number")
     _checked_views(summary.get("views"), where)
     _check_cost(summary.get("cost"), where)
+    _check_clients(summary.get("client_accuracy", {}), where)
+    samples = summary.get("train_samples", {})
+    if not isinstance(samples, dict) or not all(map(_is_count, samples.values())):
+        raise InputError(f"train_samples in {where}", samples, "counts")
     memory = summary.get("memory", {})
     if not isinstance(memory, dict) or not all(map(_is_number, memory.values())):
         raise InputError(f"memory in {where}", memory, "a number for each kind of process")
@@ -71,13 +88,36 @@ def _checked_views(views: Any, where: str) -> dict[str, Any]:
         if not isinstance(evaluation, dict) or not _is_number(evaluation.get("test_loss")):
             raise InputError(f"{view} in {where} has no test loss")
         for key, value in evaluation.items():
+            if _is_number_or_null(value):
+                continue
             several = key not in ACCURACIES and isinstance(value, list)
-            if not all(v is None or _is_number(v) for v in (value if several else [value])):
+            if not several or not all(map(_is_number_or_null, value)):
                 raise InputError(f"{key} of {view} in {where}", value, "a number or null")
         if not isinstance(evaluation.get("per_class"), list | None):
             given = evaluation["per_class"]
             raise InputError(f"per_class of {view} in {where}", given, "a list or null")
     return views
+
+
+def _check_clients(clients: Any, where: str) -> None:
+    """Raise unless these are shares by view: statistics, and one per client."""
+    expected = "statistics and accuracies from 0 to 1 of each view"
+    if not isinstance(clients, dict):
+        raise InputError(f"client_accuracy in {where}", clients, expected)
+    for view, served in clients.items():
+        values = served.get("accuracies") if isinstance(served, dict) else None
+        known = isinstance(values, list) and all(v is None or _is_share(v) for v in values)
+        keys = ("mean", "worst_tenth", "deviation")
+        if (
+            view not in (*VIEWS, "own")
+            or not known
+            or not all(_is_share(served.get(k)) for k in keys)
+        ):
+            raise InputError(f"client_accuracy of {view} in {where}", served, expected)
+
+
+def _is_share(value: object) -> bool:
+    return _is_number(value) and 0 <= value <= 1  # type: ignore[operator]
 
 
 def _check_cost(cost: Any, where: str) -> None:
@@ -111,8 +151,12 @@ def _is_count(value: object) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    if isinstance(value, bool):
-        return False
-    if isinstance(value, int):
-        return -MAX_INTEGER <= value <= MAX_INTEGER
-    return isinstance(value, float) and math.isfinite(value)
+    # By the type itself, which excludes truth values: a report checks millions of numbers.
+    kind = type(value)
+    if kind is float:
+        return math.isfinite(value)  # type: ignore[arg-type]
+    return kind is int and -MAX_INTEGER <= value <= MAX_INTEGER  # type: ignore[operator]
+
+
+def _is_number_or_null(value: object) -> bool:
+    return value is None or _is_number(value)

@@ -14,7 +14,7 @@ from fedpbc.experiments.build import build_experiment
 from fedpbc.experiments.config_file import read_toml
 from fedpbc.experiments.configuration import Config, is_python_task
 from fedpbc.experiments.execution import Watcher, check_watching, execute, tracked
-from fedpbc.experiments.integrity import Damage, damage_of
+from fedpbc.experiments.integrity import Damage, damage_of, damaged_inputs
 from fedpbc.experiments.replacement import recover_run
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.tracking import TrackedRun, check_trackers, checked_names
@@ -64,7 +64,7 @@ def resume_run(
     directory.check_links()
     values = read_toml(directory.config_path)
     names = checked_names(values.get("track") if track is None else track)
-    if directory.finished:
+    if directory.was_finished:
         damage = damage_of(directory)
         if not damage:
             return _finished(directory, values, names, watcher, group)
@@ -77,6 +77,7 @@ def resume_run(
             f"out={str(path)!r}) there again to continue it"
         )
     check_trust(path, values, trust=trust)
+    _refuse_lost(damaged_inputs(directory))
     config = Config.from_dict({**values, "track": names}, lenient=True)
     if group is None:
         check_trackers(names)

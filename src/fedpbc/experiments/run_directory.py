@@ -21,6 +21,7 @@ import os
 import re
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,11 @@ class RunDirectory:
     def finished(self) -> bool:
         """Whether the run is complete; :mod:`fedpbc.experiments.integrity` checks its files."""
         return self.summary_path.is_file() and self.final_path.is_file()
+
+    @property
+    def was_finished(self) -> bool:
+        """Whether the run was complete once: the summary is written last."""
+        return self.summary_path.is_file()
 
     def check_links(self) -> None:
         """Raise if a file of the run is a link, a pipe or the like: nothing here follows one."""
@@ -197,8 +203,9 @@ class RunDirectory:
 
     def write_config(self, text: str, inputs: Mapping[str, bytes]) -> None:
         """Write the configuration, and the files it names before it: then there is a run."""
-        names = [f"inputs/{name}" for name in inputs]
-        write_manifest(self.path, "run", [*names, *RESULTS, "config.toml", MANIFEST])
+        checksums = {f"inputs/{name}": sha256(data).hexdigest() for name, data in inputs.items()}
+        files = [*checksums, *RESULTS, "config.toml", MANIFEST]
+        write_manifest(self.path, "run", files, checksums)
         write_inputs(self.path, inputs)
         write_atomically(self.config_path, text)
 

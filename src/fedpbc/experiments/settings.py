@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 from annotated_types import Ge, Gt, Le, Lt
 
 from fedpbc import defaults
+from fedpbc.aggregation import Aggregation
 from fedpbc.limits import MAX_CLIENTS, MAX_ROUNDS, MAX_WORKERS
 from fedpbc.options import Help, options_of
 from fedpbc.tasks.local_training import LocalTraining
@@ -109,7 +110,9 @@ class DataSection:
     dir: Annotated[str | None, Help("Folder of the data set's Parquet files", flag="data_dir")] = (
         None
     )
-    alpha: Annotated[float, Gt(0)] = defaults.ALPHA
+    alpha: Annotated[float, Gt(0), Help("α of the Dirichlet partition; small is heterogeneous")] = (
+        defaults.ALPHA
+    )
     train_samples: Annotated[int, Ge(0)] = defaults.TRAIN_SAMPLES
 
 
@@ -145,6 +148,7 @@ class DownlinkSection:
 
 SECTIONS: dict[str, type] = {
     "algorithm": AlgorithmSection,
+    "aggregation": Aggregation,
     "task": TaskSection,
     "data": DataSection,
     "model": ModelSection,

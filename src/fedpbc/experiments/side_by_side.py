@@ -9,25 +9,31 @@ from __future__ import annotations
 import multiprocessing
 import os
 import queue
+import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnContext, SpawnProcess
+from types import ModuleType
 from typing import Any
 
 from fedpbc.errors import explained, one_line
-from fedpbc.interrupts import held_back, leave_to_parent
+from fedpbc.interrupts import held_back, interrupt_main, leave_to_parent
 
 __all__ = ["Ended", "Work", "side_by_side"]
 
 Work = Callable[[int, Any, Callable[[Any], None], Callable[[], bool]], Any]
 """Runs in a worker: the number of a task, the task, a function that sends a message to whoever
-started it, and one that tells whether to stop. Returns the result."""
+started it, and one that tells whether to stop. Returns the result. An order to stop also interrupts
+it, as Ctrl-C would."""
 
 STOP = "stop"
+READY = "ready"
+"""A worker's first message: until then it imports modules, and may be killed."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,7 @@ class Worker:
     process: SpawnProcess
     connection: Connection
     number: int = -1
+    ready: bool = False
 
     def send(self, value: Any) -> None:
         """Send a task, or the order to stop or to end; a process that is gone does not hear it."""
@@ -79,6 +86,9 @@ def side_by_side(work: Work, tasks: Sequence[Any], jobs: int) -> Generator[Any, 
                     failure = "its process was killed; resume to run it again"
                     yield Ended(worker.number, failure=failure)
                     continue
+                if message == READY:
+                    worker.ready = True
+                    continue
                 if isinstance(message, Ended) and not give_next(worker, waiting):
                     workers.remove(worker)
                 yield message
@@ -103,15 +113,29 @@ def start(context: SpawnContext, work: Work) -> Worker:
     with held_back():
         # Starting Python's resource tracker unblocks signals; the worker must begin without them.
         resource_tracker.ensure_running()
-    with held_back():
+    with held_back(), without_main():
         process.start()
     remote.close()
     return Worker(process, connection)
 
 
+@contextmanager
+def without_main() -> Iterator[None]:
+    """Processes started here do not import the main module: a script would run all over again."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
 def end_all(workers: Sequence[Worker]) -> None:
     """Stop what is under way, and wait until all processes have ended."""
     for worker in workers:
+        if not worker.ready:
+            worker.process.kill()
+            continue
         worker.send(STOP)
         worker.send(None)
     for worker in workers:
@@ -131,9 +155,9 @@ def end_all(workers: Sequence[Worker]) -> None:
 
 def serve(connection: Connection, work: Work) -> None:
     """Work in a worker process until there is nothing more to do."""
-    leave_to_parent()
-    tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
     stop = threading.Event()
+    leave_to_parent(stop)
+    tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def read() -> None:
         while True:
@@ -143,14 +167,25 @@ def serve(connection: Connection, work: Work) -> None:
                 os._exit(1)  # Whoever gave the tasks is gone.
             if task == STOP:
                 stop.set()
+                interrupt_main()
             else:
                 tasks.put(task)
 
+    def send(message: Any) -> None:
+        # Half a message would be taken for another one.
+        with held_back():
+            connection.send(message)
+
+    send(READY)
     threading.Thread(target=read, daemon=True).start()
-    while (task := tasks.get()) is not None:
-        number, value = task
-        try:
-            ended = Ended(number, work(number, value, connection.send, stop.is_set))
-        except Exception as error:
-            ended = Ended(number, failure=explained(error) or one_line(error))
-        connection.send(ended)
+    try:
+        while (task := tasks.get()) is not None:
+            number, value = task
+            try:
+                ended = Ended(number, work(number, value, send, stop.is_set))
+            except Exception as error:
+                ended = Ended(number, failure=explained(error) or one_line(error))
+            send(ended)
+    except KeyboardInterrupt:
+        pass  # Whoever gave the tasks wants no more of them.
+    leave_to_parent()

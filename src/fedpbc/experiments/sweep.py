@@ -184,8 +184,12 @@ def _work(
 
     if stopped():
         return "stopped"
-    with warnings_noted(on_warning):
-        return _run_cell(k, cell, on_progress)
+    try:
+        with warnings_noted(on_warning):
+            return _run_cell(k, cell, on_progress)
+    except KeyboardInterrupt:
+        # In the midst of a round: a checkpoint of the last complete one is written.
+        return "stopped"
 
 
 def _run_cell(k: int, cell: GridCell, on_progress: Callable[[GridProgress], None]) -> str | None:

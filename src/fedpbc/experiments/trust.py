@@ -44,8 +44,11 @@ def is_of_results(folder: Path) -> bool:
     return any((folder / name).exists() for name in (MANIFEST, *results))
 
 
-def remember_plugins(files: Iterable[str]) -> None:
-    """Remember plugins and apps that the user named: their copies may be imported later."""
+def remember_plugins(files: Iterable[str | Path]) -> None:
+    """Remember plugins and apps that the user named: their copies may be imported later.
+
+    A text is what somebody wrote, with ``~`` for a home; a path is that of a file.
+    """
     checksums = {_checksum(file) for file in files}
     new = sorted(checksums - _known())
     _remembered.update(checksums)
@@ -80,7 +83,7 @@ def check_trust(folder: Path, values: Mapping[str, Any], *, trust: bool = False)
             )
 
 
-def is_trusted(file: str) -> bool:
+def is_trusted(file: str | Path) -> bool:
     """Whether a file has the content of one that was remembered."""
     return _checksum(file) in _known()
 
@@ -93,8 +96,9 @@ def _known() -> set[str]:
     return {*text.split(), *_remembered}
 
 
-def _checksum(file: str) -> str:
+def _checksum(file: str | Path) -> str:
+    path = file if isinstance(file, Path) else expanded(file, "code")
     try:
-        return sha256(read_regular_file(expanded(file, "code"), 1 << 26)).hexdigest()
+        return sha256(read_regular_file(path, 1 << 26)).hexdigest()
     except OSError as error:
-        raise InputError("code", file, f"a Python file ({error.strerror})") from None
+        raise InputError("code", str(file), f"a Python file ({error.strerror})") from None

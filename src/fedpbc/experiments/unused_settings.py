@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from fedpbc.aggregation import Aggregation
 from fedpbc.errors import InputError
 from fedpbc.experiments.settings import SECTIONS, General, TaskSection, TrainSection
 from fedpbc.links import Timetable
@@ -26,6 +27,8 @@ class CheckedConfig(Protocol):
     def general(self) -> General: ...
     @property
     def algorithm(self) -> Mapping[str, Any]: ...
+    @property
+    def aggregation(self) -> Aggregation: ...
     @property
     def task(self) -> TaskSection: ...
     @property
@@ -72,6 +75,11 @@ def _reason(config: CheckedConfig, section: str, name: str, value: Any) -> str |
         return None
     if section in ("links", "downlink") and name in PROBABILITIES:
         return _why_probability_is_unused(config, section, name)
+    if (section, name) == ("aggregation", "trim") and config.aggregation.name != "trimmed_mean":
+        return (
+            f"the aggregation '{config.aggregation.name}' does not use it: choose another with "
+            "--aggregation trimmed_mean"
+        )
     if (section, name) == ("train", "momentum") and config.train.optimizer != "momentum":
         return (
             f"the optimizer '{config.train.optimizer}' does not use it: choose another with "

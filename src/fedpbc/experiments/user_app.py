@@ -5,10 +5,11 @@ A fleet trains it, and so does the simulator, as the task ``app``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,9 @@ from fedpbc.errors import InputError, one_line
 from fedpbc.experiments.plugins import load_plugin
 from fedpbc.randomness import generator, integer_seed
 from fedpbc.tasks import LocalTraining, Supervised
+from fedpbc.tasks.dataset_samples import is_samples
 from fedpbc.tasks.user_data import Samples, as_tensors
+from fedpbc.tasks.user_metrics import Metric
 
 __all__ = ["HELD_OUT", "UserApp", "load_user_app"]
 
@@ -42,6 +45,7 @@ class UserApp:
         data: returns a client's inputs and labels; called only on that client's device.
         loss: of a batch's outputs and labels; cross-entropy unless the file defines ``loss``.
         test: returns test inputs and labels; only simulations use it.
+        metrics: further values of an evaluation: functions of outputs and labels, by name.
 
     Example:
         >>> app = UserApp(
@@ -56,6 +60,7 @@ class UserApp:
     data: Callable[[int], Samples]
     loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = functional.cross_entropy
     test: Callable[[], Samples] | None = None
+    metrics: Mapping[str, Metric] | None = None
 
     def module(self, seed: int) -> nn.Module:
         """Make a module, initialized from the seed."""
@@ -75,12 +80,13 @@ class UserApp:
         self, call: str, function: Callable[..., Any], *arguments: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
         samples = _call(call, function, *arguments)
-        if not isinstance(samples, tuple | list) or len(samples) != 2:
+        if not is_samples(samples):
             kind = type(samples).__name__
             raise InputError(
-                f"{call} returns a {kind}, but should return a pair: inputs and labels"
+                f"{call} returns a {kind}, but should return a pair, inputs and labels, or a "
+                "dataset of such pairs"
             )
-        return as_tensors((samples[0], samples[1]), call)
+        return as_tensors(samples, call)
 
     def task(
         self,
@@ -96,7 +102,8 @@ class UserApp:
         # The other clients get a placeholder, so that this one keeps its number.
         everything, placeholder = np.arange(len(samples[0])), np.zeros(1, dtype=np.int64)
         parts = [everything if i == client else placeholder for i in range(clients)]
-        return self._supervised(samples, parts, seed, training, device)
+        # A device trains, and evaluates nothing.
+        return replace(self, metrics=None)._supervised(samples, parts, seed, training, device)
 
     def whole_task(self, *, clients: int, seed: int, training: LocalTraining) -> Supervised:
         """The task with all clients' data, to simulate the same fleet."""
@@ -196,6 +203,7 @@ class UserApp:
             seed=seed,
             device=device,
             validation=validation,
+            metrics=self.metrics,
         )
 
 
@@ -209,7 +217,12 @@ def load_user_app(path: Path) -> UserApp:
     test = getattr(module, "test", None)
     if test is not None and not callable(test):
         raise InputError("app", str(path), "a file whose test is a function test()")
-    return UserApp(module.model, module.data, loss, test)
+    metrics = getattr(module, "metrics", None)
+    if isinstance(metrics, ModuleType):
+        metrics = None  # Such as scikit-learn's, which the file imports.
+    if metrics is not None and not isinstance(metrics, Mapping):
+        raise InputError("app", str(path), "a file whose metrics are a table of functions")
+    return UserApp(module.model, module.data, loss, test, metrics)
 
 
 def _split(seed: int, client: int, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -153,7 +153,7 @@ def make(name: str, request: ExperimentRequest) -> ExperimentResult:
             ...
         fedpbc.errors.InputError: experiment is 'fig7', but should be one of fig2, fig3, ...
     """
-    from fedpbc.experiments.plugins import load_plugin
+    from fedpbc.experiments.plugins import load_plugins
     from fedpbc.options import nearest
 
     if name not in EXPERIMENTS:
@@ -162,7 +162,6 @@ def make(name: str, request: ExperimentRequest) -> ExperimentResult:
     for option in NARROWING:
         if getattr(request, option) is not None and option not in module.OPTIONS:
             raise InputError(f"{name} has no option --{option.replace('_', '-')}: leave it out")
-    for plugin in request.settings.get("plugins") or ():
-        load_plugin(str(plugin))
+    load_plugins(request.settings)
     result: ExperimentResult = module.run(request)
     return result

@@ -218,7 +218,14 @@ class PaperDirectory:
             # Hundreds of runs with a thousand evaluations each would fill the memory.
             metrics = [line for line in metrics if line["round"] > metrics[-1]["round"] - last]
         summary = directory.summary()
-        return RunResult(run.algorithm, run.seed, summary["clients"], metrics, cost=summary["cost"])
+        return RunResult(
+            run.algorithm,
+            run.seed,
+            summary["clients"],
+            metrics,
+            cost=summary["cost"],
+            train_samples=summary.get("train_samples"),
+        )
 
 
 def _count_alone(runs: Sequence[PlannedRun], jobs: int, engines: Mapping[str, str]) -> int:

@@ -13,7 +13,7 @@ from fedpbc.algorithms import PAPER_ALGORITHMS
 from fedpbc.errors import InputError
 from fedpbc.experiments.comparison import Comparison, RunResult
 from fedpbc.experiments.sweep import DivergedReason
-from fedpbc.paper.catalog import ExperimentRequest, ExperimentResult
+from fedpbc.paper.catalog import ExperimentRequest, ExperimentResult, default_folder
 from fedpbc.paper.grid import WINDOW, SweepResult, run_planned
 from fedpbc.paper.heatmap import GridPoint, draw_heatmaps
 from fedpbc.paper.plan import PAPER_DATA, Condition, plan_conditions, plan_runs
@@ -112,10 +112,17 @@ def run(request: ExperimentRequest) -> ExperimentResult:
         },
         pictures=pictures,
         folders=chosen_folders(sweep, points),
-        next=f"'fedpbc paper table1{' --quick' if quick else ''}' uses "
-        + shell_quoted(sweep.path / CHOSEN),
+        next=next_command(sweep.path / CHOSEN, quick),
     )
     return replace(result, written=[sweep.path / CHOSEN, *result.written])
+
+
+def next_command(chosen: Path, quick: bool) -> str:
+    """The command that uses the choice; only in the default folder it is found by itself."""
+    words = ["fedpbc", "paper", "table1", *(["--quick"] if quick else [])]
+    if chosen.parent != default_folder("tune", quick):
+        words += ["--tuned", shell_quoted(chosen)]
+    return f"`{' '.join(words)}` uses {shell_quoted(chosen)}"
 
 
 def with_step_sizes(base: Condition, eta: float, eta_g: float) -> Condition:

@@ -50,11 +50,14 @@ def make_directory(path: Path) -> None:
 
 
 @contextmanager
-def locked_directory(path: Path) -> Iterator[None]:
-    """Hold a directory's lock; the lock of a killed process is released by the system."""
+def locked_directory(path: Path, name: str = LOCK) -> Iterator[None]:
+    """Hold a directory's lock; the lock of a killed process is released by the system.
+
+    Processes that work together in a directory take locks of other names.
+    """
     # Neither truncated nor through a link: whoever sent the directory may have put one there.
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-    lock = path / LOCK
+    lock = path / name
     if lock.is_symlink():
         raise InputError(f"{lock} is a link, which is not followed: remove it")
     try:

@@ -44,3 +44,13 @@ def test_a_budget_of_nothing(minutes):
 def test_wrong_tables(tables):
     with pytest.raises(InputError, match="algorithms is"):
         prepare_values({"algorithms": tables})
+
+
+def test_plugins_that_are_none():
+    with pytest.raises(InputError, match=r"plugins is 1\.5, but should be a valid list"):
+        prepare_values({"plugins": 1.5})
+
+
+def test_training_that_is_no_table():
+    with pytest.raises(InputError, match=r"train is 3, but should be a table \[train\]"):
+        prepare_values({"algorithm": {"name": "fedau"}, "train": 3})

@@ -10,9 +10,11 @@ import pytest
 from fedpbc.data import sources
 from fedpbc.errors import InputError
 from fedpbc.experiments import build
+from fedpbc.experiments.integrity import verify_run
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.tuning.directory import TuningDirectory, planned_steps
-from fedpbc.experiments.tuning.plan import TuningRequest, plan_tuning
+from fedpbc.experiments.tuning.plan import plan_tuning
+from fedpbc.experiments.tuning.request import TuningRequest
 from fedpbc.report.tuning import write_tuning
 from fedpbc.tasks import Supervised
 
@@ -39,7 +41,7 @@ def whole(tmp_path_factory):
 
 def test_the_best_of_those_that_ran_to_the_end_is_chosen(whole):
     _, result, _ = whole
-    for tuned in result.algorithms:
+    for tuned in result.entries:
         assert [trial.rounds for trial in tuned.trials].count(18) == 2
         assert len(tuned.trials) == 5
         longest = [t.score.value for t in tuned.trials if t.rounds == 18 and t.score]
@@ -67,8 +69,8 @@ def test_a_candidate_is_the_same_run_as_without_a_search(whole, tmp_path):
     from tests.commandline import assert_same_run
 
     path, result, _ = whole
-    best = result.algorithms[0].best
-    number = [trial is best for trial in result.algorithms[0].trials].index(True)
+    best = result.entries[0].best
+    number = [trial is best for trial in result.entries[0].trials].index(True)
     trial = result.plan.trials("fedavg")[number]
     start_run(Config.from_dict(result.plan.config(trial, 0), lenient=True), tmp_path / "run")
     assert_same_run(tmp_path / "run", path / trial.folder / "seed-0")
@@ -229,9 +231,9 @@ def test_the_written_choice_is_what_other_commands_take(whole):
     from fedpbc.experiments.configuration import Config
 
     path, result, _ = whole
-    for tuned in result.algorithms:
-        config = Config.from_dict(read_toml(path / f"tuned-{tuned.algorithm}.toml"))
-        assert config.algorithm["name"] == tuned.algorithm
+    for tuned in result.entries:
+        config = Config.from_dict(read_toml(path / f"tuned-{tuned.label}.toml"))
+        assert config.algorithm["name"] == tuned.label
         assert config.task.validation is None
         settings = tuned.best.settings
         assert config.train.learning_rate == settings["train.learning_rate"]
@@ -256,6 +258,26 @@ def test_evaluations_that_a_checkpoint_contradicts_do_not_decide(whole, tmp_path
         for view in lines[-1]["views"].values():
             view["test_accuracy"] = 1.0
         run.metrics_path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    search(copy)
+    assert (copy / "tuning.json").read_bytes() == (path / "tuning.json").read_bytes()
+
+
+@pytest.mark.parametrize("tail", ["an empty object", "the last line again, better"])
+def test_evaluations_after_a_checkpoint_that_no_run_wrote_do_not_decide(whole, tmp_path, tail):
+    path, _, _ = whole
+    copy = tmp_path / "copy"
+    shutil.copytree(path, copy)
+    (copy / "tuning.json").unlink()
+    for run in map(RunDirectory, copy.glob("*/candidate-*/seed-0")):
+        lines = run.metrics_path.read_text().splitlines()
+        if run.finished or not lines:
+            continue
+        better = lines[-1].replace('"test_accuracy": 0.', '"test_accuracy": 0.99')
+        with run.metrics_path.open("a") as file:
+            file.write("{}\n" if "empty" in tail else better + "\n")
+        [damage] = verify_run(run.path).damage
+        assert damage.repairable
+        assert damage.file == run.metrics_path
     search(copy)
     assert (copy / "tuning.json").read_bytes() == (path / "tuning.json").read_bytes()
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from fedpbc.errors import InputError
-from fedpbc.experiments.tuning.plan import TuningPlan, TuningRequest, plan_tuning, settled
+from fedpbc.experiments.tuning.plan import TuningPlan, plan_tuning, settled
+from fedpbc.experiments.tuning.request import TuningRequest
 from fedpbc.limits import parse_toml
 
 DIGITS = {"data": "digits", "clients": 5, "rounds": 90}
@@ -60,9 +61,39 @@ def test_a_plan_is_read_as_it_was_written():
 def test_a_comparisons_file_names_the_algorithms():
     values = {**DIGITS, "seeds": [0, 1], "algorithms": {"fedau": {"cutoff": 7}, "mifa": {}}}
     plan = planned(values, candidates=2)
-    assert list(plan.algorithms) == ["fedau", "mifa"]
+    assert list(plan.entries) == ["fedau", "mifa"]
     assert plan.candidates["fedau"][0]["algorithm.cutoff"] == 7
-    assert list(planned(values, algorithms=["mifa"]).algorithms) == ["mifa"]
+    assert list(planned(values, algorithms=["mifa"]).entries) == ["mifa"]
+
+
+def test_settings_that_a_label_names_are_not_tuned():
+    plan = planned(algorithms=["fedau:cutoff=5", "fedau"], candidates=18)
+    assert {c["algorithm.cutoff"] for c in plan.candidates["fedau:cutoff=5"]} == {5}
+    assert len({c["algorithm.cutoff"] for c in plan.candidates["fedau"]}) > 1
+    again = TuningPlan.from_values(parse_toml(plan.self_contained()[0]), "tune.toml")
+    assert again.entries == plan.entries
+
+
+def test_the_ceiling_has_every_link_up_and_step_sizes_of_its_own():
+    values = {**DIGITS, "links": {"name": "bernoulli", "p": 0.2}}
+    plan = planned(values, algorithms=["fedavg"], ceiling=True, candidates=3)
+    config = plan.config(plan.trials("ceiling")[1], seed=0)
+    assert (config["links"], config["downlink"]) == ({"name": "always"}, {"name": "always"})
+    assert (config["algorithm"], config["train"]["learning_rate"]) == ({"name": "fedavg"}, 0.1)
+    assert plan.config(plan.trials("fedavg")[0], seed=0)["links"] == values["links"]
+    spaces = {"ceiling.learning_rate": [0.3], "fedavg.learning_rate": [0.7]}
+    plan = planned(values, algorithms=["fedavg", "ceiling"], space=spaces, candidates=1)
+    rates = {label: c[0]["train.learning_rate"] for label, c in plan.candidates.items()}
+    assert rates == {"fedavg": 0.7, "ceiling": 0.3}
+
+
+def test_a_search_goes_on_from_what_another_has_chosen():
+    tables = {"fedavg": {"train": {"learning_rate": 0.4}}, "mine": {"name": "fedau", "cutoff": 7}}
+    values = {**DIGITS, "algorithms": tables}
+    plan = planned(values, algorithms=["mine", "fedavg", "mifa"])
+    assert plan.candidates["fedavg"][0]["train.learning_rate"] == 0.4
+    assert plan.candidates["mine"][0]["algorithm.cutoff"] == 7
+    assert plan.candidates["mifa"][0]["train.learning_rate"] == 0.05
 
 
 def test_quadratics_have_nothing_to_hold_out(tmp_path):
@@ -79,7 +110,7 @@ def test_quadratics_have_nothing_to_hold_out(tmp_path):
 @pytest.mark.parametrize(
     ("request_", "line"),
     [
-        ({"algorithms": ["nobody"]}, "algorithm is 'nobody'"),
+        ({"algorithms": ["nobody"]}, "algorithms is 'nobody'"),
         ({"algorithms": ["fedau", "fedau"]}, "different names"),
         ({"candidates": 0}, "candidates is 0, but should be at least 1"),
         ({"budget": 0}, "budget is 0"),
@@ -88,9 +119,22 @@ def test_quadratics_have_nothing_to_hold_out(tmp_path):
         ({"minutes": 1, "budget": 5}, "give one of --candidates, --budget and --minutes"),
         ({"seeds": [0, 0]}, "seeds is"),
         ({"seeds": []}, "seeds is"),
+        ({"seeds": None}, "seeds is None"),
+        ({"seeds": 3}, "seeds is 3"),
+        ({"algorithms": "fedau"}, "algorithms is 'fedau', but should be a list"),
+        ({"algorithms": 3}, "algorithms is 3, but should be a list"),
+        ({"algorithms": [3]}, r"algorithms is \[3\]"),
+        ({"candidates": "many"}, "candidates is 'many'"),
         ({"validation": 1.5}, "validation is 1.5"),
+        ({"validation": 0.0}, "validation is 0.0, but should be above 0"),
+        ({"space": "x"}, "space is 'x', but should be values by setting"),
+        ({"space": {3: [1]}}, "a name in space is 3"),
+        ({"space": {"learning_rate": 0.1}}, "space.learning_rate is 0.1, but should be a list"),
         ({"space": {"cutof": [1]}}, "--space is 'cutof'"),
-        ({"space": {"learning_rate": []}}, "--space is 'learning_rate'"),
+        (
+            {"space": {"learning_rate": []}},
+            r"space.learning_rate is \[\], but should",
+        ),
         ({"space": {"learning_rate": [-1.0]}}, "train.learning_rate is -1"),
         ({"space": {"learning_rate": ["fast"]}}, "train.learning_rate is 'fast'"),
     ],
@@ -112,7 +156,8 @@ def test_a_plan_that_is_none():
 
 @pytest.mark.parametrize("wrong", [3, ["x"], [["fedavg"]], True, "x", {"fedavg": 3}, [{"a": 1}]])
 @pytest.mark.parametrize(
-    "key", ["algorithms", "algorithm", "task", "data", "train", "links", "views", "seeds"]
+    "key",
+    ["algorithms", "algorithm", "task", "data", "train", "links", "views", "seeds", "plugins"],
 )
 def test_sections_that_are_none(key, wrong):
     values = {"data": "digits", "clients": 5, "rounds": 3, key: wrong}
@@ -121,3 +166,19 @@ def test_sections_that_are_none(key, wrong):
         return
     with pytest.raises(InputError):
         plan_tuning(values, TuningRequest(candidates=1))
+
+
+@pytest.mark.parametrize("section", [[0.5, "x"], 3, True])
+def test_an_algorithms_section_on_one_that_is_none(section):
+    tables = {"fedavg": {"train": {"local_steps": 1}}}
+    with pytest.raises(InputError, match=r"train is .*, but should be a name, or a table"):
+        planned({**DIGITS, "train": section, "algorithms": tables}, candidates=1)
+
+
+def test_an_algorithms_links_of_another_scheme():
+    """As in a comparison, they drop the options of the shared one."""
+    values = {**DIGITS, "links": {"name": "bernoulli_varying", "gamma": 0.3}}
+    tables = {"fedavg": {"links": {"name": "bernoulli", "p": 0.5}}, "mifa": {}}
+    plan = planned({**values, "algorithms": tables}, candidates=1)
+    links = plan.config(plan.trials("fedavg")[0], 0)["links"]
+    assert links == {"name": "bernoulli", "p": 0.5}

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedpbc.experiments.tuning.result import Score, TrialResult, TunedAlgorithm, score_of
+from fedpbc.experiments.tuning.result import Score, TrialResult, TunedEntry, score_of
 
 
 def line(round, **views):
@@ -38,19 +38,17 @@ def trial(rate, value, rounds):
 
 
 def test_the_best_is_one_that_ran_longest():
-    tuned = TunedAlgorithm(
-        "fedavg", [trial(0.1, 0.5, 90), trial(0.2, 0.9, 10), trial(0.4, 0.6, 90)]
-    )
+    tuned = TunedEntry("fedavg", [trial(0.1, 0.5, 90), trial(0.2, 0.9, 10), trial(0.4, 0.6, 90)])
     assert tuned.best is tuned.trials[2]
-    equal = TunedAlgorithm("fedavg", [trial(0.1, 0.5, 90), trial(0.2, 0.5, 90)])
+    equal = TunedEntry("fedavg", [trial(0.1, 0.5, 90), trial(0.2, 0.5, 90)])
     assert equal.best is equal.trials[0]
-    assert TunedAlgorithm("fedavg", [trial(0.1, None, 90)]).best is None
+    assert TunedEntry("fedavg", [trial(0.1, None, 90)]).best is None
 
 
 def test_a_step_size_at_the_edge_of_what_was_tried():
-    assert TunedAlgorithm("a", [trial(0.1, 0.5, 9), trial(0.2, 0.6, 9)]).at_edge() == "largest"
-    assert TunedAlgorithm("a", [trial(0.1, 0.6, 9), trial(0.2, 0.5, 9)]).at_edge() == "smallest"
-    assert TunedAlgorithm("a", [trial(0.1, 0.5, 9)]).at_edge() is None
+    assert TunedEntry("a", [trial(0.1, 0.5, 9), trial(0.2, 0.6, 9)]).at_edge() == "largest"
+    assert TunedEntry("a", [trial(0.1, 0.6, 9), trial(0.2, 0.5, 9)]).at_edge() == "smallest"
+    assert TunedEntry("a", [trial(0.1, 0.5, 9)]).at_edge() is None
     # Beyond 0.2 there is nothing: it diverges.
     wild = [trial(0.1, 0.5, 9), trial(0.2, 0.6, 9), trial(0.4, None, 9)]
-    assert TunedAlgorithm("a", wild).at_edge() is None
+    assert TunedEntry("a", wild).at_edge() is None

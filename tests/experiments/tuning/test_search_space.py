@@ -20,7 +20,7 @@ def config(**values):
 
 
 def test_the_default_comes_first_and_then_the_step_size_alone():
-    space = default_space("fedau", config(algorithm="fedau"))
+    space = default_space(config(algorithm="fedau"))
     first, *others = space.candidates(8, seed=0)
     assert first == {
         "train.learning_rate": 0.05,
@@ -35,7 +35,6 @@ def test_the_default_comes_first_and_then_the_step_size_alone():
 
 def test_the_space_goes_from_the_configured_values():
     space = default_space(
-        "fedau",
         config(
             algorithm={"name": "fedau", "cutoff": 7},
             train={"learning_rate": 0.3, "global_learning_rate": 2.0},
@@ -48,7 +47,7 @@ def test_the_space_goes_from_the_configured_values():
 
 def test_values_that_are_tried_are_allowed():
     for name, kind in ALGORITHMS.items():
-        for option, values in default_space(name, config(algorithm=name)).values.items():
+        for option, values in default_space(config(algorithm=name)).values.items():
             section, _, key = option.partition(".")
             if section == "algorithm":
                 for value in values:

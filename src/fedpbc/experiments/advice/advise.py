@@ -23,16 +23,13 @@ from fedpbc.experiments.advice.speed import measure_speeds
 from fedpbc.experiments.comparison import Comparison
 from fedpbc.experiments.comparison_plan import ComparisonPlan, plan_comparison
 from fedpbc.experiments.conditions import is_ceiling
+from fedpbc.experiments.entries import merged
 from fedpbc.experiments.link_query import LinkReport, report_links
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.sweep import DivergedReason, GridProgress
 from fedpbc.experiments.tuning.directory import TuningDirectory
-from fedpbc.experiments.tuning.plan import (
-    START_SECONDS,
-    TuningPlan,
-    TuningRequest,
-    plan_tuning,
-)
+from fedpbc.experiments.tuning.plan import START_SECONDS, TuningPlan, plan_tuning
+from fedpbc.experiments.tuning.request import TuningRequest
 from fedpbc.experiments.tuning.result import TuningResult
 from fedpbc.limits import MAX_ROUNDS
 from fedpbc.links.trace import trace_extent
@@ -234,10 +231,10 @@ def _tuned(
         result = tuning.run(opened, jobs, lambda plan: on_progress)
         listener.tuned(tuning, result)
     tables, scores = {}, {}
-    for tuned in result.algorithms:
+    for tuned in result.entries:
         if tuned.best is not None and tuned.best.score is not None:
-            tables[tuned.algorithm] = _nested(tuned.best.settings)
-            scores[tuned.algorithm] = tuned.best.score.value
+            tables[tuned.label] = _nested(tuned.best.settings)
+            scores[tuned.label] = tuned.best.score.value
     if BASELINE not in tables:
         raise FedpbcError(
             "FedAvg diverged with every step size: set a smaller one with --learning-rate"
@@ -286,12 +283,12 @@ def _affordable(
         begun = [label for label in labels if not is_ceiling(label)]
         return begun, replace(schedule, ceiling=len(begun) < len(labels))
     seconds = {}
-    for tuned in tuning.algorithms:
+    for tuned in tuning.entries:
         number = next((k for k, trial in enumerate(tuned.trials) if trial is tuned.best), None)
         if number is not None:
-            folder = f"{tuned.algorithm}/candidate-{number}/seed-{TUNING_SEED}"
+            folder = f"{tuned.label}/candidate-{number}/seed-{TUNING_SEED}"
             lines = RunDirectory(directory.tuning.path / folder).metrics()
-            seconds[tuned.algorithm] = TEST_COST * lines[-1]["seconds"] + START_SECONDS
+            seconds[tuned.label] = TEST_COST * lines[-1]["seconds"] + START_SECONDS
     everything = links.costs[BASELINE].local_steps or 1
     uptimes = links.report.statistics.clients * schedule.rounds * links.local_steps / everything
     ceiling = seconds[BASELINE] * uptimes if schedule.ceiling else None
@@ -351,13 +348,9 @@ def _write_recommended(
     directory: AdviceDirectory, request: AdviceRequest, algorithm: str, tables: Tables
 ) -> None:
     """Write a configuration with the recommended algorithm and its settings."""
-    values = dict(request.values)
-    options = {}
-    for key, value in tables[algorithm].items():
-        if isinstance(value, Mapping):
-            values[key] = {**(values.get(key) or {}), **value}
-        else:
-            options[key] = value
+    table = tables[algorithm]
+    options = {key: value for key, value in table.items() if not isinstance(value, Mapping)}
+    values = merged(request.values, {k: v for k, v in table.items() if isinstance(v, Mapping)})
     config = {**values, "algorithm": {"name": algorithm, **options}}
     from fedpbc.experiments.configuration import Config
 

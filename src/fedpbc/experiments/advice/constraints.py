@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Protocol
 
-from fedpbc.errors import InputError
+from annotated_types import Ge
+
+from fedpbc.options import check_type
 
 __all__ = ["Constraints"]
 
@@ -43,9 +45,9 @@ class Constraints:
 
     def __post_init__(self) -> None:
         for name in ("max_server_models", "max_local_steps"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InputError(f"--{name.replace('_', '-')}", value, "at least 1")
+            option = f"--{name.replace('_', '-')}"
+            check_type(option, getattr(self, name), Annotated[int, Ge(1)] | None)
+        check_type("client_state", self.client_state, bool)
 
     def violated(self, row: CostRow) -> str | None:
         """What a row has too much of; None if it is affordable."""

@@ -13,6 +13,9 @@ from fedpbc.experiments.advice.constraints import Constraints
 from fedpbc.experiments.build import Experiment, build_experiment
 from fedpbc.experiments.comparison_plan import parse_plan
 from fedpbc.experiments.configuration import Config
+from fedpbc.experiments.plugins import load_plugins
+from fedpbc.experiments.tuning.plan import plan_tuning
+from fedpbc.experiments.tuning.request import TuningRequest
 from fedpbc.links.trace import trace_extent
 
 __all__ = ["AdviceRequest", "prepare_values"]
@@ -62,6 +65,9 @@ class AdviceRequest:
             plan = parse_plan({**self.values, "algorithms": self.tuned, "seeds": [0]})
             for label in plan.entries:
                 plan.checked(label)
+        else:
+            # Whether there is time for it turns out later; what is wrong with it must not.
+            plan_tuning(self.values, TuningRequest(algorithms=self.algorithms(), candidates=1))
 
     def algorithms(self) -> list[str]:
         """Those that may be recommended: all, or the tuned ones, with FedAvg first.
@@ -86,6 +92,7 @@ def prepare_values(
     not say how large its fleet is counts as one of all its devices, as far as they are not too
     many.
     """
+    load_plugins(values)
     shared = dict(values)
     tables = shared.pop("algorithms", {})
     algorithm = shared.pop("algorithm", None)
@@ -95,6 +102,8 @@ def prepare_values(
         name = str(algorithm["name"])
         options = {key: value for key, value in algorithm.items() if key != "name"}
         train = shared.get("train", {})
+        if not isinstance(train, Mapping):
+            raise InputError("train", train, "a table [train]")
         tables = {name: {**options, "train": dict(train)}}
     if isinstance(tables, list | tuple):
         tables = {str(name): {} for name in tables}

@@ -12,7 +12,8 @@ from fedpbc.algorithms import find_algorithm
 from fedpbc.experiments.advice.cost_preview import CostPreview
 from fedpbc.experiments.advice.request import BASELINE, AdviceRequest
 from fedpbc.experiments.advice.schedule import Speed
-from fedpbc.experiments.tuning.plan import TuningRequest, plan_tuning
+from fedpbc.experiments.tuning.plan import plan_tuning
+from fedpbc.experiments.tuning.request import TuningRequest
 from fedpbc.simulation.views import DEPLOYABLE
 
 __all__ = ["measure_speeds"]

@@ -3,9 +3,9 @@
 fedpbc-manifest.json              which files belong to the search; nothing else is ever removed
 tune.toml                         the configuration and all candidates
 inputs/                           copies of the files that it names
-ALGORITHM/candidate-K/seed-S/     a run's directory each
+LABEL/candidate-K/seed-S/         a run's directory each
 tuned.toml                        the choice, for 'fedpbc compare' and 'fedpbc advise'
-tuned-ALGORITHM.toml              the choice for one algorithm, for 'fedpbc run' and fleets
+tuned-LABEL.toml                  the choice for one entry, for 'fedpbc run' and fleets
 tuning.json, table.md, tuning.png the scores
 """
 
@@ -29,6 +29,7 @@ from fedpbc.experiments.plan_files import (
     unreadable_plan,
     write_plan,
 )
+from fedpbc.experiments.plugins import load_plugins
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.sweep import DivergedReason, GridCell, run_grid
 from fedpbc.experiments.trust import check_trust, remember_plugins
@@ -62,7 +63,7 @@ FILES = (
     "report.html",
     MANIFEST,
 )
-"""What a search writes besides its runs, its inputs and one configuration per algorithm."""
+"""What a search writes besides its runs, its inputs and one configuration per entry."""
 
 
 class TuningDirectory:
@@ -116,10 +117,7 @@ class TuningDirectory:
         self._refuse_damage()
         values = read_toml(self.plan_path)
         check_trust(self.path, values, trust=trust)
-        from fedpbc.experiments.plugins import load_plugin
-
-        for plugin in values.get("plugins") or ():
-            load_plugin(str(plugin))
+        load_plugins(values)
         plan = TuningPlan.from_values(values, str(self.plan_path))
         for name in self._run_names():
             run = RunDirectory(self.path / name)
@@ -137,9 +135,9 @@ class TuningDirectory:
             raise InputError(f"{self.json_path} cannot be read: {error}") from None
         return dict(content)
 
-    def tuned_file(self, algorithm: str) -> Path:
-        """The configuration with one algorithm's choice."""
-        return self.path / f"tuned-{algorithm}.toml"
+    def tuned_file(self, label: str) -> Path:
+        """The configuration with one entry's choice."""
+        return self.path / f"tuned-{label}.toml"
 
     @contextmanager
     def opened(self, plan: TuningPlan, *, overwrite: bool = False) -> Iterator[TuningPlan]:
@@ -180,7 +178,7 @@ class TuningDirectory:
     def write_plan(self, plan: TuningPlan) -> None:
         """Write the plan, with the files that it names before it."""
         text, inputs = plan.self_contained()
-        configurations = [self.tuned_file(name).name for name in plan.algorithms]
+        configurations = [self.tuned_file(label).name for label in plan.entries]
         files = [*configurations, *FILES]
         write_plan(self.path, KIND, self.plan_path.name, text, inputs, files)
 
@@ -214,9 +212,9 @@ class TuningDirectory:
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return []
         names = [
-            f"{algorithm}/candidate-{k}/seed-{seed}"
-            for algorithm, count in counts.items()
-            if is_folder_name(algorithm)
+            f"{label}/candidate-{k}/seed-{seed}"
+            for label, count in counts.items()
+            if is_folder_name(label)
             for k in range(count)
             for seed in seeds
         ]
@@ -255,18 +253,18 @@ class TuningDirectory:
 
     def _with_count(self, plan: TuningPlan, jobs: int) -> TuningPlan:
         """The plan with as many candidates as its minutes allow, by the speed of the default."""
-        cells, rung = [], plan.halving(next(iter(plan.algorithms))).rungs[0]
-        for name in plan.algorithms:
-            trial = plan.trials(name)[0]
+        cells, rung = [], plan.halving(next(iter(plan.entries))).rungs[0]
+        for label in plan.entries:
+            trial = plan.trials(label)[0]
             path = self.path / trial.folder / f"seed-{plan.seeds[0]}"
             cells.append(GridCell(path, plan.config(trial, plan.seeds[0]), self.path, rung))
         failures = run_grid(cells, min(jobs, len(cells)), lambda progress: None)
         speeds = {}
-        for name, cell, failure in zip(plan.algorithms, cells, failures, strict=True):
+        for label, cell, failure in zip(plan.entries, cells, failures, strict=True):
             if failure is not None and not isinstance(failure, DivergedReason):
-                raise FedpbcError(f"{name}: {failure}")
+                raise FedpbcError(f"{label}: {failure}")
             lines = RunDirectory(cell.path).metrics()
-            speeds[name] = lines[-1]["seconds"] / lines[-1]["round"] if lines else 0.0
+            speeds[label] = lines[-1]["seconds"] / lines[-1]["round"] if lines else 0.0
         plan = settled(plan, speeds, jobs)
         self.write_plan(plan)
         return plan

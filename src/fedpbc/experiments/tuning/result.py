@@ -12,7 +12,7 @@ from fedpbc.experiments.tuning.plan import TuningPlan
 from fedpbc.experiments.tuning.search_space import LEARNING_RATE, Settings
 from fedpbc.simulation.views import DEPLOYABLE
 
-__all__ = ["Score", "TrialResult", "TunedAlgorithm", "TuningResult", "score_of"]
+__all__ = ["Score", "TrialResult", "TunedEntry", "TuningResult", "score_of"]
 
 Lines = Sequence[Mapping[str, Any]]
 
@@ -74,11 +74,20 @@ class TrialResult:
 
 
 @dataclass(frozen=True)
-class TunedAlgorithm:
-    """All candidates of an algorithm; the first has the default settings."""
+class TunedEntry:
+    """All candidates of an entry; the first has the default settings.
+
+    Attributes:
+        label: of the entry; by default the algorithm's name.
+    """
 
     algorithm: str
     trials: Sequence[TrialResult]
+    label: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.label:
+            object.__setattr__(self, "label", self.algorithm)
 
     @property
     def best(self) -> TrialResult | None:
@@ -119,13 +128,13 @@ class TuningResult:
     """The result of a search."""
 
     plan: TuningPlan
-    algorithms: Sequence[TunedAlgorithm]
+    entries: Sequence[TunedEntry]
     has_classes: bool
 
     @property
     def rounds_run(self) -> int:
         """The rounds of all runs together."""
-        trials = [trial for tuned in self.algorithms for trial in tuned.trials]
+        trials = [trial for tuned in self.entries for trial in tuned.trials]
         return len(self.plan.seeds) * sum(trial.rounds for trial in trials)
 
     def as_dict(self) -> dict[str, Any]:
@@ -137,12 +146,12 @@ class TuningResult:
             "score": "accuracy" if self.has_classes else "minus the loss",
             "rounds_run": self.rounds_run,
             "algorithms": {
-                tuned.algorithm: {
+                tuned.label: {
                     "chosen": None if tuned.best is None else asdict(tuned.best),
                     "default": asdict(tuned.trials[0]),
                     "diverged": tuned.diverged,
                     "candidates": [asdict(trial) for trial in tuned.trials],
                 }
-                for tuned in self.algorithms
+                for tuned in self.entries
             },
         }

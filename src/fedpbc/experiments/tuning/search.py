@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fedpbc.algorithms import find_algorithm
 from fedpbc.errors import FedpbcError
+from fedpbc.experiments.conditions import is_ceiling
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.sweep import DivergedReason, GridCell, GridProgress, run_grid
 from fedpbc.experiments.tuning.halving import promoted
@@ -15,7 +16,7 @@ from fedpbc.experiments.tuning.plan import Trial, TuningPlan
 from fedpbc.experiments.tuning.result import (
     Score,
     TrialResult,
-    TunedAlgorithm,
+    TunedEntry,
     TuningResult,
     score_of,
 )
@@ -28,20 +29,25 @@ OnProgress = Callable[[GridProgress], None]
 def planned_steps(plan: TuningPlan) -> list[tuple[str, int, bool]]:
     """A label, the rounds, and whether every client trains, for each run on each rung."""
     steps = []
-    for rung, names in enumerate(_algorithms_by_rung(plan)):
-        for name in names:
-            halving = plan.halving(name)
+    for rung, labels in enumerate(_labels_by_rung(plan)):
+        for label in labels:
+            halving = plan.halving(label)
             before = halving.rungs[rung - 1] if rung else 0
-            row = (name, halving.rungs[rung] - before, find_algorithm(name).everyone_trains)
+            row = (label, halving.rungs[rung] - before, _everyone_trains(plan, label))
             steps += [row] * (halving.sizes[rung] * len(plan.seeds))
     return steps
 
 
-def _algorithms_by_rung(plan: TuningPlan) -> list[list[str]]:
-    """The algorithms on each rung, those with long runs first: then cores are busy to the end."""
-    names = sorted(plan.algorithms, key=lambda name: not find_algorithm(name).everyone_trains)
-    rungs = len(plan.halving(names[0]).rungs)
-    return [names for _ in range(rungs)]
+def _everyone_trains(plan: TuningPlan, label: str) -> bool:
+    """Whether every client trains in every round, so that a round takes many times as long."""
+    return is_ceiling(label) or find_algorithm(plan.entries[label].algorithm).everyone_trains
+
+
+def _labels_by_rung(plan: TuningPlan) -> list[list[str]]:
+    """The entries on each rung, those with long runs first: then cores are busy to the end."""
+    labels = sorted(plan.entries, key=lambda label: not _everyone_trains(plan, label))
+    rungs = len(plan.halving(labels[0]).rungs)
+    return [labels for _ in range(rungs)]
 
 
 class Search:
@@ -67,48 +73,49 @@ class Search:
     def run(self) -> TuningResult:
         """Run all rungs, and score the candidates."""
         plan = self.plan
-        alive = {name: plan.trials(name) for name in plan.algorithms}
+        alive = {label: plan.trials(label) for label in plan.entries}
         first_step = 0
-        for rung, names in enumerate(_algorithms_by_rung(plan)):
-            trials = [trial for name in names for trial in alive[name]]
+        for rung, labels in enumerate(_labels_by_rung(plan)):
+            trials = [trial for label in labels for trial in alive[label]]
             self._run_rung(rung, trials, first_step)
-            first_step += sum(plan.halving(n).sizes[rung] for n in names) * len(plan.seeds)
-            for name in names:
-                halving = plan.halving(name)
+            first_step += sum(plan.halving(e).sizes[rung] for e in labels) * len(plan.seeds)
+            for label in labels:
+                halving = plan.halving(label)
                 if rung + 1 < len(halving.rungs):
-                    values = [self._value(trial) for trial in alive[name]]
+                    values = [self._value(trial) for trial in alive[label]]
                     kept = promoted(values, halving.sizes[rung + 1])
-                    alive[name] = [alive[name][k] for k in kept]
+                    alive[label] = [alive[label][k] for k in kept]
         return TuningResult(
             plan,
             [
-                TunedAlgorithm(
-                    name,
+                TunedEntry(
+                    plan.entries[label].algorithm,
                     [
                         TrialResult(
                             trial.settings,
-                            self.scores[name, trial.number],
-                            self.rounds[name, trial.number],
+                            self.scores[label, trial.number],
+                            self.rounds[label, trial.number],
                         )
-                        for trial in plan.trials(name)
+                        for trial in plan.trials(label)
                     ],
+                    label,
                 )
-                for name in plan.algorithms
+                for label in plan.entries
             ],
             self.has_classes,
         )
 
     def _value(self, trial: Trial) -> float | None:
-        score = self.scores[trial.algorithm, trial.number]
+        score = self.scores[trial.label, trial.number]
         return None if score is None else score.value
 
     def _run_rung(self, rung: int, trials: Sequence[Trial], first_step: int) -> None:
         """Run candidates up to a rung, and score them."""
         plan, cells, steps = self.plan, [], []
-        position = dict.fromkeys(plan.algorithms, 0)
+        position = dict.fromkeys(plan.entries, 0)
         offsets = self._offsets(rung, first_step)
         for trial in trials:
-            halving = plan.halving(trial.algorithm)
+            halving = plan.halving(trial.label)
             for seed in plan.seeds:
                 path = self.path / trial.folder / f"seed-{seed}"
                 config = plan.config(trial, seed)
@@ -116,8 +123,8 @@ class Search:
                 until = halving.rungs[rung]
                 cells.append(GridCell(path, config, self.path, until, sealed))
                 before = halving.rungs[rung - 1] if rung else 0
-                steps.append((offsets[trial.algorithm] + position[trial.algorithm], before))
-                position[trial.algorithm] += 1
+                steps.append((offsets[trial.label] + position[trial.label], before))
+                position[trial.label] += 1
 
         def forward(progress: GridProgress) -> None:
             step, before = steps[progress.cell]
@@ -135,13 +142,13 @@ class Search:
 
     def _offsets(self, rung: int, first_step: int) -> dict[str, int]:
         offsets, step = {}, first_step
-        for name in _algorithms_by_rung(self.plan)[rung]:
-            offsets[name] = step
-            step += self.plan.halving(name).sizes[rung] * len(self.plan.seeds)
+        for label in _labels_by_rung(self.plan)[rung]:
+            offsets[label] = step
+            step += self.plan.halving(label).sizes[rung] * len(self.plan.seeds)
         return offsets
 
     def _score(self, trial: Trial, runs: Sequence[tuple[GridCell, str | None]]) -> None:
-        key, rounds, lines = (trial.algorithm, trial.number), runs[0][0].until or 0, []
+        key, rounds, lines = (trial.label, trial.number), runs[0][0].until or 0, []
         for cell, failure in runs:
             if isinstance(failure, DivergedReason):
                 self.scores[key], self.rounds[key] = None, rounds

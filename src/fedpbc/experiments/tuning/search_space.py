@@ -8,11 +8,12 @@ because it matters most; the others are drawn from all combinations.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fedpbc.algorithms import find_algorithm
+from fedpbc.experiments.conditions import is_ceiling
 from fedpbc.experiments.configuration import Config
 from fedpbc.experiments.settings import TrainSection
 from fedpbc.randomness import generator
@@ -80,9 +81,12 @@ class SearchSpace:
         return settings
 
 
-def default_space(algorithm: str, config: Config) -> SearchSpace:
-    """Multiples of the configured step sizes, and the algorithm's ``tuned_options``."""
-    kind = find_algorithm(algorithm)
+def default_space(config: Config, fixed: Collection[str] = ()) -> SearchSpace:
+    """Multiples of the configured step sizes, and the algorithm's ``tuned_options``.
+
+    The settings in ``fixed`` keep the configured value.
+    """
+    kind = find_algorithm(config.algorithm["name"])
     eta, eta_g = config.train.learning_rate, config.train.global_learning_rate
     values: dict[str, Sequence[Any]] = {
         LEARNING_RATE: [_rounded(eta * factor) for factor in FACTORS],
@@ -93,7 +97,7 @@ def default_space(algorithm: str, config: Config) -> SearchSpace:
             continue  # Inherited from a class with more options.
         default = config.algorithm[option]
         values[f"algorithm.{option}"] = [default, *(v for v in tried if v != default)]
-    return SearchSpace(values)
+    return SearchSpace({k: v[:1] if k in fixed else v for k, v in values.items()})
 
 
 def _rounded(value: float) -> float:
@@ -102,28 +106,31 @@ def _rounded(value: float) -> float:
 
 
 def resolve_space(
-    given: Mapping[str, Sequence[Any]], algorithm: str, config: Config
+    given: Mapping[str, Sequence[Any]], label: str, config: Config, fixed: Collection[str] = ()
 ) -> SearchSpace:
     """The default space with the values that were given; a single one means: not tuned.
 
     Keys are options of the algorithm (``cutoff``, or ``fedau.cutoff`` for that one only) or of the
-    local training (``learning_rate`` or ``train.learning_rate``). The configured value is tried
-    first if it is among those given. Keys of other algorithms are skipped.
+    local training (``learning_rate``, ``train.learning_rate`` or ``ceiling.learning_rate``). The
+    configured value is tried first if it is among those given. Keys of others are skipped.
     """
-    values = dict(default_space(algorithm, config).values)
+    values = dict(default_space(config, fixed).values)
     for key, tried in given.items():
-        if (name := tuned_key(key, algorithm, config)) is not None:
+        name = tuned_key(key, label, config)
+        if name is not None and name not in fixed:
             section, _, option = name.partition(".")
             default = config.to_dict()[section].get(option)
             values[name] = [v for v in tried if v == default] + [v for v in tried if v != default]
     return SearchSpace(values)
 
 
-def tuned_key(key: str, algorithm: str, config: Config) -> str | None:
+def tuned_key(key: str, label: str, config: Config) -> str | None:
     """The dotted key of a setting; None if neither the algorithm nor local training has it."""
     owner, _, option = key.rpartition(".")
-    if owner in ("", "algorithm", algorithm) and option != "name" and option in config.algorithm:
+    # The ceiling is FedAvg's, but not FedAvg: it has step sizes of its own.
+    owners = ("", label) if is_ceiling(label) else ("", label, config.algorithm["name"])
+    if owner in (*owners, "algorithm") and option != "name" and option in config.algorithm:
         return f"algorithm.{option}"
-    if owner in ("", "train") and option in TrainSection.__dataclass_fields__:
+    if owner in (*owners, "train") and option in TrainSection.__dataclass_fields__:
         return f"train.{option}"
     return None

@@ -1,0 +1,57 @@
+"""What a search tunes: entries, as those of a comparison, and which of their settings are fixed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedpbc.algorithms import ALGORITHMS
+from fedpbc.experiments.comparison_plan import entry_of_run
+from fedpbc.experiments.entries import CONFIGURATION, Entry
+from fedpbc.experiments.overrides import chosen_tables
+from fedpbc.experiments.settings import AlgorithmSection
+from fedpbc.experiments.swept_entries import comparison_entries
+
+__all__ = ["tuned_entries"]
+
+
+def tuned_entries(
+    shared: dict[str, Any], names: Sequence[str] | None, *, ceiling: bool = False
+) -> tuple[dict[str, Entry], dict[str, set[str]]]:
+    """Take the entries out of a configuration's values, and say which settings are not tuned.
+
+    ``names`` chooses among the configuration's entries, or adds others: names, specifications
+    (``fedau:cutoff=5``), ``ceiling``, or ``all`` algorithms. What a specification sets is part of
+    its label and stays; what a table sets is only where the search begins.
+
+    Example:
+        >>> entries, fixed = tuned_entries({"data": "digits"}, ["fedpbc", "fedau:cutoff=5"])
+        >>> list(entries), fixed["fedau:cutoff=5"]
+        (['fedpbc', 'fedau:cutoff=5'], {'algorithm.cutoff'})
+    """
+    for key in ("seed", "seeds"):
+        shared.pop(key, None)
+    tables, ceiling = shared.pop("algorithms", None), ceiling or shared.pop("ceiling", False)
+    alone = entry_of_run(shared)
+    if tables is None or tables == {}:
+        tables = [AlgorithmSection.name if alone is None else alone.label]
+    labelled = tables if isinstance(tables, Mapping) else {}
+    chosen: Any = tables
+    if names is not None:
+        given = [*ALGORITHMS] if list(names) == ["all"] else list(names)
+        chosen = chosen_tables(given, tables)
+    entries = comparison_entries(chosen, {}, ceiling, CONFIGURATION, alone)
+    fixed = {
+        entry.label: _dotted(entry)
+        for entry in entries
+        if ":" in entry.label and entry.label not in labelled
+    }
+    return {entry.label: entry for entry in entries}, fixed
+
+
+def _dotted(entry: Entry) -> set[str]:
+    """The keys of all settings that an entry has for itself."""
+    keys = {f"algorithm.{option}" for option in entry.options}
+    for section, table in entry.settings.items():
+        keys |= {f"{section}.{key}" for key in table} if isinstance(table, Mapping) else {section}
+    return keys

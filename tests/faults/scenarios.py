@@ -177,6 +177,53 @@ def interrupted(folder: str) -> None:
         start_run(Config.from_dict(values), Path(folder) / "run", watcher=Watcher(on_round=stop))
 
 
+def advised(folder: str) -> None:
+    """Advice by a schedule that does not depend on how busy the machine is."""
+    import sys
+
+    from fedpbc.cli.app import main
+    from fedpbc.experiments.advice import advise
+    from fedpbc.experiments.advice.schedule import Schedule
+
+    plan = Schedule(6, ("fedavg", "mifa"), 2, 1, 2, False, 9.0, False)
+    vars(advise)["choose_schedule"] = lambda *_, **options: plan
+    options = ["--minutes", 0.001, "--jobs", 1, "--out", f"{folder}/run"]
+    sys.argv = [str(word) for word in ("fedpbc", "advise", *SMALL, *options)]
+    main()
+
+
+def strategy_job(folder: str) -> None:
+    """A Flower app's job with a checkpoint and a log of its links."""
+    import logging
+
+    from flwr.supercore.task_identity import TaskIdentity
+
+    from fedpbc.flower import FedPBC
+    from tests import small_runs as small
+    from tests.flower.fake_grid import app_of, cut, grid_of, record_of
+
+    logging.getLogger("flwr").handlers[:] = [logging.NullHandler()]
+    for name in ("task_id", "run_id", "node_id"):
+        setattr(TaskIdentity, f"_{name}", 1)
+    path, task, table = Path(folder) / "run", small.quadratic(), small.random_table(seed=6)[:5]
+    path.mkdir(exist_ok=True)
+    files = {"checkpoint": path / "job.safetensors", "links": path / "links.csv"}
+    grid = grid_of(app_of(task, cut(table)), task.clients)
+    initial = record_of(task.init().numpy())
+    FedPBC(fraction_evaluate=0.0, **files).start(grid, initial, num_rounds=5)
+
+
+def same_job(whole: Path, folder: Path) -> None:
+    """The same state of a Flower app's job, but for its name and times."""
+    from fedpbc.storage.tensors import load_state
+
+    assert names(folder) == names(whole)
+    states = [load_state(each / "run" / "job.safetensors")["job"] for each in (whole, folder)]
+    for key in ("server", "table", "norms", "clients"):
+        first, second = (repr(state[key]) for state in states)
+        assert first == second, key
+
+
 HERE = "tests.faults.scenarios"
 SCENARIOS = {
     "run": Scenario(SERIAL),
@@ -195,6 +242,7 @@ SCENARIOS = {
         ([*COMPARE, "--algorithms", "fedavg", "--jobs", 1],),
         resumes=False,
     ),
+    "links --out": Scenario(["links", "{}/run", "--out", "{}/links.html"], (OTHER,), resumes=False),
     "report": Scenario(["report", "{}/run"], (OTHER,), resumes=False),
     "theory --out": Scenario(
         ["theory", "{}/run", "--out", "{}/lines.csv"], (OTHER,), resumes=False
@@ -209,10 +257,12 @@ SCENARIOS = {
     ),
     "fleet renew": Scenario(["fleet", "renew", "{}/run"], (FLEET,), same_kinds, resumes=False),
     "fleet job": Scenario([f"{HERE}:job", "{}"], compare=same_kinds, resumes=False),
+    "flower job": Scenario([f"{HERE}:strategy_job", "{}"], compare=same_job, resumes=False),
 }
 SLOW_SCENARIOS = {
     "run pool": Scenario(["run", *SMALL, "--engine", "pool", "--workers", 2, *RUN]),
     "run ray": Scenario(["run", *SMALL, "--engine", "ray", "--workers", 1, *RUN]),
     "compare --jobs 2": Scenario([*COMPARE, "--jobs", 2]),
+    "advise": Scenario([f"{HERE}:advised", "{}"], resumes=False),
 }
-"""With processes of their own: only some of their calls are disturbed."""
+"""With processes of their own, or long: only some of their calls are disturbed."""

@@ -24,7 +24,8 @@ REMEMBERED = (
     "home/.local/state/fedpbc",
     "home/.local/state/fedpbc/trusted-plugins",
 )
-NOTE = "fedpbc: note: "
+NOTE = re.compile(r"fedpbc: (note: |\d+ %: )")
+"""Lines besides an error: notes, and how far a command is."""
 
 
 def judge(step: Step, outcome: Outcome, place: Place, before: dict[str, Entry]) -> Iterator[str]:
@@ -41,7 +42,7 @@ def judge(step: Step, outcome: Outcome, place: Place, before: dict[str, Entry]) 
         yield from _one_line(outcome)
     elif outcome.code == 0 and not step.code:
         for line in outcome.err.splitlines():
-            if not line.startswith(NOTE):
+            if not NOTE.match(line):
                 yield f"unexpected line on standard error: {line[:200]!r}"
                 break
     yield from _characters(step, outcome)
@@ -69,7 +70,7 @@ def judge(step: Step, outcome: Outcome, place: Place, before: dict[str, Entry]) 
 
 
 def _one_line(outcome: Outcome) -> Iterator[str]:
-    lines = [line for line in outcome.err.split("\n") if not line.startswith(NOTE)]
+    lines = [line for line in outcome.err.split("\n") if not NOTE.match(line)]
     if not outcome.err and "Usage:" in outcome.out:
         return  # A command without arguments shows its help.
     if len(lines) != 2 or lines[1]:

@@ -13,6 +13,7 @@ from tests.fuzz import (
     plugins,
     search_folders,
     searches,
+    strategies,
     timetables,
     traces,
 )
@@ -31,6 +32,7 @@ KINDS: dict[str, Kind] = {
         Kind("apps", apps.make, 30),
         Kind("searches", searches.make, 70),
         Kind("fleets", fleets.make, 50),
+        Kind("strategies", strategies.make, 70),
         Kind("runs", damages.runs, 550, damage=True),
         Kind("comparisons", damages.comparisons, 150, damage=True),
         Kind("running", damages.running, 50, damage=True),

@@ -189,6 +189,8 @@ def _warm_up(folder: Path) -> None:
     import pyarrow.parquet  # noqa: F401
     from PIL import Image, PngImagePlugin  # noqa: F401
 
+    import fedpbc.flower.strategies  # noqa: F401
+
 
 def _finished(folder: Path) -> None:
     write_inputs(folder)

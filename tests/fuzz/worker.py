@@ -29,6 +29,8 @@ SETTINGS = {
     "OPENBLAS_NUM_THREADS": "1",
     # No case may reach the network.
     "HF_HUB_OFFLINE": "1",
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
     "PYTHONUTF8": "1",
     # Larger pages: a fork copies fewer entries.
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",

@@ -3,14 +3,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-quick test-random test-fleet test-faults test-kills fuzz coverage check format install clean bench bench-peers
+.PHONY: docs demo test test-quick test-random test-fleet test-faults test-kills fuzz coverage check format install clean bench bench-peers
 
 install: $(READY)
 
 # The stamp is written last, so that an installation that was interrupted is done again.
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[hub,ray,tensorboard,flower,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[hub,ray,tensorboard,flower,pandas,docs,dev]'
 	touch $@
 
 # What failing links do to an average, then who repairs how much of it.
@@ -66,6 +66,10 @@ fuzz: $(READY)
 format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# The documentation as a site, in build/site; open build/site/index.html. Warnings are errors.
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
 
 # Tables and plots in benchmarks/results; see benchmarks/RESULTS.md.
 bench: $(READY)

@@ -10,10 +10,12 @@ collect_ignore = (
     []
     if find_spec("flwr")
     else [
-        "src/fedpbc/deployment/device/client_app.py",
-        "src/fedpbc/deployment/server/flower_transport.py",
+        "src/fedpbc/deployment/device/node_process.py",
+        "src/fedpbc/deployment/protocol/flower_messages.py",
         "src/fedpbc/deployment/protocol/records.py",
-        "src/fedpbc/deployment/server/server_app.py",
+        "src/fedpbc/deployment/server/fleet_api.py",
+        "src/fedpbc/deployment/server/fleet_endpoint.py",
+        "src/fedpbc/deployment/server/server_process.py",
         "src/fedpbc/flower",
     ]
 )

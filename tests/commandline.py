@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
 import warnings
@@ -20,6 +21,8 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     from fedpbc.cli import app as cli
 
+PROGRESS = re.compile(r"^fedpbc: \d+ %: .*\n", re.MULTILINE)
+"""How far a command is, which it says on standard error on a machine that is busy."""
 COMMAND = str(Path(sys.executable).with_name("fedpbc"))
 DIGITS = ("--data", "digits", "--clients", "8")
 
@@ -43,7 +46,7 @@ file = "timetable.npy"         # 0/1, rounds x clients
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended."""
+    """How a command ended; ``err`` is without the lines on how far it was."""
 
     code: int
     out: str
@@ -64,13 +67,13 @@ def fedpbc(*arguments: object) -> Ended:
             code = int(ending.code or 0)
         else:
             code = 0
-    return Ended(code, out.getvalue(), err.getvalue())
+    return Ended(code, out.getvalue(), PROGRESS.sub("", err.getvalue()))
 
 
 def process(*arguments: object, cwd: Path | None = None) -> Ended:
     """The command in a process of its own."""
     ended = subprocess.run([COMMAND, *map(str, arguments)], cwd=cwd, capture_output=True, text=True)
-    return Ended(ended.returncode, ended.stdout, ended.stderr)
+    return Ended(ended.returncode, ended.stdout, PROGRESS.sub("", ended.stderr))
 
 
 def ran(*arguments: object) -> Ended:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedpbc.algorithms import ALGORITHMS, Algorithm, ServerInit
+from fedpbc.algorithms import ALGORITHMS, Aggregation, Algorithm, ServerInit
 from fedpbc.engines import SerialEngine
 from fedpbc.experiments.comparison_directory import ComparisonDirectory, plan_comparison
 from fedpbc.links import from_table
@@ -92,12 +92,16 @@ def simulation(
     down: np.ndarray | None = None,
     global_lr: float = 1.0,
     options: dict[str, object] | None = None,
+    aggregation: Aggregation | None = None,
     **more: object,
 ) -> Simulation:
     made = ALGORITHMS[algorithm] if isinstance(algorithm, str) else algorithm
     return Simulation(
         task,
-        made(ServerInit(task.init(), task.clients, global_lr), **(options or {})),
+        made(
+            ServerInit(task.init(), task.clients, global_lr, aggregation or Aggregation()),
+            **(options or {}),
+        ),
         engine(task),
         from_table(up),
         None if down is None else from_table(down),

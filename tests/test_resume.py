@@ -394,7 +394,8 @@ def test_a_run_whose_files_changed_is_refused(tmp_path, file):
     array[-1, 0] = 1 - array[-1, 0]
     np.save(place, array)
     before = content(run)
-    assert f"{file} has changed since the run began" in refused(fedpbc("resume", run))
+    line = refused(fedpbc("resume", run))
+    assert f"{file} is damaged: it was changed since the run began" in line
     assert content(run) == before
 
 

@@ -3,7 +3,8 @@
 ``python tools/study.py run fashion`` runs what is not finished yet (killed anywhere, it goes on);
 ``python tools/study.py tables`` writes docs/study/*.json and the tables of docs/study.md from the
 comparisons that are there. CIFAR-10 and the traces are not part of the package: name their folders
-with ``--data-dir`` and ``--traces``.
+with ``--data-dir`` and ``--traces``. Choices and runs on CIFAR-10 are kept in docs/study: what is
+kept there is not run again.
 """
 
 from __future__ import annotations
@@ -12,20 +13,20 @@ import argparse
 import json
 import re
 import shutil
-import statistics
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedpbc.experiments.comparison import Comparison, RunResult
-from fedpbc.experiments.conditions import is_ceiling
+from fedpbc.algorithms import ALGORITHMS
+from fedpbc.experiments.conditions import CEILING
 from fedpbc.experiments.run_directory import RunDirectory
-from fedpbc.experiments.score_text import difference_text, recovered_text
-from fedpbc.report.comparison_table import markdown
+from fedpbc.limits import parse_toml
 from fedpbc.storage.atomic import write_atomically
+from fedpbc.storage.toml import toml_text
+from study_results import finished_runs, keep_runs, kept_runs, summarised, table_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "study.md"
@@ -34,223 +35,152 @@ STUDY = "study"
 LINKS = ("bernoulli_varying", "markov_varying", "cyclic_reset", "devices")
 TRACE = "devices5d.csv"
 TUNING_SEED = "10"
-LONG = "fedavg,fedau,mifa,fedpbc"
+TUNED = RESULTS / "cifar10-tuned.toml"
+FIRST = ("fedavg", "fedau", "mifa", "scaffold", "fedvarp", "fedpbc")
+"""Run first on CIFAR-10, where a run takes minutes to hours."""
+LONG = ("fedavg", "fedau", "mifa", "scaffold", "fedpbc")
 
 
 @dataclass(frozen=True)
 class Part:
-    """A comparison of the study, and the commands that make it."""
+    """A comparison of the study, and the commands that make it.
+
+    Attributes:
+        labels: of the entries whose runs are kept one by one; none: the whole is run at once.
+        ceiling_of: a part whose ceiling is the same run: with every link up, links do not matter.
+    """
 
     name: str
     title: str
     commands: Sequence[Sequence[str]]
+    labels: Sequence[str] = ()
     ceiling_of: str = ""
-    """A part whose ceiling is the same run: with every link up, links do not matter."""
+
+    @property
+    def kept(self) -> Path:
+        """The file that keeps its runs."""
+        return RESULTS / "runs" / f"{self.name}.json"
 
 
 def parts(data_dir: str, traces: str) -> list[Part]:
     """All parts, in the order in which they are run."""
     given = {links: f"--links {links}" for links in LINKS}
     given["devices"] = f"--trace {traces}/{TRACE} --clients 100"
-    found = []
+    every = []
     for links in LINKS:
         name = f"fashion-{links}"
         tune = f"{STUDY}/{name}-tune"
         commands = (
-            f"tune --algorithms all {given[links]} --rounds 300 --seeds {TUNING_SEED} --out {tune}",
-            f"compare {tune}/tuned.toml --seeds 0-9 --ceiling --out {STUDY}/{name}",
+            f"tune --algorithms all --ceiling {given[links]} --rounds 300 --seeds {TUNING_SEED} "
+            f"--out {tune}",
+            f"compare {tune}/tuned.toml --seeds 0-4 --out {STUDY}/{name}",
         )
-        title = f"Fashion-MNIST, `{links}`, 300 rounds, ten seeds"
-        found.append(Part(name, title, [command.split() for command in commands]))
-    tune = f"{STUDY}/cifar10-tune"
-    search = (
-        f"tune --algorithms all --data cifar10 --data-dir {data_dir} {given[LINKS[0]]} "
-        "--rounds 150 --space learning_rate=0.05,0.025,0.1,0.2 --space global_learning_rate=1 "
-        f"--candidates 6 --evaluate-every 8 --seeds {TUNING_SEED} --out {tune}"
-    )
+        title = f"Fashion-MNIST, `{links}`, 300 rounds, five seeds"
+        every.append(Part(name, title, [command.split() for command in commands]))
+    labels = [*FIRST, *(name for name in ALGORITHMS if name not in FIRST), CEILING]
+    tuned = TUNED.relative_to(ROOT)
     for links in LINKS:
         name = f"cifar10-{links}"
         compare = (
-            f"compare {tune}/tuned.toml {given[links]} --rounds 450 --evaluate-every 15 --seeds 0 "
-            f"--ceiling --out {STUDY}/{name}"
+            f"compare {tuned} {given[links]} --rounds 450 --evaluate-every 30 --seeds 0 "
+            f"--data-dir {data_dir} --out {STUDY}/{name}"
         )
-        first = links == LINKS[0]
-        found.append(
-            Part(
-                name,
-                f"CIFAR-10 with its network, `{links}`, 450 rounds, one seed",
-                [search.split(), compare.split()] if first else [compare.split()],
-                "" if first else f"cifar10-{LINKS[0]}",
-            )
-        )
+        search = [cifar10_search("all", data_dir, "cifar10-tune")] if links == LINKS[0] else []
+        of_first = "" if links == LINKS[0] else f"cifar10-{LINKS[0]}"
+        title = f"CIFAR-10 with its network, `{links}`, 450 rounds, one seed"
+        every.append(Part(name, title, [*search, compare.split()], labels, of_first))
     long = (
-        f"compare {tune}/tuned.toml --algorithms {LONG} --rounds 2000 --evaluate-every 50 "
-        f"--seeds 0 --out {STUDY}/cifar10-long"
+        f"compare {tuned} --algorithms {','.join(LONG)} --rounds 2000 --evaluate-every 50 "
+        f"--seeds 0 --data-dir {data_dir} --out {STUDY}/cifar10-long"
     )
     title = f"CIFAR-10 with its network, `{LINKS[0]}`, 2,000 rounds, one seed"
-    return [*found, Part("cifar10-long", title, [long.split()])]
+    return [*every, Part("cifar10-long", title, [long.split()], LONG)]
 
 
-def run(part: Part) -> None:
-    """Run a part's commands; what is finished is done at once."""
+def cifar10_search(algorithm: str, data_dir: str, out: str) -> list[str]:
+    """The search on CIFAR-10, of one algorithm or of all: the choice of each is its own."""
+    space = "--space learning_rate=0.05,0.025,0.1,0.2 --space global_learning_rate=1"
+    return (
+        f"tune --algorithms {algorithm} {'--ceiling ' if algorithm == 'all' else ''}--data cifar10 "
+        f"--data-dir {data_dir} --links {LINKS[0]} --rounds 90 {space} --candidates 4 "
+        f"--validation 0.1 --evaluate-every 10 --seeds {TUNING_SEED} --out {STUDY}/{out}"
+    ).split()
+
+
+def run(part: Part, data_dir: str) -> None:
+    """Run a part's commands; what is finished, or kept, is done at once."""
+    if part.labels:
+        run_one_by_one(part, data_dir)
+        return
     for words in part.commands:
         folder = Path(words[words.index("--out") + 1])
         if words[0] == "tune" and (folder / "tuning.json").is_file():
             continue
-        if words[0] == "compare" and part.ceiling_of:
+        fedpbc(words)
+
+
+def run_one_by_one(part: Part, data_dir: str) -> None:
+    """Run the entries of a part one after the other, and keep each choice and each run."""
+    compare = list(part.commands[-1])
+    folder = Path(compare[compare.index("--out") + 1])
+    if "--algorithms" in compare:
+        start = compare.index("--algorithms")
+        del compare[start : start + 2]
+    for label in part.labels:
+        if (label, 0) in kept_runs(part.kept):
+            continue
+        tune_for(label, data_dir)
+        if label == CEILING and part.ceiling_of:
             take_ceiling(Path(STUDY) / part.ceiling_of, folder)
-        subprocess.run([sys.executable, "-m", "fedpbc.cli.app", *words], check=True)
+        fedpbc([*compare, "--algorithms", label])
+        keep_runs(part.kept, folder)
+
+
+def tune_for(label: str, data_dir: str) -> None:
+    """Tune an entry on CIFAR-10 unless that was done, and keep the choice."""
+    choices: dict[str, Any] = {}
+    if TUNED.is_file():
+        choices = parse_toml(TUNED.read_text(encoding="utf-8"))
+    if label in choices.get("algorithms", {}):
+        return
+    out = f"cifar10-tune/{label}"
+    fedpbc(cifar10_search(label, data_dir, out))
+    choice = parse_toml((Path(STUDY) / out / "tuned.toml").read_text(encoding="utf-8"))
+    choice["data"].pop("dir", None)  # A folder of this machine.
+    tables = {**choices.get("algorithms", {}), **choice.pop("algorithms")}
+    write_atomically(TUNED, toml_text({**choice, "algorithms": tables}))
+
+
+def fedpbc(words: Sequence[str]) -> None:
+    """Run a command."""
+    subprocess.run([sys.executable, "-m", "fedpbc.cli.app", *words], check=True)
 
 
 def take_ceiling(other: Path, folder: Path) -> None:
     """Copy a finished ceiling: the same run, since links that are always up do not differ."""
-    for run in other.glob("ceiling/seed-*"):
-        target = folder / "ceiling" / run.name
-        if RunDirectory(run).finished and folder.is_dir() and not target.exists():
-            shutil.copytree(run, target)
-
-
-def results(folder: Path) -> Iterator[RunResult]:
-    """The finished runs of a comparison's folder."""
-    for path in sorted(folder.glob("*/seed-*")):
-        run = RunDirectory(path)
-        if run.finished:
-            summary = run.summary()
-            yield RunResult(
-                summary["algorithm"],
-                summary["seed"],
-                summary["clients"],
-                run.metrics(),
-                cost=summary["cost"],
-                label=path.parent.name,
-            )
-
-
-def steadiness(comparison: Comparison, label: str, view: str) -> float | None:
-    """The deviation over the evaluations of the last rounds, the mean over seeds, in points."""
-    deviations = []
-    for run in comparison.of(label):
-        first = run.metrics[-1]["round"] - comparison.window
-        values = [
-            line["views"][view]["test_accuracy"] for line in run.metrics if line["round"] > first
-        ]
-        if len(values) > 1:
-            deviations.append(statistics.stdev(values))
-    return 100 * statistics.fmean(deviations) if deviations else None
-
-
-def settings_of(folder: Path, label: str) -> str:
-    """The step sizes and options of an entry, from its first run."""
-    import tomllib
-
-    path = next(iter(sorted(folder.glob(f"{label}/seed-*/config.toml"))), None)
-    if path is None:
-        return ""
-    config = tomllib.loads(path.read_text(encoding="utf-8"))
-    train, options = config["train"], dict(config["algorithm"])
-    options.pop("name")
-    own = [f"{k} {v:g}" if isinstance(v, float) else f"{k} {v}" for k, v in options.items()]
-    rates = [f"η_0 {train['learning_rate']:g}", f"η_g {train['global_learning_rate']:g}"]
-    return ", ".join([*rates, *own])
-
-
-def collect(part: Part, study: Path) -> dict[str, Any] | None:
-    """The results of a part as JSON values; None if nothing is finished."""
-    folder = study / part.name
-    comparison = Comparison(results(folder))
-    if not comparison.finished:
-        return None
-    paired = comparison.paired()
-    rows = []
-    for row in comparison.rows():
-        if not row.best_deployable or row.test is None:
-            continue
-        pair = paired.row(row.label)
-        assert pair is not None
-        rows.append(
-            {
-                "label": row.label,
-                "algorithm": row.algorithm,
-                "view": row.view,
-                "test": [row.test.mean, row.test.deviation, row.test.seeds],
-                "difference": pair.difference and difference_text(pair.difference, True),
-                "recovered": pair.recovered and recovered_text(pair.recovered),
-                "steadiness": steadiness(comparison, row.label, row.view),
-                "worst_class": row.worst_class
-                and [row.worst_class.mean, row.worst_class.deviation],
-                "local_steps": row.local_steps,
-                "bytes_up": row.bytes_up,
-                "models_on_server": row.models_on_server,
-                "models_on_client": row.models_on_client,
-                "settings": settings_of(folder, row.label),
-                "curve": curve_of(comparison, row.label, row.view),
-            }
-        )
-    return {
-        "title": part.title,
-        "commands": [" ".join(["fedpbc", *words]) for words in part.commands],
-        "rounds": comparison.rounds,
-        "window": comparison.window,
-        "verdict": comparison.verdict().sentence,
-        "rows": rows,
-    }
-
-
-def curve_of(comparison: Comparison, label: str, view: str) -> list[tuple[int, float]]:
-    """The mean accuracy over the rounds, at no more than a dozen of them."""
-    rounds, means, _ = comparison.curve(label, view)
-    every = max(1, len(rounds) // 12)
-    return [(t, round(mean, 4)) for t, mean in list(zip(rounds, means, strict=True))[::-every]][
-        ::-1
-    ]
-
-
-def table_of(content: Mapping[str, Any]) -> str:
-    """A part as Markdown: the best first, the ceiling last."""
-    head = ["algorithm", "view", "test %", "vs fedavg", "recovered", "steadiness", "worst class %"]
-    head += ["local steps", "models on server", "on client", "settings"]
-    rows = sorted(content["rows"], key=lambda row: (is_ceiling(row["label"]), -row["test"][0]))
-    lines = [
-        [
-            row["label"],
-            row["view"],
-            spread(row["test"]),
-            row["difference"] or "–",
-            row["recovered"] or "–",
-            "–" if row["steadiness"] is None else f"{row['steadiness']:.1f}",
-            spread([*row["worst_class"], row["test"][2]]) if row["worst_class"] else "–",
-            f"{row['local_steps']:,}",
-            str(row["models_on_server"]),
-            str(row["models_on_client"]),
-            row["settings"],
-        ]
-        for row in rows
-    ]
-    commands = "\n".join(content["commands"])
-    return f"```sh\n{commands}\n```\n\n{markdown(head, lines)}\n\n**Verdict:** {content['verdict']}"
-
-
-def spread(values: Sequence[float]) -> str:
-    """A mean, with its deviation if there are several seeds."""
-    mean, deviation, seeds = values
-    return f"{100 * mean:.1f} ± {100 * deviation:.1f}" if seeds > 1 else f"{100 * mean:.1f}"
+    for path in other.glob(f"{CEILING}/seed-*"):
+        target = folder / CEILING / path.name
+        if RunDirectory(path).finished and folder.is_dir() and not target.exists():
+            shutil.copytree(path, target)
 
 
 def write_tables(every: Sequence[Part], study: Path) -> None:
     """Write the results that are there, and the tables of all results that were ever written."""
     text = PAGE.read_text(encoding="utf-8")
     for part in every:
-        file = RESULTS / f"{part.name}.json"
-        content = collect(part, study)
-        if content is not None:
+        file, folder = RESULTS / f"{part.name}.json", study / part.name
+        runs = keep_runs(part.kept, folder) if part.labels else list(finished_runs(folder))
+        if runs:
+            commands = [" ".join(["fedpbc", *words]) for words in part.commands]
+            content = {"title": part.title, "commands": commands, **summarised(runs)}
             write_atomically(file, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
         if not file.is_file():
             continue
         table = table_of(json.loads(file.read_text(encoding="utf-8")))
         mark = re.compile(rf"(<!-- {re.escape(part.name)} -->\n).*?(<!-- end -->)", flags=re.DOTALL)
-        found = mark.search(text)
-        if found is not None:
-            text = f"{text[: found.end(1)]}{table}\n{text[found.start(2) :]}"
+        place = mark.search(text)
+        if place is not None:
+            text = f"{text[: place.end(1)]}{table}\n{text[place.start(2) :]}"
     write_atomically(PAGE, text)
 
 
@@ -267,7 +197,7 @@ def main() -> None:
     chosen = [p for p in every if not given.names or p.name.startswith(tuple(given.names))]
     for part in chosen if given.action != "tables" else ():
         if given.action == "run":
-            run(part)
+            run(part, given.data_dir)
         for words in part.commands if given.action == "commands" else ():
             sys.stdout.write(" ".join(["fedpbc", *words]) + "\n")
     if given.action == "tables":

@@ -1,0 +1,200 @@
+"""What the study has found: runs that are kept one by one, and the tables made from them.
+
+A run with CIFAR-10's network takes minutes to hours. What the tables need of it is kept in
+docs/study/runs, so that the study can go on elsewhere without running it again.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedpbc.experiments.comparison import Comparison, RunResult
+from fedpbc.experiments.conditions import is_ceiling
+from fedpbc.experiments.run_directory import RunDirectory
+from fedpbc.experiments.score_text import difference_text, recovered_text
+from fedpbc.report.comparison_table import markdown
+from fedpbc.storage.atomic import write_atomically
+
+COUNTERS = ("round", "local_steps", "uploads", "bytes_up", "bytes_down")
+DIGITS = 5
+
+
+@dataclass(frozen=True)
+class KeptRun:
+    """A finished run, as far as the tables need it."""
+
+    algorithm: str
+    label: str
+    seed: int
+    clients: int
+    settings: str
+    cost: Mapping[str, Any]
+    metrics: Sequence[Mapping[str, Any]] = field(repr=False)
+
+    @property
+    def result(self) -> RunResult:
+        """The run as one of a comparison."""
+        return RunResult(
+            self.algorithm,
+            self.seed,
+            self.clients,
+            self.metrics,
+            cost=self.cost,
+            label=self.label,
+        )
+
+
+def finished_runs(folder: Path) -> Iterator[KeptRun]:
+    """The finished runs of a comparison's folder."""
+    for path in sorted(folder.glob("*/seed-*")):
+        run = RunDirectory(path)
+        if run.finished:
+            summary = run.summary()
+            yield KeptRun(
+                summary["algorithm"],
+                path.parent.name,
+                summary["seed"],
+                summary["clients"],
+                settings_of(path / "config.toml"),
+                summary["cost"],
+                [_shortened(line) for line in run.metrics()],
+            )
+
+
+def _shortened(line: Mapping[str, Any]) -> dict[str, Any]:
+    """What the tables need of an evaluation."""
+    views = {}
+    for view, evaluation in line["views"].items():
+        worst = min(v for v in evaluation["per_class"] if v is not None)
+        views[view] = {
+            "test_accuracy": round(evaluation["test_accuracy"], DIGITS),
+            "test_loss": round(evaluation["test_loss"], DIGITS),
+            "per_class": [round(worst, DIGITS)],
+        }
+    return {**{key: line[key] for key in COUNTERS}, "views": views}
+
+
+def settings_of(path: Path) -> str:
+    """The step sizes and options of a run."""
+    config = tomllib.loads(path.read_text(encoding="utf-8"))
+    train, options = config["train"], dict(config["algorithm"])
+    options.pop("name")
+    own = [f"{k} {v:g}" if isinstance(v, float) else f"{k} {v}" for k, v in options.items()]
+    rates = [f"η_0 {train['learning_rate']:g}", f"η_g {train['global_learning_rate']:g}"]
+    return ", ".join([*rates, *own])
+
+
+def kept_runs(file: Path) -> dict[tuple[str, int], KeptRun]:
+    """The runs that a file keeps, by label and seed."""
+    if not file.is_file():
+        return {}
+    runs = [KeptRun(**values) for values in json.loads(file.read_text(encoding="utf-8"))]
+    return {(run.label, run.seed): run for run in runs}
+
+
+def keep_runs(file: Path, folder: Path) -> list[KeptRun]:
+    """Add a folder's finished runs to those that a file keeps; returns all of them."""
+    runs = kept_runs(file)
+    runs |= {(run.label, run.seed): run for run in finished_runs(folder)}
+    if runs:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        lines = [json.dumps(asdict(run), ensure_ascii=False) for run in runs.values()]
+        write_atomically(file, "[\n" + ",\n".join(lines) + "\n]\n")
+    return list(runs.values())
+
+
+def summarised(runs: Sequence[KeptRun]) -> dict[str, Any]:
+    """The results of a part of the study as JSON values."""
+    comparison = Comparison(run.result for run in runs)
+    settings = {run.label: run.settings for run in runs}
+    paired = comparison.paired()
+    rows = []
+    for row in comparison.rows():
+        pair = paired.row(row.label)
+        if not row.best_deployable or row.test is None or pair is None:
+            continue
+        rows.append(
+            {
+                "label": row.label,
+                "algorithm": row.algorithm,
+                "view": row.view,
+                "test": [row.test.mean, row.test.deviation, row.test.seeds],
+                "difference": pair.difference and difference_text(pair.difference, True),
+                "recovered": pair.recovered and recovered_text(pair.recovered),
+                "steadiness": steadiness(comparison, row.label, row.view),
+                "worst_class": row.worst_class
+                and [row.worst_class.mean, row.worst_class.deviation],
+                "local_steps": row.local_steps,
+                "bytes_up": row.bytes_up,
+                "models_on_server": row.models_on_server,
+                "models_on_client": row.models_on_client,
+                "settings": settings[row.label],
+                "curve": curve_of(comparison, row.label, row.view),
+            }
+        )
+    return {
+        "rounds": comparison.rounds,
+        "window": comparison.window,
+        "verdict": comparison.verdict().sentence,
+        "rows": rows,
+    }
+
+
+def steadiness(comparison: Comparison, label: str, view: str) -> float | None:
+    """The deviation over the evaluations of the last rounds, the mean over seeds, in points."""
+    deviations = []
+    for run in comparison.of(label):
+        first = run.metrics[-1]["round"] - comparison.window
+        values = [
+            line["views"][view]["test_accuracy"] for line in run.metrics if line["round"] > first
+        ]
+        if len(values) > 1:
+            deviations.append(statistics.stdev(values))
+    return 100 * statistics.fmean(deviations) if deviations else None
+
+
+def curve_of(comparison: Comparison, label: str, view: str) -> list[tuple[int, float]]:
+    """The mean accuracy over the rounds, at no more than a dozen of them."""
+    rounds, means, _ = comparison.curve(label, view)
+    every = max(1, len(rounds) // 12)
+    return [(t, round(mean, 4)) for t, mean in list(zip(rounds, means, strict=True))[::-every]][
+        ::-1
+    ]
+
+
+def table_of(content: Mapping[str, Any]) -> str:
+    """A part as Markdown: the best first, the ceiling last."""
+    head = ["algorithm", "view", "test %", "vs fedavg", "recovered", "steadiness", "worst class %"]
+    head += ["local steps", "models on server", "on client", "settings"]
+    rows = sorted(content["rows"], key=lambda row: (is_ceiling(row["label"]), -row["test"][0]))
+    lines = [
+        [
+            row["label"],
+            row["view"],
+            spread(row["test"]),
+            row["difference"] or "–",
+            row["recovered"] or "–",
+            "–" if row["steadiness"] is None else f"{row['steadiness']:.1f}",
+            spread([*row["worst_class"], row["test"][2]]) if row["worst_class"] else "–",
+            f"{row['local_steps']:,}",
+            str(row["models_on_server"]),
+            str(row["models_on_client"]),
+            row["settings"],
+        ]
+        for row in rows
+    ]
+    commands = "\n".join(content["commands"])
+    verdict = f"**Verdict:** {content['verdict']}"
+    return f"```sh\n{commands}\n```\n\n{markdown(head, lines)}\n\n{verdict}"
+
+
+def spread(values: Sequence[float]) -> str:
+    """A mean, with its deviation if there are several seeds."""
+    mean, deviation, seeds = values
+    return f"{100 * mean:.1f} ± {100 * deviation:.1f}" if seeds > 1 else f"{100 * mean:.1f}"

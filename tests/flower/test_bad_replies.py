@@ -62,6 +62,13 @@ def other_header(content):
     content["arrays"]["second"] = Array(array.dtype, array.shape, array.stype, other.data)
 
 
+def damaged_header(content):
+    # NumPy parses headers as Python, and this one ends within brackets.
+    array = content["arrays"]["second"]
+    data = array.data.replace(b"}", b"(", 1)
+    content["arrays"]["second"] = Array(array.dtype, array.shape, array.stype, data)
+
+
 BAD = {
     "not a number": (huge(np.nan), "'second' is not finite"),
     "infinite": (huge(np.inf), "'second' is not finite"),
@@ -76,6 +83,7 @@ BAD = {
     "two records": (second_record, "2 ArrayRecords, not one"),
     "pickled": (pickled, "serialised as 'pickle'"),
     "cut short": (cut_short, "'second' cannot be read"),
+    "damaged header": (damaged_header, "its header cannot be read"),
     "another header": (other_header, "its header says something else"),
     "no mod": (without("fedpbc"), "its ClientApp has no catch_up_mod"),
     "another round": (set_protocol(round=9), "replies to another round"),

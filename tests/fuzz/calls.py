@@ -79,6 +79,12 @@ METHODS = (
     "compared().row",
     "compared().curve",
     "compared().as_dict",
+    "compared().plot",
+    "compared().to_pandas",
+    "compared().report",
+    "learned().plot",
+    "learned().to_pandas",
+    "learned().report",
 )
 """Public methods worth a try."""
 RIGHT: dict[str, tuple[str, ...]] = {
@@ -187,6 +193,9 @@ SPECIAL = {
     ("start_run", "path"): ("Path('new')",),
     ("Split", "labels"): ("np.array([0, 1, 2, 0])",),
     ("load", "folder"): ("None",),
+    ("report", "path"): ("'page.html'", "Path('new/page.html')"),
+    ("plot", "key"): ("None", "'test_accuracy'", "'test_loss'"),
+    ("to_pandas", "evaluations"): ("True", "False"),
     ("link_statistics", "timetable"): ("from_table([[1, 0, 1], [1, 1, 0]] * 20)",),
     ("link_statistics", "class_shares"): ("[[0.5, 0.5], [1, 0], [0, 1]]", "None"),
     ("from_table([[1, 0], [1, 1]]).up", "t"): ("1",),

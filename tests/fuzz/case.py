@@ -25,6 +25,7 @@ class Step:
         writes: what it may change, relative to the working folder.
         quick: whether it is sure to end soon; what may work for hours is interrupted instead.
         may_differ: whether exit code 1 is an answer.
+        confined: whether it may read no file of the user's beside the folder it was given.
     """
 
     arguments: tuple[str, ...] = ()
@@ -33,6 +34,7 @@ class Step:
     writes: tuple[str, ...] = ()
     quick: bool = True
     may_differ: bool = False
+    confined: bool = False
 
     def shell(self) -> str:
         """The step as a person would type it."""

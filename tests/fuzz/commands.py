@@ -240,6 +240,16 @@ def resume(random: Random, place: Place) -> Line:
     return line
 
 
+def verify(random: Random, place: Place) -> Line:
+    """Whether folders are as they were written."""
+    names = random.sample(("finished", "killed", "comparison", "search"), random.choice((1, 1, 2)))
+    for name in names:
+        copy_template(place, name, place.work / name)
+    line = Line(("verify",), names)
+    flags(random, line, "--json")
+    return line
+
+
 def list_(random: Random, place: Place) -> Line:
     """What there is."""
     line = Line(("list",))
@@ -259,27 +269,43 @@ def fleet_init(random: Random, place: Place) -> Line:
 
 def fleet_folder(random: Random, place: Place) -> Line:
     """Something about a fleet that exists."""
-    copy_template(place, random.choice(("fleet", "fleet-insecure")), place.work / "fleet")
-    name = random.choice(("add", "renew", "status", "check"))
+    name = random.choice(("add", "renew", "status", "check", "accept", "leave"))
     line = Line(("fleet", name), ["fleet"], writes=["fleet"])
-    if name in ("status", "check"):
-        line.positionals = ["fleet/server"]
+    if name in ("accept", "leave") or random.random() < 0.2:
+        copy_template(place, "job", place.work / "fleet")
+        if name in ("accept", "leave"):
+            line.options += [("--client", random.choice(("0", "1", "2", "3", "-1", "x")))]
+    else:
+        copy_template(place, random.choice(("fleet", "fleet-insecure")), place.work / "fleet")
+        if name in ("status", "check"):
+            line.positionals = ["fleet/server"]
     add(random, line, *(("--replace",) if name == "add" else ()))
     # Without keys there is nothing to replace.
-    line.sound = name == "add" and not line.options
+    line.sound = (
+        name == "add" and not line.options and not (place.work / "fleet/rounds.jsonl").exists()
+    )
     return line
 
 
 def paper(random: Random, place: Place) -> Line:
-    """A figure of the paper; what is right takes minutes."""
-    figure = random.choice(("fig2", "fig5", "fig6", "fig3", "table1", "tune"))
-    line = Line(("paper",), [figure], [("--out", "out"), ("--jobs", "0")], sound=False)
-    add(random, line, "--seeds", "--algorithms", "--links", "--tuned", "--data")
+    """A figure or table of the paper, tiny where that can be asked for."""
+    figure = random.choice(("fig2", "fig5", "fig6", "fig3", "table1", "table2", "ablation", "tune"))
+    line = Line(("paper",), [figure], [("--out", "out")], quick=False)
+    if figure.startswith("fig"):
+        # What is right takes long.
+        line.options.append(("--seeds", random.choice(("x", "-1", "", "1-0"))))
+        line.sound = False
+    else:
+        line.options += [("--data", "digits"), ("--seeds", "0"), ("--jobs", "1")]
+        line.options += [("--rounds", random.choice(("1", "2"))), ("--set", "clients=3")]
+        line.options += [("--algorithms", "fedavg"), ("--links", "bernoulli")]
+        # Which of these belong together is for the command to say.
+        line.sound = False
+    if random.random() < 0.4:
+        tuned = (*VALID["--tuned"], "quadratic.toml", hostile.path(random), "fifo", "tuned.toml")
+        line.options.append(("--tuned", random.choice(tuned)))
+        place.write("tuned.toml", hostile.toml_value(random).encode("utf-8", "replace"))
     flags(random, line, "--quick", "--json", "--overwrite")
-    if random.random() < 0.3:
-        line.options.remove(("--jobs", "0"))
-        line.options.append(("--rounds", random.choice(("0", "-1", "x"))))
-    line.quick = False
     return line
 
 
@@ -317,10 +343,11 @@ BASES = {
     links: 4,
     report: 6,
     resume: 8,
+    verify: 2,
     list_: 4,
     fleet_init: 6,
     fleet_folder: 6,
-    paper: 1,
+    paper: 3,
     nothing: 4,
     long_lived: 1,
 }

@@ -36,7 +36,7 @@ def runs(random: Random, place: Place) -> Case:
     run = copy_template(place, name)
     done = [damage(random, place, run) for _ in range(random.choice((1, 1, 1, 2)))]
     reference = template(place, f"{name}-resumed" if name.startswith("killed") else name) / "run"
-    steps = [step(command) for command in sequence(random, ("theory", "report", "verify"))]
+    steps = [step(command) for command in sequence(random, ("theory", "links", "report", "verify"))]
     return Case(steps, intact({"": reference}, steps, done), about=f"{name}: {'; '.join(done)}")
 
 
@@ -90,8 +90,14 @@ def fleets(random: Random, place: Place) -> Case:
     run = copy_template(place, name)
     done = [damage(random, place, run) for _ in range(random.choice((1, 1, 2)))]
     if name == "job":
-        commands = [("fleet", "status", "run"), ("fleet", "check", "run")]
-        chosen = [Step(random.choice(commands), may_differ=True)]
+        commands = [
+            *(("fleet", "status", "run"), ("fleet", "check", "run"), ("fleet", "accept", "run")),
+            *(("fleet", "leave", "run", "--client", "1"), ("links", "--trace", "run")),
+            ("fleet", "accept", "run", "--client", "1"),
+        ]
+        words = random.choice(commands)
+        writes = ("run",) if words[1] in ("accept", "leave") else ()
+        chosen = [Step(words, may_differ=words[1] == "check", writes=writes, confined=True)]
     else:
         commands = [
             ("fleet", "add", "run"),
@@ -113,7 +119,7 @@ def step(command: tuple[str, ...]) -> Step:
     """A command on a damaged folder."""
     name = command[0]
     writes = {"resume": ("run",), "report": ("run/report.html",), "run": ("out",)}.get(name, ())
-    return Step(command, writes=writes)
+    return Step(command, writes=writes, confined=name != "run")
 
 
 def damage(random: Random, place: Place, folder: Path, but: tuple[str, ...] = ()) -> str:

@@ -23,6 +23,16 @@ CANARIES = {
 }
 
 
+PRIVATE = (
+    "home/notes.txt",
+    "work/mine.txt",
+    "work/elsewhere/",
+    "work/elsewhere-folder/",
+    "work/mine/",
+)
+"""What links in a damaged folder lead to: no command on that folder may read it."""
+
+
 @dataclass(frozen=True)
 class Place:
     """Where a case happens."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.fuzz.case import Outcome, Step
-from tests.fuzz.place import Place
+from tests.fuzz.place import PRIVATE, Place
 
 INTERRUPT_SECONDS = 1.5
 """After these, what may work for hours gets a Ctrl-C."""
@@ -120,6 +120,8 @@ def _become(step: Step, place: Place, out: int, err: int, outside: int) -> None:
         os.chdir(place.work)
         _limit()
         sys.addaudithook(_watcher(place.root, outside))
+        if step.confined:
+            sys.addaudithook(_reading_watcher(place.root, outside))
         signal.signal(signal.SIGINT, signal.default_int_handler)
         code = _execute(step)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -161,6 +163,27 @@ def _limit() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_SIZE, FILE_SIZE))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _reading_watcher(root: Path, report: int) -> Callable[[str, tuple[Any, ...]], None]:
+    """A hook that reports every private file that is opened, by whatever name."""
+    private = tuple(f"{root}/{name}" for name in PRIVATE)
+
+    def hook(event: str, values: tuple[Any, ...]) -> None:
+        if event != "open" or isinstance(values[0], int):
+            return
+        name = Path(os.fsdecode(values[0]))
+        # Who opens so gets an error where the name itself is a link.
+        not_followed = values[2] & os.O_NOFOLLOW
+        real = (
+            os.path.realpath(name.parent) + f"/{name.name}"
+            if not_followed
+            else os.path.realpath(name)
+        )
+        if real.startswith(private):
+            os.write(report, f"read {real!r}\n".encode())
+
+    return hook
 
 
 def _watcher(root: Path, report: int) -> Callable[[str, tuple[Any, ...]], None]:

@@ -1,4 +1,4 @@
-"""Damage to the folders of searches and of advice, and what the commands make of it.
+"""Damage to the folders of searches, advice and the paper's tables, and what commands make of it.
 
 Whatever was done to a folder, a search that ends well comes to the same choice, and advice to the
 same recommendation.
@@ -17,10 +17,10 @@ from typing import Any
 from tests.fuzz.case import Case, Check, Outcome, Step
 from tests.fuzz.damages import damage, differs, step
 from tests.fuzz.place import Place
-from tests.fuzz.templates import SEARCH, copy_template, template, write_inputs
+from tests.fuzz.templates import PAPER, SEARCH, copy_template, template, write_inputs
 
 MANIFEST = "fedpbc-manifest.json"
-PLANS = ("tune.toml", "compare.toml", "advise.toml")
+PLANS = ("tune.toml", "compare.toml", "advise.toml", "plan.toml")
 CHOICE = ("tuning.json", "tuned.toml", "tuned-fedavg.toml", "tuned-fedau.toml")
 OTHER = ("--learning-rate", "0.02")
 COMPARED = ("--algorithms", "fedpbc,mifa", "--seeds", "0,1", "--jobs", "1")
@@ -40,7 +40,7 @@ def searches(random: Random, place: Place) -> Case:
             words += ("--overwrite",)
         if pick < 0.15:
             words, reference = (*words, *OTHER), "search-other"
-    steps = [*reading(random), Step(words, writes=("run",))]
+    steps = [*reading(random), Step(words, writes=("run",), confined=True)]
     expected = template(place, reference) / "run"
     check = None if resealed else partial(same_choice, expected, about)
     return Case(steps, checked(steps, check, about), about=f"{name}: {about}")
@@ -62,12 +62,25 @@ def comparisons(random: Random, place: Place) -> Case:
     return Case(steps, checked(steps, check, about), about=f"replaced: {about}")
 
 
+def papers(random: Random, place: Place) -> Case:
+    """Damage to a table of the paper, or to one of its runs."""
+    name = random.choice(("paper", "paper-killed"))
+    run = copy_template(place, name)
+    about, resealed = damaged(random, place, run)
+    words = (*PAPER, "--out", "run", *random.choice(((), (), ("--overwrite",))))
+    steps = [*reading(random), Step(words, writes=("run",), confined=True)]
+    expected = template(place, "paper") / "run"
+    check = None if resealed else partial(same_runs, expected, about)
+    return Case(steps, checked(steps, check, about), about=f"{name}: {about}")
+
+
 def advice(random: Random, place: Place) -> Case:
     """Damage to advice, its search, its comparison, or one of their runs."""
     name = random.choice(("advice", "advice-killed", "advice-killed-late"))
     run = copy_template(place, name)
     about, resealed = damaged(random, place, run)
-    steps = [*reading(random), Step(("resume", "run", "--jobs", "1"), writes=("run",))]
+    resume = Step(("resume", "run", "--jobs", "1"), writes=("run",), confined=True)
+    steps = [*reading(random), resume]
     expected = template(place, "advice") / "run"
     check = None if resealed else partial(same_advice, expected, about)
     return Case(steps, checked(steps, check, about), about=f"{name}: {about}")
@@ -137,7 +150,7 @@ def same_choice(reference: Path, about: str, folder: Path) -> str:
 
 def same_runs(reference: Path, about: str, folder: Path) -> str:
     """Which run of a comparison is not as in the reference."""
-    for run in sorted(reference.glob("*/seed-*")):
+    for run in sorted(reference.rglob("seed-*")):
         name = run.relative_to(reference)
         difference = differs(folder / name, run)
         if difference:

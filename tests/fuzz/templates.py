@@ -184,6 +184,7 @@ def _warm_up(folder: Path) -> None:
     here("tune", "quadratic.toml", "--candidates", "1", "--jobs", "1", "--out", "tune")
     here("advise", "quadratic.toml", "--minutes", "0.001", "--jobs", "1", "--out", "advice")
     here("verify", "advice")
+    here(*PAPER, "--out", "paper")
     here("links", "quadratic.toml", "--out", "links.html")
     here("fleet", "init", "fleet", "--clients", "2", "--host", "127.0.0.1", "--data", "digits")
     import pyarrow.parquet  # noqa: F401
@@ -308,6 +309,27 @@ def _advice_killed(folder: Path, call: int) -> None:
     _advice(folder)
 
 
+PAPER = (
+    *("paper", "table1", "--data", "digits", "--algorithms", "fedavg,fedpbc"),
+    *("--links", "bernoulli", "--seeds", "0", "--rounds", "2", "--set", "clients=3"),
+    *("--set", "model=softmax", "--set", "train.local_steps=1", "--tuned", "no", "--jobs", "1"),
+)
+"""The smallest table of the paper."""
+
+
+def _paper(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    command(folder, *PAPER, "--out", "run")
+
+
+def _paper_killed(folder: Path) -> None:
+    _paper(folder)
+    run = folder / "run"
+    for name in ("table1.md", "table1.json", "report.html", "table1-digits.png"):
+        (run / name).unlink()
+    shutil.rmtree(run / "digits" / "bernoulli" / "fedpbc")
+
+
 def _fleet(folder: Path) -> None:
     folder.mkdir(parents=True)
     options = ("--clients", "2", "--host", "fleet.example.org", "--data", "digits")
@@ -384,6 +406,8 @@ TEMPLATES: dict[str, Callable[[Path], None]] = {
     "advice": _advice,
     "advice-killed": partial(_advice_killed, call=3),
     "advice-killed-late": partial(_advice_killed, call=7),
+    "paper": _paper,
+    "paper-killed": _paper_killed,
     "job": _job,
     "data": _data,
     "fleet": _fleet,

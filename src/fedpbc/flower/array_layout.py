@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord
-from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from fedpbc.errors import InputError
+from fedpbc.storage.arrays import read_npy_header
 
 __all__ = ["ArrayLayout", "BadRecordError", "read_array"]
 
@@ -123,14 +123,12 @@ def read_array(array: Array, name: str, shape: tuple[int, ...] | None, dtype: st
         raise BadRecordError(f"{name!r} is serialised as {array.stype!r}, not 'numpy.ndarray'")
     try:
         file = BytesIO(array.data)
-        version = npy.read_magic(file)
-        read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-        written_shape, is_fortran, written_dtype = read_header(file, LONGEST_HEADER)
+        written_shape, is_fortran, written_dtype = read_npy_header(file, LONGEST_HEADER)
         if written_shape != tuple(array.shape) or written_dtype != np.dtype(dtype):
             raise ValueError("its header says something else than the record")
         values = np.frombuffer(array.data, written_dtype, offset=file.tell())
         flat = values.reshape(written_shape, order="F" if is_fortran else "C")
-    except (ValueError, TypeError, OverflowError, SyntaxError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise BadRecordError(f"{name!r} cannot be read: {error}") from None
     if shape is None and flat.ndim != 1:
         raise BadRecordError(f"{name!r} is no flat vector")

@@ -6,6 +6,7 @@ import io
 import math
 import os
 import warnings
+from tokenize import TokenError
 from typing import BinaryIO
 
 import numpy as np
@@ -15,7 +16,10 @@ from numpy.typing import NDArray
 from fedpbc.errors import InputError
 from fedpbc.storage.files import MAX_BYTES, expanded, open_regular_file
 
-__all__ = ["check_npy_header", "read_array"]
+__all__ = ["check_npy_header", "read_array", "read_npy_header"]
+
+LONGEST_HEADER = 10_000
+"""Bytes; NumPy's own limit."""
 
 
 def read_array(path: str, option: str) -> NDArray[np.generic]:
@@ -57,14 +61,27 @@ def _read_npy(file: BinaryIO) -> NDArray[np.generic]:
     return array
 
 
+def read_npy_header(
+    file: BinaryIO, longest: int = LONGEST_HEADER
+) -> tuple[tuple[int, ...], bool, np.dtype[np.generic]]:
+    """Read shape, Fortran order and type from the start of a .npy file; ValueError if damaged.
+
+    NumPy parses the header as Python: what is none raises errors of the parser and the tokenizer.
+    """
+    version = npy.read_magic(file)
+    read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    try:
+        return read_header(file, longest)
+    except (TypeError, OverflowError, SyntaxError, RecursionError, TokenError) as error:
+        raise ValueError(f"its header cannot be read: {error}") from None
+
+
 def check_npy_header(file: BinaryIO) -> None:
     """Raise ValueError if a .npy file is shorter than its header says; then go back to its start.
 
     NumPy would allocate whatever the header says.
     """
-    version = npy.read_magic(file)
-    read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-    shape, _, dtype = read_header(file)
+    shape, _, dtype = read_npy_header(file)
     size = math.prod(shape) * dtype.itemsize
     available = os.fstat(file.fileno()).st_size - file.tell()
     if not dtype.hasobject and size > available:

@@ -26,7 +26,7 @@ from fedpbc.experiments.comparison_plan import (
     parse_plan,
     plan_comparison,
 )
-from fedpbc.experiments.config_file import read_toml
+from fedpbc.experiments.config_file import read_own_toml
 from fedpbc.experiments.configuration import Config
 from fedpbc.experiments.execution import StoppedError, Watcher
 from fedpbc.experiments.integrity import Damage, Verification
@@ -151,7 +151,7 @@ class ComparisonDirectory:
         """The plan in this directory with what another one adds."""
         for each in self.verify().damage:
             raise InputError(str(each))
-        values = read_toml(self.plan_path)
+        values = read_own_toml(self.plan_path)
         check_trust(self.path, values)
         return widened(parse_plan(values), plan, self.path)
 
@@ -221,14 +221,14 @@ class ComparisonDirectory:
         """
         for each in self.verify().damage:
             raise InputError(str(each))
-        values = read_toml(self.plan_path)
+        values = read_own_toml(self.plan_path)
         for name in values.get("algorithms", ()):
             if not is_folder_name(str(name)):
                 raise InputError(f"algorithms in {self.plan_path}", name, "the name of a folder")
         check_trust(self.path, values, trust=trust)
         for run in self.planned_runs() if trust else ():
             if run.holds_run:
-                check_trust(run.path, read_toml(run.config_path), trust=True)
+                check_trust(run.path, read_own_toml(run.config_path), trust=True)
         values = values if track is None else {**values, "track": list(track)}
         return plan_comparison(values, lenient=True)
 

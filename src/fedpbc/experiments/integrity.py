@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from fedpbc.errors import FedpbcError, InputError
-from fedpbc.experiments.config_file import read_toml
 from fedpbc.experiments.configuration import identity
 from fedpbc.experiments.result_schema import check_metrics
 from fedpbc.experiments.run_directory import RunDirectory
@@ -27,6 +26,7 @@ from fedpbc.storage.files import read_own_file
 from fedpbc.storage.manifest import MANIFEST, changed_files, checksummed_files
 from fedpbc.storage.removal import own_files
 from fedpbc.storage.tensors import DamagedCheckpointError, load_state
+from fedpbc.storage.toml import parsed_toml
 
 __all__ = [
     "CHECKSUMS",
@@ -201,7 +201,7 @@ def _damage_of_unfinished(directory: RunDirectory) -> Iterator[Damage]:
 def _damaged_tail(directory: RunDirectory) -> Iterator[Damage]:
     """Evaluations after the last checkpoint that the run cannot have written."""
     try:
-        check_metrics(directory.metrics(), read_toml(directory.config_path))
+        check_metrics(directory.metrics(), parsed_toml(directory.config_path, follow_links=False))
     except InputError as error:
         yield Damage(directory.metrics_path, str(error))
 

@@ -79,7 +79,9 @@ def link_values(
     end it would only repeat itself.
     """
     file = config_file(source)
-    values = configuration_values(file, options, assignments, trace=trace, trust=trust)
+    values = configuration_values(
+        file, options, assignments, trace=trace, of_folder=file != source, trust=trust
+    )
     links = values.get("links")
     if isinstance(links, Mapping) and links.get("name") == "trace":
         recorded = links.get("file")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedpbc.errors import InputError
-from fedpbc.experiments.config_file import read_toml
+from fedpbc.experiments.config_file import read_own_toml, read_toml
 from fedpbc.experiments.fleet_trace import fleet_values, links_of
 from fedpbc.experiments.trust import check_trust, is_of_results
 from fedpbc.limits import check_path, check_text, check_values
@@ -39,21 +39,26 @@ def configuration_values(
     assignments: Sequence[str] | None = None,
     *,
     trace: Path | None = None,
+    of_folder: bool = False,
     trust: bool = False,
 ) -> dict[str, Any]:
     """The values of a configuration: the file's, then the options', then those of ``--set``.
 
     Options are values by key; None is skipped. ``trace`` is a recorded trace for the links, or the
-    folder of a fleet's server, which also has a model, data and rounds. The plugins of a file that
-    a run wrote need ``trust`` if this user has not run them yet.
+    folder of a fleet's server, which also has a model, data and rounds. ``of_folder``: not the file
+    was named, but the folder of results that it is in. The files that such a configuration names
+    are in its folder, and its plugins need ``trust`` if this user has not run them yet.
 
     Example:
         >>> configuration_values(None, {"links.name": "markov", "seed": None}, ["links.p=0.5"])
         {'links': {'name': 'markov', 'p': 0.5}}
     """
-    values = {} if file is None else read_toml(file)
-    if file is not None and is_of_results(file.parent):
+    values: dict[str, Any] = {}
+    if file is not None and (of_folder or is_of_results(file.parent)):
+        values = read_own_toml(file)
         check_trust(file.parent, values, trust=trust)
+    elif file is not None:
+        values = read_toml(file)
     options = {key: value for key, value in (options or {}).items() if value is not None}
     check_values(options)
     if trace is not None and Path(trace).is_dir():

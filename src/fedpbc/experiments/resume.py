@@ -11,7 +11,7 @@ import tomli_w
 
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.build import build_experiment
-from fedpbc.experiments.config_file import read_toml
+from fedpbc.experiments.config_file import read_own_toml
 from fedpbc.experiments.configuration import Config, is_python_task
 from fedpbc.experiments.execution import Watcher, check_watching, execute, tracked
 from fedpbc.experiments.integrity import Damage, damage_of, damaged_inputs
@@ -22,6 +22,7 @@ from fedpbc.experiments.trust import check_trust
 from fedpbc.limits import check_path
 from fedpbc.options import check_arguments
 from fedpbc.storage.atomic import write_atomically
+from fedpbc.storage.toml import parsed_toml
 
 __all__ = ["resume_run"]
 
@@ -62,7 +63,8 @@ def resume_run(
     if not directory.holds_run:
         raise InputError("folder", str(path), "one that holds a run (there is no config.toml)")
     directory.check_links()
-    values = read_toml(directory.config_path)
+    # As it stands there: nothing that it names is opened before it is known to be a run's.
+    values = parsed_toml(directory.config_path, follow_links=False)
     names = checked_names(values.get("track") if track is None else track)
     if directory.was_finished:
         damage = damage_of(directory)
@@ -76,6 +78,7 @@ def resume_run(
             f"{path} was started from Python with a task of its own: call simulate(…, "
             f"out={str(path)!r}) there again to continue it"
         )
+    values = read_own_toml(directory.config_path)
     check_trust(path, values, trust=trust)
     _refuse_lost(damaged_inputs(directory))
     config = Config.from_dict({**values, "track": names}, lenient=True)

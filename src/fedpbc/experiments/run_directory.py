@@ -38,7 +38,7 @@ from fedpbc.limits import parse_json, parse_toml
 from fedpbc.simulation.last_reports import FILE as LAST_REPORTS_FILE
 from fedpbc.storage.atomic import naming_errors, temporary_names, write_atomically
 from fedpbc.storage.directories import LOCK, locked_directory
-from fedpbc.storage.files import read_own_file
+from fedpbc.storage.files import is_own_file, read_own_file
 from fedpbc.storage.manifest import MANIFEST, read_manifest, write_manifest
 from fedpbc.storage.removal import own_files, remove_empty_folder, remove_files
 from fedpbc.storage.tensors import save_tensors
@@ -262,10 +262,16 @@ class RunDirectory:
         """
         try:
             content = parse_json(read_own_file(self.path, "tracking.json"))
-            group = self.path / content["group"] if content["group"] else None
+            group = self._group(content["group"]) if content["group"] else None
             return group, {name: dict(state) for name, state in content["trackers"].items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None, {}
+
+    def _group(self, name: str) -> Path | None:
+        """The comparison or search that this run says it is in, if it is: trackers write there."""
+        group = self.path / name
+        inside = self.path.resolve().is_relative_to(group.resolve())
+        return group if inside and is_own_file(group, MANIFEST) else None
 
     def save_tracking(self, group: Path | None, states: Mapping[str, Mapping[str, str]]) -> None:
         """Write what a resumed run must know to stay the same run for its trackers."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedpbc.errors import InputError
 from fedpbc.experiments.build import build_experiment
-from fedpbc.experiments.config_file import read_toml
+from fedpbc.experiments.config_file import read_own_toml
 from fedpbc.experiments.configuration import Config, identity
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.trust import check_trust
@@ -24,7 +24,7 @@ def check_same_run(directory: RunDirectory, config: Config) -> None:
 
     A plan that was lost and written anew may find runs of the old one in its folders.
     """
-    values = read_toml(directory.config_path)
+    values = read_own_toml(directory.config_path)
     check_trust(directory.path, values)
     there = _identity(Config.from_dict(values, lenient=True))
     here = _identity(config)

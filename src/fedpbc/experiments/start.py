@@ -9,7 +9,6 @@ from typing import Any
 
 from fedpbc.errors import DivergedError, FedpbcError, InputError
 from fedpbc.experiments.build import Experiment, build_experiment
-from fedpbc.experiments.config_file import read_toml
 from fedpbc.experiments.configuration import Config, identity
 from fedpbc.experiments.execution import OnRound, Watcher, check_watching, execute
 from fedpbc.experiments.integrity import damage_of
@@ -22,7 +21,7 @@ from fedpbc.options import check_arguments, check_kind
 from fedpbc.simulation.metrics import Metrics
 from fedpbc.storage.directories import LOCK, make_directory
 from fedpbc.storage.removal import remove_empty_folder, remove_files
-from fedpbc.storage.toml import toml_text
+from fedpbc.storage.toml import parsed_toml, toml_text
 
 __all__ = ["run_python_task", "start_run"]
 
@@ -113,7 +112,7 @@ def run_python_task(
         directory.check_free()
         make_directory(path)
         directory.write_config(toml_text(values), {})
-    elif identity(read_toml(directory.config_path)) != identity(values):
+    elif identity(parsed_toml(directory.config_path, follow_links=False)) != identity(values):
         raise FedpbcError(
             f"{path} belongs to another run: its options are not these; choose a new folder"
         )

@@ -21,6 +21,7 @@ from fedpbc.limits import MAX_CLIENTS, MAX_LOCAL_STEPS, MAX_ROUNDS
 from fedpbc.links import Timetable, find_scheme, from_table
 from fedpbc.options import check_type
 from fedpbc.storage.arrays import read_array
+from fedpbc.storage.toml import parsed_toml
 from fedpbc.tasks.local_training import LocalTraining
 from fedpbc.theory.arguments import array_of, probabilities
 from fedpbc.theory.empirical import EmpiricalLinks
@@ -169,15 +170,17 @@ def analyze_run(
         "seed": query.seed,
     }
     file = config_file(query.source)
-    values = configuration_values(file, options, query.assignments, trust=query.trust)
+    # A run of an earlier version may hold settings without effect.
+    of_folder = file != query.source
+    values = configuration_values(
+        file, options, query.assignments, of_folder=of_folder, trust=query.trust
+    )
     if isinstance(p, str):
         set_value(values, "links.p", p)
     elif p is not None:
         set_value(values, "links.p", p.tolist() if len(p) > 1 else float(p[0]))
         if len(p) > 1:
             values.setdefault("clients", len(p))
-    # A run of an earlier version may hold settings without effect.
-    of_folder = query.source is not None and query.source.is_dir()
     config = Config.from_dict(values, lenient=of_folder)
     check_options_are_read(query, config)
     if config.task.name == "quadratic" and targets is None:
@@ -236,7 +239,6 @@ def config_file(source: Path | None) -> Path | None:
     """The configuration itself, or that of a run's directory."""
     if source is None or not source.is_dir():
         return source
-    from fedpbc.experiments.config_file import read_toml
     from fedpbc.experiments.configuration import is_python_task
     from fedpbc.experiments.run_directory import RunDirectory
 
@@ -244,7 +246,7 @@ def config_file(source: Path | None) -> Path | None:
     if not run.holds_run:
         expected = "a configuration, or a run's folder (there is no config.toml)"
         raise InputError("configuration", str(source), expected)
-    if is_python_task(read_toml(run.config_path)):
+    if is_python_task(parsed_toml(run.config_path, follow_links=False)):
         raise InputError(
             f"{source} is a run that was started from Python: give its links with --p or --table"
         )

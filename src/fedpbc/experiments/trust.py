@@ -40,8 +40,17 @@ def _home() -> Path:
 
 def is_of_results(folder: Path) -> bool:
     """Whether a folder is that of a run or a comparison, and not one where people write files."""
-    results = ("metrics.jsonl", "summary.json", "comparison.json", "fleet.safetensors")
-    return any((folder / name).exists() for name in (MANIFEST, *results))
+    results = (
+        "metrics.jsonl",
+        "summary.json",
+        "final.safetensors",
+        "fleet.safetensors",
+        "comparison.json",
+        "tuning.json",
+        "advice.json",
+    )
+    # A link counts, wherever it leads.
+    return any(os.path.lexists(folder / name) for name in (MANIFEST, *results))
 
 
 def remember_plugins(files: Iterable[str | Path]) -> None:

@@ -22,7 +22,7 @@ from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.build import build_experiment
 from fedpbc.experiments.checkpoints import rounds_of
 from fedpbc.experiments.comparison import RunResult
-from fedpbc.experiments.config_file import read_toml
+from fedpbc.experiments.config_file import read_own_toml
 from fedpbc.experiments.configuration import Config, identity
 from fedpbc.experiments.integrity import damage_of
 from fedpbc.experiments.run_directory import RunDirectory, is_report, write_inputs
@@ -269,7 +269,7 @@ def fingerprint(config: Mapping[str, Any]) -> str:
 
 def _has_options(directory: RunDirectory, config: Mapping[str, Any]) -> bool:
     """Whether a run of which no fingerprint was recorded has these options."""
-    held = Config.from_dict(read_toml(directory.config_path), lenient=True)
+    held = Config.from_dict(read_own_toml(directory.config_path), lenient=True)
     planned = Config.from_dict(config)
     if planned.general.clients is None:
         # A run records the number of its clients.

@@ -18,10 +18,10 @@ MAX_BYTES = 1 << 26
 """Room for a probability for each of a million clients."""
 
 
-def parsed_toml(path: Path) -> dict[str, Any]:
+def parsed_toml(path: Path, *, follow_links: bool = True) -> dict[str, Any]:
     """A TOML file's content as it stands there, within the bounds."""
     try:
-        return parse_toml(read_regular_file(path, MAX_BYTES).decode())
+        return parse_toml(read_regular_file(path, MAX_BYTES, follow_links=follow_links).decode())
     except FileNotFoundError:
         raise InputError("configuration", str(path), "a file that exists") from None
     except OSError as error:

@@ -22,7 +22,7 @@ from fedpbc.experiments.advice.constraints import Constraints
 from fedpbc.experiments.advice.request import AdviceRequest
 from fedpbc.experiments.advice.schedule import Schedule
 from fedpbc.experiments.comparison_directory import ComparisonDirectory
-from fedpbc.experiments.config_file import read_toml
+from fedpbc.experiments.config_file import read_own_toml
 from fedpbc.experiments.integrity import Verification
 from fedpbc.experiments.plan_files import (
     START_AGAIN,
@@ -79,7 +79,7 @@ class AdviceDirectory:
     def load(self, *, trust: bool = False) -> tuple[AdviceRequest, Schedule | None]:
         """What was asked here, and the schedule if there is one yet."""
         self._refuse_damage()
-        values = read_toml(self.plan_path)
+        values = read_own_toml(self.plan_path)
         check_trust(self.path, values, trust=trust)
         try:
             asked = dict(values.pop("advise"))

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fedpbc.errors import FedpbcError, InputError
-from fedpbc.experiments.config_file import read_toml
+from fedpbc.experiments.config_file import read_own_toml
 from fedpbc.experiments.integrity import Verification, verify_run
 from fedpbc.experiments.plan_files import (
     clear_runs,
@@ -115,14 +115,14 @@ class TuningDirectory:
     def load_plan(self, *, trust: bool = False) -> TuningPlan:
         """The plan in this directory; ``trust`` allows plugins that are new on this machine."""
         self._refuse_damage()
-        values = read_toml(self.plan_path)
+        values = read_own_toml(self.plan_path)
         check_trust(self.path, values, trust=trust)
         load_plugins(values)
         plan = TuningPlan.from_values(values, str(self.plan_path))
         for name in self._run_names():
             run = RunDirectory(self.path / name)
             if trust and run.holds_run:
-                check_trust(run.path, read_toml(run.config_path), trust=True)
+                check_trust(run.path, read_own_toml(run.config_path), trust=True)
         return plan
 
     def result(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from fedpbc.experiments.configuration import Config
 from fedpbc.experiments.overrides import configuration_values
 from fedpbc.experiments.trust import remember_plugins
 from fedpbc.links.link_log import link_log
+from tests.commandline import fedpbc, refused
 
 APP = """
 import torch
@@ -86,3 +87,31 @@ def test_folders_without_links_are_named(tmp_path):
     (fleet / "links.csv").unlink()
     with pytest.raises(InputError, match=r"one with links.csv: a server writes it every 100"):
         configuration_values(None, {}, trace=fleet)
+
+
+@pytest.mark.parametrize("name", ["fleet.toml", "links.csv", "server"])
+@pytest.mark.parametrize("command", ["links", "run"])
+def test_a_link_out_of_the_folder_is_not_followed(tmp_path, name, command):
+    data = '[data]\nname = "digits"\n'
+    write_fleet(tmp_path / "outside", data=data)
+    sent = tmp_path / "sent"
+    if name == "server":
+        sent.mkdir()
+        (sent / name).symlink_to(tmp_path / "outside")
+    else:
+        write_fleet(sent, data=data)
+        (sent / name).unlink()
+        (sent / name).symlink_to(tmp_path / "outside" / name)
+    options = ("--out", tmp_path / "new") if command == "run" else ()
+    line = refused(fedpbc(command, "--trace", sent, *options))
+    assert "is a link out of its folder, not followed" in line
+    assert str(sent / name) in line
+
+
+def test_a_link_inside_the_folder_is(tmp_path):
+    # Systems that mount configurations make such links.
+    fleet = write_fleet(tmp_path / "server", data='[data]\nname = "digits"\n')
+    (fleet / "versions").mkdir()
+    (fleet / "fleet.toml").rename(fleet / "versions" / "fleet.toml")
+    (fleet / "fleet.toml").symlink_to("versions/fleet.toml")
+    assert configuration_values(None, {}, trace=fleet)["clients"] == 3

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import tomllib
 from pathlib import Path
 
@@ -146,6 +147,40 @@ def test_a_file_that_tune_did_not_write_is_refused(tmp_path, content):
     (tmp_path / "chosen.toml").write_text(content)
     with pytest.raises(InputError, match="'fedpbc paper tune' wrote"):
         find_step_sizes(ExperimentRequest(out=tmp_path / "x", tuned=str(tmp_path / "chosen.toml")))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"a = " + b"[" * 3000,
+        b"a = " + b"[" * 3000 + b"]" * 3000,
+        b"rounds = 5 # \xff\xfe",
+        b"rounds = " + b"9" * 5000,
+        b"rounds = 5\n[chosen.digits.mifa]\nlearning_rate = 1e999\nglobal_learning_rate = 1",
+        b"rounds = 5\n[chosen.digits]\nmifa = 2020-01-01",
+    ],
+    ids=["open", "deep", "bytes", "digits", "infinite", "date"],
+)
+def test_nor_does_any_other_content_do_harm(tmp_path, content):
+    file = tmp_path / "chosen.toml"
+    file.write_bytes(content)
+    line = refused(fedpbc("paper", "table1", "--tuned", file, "--out", tmp_path / "out"))
+    assert "'fedpbc paper tune' wrote" in line
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
+def test_nor_does_what_is_no_file(tmp_path, kind):
+    file = tmp_path / "chosen.toml"
+    if kind == "pipe":
+        os.mkfifo(file)
+    elif kind == "folder":
+        file.mkdir()
+    else:
+        file = Path("/dev/zero")
+    line = refused(fedpbc("paper", "table1", "--tuned", file, "--out", tmp_path / "out"))
+    assert "'fedpbc paper tune' wrote" in line
 
 
 @pytest.mark.parametrize(

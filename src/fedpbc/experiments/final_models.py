@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
+import errno
 from hashlib import sha256
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from fedpbc.errors import InputError
+from fedpbc.errors import InputError, one_line
 from fedpbc.experiments.run_directory import RunDirectory
-from fedpbc.limits import check_path
+from fedpbc.limits import check_path, parse_json
 from fedpbc.storage.files import read_own_file
 from fedpbc.tasks.parameter_layout import Layout
 from fedpbc.text import command
@@ -48,19 +48,20 @@ def load_view(folder: Path | str, view: str) -> dict[str, Tensor]:
     check_path(folder, "folder")
     run = RunDirectory(folder)
     path = run.final_path
-    _check_final(run)
     try:
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            raise OSError(errno.EINVAL, "it is not a regular file of this folder", str(path))
+        _check_final(run)
         with safe_open(path, framework="pt") as file:
-            names = list(file.keys())
-            if view not in names:
-                raise InputError("view", view, f"one of {', '.join(sorted(names))}")
-            parameters = json.loads((file.metadata() or {})["parameters"])
+            views = list(file.keys())
+            if view not in views:
+                raise InputError("view", view, f"one of {', '.join(sorted(views))}")
+            parameters = parse_json((file.metadata() or {})["parameters"])
             flat = file.get_tensor(view).clone()
-    except (SafetensorError, OSError, KeyError, ValueError) as error:
+        names = tuple(str(p["name"]) for p in parameters)
+        return Layout(names, tuple(tuple(p["shape"]) for p in parameters)).named(flat)
+    except (SafetensorError, OSError, KeyError, ValueError, TypeError, RuntimeError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{path} cannot be read: {error}; is the run finished?") from None
-    layout = Layout(
-        tuple(p["name"] for p in parameters), tuple(tuple(p["shape"]) for p in parameters)
-    )
-    return layout.named(flat)
+        reason = getattr(error, "strerror", None) or one_line(error)
+        raise InputError(f"{path} cannot be read: {reason}; is the run finished?") from None

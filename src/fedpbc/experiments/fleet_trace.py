@@ -9,7 +9,7 @@ from typing import Any
 from fedpbc.errors import InputError
 from fedpbc.experiments.config_file import read_toml
 from fedpbc.experiments.trust import check_trust
-from fedpbc.storage.files import expanded
+from fedpbc.storage.files import expanded, is_inside_behind_links
 
 __all__ = ["fleet_values", "links_of"]
 
@@ -19,13 +19,21 @@ TAKEN = ("clients", "plugins", "data", "model", "train")
 
 def links_of(folder: Path) -> Path:
     """The recorded links in a server's folder, or in that of its whole fleet."""
-    for candidate in (folder, folder / "server"):
-        if (candidate / "fleet.toml").is_file():
-            if (candidate / "links.csv").is_file():
-                return candidate / "links.csv"
+    for part in ("", "server/"):
+        if (folder / part / "fleet.toml").is_file():
+            _check_inside(folder, f"{part}fleet.toml")
+            if (folder / part / "links.csv").is_file():
+                _check_inside(folder, f"{part}links.csv")
+                return folder / part / "links.csv"
             expected = "one with links.csv: a server writes it every 100 rounds and at the end"
             raise InputError("--trace", str(folder), expected)
     raise InputError("--trace", str(folder), "a CSV file, or the folder of a fleet's server")
+
+
+def _check_inside(folder: Path, name: str) -> None:
+    """Raise InputError for a link out of a folder that somebody may have sent."""
+    if not is_inside_behind_links(folder, name):
+        raise InputError(f"--trace: {folder / name} is a link out of its folder, not followed")
 
 
 def fleet_values(links: Path, given: Mapping[str, Any], *, trust: bool) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from fedpbc.paper.plan import PlannedRun
 from fedpbc.parallel import usable_cores
 from fedpbc.storage.atomic import write_atomically
 from fedpbc.storage.directories import LOCK, locked_directory, make_directory
-from fedpbc.storage.files import read_own_file
+from fedpbc.storage.files import read_own_file, read_regular_file
 from fedpbc.storage.manifest import MANIFEST, is_inside, read_manifest, write_manifest
 from fedpbc.storage.removal import remove_empty_folder, remove_files
 
@@ -287,7 +287,7 @@ def _read_plugins(runs: Sequence[PlannedRun]) -> dict[str, bytes]:
 
 def _read(file: Path) -> bytes:
     try:
-        return file.read_bytes()
+        return read_regular_file(file)
     except OSError as error:
         reason = error.strerror or "unreadable"
         raise FedpbcError(f"{file} cannot be read: {reason}") from None

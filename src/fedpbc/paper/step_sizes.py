@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedpbc.errors import InputError
+from fedpbc.errors import InputError, one_line
+from fedpbc.limits import parse_toml
 from fedpbc.paper.catalog import ExperimentRequest, default_folder
 from fedpbc.paper.grid import SweepResult, run_planned
 from fedpbc.paper.plan import Condition, PlannedRun, plan_runs
 from fedpbc.paper.request import requested_seeds
 from fedpbc.paper.results import scale_note
-from fedpbc.storage.files import expanded
+from fedpbc.storage.files import expanded, read_regular_file
 
 __all__ = ["CHOSEN", "STEP_SIZES", "find_step_sizes", "read_chosen", "run_conditions"]
 
 CHOSEN = "chosen.toml"
 STEP_SIZES = ("learning_rate", "global_learning_rate")
 """Options of the section ``train``: η_0 and η_g."""
+MAX_BYTES = 1 << 24
 DEFAULT = "the default step sizes, η_0 = 0.05 and η_g = 1"
 
 
@@ -81,7 +82,7 @@ def find_step_sizes(request: ExperimentRequest) -> StepSizes:
 def read_chosen(path: Path) -> tuple[dict[tuple[str, str], dict[str, float]], int]:
     """Read the step sizes that ``tune`` chose, and after how many rounds."""
     try:
-        content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        content: dict[str, Any] = parse_toml(read_regular_file(path, MAX_BYTES).decode())
         chosen = {
             (data, algorithm): {key: float(options[key]) for key in STEP_SIZES}
             for data, algorithms in content["chosen"].items()
@@ -91,7 +92,7 @@ def read_chosen(path: Path) -> tuple[dict[tuple[str, str], dict[str, float]], in
     except FileNotFoundError:
         raise InputError("tuned", str(path), "a file that 'fedpbc paper tune' wrote") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        reason = one_line(error)
         raise InputError(
             f"tuned is {path}, which is not a file that 'fedpbc paper tune' wrote ({reason})"
         ) from None

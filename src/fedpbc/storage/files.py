@@ -14,6 +14,7 @@ __all__ = [
     "MAX_BYTES",
     "append_line",
     "expanded",
+    "is_inside_behind_links",
     "is_own_file",
     "open_regular_file",
     "read_inside",
@@ -94,13 +95,17 @@ def read_inside(folder: Path, name: str, limit: int = MAX_BYTES) -> bytes:
     Systems that mount keys and configurations put such links there.
     """
     path = folder / name
-    try:
-        target = path.resolve()
-    except RuntimeError:  # Links in a circle.
-        target = path
-    if not target.is_relative_to(folder.resolve()):
+    if not is_inside_behind_links(folder, name):
         raise OSError(errno.ELOOP, "it is a link out of its folder, not followed", str(path))
-    return read_regular_file(target, limit, follow_links=False)
+    return read_regular_file(path.resolve(), limit, follow_links=False)
+
+
+def is_inside_behind_links(folder: Path, name: str) -> bool:
+    """Whether what ``name`` stands for, if need be behind links, lies in ``folder``."""
+    try:
+        return (folder / name).resolve().is_relative_to(folder.resolve())
+    except (OSError, ValueError, RuntimeError):  # Links in a circle.
+        return False
 
 
 def append_line(path: Path, line: str) -> None:

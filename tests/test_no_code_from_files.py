@@ -34,6 +34,9 @@ RUNS_CODE = {
 """Functions and methods that run code they are given."""
 UNPICKLE = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"}
 """Modules that run code in what they read."""
+SHARING = "fedpbc.engines.shared_memory"
+OWN_UNPICKLERS = {"unpickled", "Unpacker", "unpack"}
+"""Names of ``engines/shared_memory.py`` that unpickle: whoever uses them reads pickles, too."""
 LOADERS = {
     "torch.load": "weights_only",
     "np.load": "allow_pickle",
@@ -59,6 +62,13 @@ EXCEPTIONS = {
     # Tasks between a program and its own worker processes, through memory that only they share.
     ("engines/shared_memory.py", "pickle"),
     ("engines/shared_memory.py", "cloudpickle"),
+    ("engines/worker.py", "unpickled"),
+    ("engines/worker.py", "unpack"),
+    # The same through Ray's memory; the cluster is the user's.
+    ("engines/ray_store.py", "unpickled"),
+    ("engines/ray_store.py", "Unpacker"),
+    # The same through a file in a folder that only this user can open, which is checked.
+    ("python/compared_runs.py", "unpickled"),
 }
 
 
@@ -76,8 +86,12 @@ def findings(path: Path) -> Iterator[tuple[str, int]]:
             for alias in node.names:
                 if module.split(".")[0] in UNPICKLE:
                     yield module, node.lineno
+                if alias.name in OWN_UNPICKLERS and module == SHARING:
+                    yield alias.name, node.lineno
                 if alias.name in RUNS_CODE or f"{module}.{alias.name}" in LOADERS:
                     yield alias.name, node.lineno
+        elif isinstance(node, ast.Attribute) and node.attr in {"unpickled", "Unpacker"}:
+            yield node.attr, node.lineno
         elif isinstance(node, ast.Call):
             name = ast.unparse(node.func)
             last = name.rpartition(".")[2]
@@ -137,6 +151,9 @@ def test_nothing_runs_code_from_a_file_or_a_message():
         "np.load(path, allow_pickle=True)",
         "np.lib.format.read_array(file, allow_pickle=flag)",
         "yaml.load(text)",
+        "from fedpbc.engines.shared_memory import unpickled",
+        "from fedpbc.engines.shared_memory import Unpacker as Reader",
+        "shared_memory.unpickled(content)",
         "os.system(line)",
         "subprocess.run(line, shell=True)",
         "__import__(name)",

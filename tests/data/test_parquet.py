@@ -135,6 +135,15 @@ def test_links_out_of_the_folder_are_not_followed(tmp_path):
     assert len(load("fashion_mnist", tmp_path / "shortcut").train.labels) == 3
 
 
+def test_nor_is_a_folder_that_is_one(tmp_path):
+    for split in ("train", "test"):
+        write(tmp_path / "outside" / "fashion_mnist", split)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "fashion_mnist").symlink_to(tmp_path / "outside" / "fashion_mnist")
+    with pytest.raises(InputError, match="is a link out of the folder, which is not followed"):
+        load("fashion_mnist", tmp_path / "folder")
+
+
 def test_the_hubs_cache_links_to_its_blobs(tmp_path):
     repository = tmp_path / "datasets--zalando-datasets--fashion_mnist"
     snapshot = repository / "snapshots" / "0123abc"

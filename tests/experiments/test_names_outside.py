@@ -285,3 +285,21 @@ def test_a_runs_tracking_leads_to_no_folder_elsewhere(received):
     for group in ("../../..", "../../../outside", str(received / "outside"), "/"):
         run.tracking_path.write_text(json.dumps({"group": group, "trackers": {}}))
         assert run.load_tracking() == (None, {})
+
+
+@pytest.mark.parametrize(
+    "file",
+    ["run/config.toml", "compared/compare.toml", "searched/tune.toml", "advised/advise.toml"],
+)
+@pytest.mark.parametrize("manifest", ["kept", "removed"])
+@pytest.mark.parametrize("command", ["resume", "verify", "report"])
+def test_a_plan_that_is_a_link_is_not_followed(received, file, manifest, command):
+    plan = Path(file)
+    shutil.move(plan, "outside")
+    plan.symlink_to(received / "outside" / plan.name)
+    if manifest == "removed":
+        (plan.parent / MANIFEST).unlink()
+    with opened_in(received / "outside") as opened:
+        ended = fedpbc(command, plan.parent)
+    assert not opened
+    assert ended.code == 2 or command != "resume"

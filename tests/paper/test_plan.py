@@ -160,6 +160,27 @@ def test_links_in_place_of_its_folders_are_not_followed(tmp_path):
         (out / name).unlink()
 
 
+def test_a_plan_that_is_a_link_is_no_plan(tmp_path):
+    conditions = plan_conditions(request(), ["digits"], ["always"], 5)
+    run = plan_runs(request(), conditions, [0], evaluate_every=1)[0]
+    for name in ("mine", "sent"):
+        with PaperDirectory(tmp_path / name, "table1").opened([run], "fedpbc paper table1"):
+            pass
+    plan = tmp_path / "sent" / "plan.toml"
+    plan.unlink()
+    plan.symlink_to(tmp_path / "mine" / "plan.toml")
+    before = (tmp_path / "mine" / "plan.toml").read_bytes()
+    sent = PaperDirectory(tmp_path / "sent", "table1")
+    assert sent.recorded_runs == {}
+    for overwrite in (False, True):
+        with (
+            pytest.raises(InputError, match="holds other files"),
+            sent.opened([run], "another command", overwrite=overwrite),
+        ):
+            pass
+    assert (tmp_path / "mine" / "plan.toml").read_bytes() == before
+
+
 def test_an_unknown_experiment_and_an_option_it_does_not_have():
     assert "ID is 'table3', but should be" in refused(fedpbc("paper", "table3"))
     line = refused(fedpbc("paper", "tune", "--tuned", "a.toml"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import stat
 import subprocess
 import sys
 import threading
@@ -10,7 +12,16 @@ import pytest
 import torch
 from torch import nn
 
-from fedpbc import InputError, MissingExtraError, Quadratic, Supervised, compare, simulate
+from fedpbc import (
+    FedpbcError,
+    InputError,
+    MissingExtraError,
+    Quadratic,
+    Supervised,
+    compare,
+    simulate,
+)
+from fedpbc.python import compared_runs
 
 X = torch.randn(120, 4, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).long() + (X[:, 1] > 0).long()
@@ -165,3 +176,18 @@ def test_wrong_jobs_are_one_line():
     lock = threading.Lock()
     with pytest.raises(InputError, match="make_task is 'a function', but should be one that other"):
         compare(lambda s: (lock, make(s))[1], ["fedavg"], "0-1", links="always", rounds=1, jobs=2)
+
+
+def test_what_other_processes_are_handed_only_this_user_can_write(tmp_path):
+    with compared_runs._in_a_file(b"runs") as file:
+        assert file.read_bytes() == b"runs"
+        assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    assert not file.parent.exists()
+    for folder in (tmp_path / "open", tmp_path / "link"):
+        (tmp_path / "open").mkdir(exist_ok=True)
+        (tmp_path / "open").chmod(0o777 if folder.name == "open" else 0o700)
+        if folder.name == "link":
+            folder.symlink_to(tmp_path / "open")
+        (folder / "runs.pickle").write_bytes(pickle.dumps(0))
+        with pytest.raises(FedpbcError, match="can be written by others"):
+            compared_runs._loaded(str(folder / "runs.pickle"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,6 +32,7 @@ from fedpbc.parallel import leave_cores_to_others, usable_cores
 from fedpbc.python.progress_bar import ProgressBar
 from fedpbc.python.simulate import check_task, python_config, simulate
 from fedpbc.simulation.metrics import Metrics
+from fedpbc.storage.files import read_own_file
 from fedpbc.tasks import Task
 
 __all__ = ["ComparedRun", "EndedRun", "run_all"]
@@ -38,6 +40,8 @@ __all__ = ["ComparedRun", "EndedRun", "run_all"]
 WORTH_SECONDS = 30.0
 """From this much work on, it pays to start other processes, which import torch first."""
 REPORT_SECONDS = 0.2
+MAX_BYTES = 1 << 40
+"""Of what is handed to other processes: with the data in it, it may be as large as memory."""
 
 MakeTask = Callable[[int], Task]
 
@@ -175,24 +179,34 @@ def _is_own(module: str) -> bool:
 
 @contextmanager
 def _in_a_file(content: bytes) -> Iterator[Path]:
-    """A temporary file: data that every run needs is sent once."""
-    handle, name = tempfile.mkstemp(prefix="fedpbc-", suffix=".pickle")
-    file = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
+    """A temporary file: data that every run needs is sent once.
+
+    It is in a folder of its own that no other user can open.
+    """
+    with tempfile.TemporaryDirectory(prefix="fedpbc-") as folder:
+        file = Path(folder) / "runs.pickle"
+        file.write_bytes(content)
         yield file
-    finally:
-        file.unlink(missing_ok=True)
 
 
 @lru_cache(maxsize=1)
 def _loaded(file: str) -> tuple[MakeTask, list[ComparedRun]]:
     """What the process that compares has written for this one."""
-    make_task, runs, own = unpickled(Path(file).read_bytes())
+    _check_private(Path(file).parent)
+    make_task, runs, own = unpickled(read_own_file(Path(file).parent, Path(file).name, MAX_BYTES))
     ALGORITHMS.update(own["algorithms"])
     SCHEMES.update(own["schemes"])
     return make_task, runs
+
+
+def _check_private(folder: Path) -> None:
+    """Raise unless only this user can have written a folder: what is in it may run code."""
+    status = folder.lstat()
+    own = os.name == "nt" or (
+        status.st_uid == os.getuid() and stat.S_IMODE(status.st_mode) == 0o700
+    )
+    if not own or not stat.S_ISDIR(status.st_mode):
+        raise FedpbcError(f"{folder} can be written by others: set TMPDIR to a folder of your own")
 
 
 def _work(

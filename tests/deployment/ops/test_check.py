@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -217,3 +218,16 @@ def test_damaged_files_are_named(tmp_path):
     (folder / "models/server.safetensors").write_bytes(b"no")
     with pytest.raises(FedpbcError, match=r"server\.safetensors is damaged"):
         check_job(folder)
+
+
+@pytest.mark.parametrize("name", ["rounds.jsonl", "models/server.safetensors", "models"])
+def test_a_link_out_of_the_folder_is_not_followed(job, tmp_path, name):
+    folder = tmp_path / "sent"
+    shutil.copytree(job, folder)
+    if (folder / name).is_dir():
+        shutil.rmtree(folder / name)
+    else:
+        (folder / name).unlink()
+    (folder / name).symlink_to(job / name)
+    line = refused(fedpbc("fleet", "check", folder))
+    assert "link" in line or "is not a regular file" in line

@@ -186,3 +186,14 @@ def test_defaults_are_those_of_the_configuration(tmp_path):
     )
     (tmp_path / "fleet.toml").write_text('clients = 2\n[algorithm]\nname = "mifa"\n')
     assert read_job_settings(tmp_path).algorithm == "mifa"
+
+
+@pytest.mark.parametrize("name", ["rounds.jsonl", "heard.json", "fleet.toml"])
+def test_a_link_out_of_the_folder_is_not_followed(tmp_path, name):
+    outside = write_log(tmp_path / "outside", [round_line(t, [0]) for t in range(7)])
+    folder = write_log(tmp_path / "sent", [round_line(0, [0])])
+    (folder / name).unlink()
+    (folder / name).symlink_to(outside / name)
+    ended = fedpbc("fleet", "status", folder)
+    assert "7" not in ended.out
+    assert name in refused(ended)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from fedpbc import theory
 from fedpbc.algorithms import FedPBC, find_algorithm
 from fedpbc.engines import SerialEngine
 from fedpbc.errors import FedpbcError
+from fedpbc.experiments.tuning.directory import TuningDirectory
 from fedpbc.links import class_rates, find_scheme, from_data, from_table
 
 WRONG: list[Any] = [
@@ -53,6 +56,27 @@ def compare(**options: Any) -> fedpbc.Comparison:
     return fedpbc.compare(**{**given, "links": "always", "rounds": 1, **options})
 
 
+def tune(**options: Any) -> None:
+    """What is wrong shows before the search begins."""
+    values = {"data": "digits", "clients": 3, "rounds": 4, "links": "always"}
+    given = {"values": values, "algorithms": ["fedavg"], "candidates": 1, "jobs": 1}
+    begun = fedpbc.FedpbcError("begun")
+    if {"budget", "minutes"} & {*options}:
+        del given["candidates"]
+    with patch.object(TuningDirectory, "run", side_effect=begun):
+        fedpbc.tune(**{**given, **options})
+
+
+@cache
+def result() -> fedpbc.Result:
+    return simulate()
+
+
+@cache
+def comparison() -> Any:
+    return compare(algorithms=["fedavg", "fedpbc"], seeds=[0, 1])
+
+
 TABLE = from_table([[1, 0], [1, 1]])
 SETTING = fedpbc.Setting(seed=1, clients=2, rounds=3, base_probabilities=np.array([0.5, 0.5]))
 SPLIT = fedpbc.Split(np.zeros((2, 8, 8, 1), dtype=np.uint8), np.array([0, 1]))
@@ -65,7 +89,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         supervised,
         dict.fromkeys(("module", "train", "test", "partition", "loss", "training", "normalise"))
         | {"clients": 4, "alpha": 0.1, "seed": 0, "crop_padding": 0, "flip": False}
-        | {"train_samples": 5, "device": "cpu"},
+        | {"train_samples": 5, "device": "cpu", "validation": None, "metrics": None},
     ),
     "Quadratic": (fedpbc.Quadratic, {"targets": [[1.0]], "training": None, "seed": 0}),
     "LocalTraining": (
@@ -78,9 +102,29 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         simulate,
         dict.fromkeys(("task", "algorithm", "links", "downlink", "seed", "global_lr"))
         | dict.fromkeys(("evaluate_every", "views", "reported", "engine", "workers", "ray_address"))
-        | dict.fromkeys(("track", "rounds")),
+        | dict.fromkeys(("track", "rounds", "out", "group", "aggregation"))
+        | {"progress": None},
     ),
-    "compare": (compare, dict.fromkeys(("make_task", "algorithms", "seeds", "links", "rounds"))),
+    "compare": (
+        compare,
+        dict.fromkeys(("make_task", "algorithms", "seeds", "links", "rounds"))
+        | dict.fromkeys(("sweep", "ceiling", "out", "jobs", "progress")),
+    ),
+    "tune": (
+        tune,
+        dict.fromkeys(("values", "algorithms", "ceiling", "space", "candidates", "budget"))
+        | dict.fromkeys(("minutes", "seeds", "validation", "out", "jobs")),
+    ),
+    "plot": (lambda **given: result().plot(**given), {"key": None, "views": None}),
+    "report": (lambda **given: result().report(**given), {"path": "a.html"}),
+    "to_pandas": (lambda **given: comparison().to_pandas(**given), {"evaluations": False}),
+    "report of a comparison": (
+        lambda **given: comparison().report(**given),
+        {"path": "b.html", "baseline": None},
+    ),
+    "algorithm_of": (lambda **given: comparison().algorithm_of(**given), {"label": "fedavg"}),
+    "paired": (lambda **given: comparison().paired(**given), {"baseline": None}),
+    "as_dict": (lambda **given: comparison().as_dict(**given), {"baseline": None}),
     "Simulation": (
         simulation,
         dict.fromkeys(("task", "algorithm", "engine", "uplink", "downlink", "evaluate_every"))
@@ -167,7 +211,7 @@ def assert_one_line(call: Callable[..., Any], given: dict[str, Any], name: str) 
 def test_wrong_arguments(call, argument, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     function, given = CALLS[call]
-    defaults = {"Supervised", "simulate", "compare", "Simulation"}
+    defaults = {"Supervised", "simulate", "compare", "Simulation", "tune"}
     assert_one_line(function, {} if call in defaults else given, argument)
 
 
@@ -185,6 +229,12 @@ def test_rounds_between_evaluations(every):
     for call in (simulate, simulation):
         with pytest.raises(fedpbc.InputError, match=r"^evaluate_every is "):
             call(evaluate_every=every)
+
+
+@pytest.mark.parametrize("wrong", [each for each in WRONG if each is not None and each is not int])
+def test_what_is_called_after_a_round_but_is_no_function(wrong):
+    with pytest.raises(fedpbc.InputError, match="on_round is "):
+        simulate(on_round=wrong)
 
 
 def test_links_that_are_called_but_have_no_name():
@@ -223,6 +273,14 @@ def test_a_view_or_module_that_a_result_does_not_have(wrong):
     if not isinstance(wrong, str):
         with pytest.raises(fedpbc.InputError, match="path is "):
             fedpbc.verify_run(wrong)
+
+
+@pytest.mark.parametrize("option", ["watcher", "group", "track", "trust"])
+def test_an_option_of_resuming_that_is_wrong(tmp_path, option):
+    config = fedpbc.Config.from_dict({"data": "digits", "clients": 3, "rounds": 1})
+    fedpbc.start_run(config, tmp_path / "run")
+    with pytest.raises(fedpbc.InputError, match=f"{option} is "):
+        fedpbc.resume_run(tmp_path / "run", **{option: [["a"]]})
 
 
 @pytest.mark.parametrize("option", ["watcher", "group", "overwrite"])

@@ -124,6 +124,26 @@ def test_a_summary_without_its_checksums(runs):
     assert "an earlier version wrote it" in ran("verify", runs / "finished").out
 
 
+@pytest.mark.parametrize(
+    "summary",
+    [b"\xff\xfe{}", b"[" * 3000, b'{"a":' * 3000 + b"1" + b"}" * 3000, b'{"seed": 1e999}', b"3"],
+    ids=["not UTF-8", "open", "deep", "infinite", "number"],
+)
+def test_a_summary_that_is_none(runs, summary):
+    file = runs / "finished" / "summary.json"
+    whole = json.loads(file.read_text())
+    file.write_bytes(summary)
+    ended = fedpbc("verify", runs / "finished")
+    assert ended.code == 2
+    assert f"{file} is damaged" in ended.out
+    assert len((ended.out + ended.err).splitlines()) <= 3
+    # It is made again, to the same bits.
+    ended = fedpbc("resume", runs / "finished")
+    assert ended.code == 0
+    assert "it is made again" in ended.out + ended.err
+    assert json.loads(file.read_text())["views"] == whole["views"]
+
+
 def test_a_folder_in_place_of_a_comparisons_file(tmp_path):
     """Resuming would fail when all runs are done."""
     words = ("compare", *DIGITS, "--rounds", 2, "--algorithms", "fedavg", "--seeds", 0)

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedpbc.engines.pool import PoolEngine
 from fedpbc.storage.tensors import load_state
 from tests.commandline import DIGITS, content, fedpbc, metrics, process, ran, refused, write_check
 
@@ -342,6 +343,20 @@ def test_a_wrong_trace(here, file):
         (("--rounds", "61"), "links.file is '"),
         (("--clients", "5"), "clients is 5, but should be left out, or 4"),
         (settings("data.alpha=-1"), "data.alpha is -1, but should be"),
+        (settings("data.alpha=0.3"), "data.alpha is 0.3, but a task of the kind 'quadratic' does"),
+        (settings("data.dir=x"), "data.dir is 'x', but a task of the kind 'quadratic' does not"),
+        (
+            settings("data.train_samples=3"),
+            "data.train_samples is 3, but a task of the kind 'quadr",
+        ),
+        (
+            ("--data", "digits"),
+            "data.name is 'digits', but a task of the kind 'quadratic' does not",
+        ),
+        (
+            ("--model", "mlp"),
+            "model.name is 'mlp', but a task of the kind 'quadratic' does not use",
+        ),
     ],
 )
 def test_what_does_not_go_with_quadratics(here, given, line):
@@ -724,3 +739,41 @@ def test_absurd_values(absurd, given, line):
 def test_theory_at_the_ends_of_the_numbers(given):
     clients = [] if "," in str(given[1]) else ["--clients", 3]
     assert json.loads(ran("theory", *given, *clients, "--json").out)["clients"] in (2, 3)
+
+
+def test_a_probability_of_a_downlink_that_is_always_up(tmp_path):
+    out = tmp_path / "out"
+    line = refused(fedpbc("run", *DIGITS, "--set", "downlink.p=0.01", "--out", out))
+    assert line.startswith("downlink.p is 0.01, but downlink 'always' does not use it")
+    assert not out.exists()
+
+
+def test_a_label_that_looks_like_markup(tmp_path):
+    file = tmp_path / "compare.toml"
+    text = (
+        'data = "digits"\nclients = 4\nrounds = 1\nseeds = [0]\n[algorithms."{}"]\nname = "mifa"\n'
+    )
+    file.write_text(text.format("x[/b]"))
+    line = refused(fedpbc("compare", file, "--out", tmp_path / "out"))
+    assert line == "algorithms is 'x[/b]', but should be a label that a folder can have as its name"
+    file.write_text(text.format("x[b]"))
+    assert "x[b]" in ran("compare", file, "--jobs", 1, "--out", tmp_path / "out").out
+
+
+def test_nothing_of_numpys_before_the_one_line(tmp_path):
+    np.save(tmp_path / "huge.npy", np.full((4, 2), 1e308))
+    ended = process("theory", "--p", 0.5, "--targets", tmp_path / "huge.npy")
+    assert refused(ended) == "--targets has numbers whose squares are too large for a number"
+
+
+def test_no_more_processes_than_clients(tmp_path, monkeypatch):
+    stop, counts = PoolEngine._stop_workers, []
+
+    def counted(engine):
+        counts.append(len(engine._processes))
+        stop(engine)
+
+    monkeypatch.setattr(PoolEngine, "_stop_workers", counted)
+    given = ("--data", "digits", "--clients", 4, "--rounds", 1, "--engine", "pool")
+    ran("run", *given, "--workers", 12, "--out", tmp_path / "out")
+    assert counts == [4]

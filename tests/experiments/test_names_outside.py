@@ -209,11 +209,10 @@ def test_nor_does_a_plan_name_one(received, plan, arguments, how, manifest):
 @pytest.mark.parametrize(
     "entry",
     [
-        '[algorithms.mine]\nalgorithm = "fedavg"\nlinks = {{name = "table"}}\n'
-        '"links.file" = "{}"\n',
-        '[algorithms.mine]\nalgorithm = "fedavg"\n[algorithms.mine.links]\nname = "table"\n'
+        '[algorithms.mine]\nname = "fedavg"\nlinks = {{name = "table"}}\n"links.file" = "{}"\n',
+        '[algorithms.mine]\nname = "fedavg"\n[algorithms.mine.links]\nname = "table"\n'
         'file = "{}"\n',
-        '[algorithms.mine]\nalgorithm = "fedavg"\n[algorithms.mine.task]\nname = "quadratic"\n'
+        '[algorithms.mine]\nname = "fedavg"\n[algorithms.mine.task]\nname = "quadratic"\n'
         'targets = "{}"\n',
     ],
 )

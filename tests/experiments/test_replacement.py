@@ -88,8 +88,10 @@ def test_files_beside_a_run_stay_when_it_is_replaced(run):
         ["--learning-rate", "1e30", "--links", "always"],
         ["--engine", "ray", "--ray-address", "127.0.0.1:1"],
         ["--set", "train.optimizer=adam", "--learning-rate", "1e30", "--links", "always"],
+        ["--set", "train.optimizer=adam", "--learning-rate", "1e39"],
+        ["--set", "train.proximal=1e39"],
     ],
-    ids=["state that cannot be saved", "diverges", "no cluster", "adam"],
+    ids=["state that cannot be saved", "diverges", "no cluster", "adam", "rate", "proximal"],
 )
 def test_what_goes_wrong_at_the_start_leaves_the_earlier_run(run, monkeypatch, options):
     monkeypatch.chdir(run.parent)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from fedpbc import InputError
 from fedpbc.experiments import trust
 from fedpbc.experiments.resume import resume_run
+from fedpbc.storage.manifest import MANIFEST
 from tests.commandline import DIGITS, content, fedpbc, ran, refused
 
 PLUGIN = """
@@ -173,13 +176,24 @@ def test_a_pipe_in_a_folder_does_not_block(stopped, name, command):
     assert fedpbc(command, stopped).code in (0, 2)
 
 
-def test_a_plan_with_names_that_lead_elsewhere_removes_nothing(tmp_path, monkeypatch):
+@pytest.mark.parametrize("manifest", ["as it was", "resealed", "removed"])
+def test_a_plan_with_names_that_lead_elsewhere_removes_nothing(tmp_path, monkeypatch, manifest):
     monkeypatch.chdir(tmp_path)
     options = ["--algorithms", "fedavg", "--seeds", "0", "--rounds", "2", *DIGITS]
     ran("compare", *options, "--out", "compared")
     ran("run", *DIGITS, "--rounds", 2, "--out", "mine/seed-0")
     plan = Path("compared/compare.toml")
     plan.write_text(plan.read_text() + '\n[algorithms."../mine"]\n')
+    sealed = json.loads(Path("compared", MANIFEST).read_text())
+    if manifest == "resealed":
+        sealed["checksums"]["compare.toml"] = sha256(plan.read_bytes()).hexdigest()
+        sealed["files"] += [
+            "../mine/seed-0/metrics.jsonl",
+            str(tmp_path / "mine/seed-0/config.toml"),
+        ]
+        Path("compared", MANIFEST).write_text(json.dumps(sealed))
+    elif manifest == "removed":
+        Path("compared", MANIFEST).unlink()
     before = content(Path("mine"))
     for arguments in (
         ["resume", "compared"],

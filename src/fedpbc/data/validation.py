@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedpbc.errors import InputError
+from fedpbc.limits import MAX_INTEGER
 from fedpbc.randomness import generator
 
 __all__ = ["hold_out"]
@@ -33,9 +35,8 @@ def hold_out(parts: Sequence[Indices], share: float, seed: int) -> tuple[list[In
         chosen.append(generator(seed, "validation", client).permutation(part)[:count])
     held_out = np.unique(np.concatenate(chosen))
     if not len(held_out):
-        raise InputError(
-            "validation", share, f"larger: no client has {int(np.ceil(1 / share))} samples"
-        )
+        needed = math.ceil(min(1 / share, MAX_INTEGER))
+        raise InputError("validation", share, f"larger: no client has {needed} samples")
     kept = [part[~np.isin(part, held_out)] for part in parts]
     for client, part in enumerate(kept):
         if not len(part):

@@ -189,6 +189,7 @@ class Comparison:
 
     def algorithm_of(self, label: str) -> str:
         """The name of an entry's algorithm."""
+        check_kind("label", label, str, "an entry's label")
         names = (run.algorithm for run in self.runs if run.label == label)
         name = next(names, None)
         if name is None:

@@ -14,6 +14,7 @@ from fedpbc.experiments.comparison import RunResult
 from fedpbc.experiments.conditions import is_ceiling
 from fedpbc.experiments.run_record import RunRecord
 from fedpbc.limits import check_path
+from fedpbc.options import check_type
 from fedpbc.python.data_frame import data_frame, evaluation_rows
 from fedpbc.python.html_table import html_table, paragraph
 from fedpbc.report.comparison_table import cells_of, footnotes, headings, metric_names, sent_unit
@@ -100,7 +101,7 @@ class Comparison(experiments.Comparison):
             >>> found.to_pandas()["view"].tolist(), len(found.to_pandas(evaluations=True))
             (['server', 'averaged'], 20)
         """
-        if evaluations:
+        if check_type("evaluations", evaluations, bool):
             return data_frame(
                 {"label": run.label, "algorithm": run.algorithm, "seed": run.seed, **row}
                 for run in self.finished
@@ -120,6 +121,7 @@ class Comparison(experiments.Comparison):
     def report(self, path: Path | str = "report.html", *, baseline: str | None = None) -> Path:
         """Write the HTML page about all runs, and return its path."""
         check_path(path, "path")
+        check_type("baseline", baseline, str | None)
         page = Path(path)
         title = f"Comparison: {self.title}"
         if self.folder is not None:

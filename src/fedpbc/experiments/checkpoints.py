@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from fedpbc.simulation.last_reports import DamagedReportsError
+from fedpbc.storage.removal import remove_entries
 from fedpbc.storage.tensors import DamagedCheckpointError, load_state, peek_state, save_state
 
 __all__ = ["Checkpoints", "rounds_of"]
@@ -33,7 +34,7 @@ class Checkpoints:
         paths = self.paths()
         # A later one was unusable, or the run would have continued from it; metrics are cut, too.
         later = [path for path in paths if rounds_of(path) > rounds]
-        _unlink(*later, *paths[len(later) + KEPT :])
+        self._remove([*later, *paths[len(later) + KEPT :]])
 
     def load(self, restore: Callable[[Any], None] = lambda state: None) -> tuple[Any, list[str]]:
         """Return the newest intact state, or None, and what is wrong with newer ones.
@@ -62,14 +63,10 @@ class Checkpoints:
 
     def remove(self) -> None:
         """Remove all checkpoints."""
-        _unlink(*self.paths())
+        self._remove(self.paths())
 
-
-def _unlink(*paths: Path) -> None:
-    for path in paths:
-        # A folder of that name is not ours.
-        if path.is_symlink() or not path.is_dir():
-            path.unlink()
+    def _remove(self, paths: Iterable[Path]) -> None:
+        remove_entries(self._directory, [path.name for path in paths])
 
 
 def rounds_of(checkpoint: Path) -> int:

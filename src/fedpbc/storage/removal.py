@@ -1,18 +1,19 @@
-"""The one place that removes files of a directory for results.
+"""The one place that removes files and folders.
 
-Only regular files that lie in the directory itself are removed: a link, or a name that leads out of
-it, may have been put there by whoever sent the directory.
+Of a directory for results only regular files that lie in it are removed, or a link itself: a link,
+or a name that leads out of it, may have been put there by whoever sent the directory.
 """
 
 from __future__ import annotations
 
 import glob
+import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from fedpbc.storage.files import is_own_file
 
-__all__ = ["own_files", "remove_empty_folder", "remove_files"]
+__all__ = ["own_files", "remove_empty_folder", "remove_entries", "remove_files", "remove_tree"]
 
 
 def own_files(folder: Path, names: Iterable[str]) -> Iterator[Path]:
@@ -33,6 +34,23 @@ def remove_files(folder: Path, names: Iterable[str]) -> None:
     """Remove the files of a folder with these names, in this order."""
     for path in own_files(folder, names):
         path.unlink(missing_ok=True)
+
+
+def remove_entries(folder: Path, names: Iterable[str]) -> None:
+    """Remove entries of a folder with exactly these names: files, or links that stand there.
+
+    Where a link leads nothing changes; folders stay.
+    """
+    for name in names:
+        path = folder / name
+        if path.parent == folder and (path.is_symlink() or not path.is_dir()):
+            path.unlink(missing_ok=True)
+
+
+def remove_tree(folder: Path, *, ignore_errors: bool = False) -> None:
+    """Remove a folder that we made, with everything in it; what links lead to stays."""
+    if not folder.is_symlink():
+        shutil.rmtree(folder, ignore_errors=ignore_errors)
 
 
 def remove_empty_folder(folder: Path) -> None:

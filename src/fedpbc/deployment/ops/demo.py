@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from fedpbc.parallel import usable_cores
 from fedpbc.simulation.build import draw_timetable
 from fedpbc.storage.directories import make_directory
 from fedpbc.storage.manifest import read_manifest, write_manifest
+from fedpbc.storage.removal import remove_tree
 
 __all__ = [
     "Demo",
@@ -138,7 +138,7 @@ class Replacement:
         for name in names:
             path = self.folder / name
             if name != REPLACED and path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
+                remove_tree(path)
 
     def finish(self, *, succeeded: bool) -> None:
         """Remove the older demo, or put it back."""
@@ -148,7 +148,7 @@ class Replacement:
                 for path in self._aside.iterdir():
                     path.rename(self.folder / path.name)
                 self._names = self._older
-            shutil.rmtree(self._aside)
+            remove_tree(self._aside)
         elif not succeeded:
             return  # The files of a demo that failed show why.
         write_manifest(self.folder, KIND, self._names)

@@ -13,7 +13,6 @@ import glob
 import json
 import os
 import re
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -42,6 +41,7 @@ from fedpbc.simulation.views import views_of
 from fedpbc.storage.atomic import naming_errors, sync_folder, write_atomically
 from fedpbc.storage.directories import LOCK, locked_directory, make_directory
 from fedpbc.storage.files import is_own_file, read_own_file, read_regular_file, refuse_links
+from fedpbc.storage.removal import remove_empty_folder, remove_entries, remove_tree
 from fedpbc.storage.toml import parsed_toml
 
 __all__ = [
@@ -259,7 +259,7 @@ def built_aside(folder: Path) -> Iterator[Path]:
             yield building
             with naming_errors(folder):
                 sync_tree(building)
-                (building / LOCK).unlink()
+                remove_entries(building, [LOCK])
                 if folder.exists():
                     move_into(building, folder)
                 else:
@@ -267,7 +267,7 @@ def built_aside(folder: Path) -> Iterator[Path]:
                     building.rename(folder)
                 sync_folder(target.parent)
     finally:
-        shutil.rmtree(building, ignore_errors=True)
+        remove_tree(building, ignore_errors=True)
 
 
 def remove_unused(building: Path) -> None:
@@ -276,7 +276,7 @@ def remove_unused(building: Path) -> None:
         return
     try:
         with locked_directory(building):
-            shutil.rmtree(building, ignore_errors=True)
+            remove_tree(building, ignore_errors=True)
     except (FedpbcError, OSError):
         return  # Another process is building there.
 
@@ -303,8 +303,8 @@ def move_into(building: Path, folder: Path) -> None:
     for name in names:
         (building / name).rename(folder / name)
     sync_folder(folder)
-    (folder / INCOMPLETE).unlink()
-    building.rmdir()
+    remove_entries(folder, [INCOMPLETE])
+    remove_empty_folder(building)
 
 
 def remove_incomplete(folder: Path) -> None:
@@ -317,10 +317,10 @@ def remove_incomplete(folder: Path) -> None:
         if not FLEET_ENTRY.fullmatch(name) or path.is_symlink():
             continue
         if path.is_dir():
-            shutil.rmtree(path)
+            remove_tree(path)
         else:
-            path.unlink(missing_ok=True)
-    (folder / INCOMPLETE).unlink()
+            remove_entries(folder, [name])
+    remove_entries(folder, [INCOMPLETE])
 
 
 def write_device(

@@ -15,6 +15,7 @@ from typing import Any
 
 from fedpbc.errors import MissingExtraError
 from fedpbc.experiments.tracking.tracker import Setting, State, TrackedRun
+from fedpbc.storage.removal import remove_entries
 
 __all__ = ["EVENTS", "FOLDER", "TensorBoardTracker", "check", "make"]
 
@@ -87,8 +88,7 @@ class TensorBoardTracker:
         data = plugin_data_pb2.HParamsPluginData(session_end_info=info)
         self._append(_hparams(metadata.SESSION_END_INFO_TAG, data))
         # Only now: a running TensorBoard would not recover from losing the file that it reads.
-        for file in self._older:
-            file.unlink(missing_ok=True)
+        remove_entries(self._path.parent, [file.name for file in self._older])
 
     def _session_start(self, settings: Mapping[str, Setting]) -> Any:
         """The configuration, for the page "HParams"."""

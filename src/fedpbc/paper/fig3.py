@@ -8,9 +8,7 @@ point that Proposition 1 predicts, and FedPBC close to the optimum.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import fmean
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -33,6 +31,7 @@ from fedpbc.paper.request import (
 from fedpbc.paper.result_table import ResultTable
 from fedpbc.paper.results import write_figure
 from fedpbc.report.style import style_of
+from fedpbc.storage.scratch import scratch_folder
 from fedpbc.theory import fedavg_limit
 
 __all__ = ["OPTIONS", "TRIAL", "run"]
@@ -61,8 +60,8 @@ def run(request: ExperimentRequest) -> ExperimentResult:
     algorithms = requested_algorithms(request, ("fedavg", "fedpbc"))
     seeds = requested_seeds(request, quick=(0,))
     rounds = requested_rounds(request, QUICK_ROUNDS if request.quick else ROUNDS)
-    with TemporaryDirectory() as targets:
-        runs = plan_quadratics(request, algorithms, seeds, rounds, Path(targets))
+    with scratch_folder() as targets:
+        runs = plan_quadratics(request, algorithms, seeds, rounds, targets)
         sweep = run_planned("fig3", request, runs)
     as_in_trial = "train" not in request.settings and rounds >= LEAST_ROUNDS
     rows = distance_rows(sweep, as_in_trial=as_in_trial)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -33,6 +32,7 @@ from fedpbc.python.progress_bar import ProgressBar
 from fedpbc.python.simulate import check_task, python_config, simulate
 from fedpbc.simulation.metrics import Metrics
 from fedpbc.storage.files import read_own_file
+from fedpbc.storage.scratch import scratch_folder
 from fedpbc.tasks import Task
 
 __all__ = ["ComparedRun", "EndedRun", "run_all"]
@@ -183,8 +183,8 @@ def _in_a_file(content: bytes) -> Iterator[Path]:
 
     It is in a folder of its own that no other user can open.
     """
-    with tempfile.TemporaryDirectory(prefix="fedpbc-") as folder:
-        file = Path(folder) / "runs.pickle"
+    with scratch_folder() as folder:
+        file = folder / "runs.pickle"
         file.write_bytes(content)
         yield file
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -20,6 +19,7 @@ from fedpbc.python.html_table import html_table, paragraph
 from fedpbc.report.comparison_table import cells_of, footnotes, headings, metric_names, sent_unit
 from fedpbc.report.page import write_page
 from fedpbc.report.plot import comparison_figure
+from fedpbc.storage.scratch import scratch_folder
 
 if TYPE_CHECKING:
     import pandas
@@ -130,10 +130,10 @@ class Comparison(experiments.Comparison):
             return page
         if not self.records:
             raise InputError("these results have no record of their runs: compare() makes one")
-        with tempfile.TemporaryDirectory(prefix="fedpbc-") as place:
+        with scratch_folder() as place:
             folders = []
             for label, record in self.records:
-                folders.append(Path(place) / label / f"seed-{record.summary['seed']}")
+                folders.append(place / label / f"seed-{record.summary['seed']}")
                 folders[-1].parent.mkdir(exist_ok=True)
                 record.write(folders[-1])
             write_page(page, folders, title=title, baseline=baseline)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +21,7 @@ from fedpbc.report.page import write_page
 from fedpbc.report.plot import run_figure
 from fedpbc.simulation.metrics import Metrics
 from fedpbc.simulation.views import paper_view
+from fedpbc.storage.scratch import scratch_folder
 from fedpbc.tasks.parameter_layout import Layout
 
 if TYPE_CHECKING:
@@ -183,8 +183,8 @@ class Result:
         if self.folder is not None:
             write_page(page, [self.folder], title=self.title)
         elif self.record is not None:
-            with tempfile.TemporaryDirectory(prefix="fedpbc-") as place:
-                folder = Path(place) / str(self.record.summary["algorithm"])
+            with scratch_folder() as place:
+                folder = place / str(self.record.summary["algorithm"])
                 self.record.write(folder)
                 write_page(page, [folder], title=self.title)
         else:

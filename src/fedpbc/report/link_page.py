@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
-import tempfile
+from io import BytesIO
 from pathlib import Path
 
 from fedpbc.errors import InputError
 from fedpbc.experiments.link_query import LinkReport
-from fedpbc.report.link_statistics import link_page_tables, plot_links, sentences_table
+from fedpbc.report.link_statistics import (
+    link_figure,
+    link_page_tables,
+    plot_links,
+    sentences_table,
+)
 from fedpbc.report.page import check_report_path, write_page
 from fedpbc.storage.atomic import write_atomically
 
@@ -38,11 +43,10 @@ def write_link_report(report: LinkReport, path: Path) -> None:
     elif path.suffix == ".png":
         plot_links(statistics, path, title)
     else:
-        with tempfile.TemporaryDirectory() as folder:
-            picture = Path(folder) / "links.png"
-            plot_links(statistics, picture, title)
-            tables = [
-                sentences_table("The links in words", report.sentences),
-                *link_page_tables(statistics),
-            ]
-            write_page(path, [], title=title, tables=tables, pictures=[picture])
+        picture = BytesIO()
+        link_figure(statistics, title).savefig(picture, format="png", dpi=150)
+        tables = [
+            sentences_table("The links in words", report.sentences),
+            *link_page_tables(statistics),
+        ]
+        write_page(path, [], title=title, tables=tables, pictures=[("links", picture.getvalue())])

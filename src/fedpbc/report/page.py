@@ -49,7 +49,7 @@ def write_page(
     commands: Sequence[str] = (),
     notes: Sequence[str] = (),
     tables: Sequence[PageTable] = (),
-    pictures: Sequence[Path] = (),
+    pictures: Sequence[Path | tuple[str, bytes]] = (),
     baseline: str | None = None,
     live: int = 0,
 ) -> list[LoadedRun]:
@@ -60,7 +60,7 @@ def write_page(
         commands: how to reproduce all of it.
         notes: what a reader must know first.
         tables: shown before the groups.
-        pictures: PNG files to embed, shown after the tables.
+        pictures: PNG files to embed, or each a name and a file's content; shown after the tables.
         baseline: what differences are to, in groups that have it; by default FedAvg.
         live: the page reloads itself after this many seconds; 0: never.
 
@@ -104,7 +104,7 @@ def write_page(
             notes=notes,
             omitted_runs=_omitted(loaded, groups),
             tables=tables,
-            pictures=[{"name": file.stem, "base64": embedded_picture(file)} for file in pictures],
+            pictures=[_embedded(picture) for picture in pictures],
             commands=commands,
             groups=sections,
             data={
@@ -195,6 +195,14 @@ def _omitted(runs: Sequence[LoadedRun], groups: Sequence[RunGroup]) -> list[Load
         if run not in shown
         if run.state in {"damaged", "not begun"} or (run.algorithm, run.seed) not in identities
     ]
+
+
+def _embedded(picture: Path | tuple[str, bytes]) -> dict[str, str]:
+    """What the template needs of a picture."""
+    if isinstance(picture, Path):
+        return {"name": picture.stem, "base64": embedded_picture(picture)}
+    name, content = picture
+    return {"name": name, "base64": base64.b64encode(content).decode()}
 
 
 def embedded_picture(picture: Path) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from fedpbc.experiments.tuning.result import TuningResult
 from fedpbc.limits import check_path
 from fedpbc.options import check_arguments
 from fedpbc.parallel import usable_cores
+from fedpbc.storage.scratch import scratch_folder
 
 __all__ = ["tune"]
 
@@ -75,8 +76,9 @@ def tune(
         validation=validation,
     )
     plan = plan_tuning(values, request)
-    with tempfile.TemporaryDirectory() as temporary:
-        directory = TuningDirectory(temporary + "/tune" if out is None else out)
+    with ExitStack() as stack:
+        path = stack.enter_context(scratch_folder()) / "tune" if out is None else out
+        directory = TuningDirectory(path)
         with directory.opened(plan) as opened:
             result = directory.run(
                 opened, jobs or usable_cores(), lambda plan: lambda progress: None

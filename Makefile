@@ -49,7 +49,7 @@ test-fleet: $(READY)
 
 # Every call on the disk fails once, or is the last before a kill; STEP=10 takes every tenth.
 test-faults: $(READY)
-	$(PYTEST) -m faults --timeout 7200 -o faulthandler_timeout=0 tests/faults
+	$(PYTEST) -m faults --timeout 7200 -o faulthandler_timeout=0 tests/faults tests/cli/test_signals.py
 
 # Two hundred kills at random moments; SEED=... for other moments.
 test-kills: $(READY)

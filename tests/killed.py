@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
@@ -30,12 +31,17 @@ MARK = "FEDPBC_TEST_COMMAND"
 class Server:
     """Forks commands; a kill is {"at": what, "n": which time} or {"after": seconds}.
 
+    {"signal": number, "when": pattern} instead sends a signal to the command and its workers, when
+    a file that matches has grown; without "when", when the command has said something.
+
     With ``preload``, a library with faults of the disk, a command can meet one of them:
     "KIND N FOLDER" as in ``tests/faults/disk_faults.c``.
     """
 
     def __init__(self, preload: Path | None = None) -> None:
         self.preload = preload
+        # A short path: Ray has sockets in it.
+        self.places = tempfile.TemporaryDirectory(prefix="k-", dir="/tmp")
         self.process = self.start()
 
     def start(self) -> subprocess.Popen[str]:
@@ -65,7 +71,8 @@ class Server:
         """
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        variables = {MARK: str(time.monotonic_ns())}
+        self.place = Path(tempfile.mkdtemp(prefix="", dir=self.places.name))
+        variables = {MARK: str(time.monotonic_ns()), "TMPDIR": str(self.place)}
         if fault is not None:
             variables |= {"DISK_FAULT": fault, "DISK_FAULT_VICTIM": str(victim or "")}
         self.mark = variables[MARK]
@@ -85,6 +92,10 @@ class Server:
             self.process = self.start()
             raise
 
+    def left_behind(self) -> list[str]:
+        """What the last command left in its folder for temporary files, but for Ray's logs."""
+        return sorted(path.name for path in self.place.iterdir() if path.name != "ray")
+
     def shared_memory(self) -> list[str]:
         """The names of shared memory that commands left behind, where they have their own."""
         if self.preload is None or not own_shared_memory():
@@ -94,6 +105,7 @@ class Server:
 
     def close(self) -> None:
         self.process.communicate(timeout=60)
+        self.places.cleanup()
 
 
 @functools.cache
@@ -143,11 +155,18 @@ def serve() -> None:
             tempfile.TemporaryFile("w+") as err,
             tempfile.TemporaryFile("w+") as calls,
         ):
+            grown = when_written(kill.get("when"), out.fileno())
             child = os.fork()
             if child == 0:
                 os.setsid()
                 os.environ.update(request["variables"])
+                tempfile.tempdir = None  # It is this process's own.
                 run_and_exit(request["arguments"], kill, out.fileno(), err.fileno(), calls)
+            if "signal" in kill:
+                while not grown() and not has_ended(child):
+                    time.sleep(0.02)
+                with suppress(ProcessLookupError):
+                    os.killpg(child, kill["signal"])
             if "after" in kill:
                 time.sleep(kill["after"])
                 with suppress(ProcessLookupError):  # It has no group of its own yet.
@@ -161,11 +180,33 @@ def serve() -> None:
             print(json.dumps(answer), flush=True)
 
 
+def when_written(pattern: str | None, out: int) -> Callable[[], bool]:
+    """Tells whether a file has grown since now; without a pattern, the output."""
+
+    def size() -> int:
+        if pattern is None:
+            return os.fstat(out).st_size
+        return sum(path.stat().st_size for path in Path("/").glob(pattern.lstrip("/")))
+
+    before = size()
+    return lambda: size() > before
+
+
+def has_ended(child: int) -> bool:
+    """Whether a process has; its exit code is still to be read."""
+    return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
 def run_and_exit(
     arguments: list[str], kill: dict[str, Any], out: int, err: int, calls: TextIO
 ) -> None:
     os.dup2(out, 1)
     os.dup2(err, 2)
+    if "signal" in kill:
+        # As in a terminal, also where nohup or a background job ignores them.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if "at" in kill:
         arm(kill["at"], kill["n"])
     code, library = 1, ctypes.CDLL(None)

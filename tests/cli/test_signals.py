@@ -1,4 +1,7 @@
-"""SIGTERM and SIGHUP end a command as Ctrl-C does: a line, a checkpoint, code 128 + n."""
+"""SIGTERM and SIGHUP end a command as Ctrl-C does: a line, a checkpoint, code 128 + n.
+
+Most commands are forked from a process that has imported torch.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commandline import COMMAND, DIGITS
+from tests.commandline import COMMAND, DIGITS, assert_same_run
 from tests.processes import PATIENCE, child, wait_until
 
 pytestmark = [
@@ -20,6 +23,20 @@ pytestmark = [
 ]
 
 LONG = (*DIGITS, "--rounds", 20_000, "--evaluate-every", 10)
+SEVERAL = (*LONG, "--algorithms", "fedavg,fedpbc")
+TABLE = ("--quick", "--data", "digits", "--algorithms", "fedavg", "--links", "bernoulli")
+TABLE += ("--rounds", 20_000, "--set", "clients=8", "--set", "evaluate_every=10", "--jobs", 1)
+FIG3 = ("--quick", "--rounds", 20_000, "--set", "evaluate_every=10", "--jobs", 1)
+COMMANDS = {
+    "run stacked": ("run", *LONG, "--engine", "stacked"),
+    "run ray": ("run", *LONG, "--engine", "ray", "--workers", 1),
+    "tune": ("tune", *SEVERAL, "--candidates", 2, "--jobs", 1),
+    "compare": ("compare", *SEVERAL, "--seeds", 0, "--jobs", 1),
+    "compare --jobs 2": ("compare", *SEVERAL, "--seeds", 0, "--jobs", 2),
+    "paper table1": ("paper", "table1", *TABLE, "--seeds", 0),
+    "paper fig3": ("paper", "fig3", *FIG3, "--algorithms", "fedavg"),
+}
+BOTH = (signal.SIGTERM, signal.SIGHUP)
 
 
 def evaluated(folder: Path) -> bool:
@@ -109,6 +126,89 @@ def test_workers_that_still_begin_leave_ctrl_c_to_their_parent(tmp_path):
         wait_until(lambda: not processes(process.pid))
     assert (process.returncode, out) == (130, "")
     assert lines_of(err) == stopped(folder)
+
+
+def again(folder: Path) -> list[str]:
+    """What an interrupted experiment of the paper says."""
+    return [stopped(folder)[0], "fedpbc: interrupted; run the same command again to resume"]
+
+
+def last_checkpoint(folder: Path) -> int:
+    """The most rounds after which a run below a folder has a checkpoint."""
+    return max((checkpoints(file.parent)[-1] for file in folder.rglob("checkpoint-*")), default=0)
+
+
+def interrupt(server, number: signal.Signals, out: Path, *command: object) -> None:
+    """Interrupt a command after its first evaluation."""
+    kill = {"signal": number, "when": f"{out}/**/metrics.jsonl"}
+    ended = server.run(*command, kill=kill)
+    assert ended.code == 128 + number
+    assert lines_of(ended.err) == (again(out) if command[0] == "paper" else stopped(out))
+    # Of the last complete round, not only of the one before the first.
+    assert last_checkpoint(out) > 0
+    assert server.left_behind() == []
+
+
+SHORT = [
+    ("run stacked", signal.SIGTERM),
+    ("tune", signal.SIGTERM),
+    ("compare", signal.SIGHUP),
+    ("paper table1", signal.SIGTERM),
+    ("paper fig3", signal.SIGHUP),
+]
+"""Those of `make test`; `make test-faults` has all."""
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        pytest.param(name, number, marks=[] if (name, number) in SHORT else pytest.mark.faults)
+        for name in COMMANDS
+        for number in BOTH
+    ],
+)
+def test_a_command_is_interrupted_after_an_evaluation(fork_server, tmp_path, name, number):
+    if "ray" in name:
+        pytest.importorskip("ray")
+    out = tmp_path / "out"
+    interrupt(fork_server, number, out, *COMMANDS[name], "--out", out)
+
+
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.faults)]
+)
+def test_advice_is_interrupted(fork_server, tmp_path, number):
+    step = "tests.faults.steps:advised"
+    interrupt(fork_server, number, tmp_path / "run", step, tmp_path, 2000)
+
+
+@pytest.mark.parametrize("number", BOTH)
+def test_an_interrupted_run_is_interrupted_again_and_comes_to_the_same_bits(
+    fork_server, tmp_path, number
+):
+    command = ["run", *DIGITS, "--rounds", 200, "--evaluate-every", 20, "--engine", "serial"]
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    assert fork_server.run(*command, "--out", whole).code == 0
+    interrupt(fork_server, number, run, *command, "--out", run)
+    before = checkpoints(run)[-1]
+    interrupt(fork_server, number, run, "resume", run)
+    assert before <= checkpoints(run)[-1] < 200
+    assert fork_server.run("resume", run).code == 0
+    assert_same_run(whole, run)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, *BOTH])
+def test_a_fleet_is_no_longer_watched(fork_server, tmp_path, number):
+    (tmp_path / "fleet.toml").write_text("clients = 3\nrounds = 6\n")
+    command = ("fleet", "status", tmp_path, "--watch")
+    ended = fork_server.run(*command, kill={"signal": number})
+    if number == signal.SIGINT:
+        # That is how one ends it.
+        assert (ended.code, ended.err) == (0, "")
+        assert "the fleet keeps running" in ended.out
+    else:
+        assert ended.code == 128 + number
+        assert ended.err == "fedpbc: interrupted; nothing was written\n"
 
 
 def test_what_is_ignored_from_the_start_stays_ignored(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
 from collections.abc import Callable
@@ -29,6 +28,7 @@ TUNE: Command = ["tune", *SMALL, "--algorithms", "fedavg,fedpbc", "--candidates"
 TUNE += ["--rounds", 9, "--jobs", 1, *RUN]
 PAPER: Command = ["--quick", "--data", "digits", "--set", "clients=8", "--rounds", 4]
 PAPER += ["--seeds", 0, "--jobs", 1, *RUN]
+ONE: Command = ["--algorithms", "fedavg", "--links", "bernoulli"]
 FLEET: Command = ["fleet", "init", "{}/run", "--clients", 2, "--host", "example.org"]
 FLEET += ["--data", "digits"]
 
@@ -125,7 +125,7 @@ def normal(folder: Path, name: str) -> Any:
 
 def temporary_files(folder: Path) -> list[str]:
     """What is left of files that were being written, and of runs that were being replaced."""
-    patterns = ("*.tmp", ".tmp*", ".next", ".previous", "*.building")
+    patterns = ("*.tmp", ".tmp*", ".next", ".previous", ".replaced", "*.building")
     return sorted(str(path) for pattern in patterns for path in folder.rglob(pattern))
 
 
@@ -143,76 +143,6 @@ def same_kinds(whole: Path, folder: Path) -> None:
     assert all(p.stat().st_size > 0 for p in folder.rglob("*") if p.is_file() and p.name != ".lock")
 
 
-def job(folder: str) -> None:
-    """A fleet's server and devices in this process, on a network that loses messages."""
-    from fedpbc.deployment.server.server_directory import ServerDirectory
-    from tests.deployment import fake_network as fake
-
-    path = Path(folder)
-    task = fake.small_task()
-
-    def fate(client: int, round: int) -> str:
-        return ("ok", "lost", "ok", "unheard")[(client + round) % 4]
-
-    network = fake.FakeNetwork(fake.make_trainers(task, path, lazy=True), fate)
-    with ServerDirectory(path / "server") as directory:
-        server = fake.make_server(task, "fedpbc", directory, network, rounds=6)
-        server.run()
-        fake.assert_same(server, fake.simulated(task, "fedpbc", directory.lines))
-
-
-def interrupted(folder: str) -> None:
-    """A run that stopped after its fifth round."""
-    from fedpbc import Config, start_run
-    from fedpbc.experiments.execution import StoppedError, Watcher
-
-    def stop(done: int, _: object) -> None:
-        if done == 5:
-            raise StoppedError("stopped")
-
-    links = {"name": "bernoulli", "p": 0.5}
-    values = {"data": "digits", "clients": 8, "rounds": 8, "links": links, "reported": "disk"}
-    values |= {"evaluate_every": 2, "checkpoint_every": 2, "engine": "serial"}
-    with contextlib.suppress(StoppedError):
-        start_run(Config.from_dict(values), Path(folder) / "run", watcher=Watcher(on_round=stop))
-
-
-def advised(folder: str) -> None:
-    """Advice by a schedule that does not depend on how busy the machine is."""
-    import sys
-
-    from fedpbc.cli.app import main
-    from fedpbc.experiments.advice import advise
-    from fedpbc.experiments.advice.schedule import Schedule
-
-    plan = Schedule(6, ("fedavg", "mifa"), 2, 1, 2, False, 9.0, False)
-    vars(advise)["choose_schedule"] = lambda *_, **options: plan
-    options = ["--minutes", 0.001, "--jobs", 1, "--out", f"{folder}/run"]
-    sys.argv = [str(word) for word in ("fedpbc", "advise", *SMALL, *options)]
-    main()
-
-
-def strategy_job(folder: str) -> None:
-    """A Flower app's job with a checkpoint and a log of its links."""
-    import logging
-
-    from flwr.supercore.task_identity import TaskIdentity
-
-    from fedpbc.flower import FedPBC
-    from tests import small_runs as small
-    from tests.flower.fake_grid import app_of, cut, grid_of, record_of
-
-    logging.getLogger("flwr").handlers[:] = [logging.NullHandler()]
-    for name in ("task_id", "run_id", "node_id"):
-        setattr(TaskIdentity, f"_{name}", 1)
-    path, task, table = Path(folder) / "run", small.quadratic(), small.random_table(seed=6)[:5]
-    path.mkdir(exist_ok=True)
-    files = {"checkpoint": path / "job.safetensors", "links": path / "links.csv"}
-    grid = grid_of(app_of(task, cut(table)), task.clients)
-    initial = record_of(task.init().numpy())
-    FedPBC(fraction_evaluate=0.0, **files).start(grid, initial, num_rounds=5)
-
-
 def same_job(whole: Path, folder: Path) -> None:
     """The same state of a Flower app's job, but for its name and times."""
     from fedpbc.storage.tensors import load_state
@@ -224,45 +154,135 @@ def same_job(whole: Path, folder: Path) -> None:
         assert first == second, key
 
 
-HERE = "tests.faults.scenarios"
+def same_or_one_more(whole: Path, folder: Path) -> None:
+    """The same kinds of files: who repeats 'fleet add' after its last call has one device more."""
+    ours = [name for name in names(folder) if "device-3" not in name and "client-3" not in name]
+    assert ours == names(whole)
+
+
+STEPS = "tests.faults.steps"
+EVALUATIONS = {"compare": 5, "tune": 8, "advise": 16}
+"""After so many evaluations a command was stopped that is then resumed: about half-way."""
+
+
+def stopped(name: str, *command: object) -> tuple[Command]:
+    """What prepares a folder in which a command was stopped half-way."""
+    return ([f"{STEPS}:stopped", EVALUATIONS[name], *command],)
+
+
 SCENARIOS = {
     "run": Scenario(SERIAL),
     "run with reports on disk": Scenario(DISK),
     "run --overwrite": Scenario([*SERIAL, "--overwrite"], (OTHER,), replaces=True),
-    "resume": Scenario(["resume", "{}/run"], ([f"{HERE}:interrupted", "{}"],)),
+    "resume": Scenario(["resume", "{}/run"], ([f"{STEPS}:interrupted", "{}"],)),
+    "resume a comparison": Scenario(
+        ["resume", "{}/run", "--jobs", 1], stopped("compare", *COMPARE, "--jobs", 1)
+    ),
+    "resume a search": Scenario(["resume", "{}/run", "--jobs", 1], stopped("tune", *TUNE)),
     "compare": Scenario([*COMPARE, "--jobs", 1]),
     "compare --overwrite": Scenario(
         [*COMPARE, "--jobs", 1, "--overwrite"],
         ([*COMPARE, "--algorithms", "fedavg", "--rounds", 4, "--jobs", 1],),
         replaces=True,
     ),
-    "tune": Scenario(TUNE),
     "compare, widened": Scenario(
         [*COMPARE, "--algorithms", "fedavg,fedau:cutoff=3", "--jobs", 1],
         ([*COMPARE, "--algorithms", "fedavg", "--jobs", 1],),
         resumes=False,
     ),
+    "tune": Scenario(TUNE),
+    "tune --overwrite": Scenario(
+        [*TUNE, "--overwrite"],
+        ([*TUNE, "--algorithms", "fedavg", "--candidates", 2, "--rounds", 3],),
+        resumes=False,
+    ),
     "links --out": Scenario(["links", "{}/run", "--out", "{}/links.html"], (OTHER,), resumes=False),
+    "links --out, a picture": Scenario(
+        ["links", "{}/run", "--out", "{}/links.png"], (OTHER,), resumes=False
+    ),
+    "links --out, as JSON": Scenario(
+        ["links", "{}/run", "--out", "{}/links.json"], (OTHER,), resumes=False
+    ),
     "report": Scenario(["report", "{}/run"], (OTHER,), resumes=False),
+    "report --out": Scenario(
+        ["report", "{}/run", "--out", "{}/page.html"], (OTHER,), resumes=False
+    ),
     "theory --out": Scenario(
         ["theory", "{}/run", "--out", "{}/lines.csv"], (OTHER,), resumes=False
     ),
-    "paper fig6": Scenario(["paper", "fig6", "--quick", *RUN], resumes=False),
-    "paper tune": Scenario(
-        ["paper", "tune", *PAPER, "--algorithms", "fedavg", "--links", "bernoulli"], resumes=False
+    "paper fig2": Scenario(
+        ["paper", "fig2", "--quick", "--algorithms", "fedavg", "--rounds", 200, *RUN],
+        resumes=False,
     ),
+    "paper fig3": Scenario(
+        ["paper", "fig3", "--quick", "--algorithms", "fedavg", "--rounds", 4, "--jobs", 1, *RUN],
+        resumes=False,
+    ),
+    "paper fig5": Scenario(
+        ["paper", "fig5", "--data", "digits", "--set", "clients=8", "--seeds", 0, *RUN],
+        resumes=False,
+    ),
+    "paper fig6": Scenario(["paper", "fig6", "--quick", *RUN], resumes=False),
+    "paper table1": Scenario(["paper", "table1", *PAPER, *ONE], resumes=False),
+    "paper table1 --overwrite": Scenario(
+        ["paper", "table1", *PAPER, *ONE, "--overwrite"],
+        (["paper", "table1", *PAPER, *ONE, "--rounds", 2],),
+        resumes=False,
+    ),
+    "paper table2": Scenario(["paper", "table2", *PAPER, *ONE], resumes=False),
+    "paper ablation": Scenario(["paper", "ablation", *PAPER, *ONE], resumes=False),
+    "paper tune": Scenario(["paper", "tune", *PAPER, *ONE], resumes=False),
     "fleet init": Scenario(FLEET, compare=same_kinds, resumes=False),
-    "fleet add": Scenario(
+    "fleet add": Scenario(["fleet", "add", "{}/run"], (FLEET,), same_or_one_more, resumes=False),
+    "fleet add --replace": Scenario(
         ["fleet", "add", "{}/run", "--replace", 1], (FLEET,), same_kinds, resumes=False
     ),
+    "fleet add, during a job": Scenario(
+        ["fleet", "add", "{}/run"],
+        ([f"{STEPS}:fleet_with_job", "{}"],),
+        same_or_one_more,
+        resumes=False,
+    ),
     "fleet renew": Scenario(["fleet", "renew", "{}/run"], (FLEET,), same_kinds, resumes=False),
-    "fleet job": Scenario([f"{HERE}:job", "{}"], compare=same_kinds, resumes=False),
-    "flower job": Scenario([f"{HERE}:strategy_job", "{}"], compare=same_job, resumes=False),
+    "fleet accept": Scenario(
+        ["fleet", "accept", "{}/run", "--client", 1],
+        ([f"{STEPS}:fleet_with_change", "{}"],),
+        resumes=False,
+    ),
+    "fleet leave": Scenario(
+        ["fleet", "leave", "{}/run", "--client", 1],
+        ([f"{STEPS}:fleet_with_change", "{}"],),
+        resumes=False,
+    ),
+    # Without its processes: theirs is "fleet job".
+    "fleet demo": Scenario([f"{STEPS}:demo", "{}"], compare=same_kinds, resumes=False),
+    "fleet demo --overwrite": Scenario(
+        [f"{STEPS}:demo", "{}"], ([f"{STEPS}:demo", "{}"],), same_kinds, resumes=False
+    ),
+    "fleet job": Scenario([f"{STEPS}:job", "{}"], compare=same_kinds, resumes=False),
+    "flower job": Scenario([f"{STEPS}:strategy_job", "{}"], compare=same_job, resumes=False),
 }
 SLOW_SCENARIOS = {
     "run pool": Scenario(["run", *SMALL, "--engine", "pool", "--workers", 2, *RUN]),
     "run ray": Scenario(["run", *SMALL, "--engine", "ray", "--workers", 1, *RUN]),
     "compare --jobs 2": Scenario([*COMPARE, "--jobs", 2]),
-    "advise": Scenario([f"{HERE}:advised", "{}"], resumes=False),
+    "advise": Scenario([f"{STEPS}:advised", "{}"], resumes=False),
+    "resume advice": Scenario(
+        ["resume", "{}/run", "--jobs", 1],
+        ([f"{STEPS}:stopped_advice", EVALUATIONS["advise"], "{}"],),
+    ),
 }
 """With processes of their own, or long: only some of their calls are disturbed."""
+READERS = {
+    "list": "shows what there is to choose from",
+    "verify": "reads a folder",
+    "fleet status": "reads a server's folder",
+    "fleet check": "simulates in memory what a server's folder tells",
+}
+"""Commands that write nothing, and why."""
+ELSEWHERE = {
+    "fleet server": "tests/deployment/test_machine_faults.py",
+    "fleet device": "tests/deployment/test_machine_faults.py",
+    "trainer": "tests/deployment/test_machine_faults.py",
+}
+"""Commands that run until they are stopped: where their disks fail and their machines end."""

@@ -84,7 +84,7 @@ SOME = [
     ("run --overwrite", "read-only"),
     ("resume", "sync"),
     ("report", "full"),
-    ("fleet add", "sync"),
+    ("fleet add --replace", "sync"),
 ]
 
 

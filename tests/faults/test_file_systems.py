@@ -80,7 +80,7 @@ def test_a_disk_that_is_full_and_then_has_space_again(fork_server, undisturbed, 
         pytest.param("compare", marks=pytest.mark.faults),
         pytest.param("report", marks=pytest.mark.faults),
         pytest.param("theory --out", marks=pytest.mark.faults),
-        pytest.param("fleet add", marks=pytest.mark.faults),
+        pytest.param("fleet add --replace", marks=pytest.mark.faults),
     ],
 )
 def test_a_disk_that_is_read_only_and_then_is_not(fork_server, undisturbed, disk, name):

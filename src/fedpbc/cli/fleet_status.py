@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import signal
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -64,8 +64,12 @@ def status(
         say_json(asdict(log.status()))
         return
     if watch:
-        with suppress(KeyboardInterrupt):
+        try:
             fleet_display.watch(folder)
+        except KeyboardInterrupt as stop:
+            # Ctrl-C is how a person ends it; other signals end it as they end every command.
+            if getattr(stop, "number", signal.SIGINT) != signal.SIGINT:
+                raise
         current = log.status()
     else:
         current = log.status()

@@ -267,7 +267,8 @@ def processes_of(folder):
 
 
 @pytest.mark.fleet
-@pytest.mark.parametrize("interrupted", [False, True])
+@pytest.mark.parametrize("interrupted", [None, signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.usefixtures("signals_as_in_a_terminal")
 def test_a_demo_from_start_to_end(tmp_path, interrupted):
     pytest.importorskip("flwr")
     out = tmp_path / "d"
@@ -279,11 +280,11 @@ def test_a_demo_from_start_to_end(tmp_path, interrupted):
         while not (out / "server/rounds.jsonl").exists():
             assert time.monotonic() < end
             time.sleep(0.1)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(interrupted)
     output, errors = process.communicate(timeout=240)
     assert processes_of(out) == []
     if interrupted:
-        assert process.returncode == 130
+        assert process.returncode == 128 + interrupted
         assert errors == (
             "fedpbc: stopping… the fleet's processes\n"
             f"fedpbc: interrupted; 'fedpbc fleet status {out}/server' shows its progress\n"

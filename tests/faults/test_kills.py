@@ -12,7 +12,7 @@ import pytest
 
 from tests.commandline import content
 from tests.faults.scenarios import SCENARIOS, Scenario, temporary_files
-from tests.killed import MARK, Server
+from tests.killed import MARK, Server, own_shared_memory
 from tests.processes import wait_until
 
 KILLS = {
@@ -132,6 +132,15 @@ SOME = {
 @pytest.mark.parametrize("name", SOME)
 def test_a_command_killed_at_some_moment_comes_to_the_same(faulty, undisturbed, tmp_path, name):
     kill_at_random(faulty, undisturbed, tmp_path, name, SOME[name], "short")
+
+
+@pytest.mark.slow
+def test_shared_memory_that_is_left_behind_is_seen(faulty):
+    if not own_shared_memory():
+        pytest.skip("unshare is not allowed here: shared memory that kills leave goes unnoticed")
+    for left in (["left"], []):
+        assert faulty.run("tests.faults.steps:change_shared_memory").code == 0
+        assert faulty.shared_memory() == left
 
 
 @pytest.mark.kills

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -135,6 +136,36 @@ def test_an_older_demo_goes_when_the_new_one_has_run(tmp_path, succeeded, killed
     last = 2 if succeeded else 3
     assert names == {"server", "logs", *(f"device-{i}" for i in range(last))}
     check_folder(tmp_path, overwrite=True)
+
+
+def test_an_older_demo_is_back_when_the_disk_is_full_at_once(tmp_path, monkeypatch):
+    first = Replacement(tmp_path, clients=1)
+    for name in ("server", "device-0", "logs"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text("old")
+    first.finish(succeeded=True)
+    before = content(tmp_path)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device", "x")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(demo_module, "write_manifest", full)
+        with pytest.raises(OSError, match="No space left"):
+            Replacement(tmp_path, clients=2)
+    assert content(tmp_path) == before
+    rename, moved = Path.rename, []
+
+    def rename_once(self, target):
+        moved.append(self)
+        if len(moved) == 2:
+            raise OSError(errno.EIO, "Input/output error", str(self))
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", rename_once)
+    with pytest.raises(OSError, match="Input/output"):
+        Replacement(tmp_path, clients=2)
+    assert content(tmp_path) == before
 
 
 class FaultProxy:

@@ -24,7 +24,7 @@ from fedpbc.parallel import usable_cores
 from fedpbc.simulation.build import draw_timetable
 from fedpbc.storage.directories import make_directory
 from fedpbc.storage.manifest import read_manifest, write_manifest
-from fedpbc.storage.removal import remove_tree
+from fedpbc.storage.removal import remove_empty_folder, remove_tree
 
 __all__ = [
     "Demo",
@@ -120,19 +120,34 @@ class Replacement:
         self._names = ["server", *(f"device-{client}" for client in range(clients)), "logs"]
         self._older = list(read_manifest(folder, KIND) or ())
         self._aside = folder / REPLACED
-        if self._older and not self._aside.is_dir():
-            self._move_aside()
-        else:
+        if self._aside.is_dir():
             # A demo that was killed: what it replaced is still there.
             self._remove(self._older)
-        make_directory(folder)
-        write_manifest(folder, KIND, sorted({*self._names, *self._older, REPLACED}))
+        elif self._older:
+            self._move_aside()
+        try:
+            make_directory(folder)
+            write_manifest(folder, KIND, sorted({*self._names, *self._older, REPLACED}))
+        except BaseException:
+            self._put_back()
+            raise
 
     def _move_aside(self) -> None:
         self._aside.mkdir()
-        for name in self._older:
-            if (self.folder / name).is_dir() and name != REPLACED:
-                (self.folder / name).rename(self._aside / name)
+        try:
+            for name in self._older:
+                if (self.folder / name).is_dir() and name != REPLACED:
+                    (self.folder / name).rename(self._aside / name)
+        except BaseException:
+            self._put_back()
+            raise
+
+    def _put_back(self) -> None:
+        """Undo :meth:`_move_aside`, before anything of the new demo is there."""
+        if self._aside.is_dir():
+            for path in self._aside.iterdir():
+                path.rename(self.folder / path.name)
+            remove_empty_folder(self._aside)
 
     def _remove(self, names: Sequence[str]) -> None:
         for name in names:
@@ -145,10 +160,10 @@ class Replacement:
         if self._aside.is_dir():
             if not succeeded:
                 self._remove(self._names)
-                for path in self._aside.iterdir():
-                    path.rename(self.folder / path.name)
+                self._put_back()
                 self._names = self._older
-            remove_tree(self._aside)
+            else:
+                remove_tree(self._aside)
         elif not succeeded:
             return  # The files of a demo that failed show why.
         write_manifest(self.folder, KIND, self._names)

@@ -160,7 +160,8 @@ def serve() -> None:
             if child == 0:
                 os.setsid()
                 os.environ.update(request["variables"])
-                tempfile.tempdir = None  # It is this process's own.
+                # Its own. Python would look for it, and leave a file there if killed just then.
+                tempfile.tempdir = request["variables"]["TMPDIR"]
                 run_and_exit(request["arguments"], kill, out.fileno(), err.fileno(), calls)
             if "signal" in kill:
                 while not grown() and not has_ended(child):

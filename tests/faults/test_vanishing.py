@@ -32,6 +32,7 @@ MADE_AGAIN = [
     ("report", "report.html"),
     ("links --out", "../links.html"),
     ("theory --out", "../lines.csv"),
+    ("fleet add --replace", "device-1/node.key"),
     ("flower job", "links.csv"),
 ]
 """Commands, and files that they write again when they are taken up again."""
@@ -49,7 +50,6 @@ ONLY_HERE = [
     ("theory --out", "config.toml"),
     ("fleet init", "server/fleet.toml"),
     ("fleet add", "server/fleet.toml"),
-    ("fleet add --replace", "server/certificates/ca.crt"),
     ("flower job", "job.safetensors"),
 ]
 """Commands, and files without which they may not go on: a person is told which is missing."""

@@ -1,7 +1,7 @@
-"""Federated learning that stays unbiased when uplinks fail.
+"""Test bench and deployment for federated learning over links that fail.
 
-FedPBC and its baselines, simulated over unreliable links: pick a task, an algorithm and a link
-scheme, and call :func:`simulate`; or use the command line, ``fedpbc --help``.
+FedPBC and seventeen other algorithms, simulated over unreliable links: pick a task, an algorithm
+and a link scheme, and call :func:`simulate`; or use the command line, ``fedpbc --help``.
 
 The public names are listed in ``__init__.pyi``. They are loaded when they are first used: the
 command line must start at once, and importing torch takes seconds.

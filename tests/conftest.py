@@ -52,6 +52,20 @@ def fork_server():
     server.close()
 
 
+@pytest.fixture(scope="session")
+def browser():
+    """A browser without a window; tests are skipped where none is installed."""
+    from tests.report.browser import BROWSER, BROWSERS
+
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if BROWSER is None:
+        pytest.skip(f"no browser is installed: {', '.join(BROWSERS)}")
+    with playwright.sync_playwright() as control:
+        browser = control.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
 @pytest.fixture(autouse=True)
 def _own_plugins():
     """What a test's plugins bring is gone after it."""

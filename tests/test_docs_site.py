@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import runpy
@@ -11,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+import fedpbc
 from fedpbc.algorithms import PAPER_ALGORITHMS
 from fedpbc.cli.list import KINDS
 from fedpbc.report.listing import list_choices
+from tests.processes import PATIENCE
 
 ROOT = Path(__file__).parents[1]
 SITE = runpy.run_path(str(ROOT / "tools" / "docs_site.py"))
@@ -26,6 +29,22 @@ def test_every_algorithm_has_a_page(name):
     assert page.startswith(f"# {name}\n")
     for heading in SITE["HEADINGS"].values():
         assert re.search(rf"## {heading}\n\n- \*\*", page)
+    assert re.search(r"- \*\*title\*\*: \*.{20,}\*\n- \*\*where\*\*: .*20[12]\d", page)
+    # Formulas keep their lines.
+    assert "←" in re.search(r"```text\n(.*?)\n```", page, flags=re.S)[1]
+
+
+def test_pages_have_the_details():
+    section = (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8")
+    section = section.partition("## Details")[2].partition("\n## ")[0]
+    told = re.findall(r"^- \*\*(\w+)\*\*", section, flags=re.M)
+    assert "mifa" in told
+    for name in NAMES:
+        assert ("## Details\n" in SITE["algorithm_page"](name)) == (name in told)
+    # Links lead out of the folder of the pages.
+    assert "](../algorithms.md#why-scaffold-diverges-and-clip)" in SITE["algorithm_page"](
+        "scaffold"
+    )
 
 
 def test_the_papers_algorithms_are_among_them():
@@ -33,13 +52,38 @@ def test_the_papers_algorithms_are_among_them():
     assert set(KINDS) == set(list_choices())
 
 
-@pytest.mark.slow
-def test_the_site_is_built_without_warnings(tmp_path):
+def public(path: str) -> object:
+    """What a dotted path names: a module, or a member of one."""
+    module, _, name = path.rpartition(".")
+    try:
+        return importlib.import_module(path)
+    except ModuleNotFoundError:
+        return getattr(importlib.import_module(module), name)
+
+
+def test_every_public_name_is_in_the_reference():
+    text = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+    entries = re.findall(r"^::: (\S+)\n    options:\n      heading: fedpbc\.(\S+)$", text, re.M)
+    shown = {name: path for path, name in entries}
+    assert len(shown) == len(entries) == text.count("\n::: ")
+    assert set(fedpbc.__all__) == {name for name in shown if "." not in name}
+    for name in fedpbc.__all__:
+        assert public(shown[name]) is getattr(fedpbc, name)
+    members = re.search(r"::: fedpbc\.theory\n(?: .*\n)*?      members:\n((?: +- \w+\n)+)", text)
+    listed = {*re.findall(r"- (\w+)", members[1]), "staleness"}
+    assert listed == set(fedpbc.theory.__all__)
+    assert "theory.staleness" in shown
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    """The site, built once; nothing was said meanwhile."""
     pytest.importorskip("mkdocs")
     pytest.importorskip("mkdocstrings")
+    folder = tmp_path_factory.mktemp("docs") / "site"
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict"]
     ended = subprocess.run(
-        [*command, "--site-dir", str(tmp_path / "site")],
+        [*command, "--site-dir", str(folder)],
         cwd=ROOT,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
@@ -47,7 +91,40 @@ def test_the_site_is_built_without_warnings(tmp_path):
         check=False,
     )
     assert (ended.returncode, ended.stdout + ended.stderr) == (0, "")
-    for page in ("index", "tutorial", "reference", "algorithm/fedpbc"):
-        text = (tmp_path / "site" / f"{page}.html").read_text(encoding="utf-8")
-        # Nothing is loaded from elsewhere: it works from disk.
-        assert not re.search(r'<(script|link|img)[^>]+(src|href)="https?://', text)
+    return folder
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_warnings_and_loads_nothing_from_elsewhere(site):
+    pages = {str(page.relative_to(site)): page for page in site.glob("**/*.html")}
+    assert {"index.html", "robustness.html", "algorithm/fedpbc.html"} <= set(pages)
+    for name, page in pages.items():
+        text = page.read_text(encoding="utf-8")
+        found = re.findall(
+            r'<(?:script|link|img|iframe)[^>]+(?:src|href)="(?:https?:)?//[^>]*', text
+        )
+        assert not found, name
+    reference = pages["reference.html"].read_text(encoding="utf-8")
+    # Examples are code with prompts, not a paragraph; roles are not shown.
+    assert reference.count('<span class="gp">') > 100
+    assert not re.search(r":(func|attr|class|meth):", reference)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["index.html", "algorithm/fedpbc.html"])
+def test_search_works_from_disk(site, browser, page):
+    context = browser.new_context()
+    opened = context.new_page()
+    opened.set_default_timeout(1000 * PATIENCE)
+    elsewhere: list[str] = []
+    opened.on("request", lambda request: elsewhere.append(request.url))
+    opened.goto((site / page).as_uri())
+    box = opened.locator(".md-search__input")
+    box.click()
+    box.press_sequentially("trimmed mean")
+    found = opened.locator(".md-search-result__link[href*='robustness.html']")
+    found.first.wait_for()
+    found.first.click()
+    opened.wait_for_url("**/robustness.html*")
+    assert [url for url in elsewhere if not url.startswith("file:")] == []
+    context.close()

@@ -1,7 +1,7 @@
 """What MkDocs cannot do by itself: a page for every algorithm, and links out of the docs folder.
 
-A page is made of the rows that docs/algorithms.md has about an algorithm, and of the docstring of
-its class. So everything is written once.
+A page is made of the rows and the details that docs/algorithms.md has about an algorithm, and of
+the docstring of its class. So everything is written once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ HEADINGS = {
     "when": "When to use it",
     "sizes of the model per upload: up, down": "Cost",
     "kept on the server, besides x": "State, and what travels",
-    "options": "Options and citation",
+    "options": "Options",
+    "authors": "Citation",
 }
 """By the second column of a table in docs/algorithms.md: what a page calls it."""
 
@@ -50,12 +51,32 @@ def rows_about(name: str, table: tuple[list[str], list[list[str]]]) -> list[list
     return [row for row in table[1] if f"`{name}`" in row[0]]
 
 
+def details(name: str, source: str) -> str:
+    """What docs/algorithms.md says about an algorithm under "Details"; nothing of most."""
+    section = source.partition("\n## Details\n")[2].partition("\n## ")[0]
+    # An item ends where the next one begins.
+    items = re.split(r"^- ", section, flags=re.M)[1:]
+    return next((item.strip() for item in items if item.startswith(f"**{name}**")), "")
+
+
+def from_subfolder(text: str) -> str:
+    """Links of docs/algorithms.md, as they are from a folder below."""
+    text = re.sub(r"\]\(#", "](algorithms.md#", text)
+    return re.sub(r"\]\((?!https?:)", "](../", text)
+
+
+def shown_docstring(kind: type) -> str:
+    """The docstring of an algorithm, with its formulas as they are written."""
+    parts = (inspect.getdoc(kind) or "").split("\n\n")
+    return "\n\n".join(f"```text\n{part}\n```" if "←" in part else part for part in parts)
+
+
 def algorithm_page(name: str) -> str:
     """The page about an algorithm, in Markdown."""
     kind: Any = ALGORITHMS[name]
     source = (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8")
     about = {table[0][1]: table for table in tables(source)}
-    text = [f"# {name}", "", inspect.getdoc(kind) or "", ""]
+    text = [f"# {name}", "", shown_docstring(kind), ""]
     if kind.memory_aided:
         text += ["† Aided by memory or known statistics: it needs what the others do not.", ""]
     for column, heading in HEADINGS.items():
@@ -67,8 +88,10 @@ def algorithm_page(name: str) -> str:
             values = list(zip(table[0], row, strict=True))
             # The name is the page's, unless the row is about one of its options.
             values = values[1:] if "with" not in row[0] else [("variant", row[0]), *values[1:]]
-            text += [f"- **{key}**: {cell}" for key, cell in values]
+            text += [f"- **{key}**: {from_subfolder(cell)}" for key, cell in values]
             text.append("")
+    if more := details(name, source):
+        text += ["## Details", "", from_subfolder(more), ""]
     text += [
         "## Try it",
         "",
@@ -101,7 +124,8 @@ def on_files(files: Any, config: Any) -> Any:
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Name files outside of the docs folder instead of linking to what the site has not got."""
-    outside = r"\[([^\]]*)\]\(\.\./((?!algorithms|study|reference)[^)]*)\)"
-    return re.sub(outside, r"\1 (`\2`)", markdown)
+    if page.file.src_uri.startswith(f"{FOLDER}/"):
+        return markdown
+    return re.sub(r"\[([^\]]*)\]\(\.\./([^)]*)\)", r"\1 (`\2`)", markdown)

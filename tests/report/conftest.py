@@ -7,19 +7,8 @@ from pathlib import Path
 import pytest
 
 from fedpbc.report.page import PageTable, write_page
-from tests.report.browser import BROWSER, BROWSERS, OpenPage
+from tests.report.browser import OpenPage
 from tests.synthetic_runs import write_grid, write_run
-
-
-@pytest.fixture(scope="session")
-def browser():
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if BROWSER is None:
-        pytest.skip(f"no browser is installed: {', '.join(BROWSERS)}")
-    with playwright.sync_playwright() as control:
-        browser = control.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="session")

@@ -26,6 +26,7 @@ ENGINES: dict[str, Callable[..., Engine]] = {
     "pool": PoolEngine,
     "ray": RayEngine,
 }
+"""Every engine by name."""
 
 SHORT = 10.0
 """Seconds of work below which starting worker processes does not pay."""

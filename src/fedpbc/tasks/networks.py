@@ -73,6 +73,7 @@ def softmax(shape: PictureShape, classes: int) -> nn.Sequential:
 MODELS: dict[str, Callable[[PictureShape, int], nn.Sequential]] = {
     network.__name__: network for network in (mlp, softmax, cnn_svhn, cnn_cifar10, cnn_cinic10)
 }
+"""The networks by name; each is a function of the shape of an image and the number of classes."""
 
 
 @check_arguments

@@ -1,13 +1,9 @@
-"""What the documentation shows is true: code runs, links lead somewhere, commands exist.
-
-A Python block right after the line ``<!-- not run -->`` is left alone.
-"""
+"""What the documentation shows is true: code runs, links lead somewhere, commands exist."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -30,40 +26,9 @@ from fedpbc.experiments.settings import (
 )
 from fedpbc.links import SCHEMES
 from fedpbc.options import options_of
+from tests.doc_blocks import PAGES, ROOT, blocks, python_blocks
 
 pytestmark = pytest.mark.slow
-
-ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-NOT_RUN = "<!-- not run -->"
-
-
-@dataclass
-class Block:
-    """A fenced block: its language, its text, the line it begins in, and what stands before it."""
-
-    language: str
-    text: str
-    line: int
-    before: str
-
-
-def blocks(page: Path) -> list[Block]:
-    found: list[Block] = []
-    lines = page.read_text(encoding="utf-8").splitlines()
-    k = 0
-    while k < len(lines):
-        if lines[k].startswith("```"):
-            end = lines.index("```", k + 1)
-            before = next((line for line in reversed(lines[:k]) if line.strip()), "")
-            found.append(Block(lines[k][3:].strip(), "\n".join(lines[k + 1 : end]), k + 2, before))
-            k = end
-        k += 1
-    return found
-
-
-def python_blocks(page: Path) -> list[Block]:
-    return [b for b in blocks(page) if b.language == "python" and b.before.strip() != NOT_RUN]
 
 
 def commands(page: Path) -> list[list[str]]:
@@ -113,9 +78,7 @@ def test_code_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {"__name__": f"page_{page.stem}"}
     for block in python_blocks(page):
-        # Empty lines in front, so that an error names the line of the page.
-        text = "\n" * (block.line - 1) + block.text
-        exec(compile(text, str(page), "exec"), names)
+        block.run(names)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -1,7 +1,8 @@
 """The fenced blocks of README and docs.
 
 A Python block right after the line ``<!-- fragment -->`` needs names that it does not define:
-``test_docs_fragments.py`` and ``flower/test_documentation.py`` run it, with stand-ins. The others of a page run one after another.
+``test_docs_fragments.py`` and ``flower/test_documentation.py`` run it, with stand-ins. The others
+of a page run one after another.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 from pathlib import Path
 
@@ -170,3 +171,15 @@ def test_wrong_commands_are_found():
         parsed(["run", "--algoritm", "fedpbc"])
     with pytest.raises(AssertionError):
         parsed(["runs"])
+
+
+def test_the_gallery_shows_what_its_tool_makes():
+    tool = runpy.run_path(str(ROOT / "tools" / "gallery.py"))
+    text = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
+    assert f"fedpbc {tool['COMPARISON']}\n" in text
+    made = set(re.findall(r'"(\w[\w-]*\.png)"', (ROOT / "tools" / "gallery.py").read_text("utf-8")))
+    stored = {picture.name for picture in (ROOT / "docs" / "pictures").iterdir()}
+    shown = set(re.findall(r"\(pictures/([^)]+)\)", text))
+    assert made - {"accuracy.png"} == stored == shown
+    for name in stored:
+        assert (ROOT / "docs" / "pictures" / name).stat().st_size < tool["LIMIT"]

@@ -13,8 +13,19 @@ import pytest
 from fedpbc import ALGORITHMS, SCHEMES
 from fedpbc.data.sources import SOURCES
 from fedpbc.options import options_of
+from fedpbc.paper.catalog import EXPERIMENTS
 from fedpbc.tasks.networks import MODELS
-from tests.commandline import COMMAND, DIGITS, cli, content, fedpbc, metrics, process, ran  # type: ignore[attr-defined]
+from tests.commandline import (  # type: ignore[attr-defined]
+    COMMAND,
+    DIGITS,
+    cli,
+    content,
+    fedpbc,
+    metrics,
+    process,
+    ran,
+    refused,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -223,6 +234,7 @@ def test_commas_and_spaces(tmp_path):
         (["--links", "markov"], ("links", "name"), "markov"),
         (["--downlink", "cyclic"], ("downlink", "name"), "cyclic"),
         (["--model", "softmax"], ("model", "name"), "softmax"),
+        (["--alpha", 0.7], ("data", "alpha"), 0.7),
         (["--clients", 9], ("clients",), 9),
         (["--seed", 5], ("seed",), 5),
         (["--learning-rate", 0.25], ("train", "learning_rate"), 0.25),
@@ -251,3 +263,21 @@ def test_the_results_of_two_seeds_differ(tmp_path):
         ran(*SMALL, "--seed", seed, "--out", tmp_path / str(seed))
     one, other = (content(tmp_path / k)["final.safetensors"] for k in "01")
     assert one != other
+
+
+def test_one_kind_of_names_is_listed():
+    said = ran("list", "algorithms").out
+    assert said.splitlines()[0] == "algorithms"
+    assert [line.split()[0] for line in said.splitlines() if line.startswith("  ")] == list(
+        ALGORITHMS
+    )
+    assert "bernoulli" not in ran("list", "algorithms", "--json").out
+    assert list(json.loads(ran("list", "links", "--json").out)) == ["links"]
+    assert refused(fedpbc("list", "algoritms")).startswith("KIND is 'algoritms', but should be ")
+
+
+def test_the_papers_experiments_stand_before_the_options():
+    said = ran("paper", "--help").out
+    places = [said.index(f"{name}: ") for name in EXPERIMENTS]
+    assert places == sorted(places)
+    assert places[-1] < said.index("--quick")

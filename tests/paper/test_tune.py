@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import tomllib
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from fedpbc.errors import InputError
 from fedpbc.experiments.comparison import RunResult, Spread
 from fedpbc.experiments.sweep import DivergedReason
 from fedpbc.paper import ExperimentRequest
+from fedpbc.paper.catalog import default_folder
 from fedpbc.paper.grid import SweepResult
 from fedpbc.paper.heatmap import GridPoint
 from fedpbc.paper.plan import Condition, PlannedRun
@@ -19,6 +21,7 @@ from fedpbc.paper.tune import (
     LEARNING_RATES,
     best_point,
     grid_points,
+    next_command,
     with_step_sizes,
     without_divergence,
     write_chosen,
@@ -42,6 +45,30 @@ def sweep_of(*cells: tuple[float, float, RunResult]) -> SweepResult:
 def test_the_grids_are_the_papers():
     assert sorted(LEARNING_RATES) == [0.0005, 0.001, 0.005, 0.01, 0.05, 0.1]
     assert sorted(GLOBAL_LEARNING_RATES) == [0.5, 1, 1.5, 5, 10, 50]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "quick", "command"),
+    [
+        ("paper/tune/chosen.toml", False, "fedpbc paper table1"),
+        ("paper/tune-quick/chosen.toml", True, "fedpbc paper table1 --quick"),
+        # In any other folder the table would not find it.
+        ("mine/chosen.toml", False, "fedpbc paper table1 --tuned mine/chosen.toml"),
+        ("my tune/chosen.toml", True, "fedpbc paper table1 --quick --tuned 'my tune/chosen.toml'"),
+        (
+            "paper/tune/chosen.toml",
+            True,
+            "fedpbc paper table1 --quick --tuned paper/tune/chosen.toml",
+        ),
+    ],
+)
+def test_the_next_command_uses_the_choice(chosen, quick, command):
+    said = next_command(Path(chosen), quick)
+    assert said.startswith(f"`{command}` uses ")
+    options = shlex.split(command)[3:]
+    given = options[options.index("--tuned") + 1] if "--tuned" in options else None
+    # What the command would look for is the file.
+    assert Path(given or default_folder("tune", quick) / "chosen.toml") == Path(chosen)
 
 
 def test_the_best_in_the_papers_view_is_chosen():

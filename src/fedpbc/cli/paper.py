@@ -16,6 +16,7 @@ from fedpbc.cli.options import (
     Set,
     config_options,
     default,
+    names_of,
     starting_with,
 )
 from fedpbc.cli.terminal import say, say_json, say_text, say_written
@@ -48,9 +49,15 @@ def paper(
     quick: Annotated[
         bool, typer.Option("--quick", help="In minutes: embedded data, fewer rounds and seeds.")
     ] = False,
-    data: Annotated[str | None, default("Data sets, separated by commas", "the paper's")] = None,
-    algorithms: Annotated[str | None, default("Names, separated by commas", "the paper's")] = None,
-    links: Annotated[str | None, default("Link schemes, by commas", "the paper's")] = None,
+    data: Annotated[
+        str | None, default("Data sets, separated by commas", "the paper's", names_of("data"))
+    ] = None,
+    algorithms: Annotated[
+        str | None, default("Names, separated by commas", "the paper's", names_of("algorithms"))
+    ] = None,
+    links: Annotated[
+        str | None, default("Link schemes, by commas", "the paper's", names_of("links"))
+    ] = None,
     seeds: Annotated[str | None, default("Numbers and ranges: 0-4,7", "0-2")] = None,
     rounds: Annotated[int | None, default("T, how many rounds", "the paper's")] = None,
     set_: Set = None,

@@ -18,6 +18,7 @@ from fedpbc.cli.options import (
     Trust,
     config_options,
     default,
+    names_of,
 )
 from fedpbc.cli.terminal import command, say, say_json, say_written, show
 from fedpbc.cli.workspace import begin_work, free_folder
@@ -49,6 +50,7 @@ def tune(
         default(
             "Names, separated by commas, with settings after colons, or 'all'",
             "the configuration's",
+            names_of("algorithms"),
         ),
     ] = None,
     ceiling: Annotated[

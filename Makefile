@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+AXE := tools/axe/node_modules/.ready
 
 .PHONY: docs demo test test-quick test-random test-fleet test-faults test-kills fuzz coverage check format install clean bench bench-peers
 
@@ -27,8 +28,19 @@ check: $(READY)
 
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
-test: check
+test: check $(AXE)
 	$(PYTEST)
+
+# Checks the accessibility of pages in the browser tests. Without npm or a registry these checks are
+# skipped, and nothing else: no stamp is written, and the next time it is tried again.
+$(AXE): tools/axe/package-lock.json
+	@if ! command -v npm >/dev/null; then \
+		echo 'skipped: axe-core, since there is no npm; the accessibility of pages is not tested'; \
+	elif (cd tools/axe && npm ci --silent --no-audit --no-fund --ignore-scripts --fetch-retries=1 --fetch-timeout=20000); then \
+		touch $@; \
+	else \
+		echo 'skipped: axe-core, since npm could not install it; the accessibility of pages is not tested'; \
+	fi
 
 # The core, for every save: neither fleets nor the paper's experiments, and no test marked as slow.
 test-quick: $(READY)
@@ -36,11 +48,11 @@ test-quick: $(READY)
 		$(foreach room,deployment flower paper,--ignore tests/$(room) --ignore src/fedpbc/$(room))
 
 # In another order each time; `make test-random SEED=...` repeats the one that the first lines name.
-test-random: $(READY)
+test-random: $(READY) $(AXE)
 	$(PYTEST) --random-order $(if $(SEED),--random-order-seed=$(SEED))
 
 # Which lines the tests reach, as a table and in htmlcov/.
-coverage: $(READY)
+coverage: $(READY) $(AXE)
 	$(PYTEST) --cov --cov-report=term:skip-covered --cov-report=html
 
 # Fleets of many real processes, with faults.

@@ -13,7 +13,7 @@ from tests.synthetic_runs import write_grid, write_run
 pytestmark = pytest.mark.slow
 
 needs_axe = pytest.mark.skipif(
-    not AXE.is_file(), reason="axe-core is not installed: run npm ci in tools/axe"
+    not AXE.is_file(), reason="axe-core is not installed: 'make test' does it where npm is"
 )
 
 

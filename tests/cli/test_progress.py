@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -9,13 +10,14 @@ import pytest
 from fedpbc.cli.progress import GridDisplay, RunDisplay
 from fedpbc.experiments.sweep import GridProgress
 from fedpbc.paper.catalog import ProgressRow
+from tests.processes import wait_until
 
 
 @pytest.fixture
 def clock(monkeypatch):
     """A clock that the test sets; every reading is the same until then."""
     now = [100.0]
-    monkeypatch.setattr("fedpbc.cli.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("fedpbc.progress_lines.time.monotonic", lambda: now[0])
     return now
 
 
@@ -51,3 +53,45 @@ def test_many_runs_say_how_many_are_finished(clock, capsys):
         display.on_progress(GridProgress(0, 10, 0.5))
     expected = "fedpbc: 50 %: 1 of 2 runs finished, about 60 s left\n"
     assert capsys.readouterr().err == expected
+
+
+def test_a_round_that_takes_long_is_not_silent(clock, capsys):
+    with RunDisplay(Path("run"), quiet=False) as display:
+        clock[0] += 40
+        display.tick()
+        display.on_start(0, 10, "serial")
+        for _ in range(7):
+            clock[0] += 10
+            display.tick()
+        display.on_round(1, None)
+        clock[0] += 30
+        display.tick()
+    assert capsys.readouterr().err.splitlines() == [
+        "fedpbc: 0 %: starting",
+        "fedpbc: 0 %: round 0 of 10",
+        "fedpbc: 0 %: round 0 of 10",
+        "fedpbc: 10 %: round 1 of 10, about 10 min left",
+        "fedpbc: 10 %: round 1 of 10, about 15 min left",
+    ]
+
+
+def test_the_clock_ticks_by_itself_until_the_end(monkeypatch, capsys):
+    monkeypatch.setattr("fedpbc.cli.progress.TICK_SECONDS", 0.01)
+    monkeypatch.setattr("fedpbc.progress_lines.LEAST_SECONDS", 0.0)
+    monkeypatch.setattr("fedpbc.progress_lines.LINE_SECONDS", 0.02)
+    rows = [ProgressRow("a", 10, done=10), ProgressRow("b", 10)]
+    said: list[str] = []
+
+    def said_three_times() -> bool:
+        said.extend(capsys.readouterr().err.splitlines())
+        return len(said) >= 3
+
+    with GridDisplay(rows, Path("runs"), quiet=False):
+        wait_until(said_three_times)
+    assert set(said) == {"fedpbc: 50 %: 1 of 2 runs finished"}
+    assert {thread.name for thread in threading.enumerate()}.isdisjoint({"progress"})
+
+
+def test_with_json_nothing_ticks():
+    with RunDisplay(Path("run"), quiet=True):
+        assert {thread.name for thread in threading.enumerate()}.isdisjoint({"progress"})

@@ -1,4 +1,4 @@
-"""The progress bar of Python: in a notebook, in a terminal, and nowhere else."""
+"""The progress bar of Python: in a notebook, in a terminal, and as a log elsewhere."""
 
 from __future__ import annotations
 
@@ -108,10 +108,24 @@ def test_in_a_terminal_there_is_a_bar_that_goes_away(monkeypatch, clock):
 
 
 @pytest.mark.parametrize("stream", [io.StringIO(), None], ids=["a file", "no stream"])
-def test_elsewhere_there_is_nothing(monkeypatch, clock, stream):
+def test_elsewhere_there_are_records_of_a_log(monkeypatch, clock, caplog, stream):
     monkeypatch.setattr(sys, "stderr", stream)
-    work(ProgressBar("rounds", 10), clock)
+    caplog.set_level("INFO", "fedpbc.progress")
+    with ProgressBar("rounds", 100) as bar:
+        for done in range(1, 101):
+            clock[0] += 1
+            bar.update(done, f"{done}.0 %")
+    # Not printed: a script that wants them sets up logging.
     assert stream is None or stream.getvalue() == ""
+    said = [record.getMessage() for record in caplog.records]
+    assert said[:2] == [
+        "10 %: rounds, 10.0 %, about 90 s left",
+        "20 %: rounds, 20.0 %, about 80 s left",
+    ]
+    assert len(said) == 9
+    caplog.clear()
+    work(ProgressBar("rounds", 10, shown=False), clock)
+    assert caplog.records == []
 
 
 def test_shown_or_hidden_by_hand(cells, clock):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -25,18 +25,16 @@ from fedpbc.cli.workspace import stopping_shown
 from fedpbc.experiments.execution import Watcher
 from fedpbc.experiments.sweep import GridProgress
 from fedpbc.paper.catalog import ProgressRow
+from fedpbc.progress_lines import ProgressLines
 from fedpbc.report.text_table import plain
 from fedpbc.simulation.metrics import Metrics
 from fedpbc.simulation.views import paper_view
-from fedpbc.text import format_duration, printable, shell_quoted
+from fedpbc.text import printable, shell_quoted
 
 __all__ = ["GridDisplay", "RunDisplay"]
 
-LINE_SHARE = 0.1
-LINE_SECONDS = 30.0
-"""Without a terminal there is a line for every tenth of the work, and at least so often."""
-LEAST_SECONDS = 5.0
-"""But not more often: of what takes seconds, the result says enough."""
+TICK_SECONDS = 1.0
+"""How often it is checked whether a line is due, however long a round takes."""
 
 
 class ProgressWithLine(Progress):
@@ -73,8 +71,8 @@ class Display:
             speed_estimate_period=speed_over_s,
         )
         self._logged = not self.live and not quiet
-        self._began = self._last_line = time.monotonic()
-        self._first_share = self._last_share = 0.0
+        self._lines, self._reached = ProgressLines(), (0.0, "starting")
+        self._lock, self._ended = threading.Lock(), threading.Event()
         self._stack = ExitStack()
         self.stopping = False
 
@@ -82,6 +80,11 @@ class Display:
         self.progress.start()
         if self.live:
             self._stack.enter_context(stopping_shown(self._show_stopping))
+        if self._logged:
+            thread = threading.Thread(target=self._watch, name="progress", daemon=True)
+            thread.start()
+            self._stack.callback(thread.join)
+            self._stack.callback(self._ended.set)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -94,23 +97,27 @@ class Display:
 
     def begin(self, share: float) -> None:
         """From here on the time that is left is estimated; ``share`` was done before."""
-        self._began = self._last_line = time.monotonic()
-        self._first_share = self._last_share = share
+        with self._lock:
+            self._lines.begin(share)
+            self._reached = share, self._reached[1]
 
     def log(self, share: float, line: str) -> None:
         """Without a terminal: print how far it is, if enough has happened since the last time."""
-        now = time.monotonic()
-        waited, gained = now - self._last_line, share - self._last_share
-        if not self._logged or waited < LEAST_SECONDS or share >= 1:
+        self._reached = share, line
+        self.tick()
+
+    def tick(self) -> None:
+        """Print the last state again if nothing was printed for long: a round may take minutes."""
+        if not self._logged:
             return
-        if waited < LINE_SECONDS and gained < LINE_SHARE:
-            return
-        self._last_line, self._last_share = now, share
-        left = ""
-        if share > self._first_share:
-            seconds = (now - self._began) * (1 - share) / (share - self._first_share)
-            left = f", about {format_duration(seconds)} left"
-        terminal.say_progress(f"{100 * share:.0f} %: {line}{left}")
+        with self._lock:
+            line = self._lines.due(*self._reached)
+            if line is not None:
+                terminal.say_progress(line)
+
+    def _watch(self) -> None:
+        while not self._ended.wait(TICK_SECONDS):
+            self.tick()
 
     def print(self, line: str) -> None:
         """Print a line, in a terminal only."""
@@ -144,6 +151,7 @@ class RunDisplay(Display):
         # The rounds of an earlier process must not count for the time left.
         self.progress.reset(self.task, total=total, completed=done, note="")
         self.rounds = total
+        self._reached = done / total, f"round {done} of {total}"
         self.begin(done / total)
 
     def on_round(self, done: int, metrics: Metrics | None) -> None:
@@ -178,7 +186,10 @@ class GridDisplay(Display):
         )
         self.total = max(total, 1)
         self.print(f"running in {shell_quoted(path)}")
-        self.begin(self._completed() / self.total)
+        ended = sum(row.done >= row.rounds for row in rows)
+        share = self._completed() / self.total
+        self._reached = share, f"{ended} of {len(rows)} runs finished"
+        self.begin(share)
 
     def _completed(self) -> int:
         return sum(row.weight * done for row, done in zip(self.rows, self.done, strict=True))

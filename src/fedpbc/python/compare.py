@@ -54,7 +54,8 @@ def compare(
         jobs: runs side by side, in processes of their own; None: one per core if the first run
             shows that the others would take long, else one after another here. The results are the
             same to the bit.
-        progress: whether to show a progress bar; None: in a notebook and in a terminal.
+        progress: whether to show a progress bar; None: in a notebook and in a terminal, with
+            records of the logger ``fedpbc.progress`` elsewhere.
         options: of :func:`fedpbc.simulate`.
 
     Example:

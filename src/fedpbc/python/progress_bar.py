@@ -1,16 +1,20 @@
-"""A progress bar for Python: HTML in a notebook, Rich's in a terminal, none elsewhere."""
+"""A progress bar for Python: HTML in a notebook, Rich's in a terminal; elsewhere a log."""
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from html import escape
 from types import TracebackType
 from typing import Any, Self
 
+from fedpbc.progress_lines import ProgressLines
+
 __all__ = ["ProgressBar", "in_notebook"]
 
 REFRESH_SECONDS = 0.2
+LOGGER = logging.getLogger("fedpbc.progress")
 
 
 def in_notebook() -> bool:
@@ -26,7 +30,8 @@ class ProgressBar:
     Args:
         label: what is done, in a few words.
         total: the amount of work.
-        shown: None: in a notebook, and where standard error is a terminal.
+        shown: None: in a notebook, and where standard error is a terminal; elsewhere there are
+            records of the logger ``fedpbc.progress`` instead, now and then.
 
     Example:
         >>> with ProgressBar("rounds", 10, shown=False) as bar:
@@ -35,6 +40,8 @@ class ProgressBar:
 
     def __init__(self, label: str, total: float, *, shown: bool | None = None) -> None:
         notebook = in_notebook()
+        # A library prints nothing by itself: a script that wants lines sets up logging.
+        self._lines = ProgressLines() if shown is None else None
         if shown is None:
             shown = notebook or (sys.stderr is not None and sys.stderr.isatty())
         self.label, self.total = label, max(total, 1)
@@ -85,6 +92,10 @@ class ProgressBar:
             left = (now - self._began) * (1 - share) / share if share else 0.0
             bar = f'<progress max="1" value="{share:.3f}"></progress>'
             self._show(f"{self.label} {note}, about {left:.0f} s left", bar)
+        elif self._lines is not None:
+            text = f"{self.label}, {note}" if note else self.label
+            if line := self._lines.due(done / self.total, text):
+                LOGGER.info(line)
 
     def _show(self, text: str, bar: str = "") -> None:
         from IPython.display import HTML, display

@@ -85,7 +85,8 @@ def simulate(
         on_round: called after every round with its number and its metrics, if it was evaluated.
         track: trackers: "tensorboard", "mlflow", "wandb", or several of them.
         group: a folder above ``out`` whose runs belong together, for trackers.
-        progress: whether to show a progress bar; None: in a notebook and in a terminal.
+        progress: whether to show a progress bar; None: in a notebook and in a terminal, with
+            records of the logger ``fedpbc.progress`` elsewhere.
 
     Example:
         >>> from fedpbc.tasks import Quadratic

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -25,7 +26,7 @@ class Block:
     line: int
     before: str
 
-    def run(self, names: dict[str, object]) -> dict[str, object]:
+    def run(self, names: dict[str, Any]) -> dict[str, Any]:
         """Run Python code with these names; returns them, with those that it defines."""
         # Empty lines in front, so that an error names the line of the page.
         exec(compile("\n" * (self.line - 1) + self.text, self.page, "exec"), names)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -52,9 +52,7 @@ def test_a_dataset_of_the_hub(monkeypatch):
         part = Columns({"image": pixels, "label": np.arange(300) % 10})
         return {"train": part, "test": part}
 
-    datasets = ModuleType("datasets")
-    datasets.load_dataset = load_dataset
-    monkeypatch.setitem(sys.modules, "datasets", datasets)
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
     (block,) = fragments(DOCS / "how-to.md")
     names = block.run({"Supervised": Supervised, "module": Images()})
     assert simulate(names["task"], "fedavg", "always", rounds=2).accuracy() > 0

@@ -67,8 +67,8 @@ def store(picture: bytes | Path, name: str, width: int) -> None:
     """Write a picture, no wider than that, in few colours."""
     from PIL import Image
 
-    image = Image.open(io.BytesIO(picture) if isinstance(picture, bytes) else picture)
-    image = image.convert("RGB")
+    source = io.BytesIO(picture) if isinstance(picture, bytes) else picture
+    image = Image.open(source).convert("RGB")
     if image.width > width:
         size = (width, round(image.height * width / image.width))
         image = image.resize(size, Image.Resampling.LANCZOS)

@@ -11,7 +11,7 @@ from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from torch import nn
 
-from fedpbc.flower.catch_up import CORRECTION
+from fedpbc.flower.messages import CORRECTION
 from tests.doc_blocks import ROOT, fragments
 from tests.flower.fake_grid import grid_of
 

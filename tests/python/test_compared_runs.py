@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from fedpbc import Quadratic, compare
+from fedpbc import Quadratic, compare, simulate
 from fedpbc.python import compared_runs
 
 
@@ -18,7 +20,7 @@ def elsewhere(monkeypatch):
     left: list[tuple[list[int], int]] = []
     now, run_one = [0.0], compared_runs.run_one
     monkeypatch.setattr(compared_runs, "usable_cores", lambda: 4)
-    monkeypatch.setattr(compared_runs.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
 
     def slow(make_task, run, on_progress):
         now[0] += seconds[0]
@@ -59,7 +61,6 @@ def test_not_where_it_was_told_otherwise(elsewhere):
 def test_engines_with_processes_of_their_own_stay(elsewhere, engine, leaves, monkeypatch):
     if engine == "pool":
         # Nothing is started: what counts is what was asked for.
-        simulate = compared_runs.simulate
         monkeypatch.setattr(
             compared_runs, "simulate", lambda *a, engine, **more: simulate(*a, **more)
         )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import sys
-from types import ModuleType
+import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,7 +18,7 @@ from fedpbc.python.progress_bar import ProgressBar, in_notebook
 def clock(monkeypatch):
     """A clock that the test sets."""
     now = [100.0]
-    monkeypatch.setattr(progress_bar.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     return now
 
 
@@ -43,11 +44,9 @@ def cells(monkeypatch):
         shown.append(content)
         return Handle()
 
-    package, inside = ModuleType("IPython"), ModuleType("IPython.display")
-    package.get_ipython = ZMQInteractiveShell
-    inside.HTML, inside.display = str, display
+    package = SimpleNamespace(get_ipython=ZMQInteractiveShell)
     monkeypatch.setitem(sys.modules, "IPython", package)
-    monkeypatch.setitem(sys.modules, "IPython.display", inside)
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(HTML=str, display=display))
     return shown
 
 

@@ -176,7 +176,7 @@ def test_the_summary_has_the_memory_and_that_of_workers(tmp_path):
 
 
 def test_where_nobody_tells_there_is_no_memory(monkeypatch, tmp_path):
-    monkeypatch.setattr("fedpbc.experiments.execution.peak_memory", lambda workers: None)
+    monkeypatch.setattr("fedpbc.experiments.run_summary.peak_memory", lambda workers: None)
     assert "memory" not in start_run(Config.from_dict(SMALL), tmp_path / "run")
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import math
 import pickle
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 
 import pytest
@@ -22,6 +25,7 @@ from fedpbc import (
     simulate,
 )
 from fedpbc.python import compared_runs
+from fedpbc.report.comparison_table import TRAIN_NOTE, footnotes
 
 X = torch.randn(120, 4, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).long() + (X[:, 1] > 0).long()
@@ -83,15 +87,67 @@ def test_a_result_as_a_figure(result):
         result.plot("larges")
 
 
-def test_a_report_of_what_was_not_stored(result, comparison, tmp_path):
-    page = result.report(tmp_path / "run.html")
-    assert "fedpbc" in page.read_text(encoding="utf-8")
-    page = comparison.report(tmp_path / "compared.html")
+def charts_of(page):
     text = page.read_text(encoding="utf-8")
-    assert "4 runs, all finished" in text
-    assert "largest" in text
+    _, _, rest = text.partition('<script type="application/json" id="data">')
+    return json.loads(rest.partition("</script>")[0])["groups"][0]
+
+
+def test_a_metric_that_is_missing_at_the_end_can_be_drawn():
+    given = iter([0.0, 3.0])
+    sets = (X[:90], Y[:90]), (X[90:], Y[90:])
+    metrics = {"odd_accuracy": lambda *_: next(given, math.nan)}
+    task = Supervised(nn.Linear(4, 3), *sets, clients=4, metrics=metrics)
+    found = simulate(task, "fedavg", "markov", rounds=4, evaluate_every=2, views=["server"])
+    axes = found.plot("odd_accuracy").axes[0]
+    # As it is, not in percent.
+    assert axes.get_ylabel() == "odd accuracy"
+    assert axes.lines[0].get_xydata().tolist() == [[2.0, 3.0]]
+
+
+def test_a_report_of_what_was_not_stored(result, comparison, tmp_path):
+    for each, name, runs in (
+        (result, "simulate", "one run"),
+        (comparison, "compare", "4 runs, all"),
+    ):
+        page = each.report(tmp_path / f"{name}.html")
+        text, charts = page.read_text(encoding="utf-8"), charts_of(page)
+        assert runs in text
+        assert "largest" in text
+        # As much as of a stored run.
+        assert set(charts["per_client"]["fedpbc"]) == {*result.models, "own"}
+        assert "Clients, each on its own samples" in text
+        assert set(charts["memory"]) == set(charts["curves"])
+        # All samples were evaluated, and no folder is left.
+        assert TRAIN_NOTE not in text
+        assert tempfile.gettempdir() not in text.replace(str(tmp_path), "")
+        assert '<button type="button">folder</button>' not in text
+        assert f"# made from Python by {name}(…), and not stored" in text
     with pytest.raises(InputError, match="a file in a folder that exists"):
         comparison.report(tmp_path / "nowhere" / "page.html")
+
+
+def test_the_samples_of_a_stored_comparison_are_known_too(tmp_path):
+    def few(seed):
+        torch.manual_seed(seed)
+        sets = (X[:90], Y[:90]), (X[90:], Y[90:])
+        return Supervised(nn.Linear(4, 3), *sets, clients=4, seed=seed, train_samples=9)
+
+    for _ in ("run", "kept"):
+        found = compare(few, ["fedavg"], [0], links="markov", rounds=2, out=tmp_path / "runs")
+        assert found.runs[0].train_samples["evaluated"] == 9
+        assert TRAIN_NOTE in footnotes(found)
+    found.report(tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert f"# made from Python: compare(…, out=&#39;{tmp_path / 'runs'}&#39;)" in text
+
+
+def test_labels_of_ones_own_are_on_the_page(tmp_path):
+    entries = {"mine": {"name": "fedavg"}, "huge": {"name": "fedavg", "global_lr": 1e300}}
+    found = compare(make_task, entries, [0], links="always", rounds=2)
+    page = found.report(tmp_path / "page.html", baseline="mine")
+    assert list(charts_of(page)["curves"]) == ["mine"]
+    assert "huge, seed 0, failed: " in page.read_text(encoding="utf-8")
 
 
 def test_a_comparison_shows_itself(comparison):

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -18,21 +16,19 @@ import numpy as np
 from fedpbc.errors import DivergedError, FedpbcError, InputError, WorkerError
 from fedpbc.experiments.build import Experiment
 from fedpbc.experiments.checkpoints import rounds_of
-from fedpbc.experiments.client_accuracy import client_summary
 from fedpbc.experiments.client_overview import save_client_overview
 from fedpbc.experiments.integrity import changed_inputs, input_checksums, sealed
-from fedpbc.experiments.peak_memory import peak_memory, reset_peak_memory
+from fedpbc.experiments.peak_memory import reset_peak_memory
 from fedpbc.experiments.run_directory import RunDirectory
+from fedpbc.experiments.run_summary import run_summary
 from fedpbc.experiments.tracking import State, TrackedRun, Tracking
 from fedpbc.interrupts import held_back
 from fedpbc.limits import check_path
 from fedpbc.options import check_kind
-from fedpbc.simulation.costs import costs_of
 from fedpbc.simulation.loop import upgrade_state
 from fedpbc.simulation.metrics import Metrics
 from fedpbc.storage.removal import remove_files
 from fedpbc.storage.tensors import DamagedCheckpointError
-from fedpbc.tasks.client_data import ClientData
 
 __all__ = ["OnRound", "StoppedError", "Watcher", "check_watching", "execute", "tracked"]
 
@@ -132,7 +128,8 @@ class _Execution:
                     self._checkpoint_last_round()
                     raise
                 self._checked_metrics()
-                summary = self._summary()
+                last = directory.metrics()[-1]
+                summary = run_summary(self.about, simulation, self.experiment.engine, last)
                 directory.save_final(simulation.view_models(), simulation.task.layout)
                 summary = sealed(directory, summary)
                 directory.save_summary(summary)
@@ -290,39 +287,6 @@ class _Execution:
             raise WorkerError(
                 error.client, error.first_round, error.last_round, error.reason, where
             ) from None
-
-    def _summary(self) -> dict[str, Any]:
-        simulation = self.simulation
-        last = self.directory.metrics()[-1]
-        processes = getattr(simulation.engine, "processes", None)
-        memory = peak_memory(processes() if processes is not None else ())
-        served = client_summary(simulation.client_accuracies())
-        return {
-            **self.about,
-            "rounds": simulation.rounds,
-            "clients": simulation.task.clients,
-            "parameters": simulation.task.layout.dimension,
-            "views": last["views"],
-            **({"client_accuracy": served} if served else {}),
-            **self._train_samples(),
-            "cost": costs_of(simulation.server),
-            "engine": self.experiment.engine,
-            "seconds": last["seconds"],
-            **({} if memory is None else {"memory": memory}),
-            "versions": {
-                "fedpbc": version("fedpbc"),
-                "torch": version("torch"),
-                "python": platform.python_version(),
-            },
-        }
-
-    def _train_samples(self) -> dict[str, Any]:
-        """How many of the clients' samples the training accuracy is of."""
-        data = getattr(self.simulation.task, "data", None)
-        if not isinstance(data, ClientData):
-            return {}
-        every = len(np.unique(np.concatenate(data.parts)))
-        return {"train_samples": {"evaluated": len(data.evaluated), "all": every}}
 
 
 @contextmanager

@@ -1,11 +1,11 @@
-"""A finished run that was not stored: what a report needs of it, until it is asked for."""
+"""A run that is not stored: what a report needs of it is kept until it is asked for."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,17 @@ from torch import Tensor
 
 from fedpbc.experiments.build import Experiment
 from fedpbc.experiments.client_overview import client_tensors
+from fedpbc.experiments.execution import OnRound
 from fedpbc.experiments.integrity import sealed
+from fedpbc.experiments.peak_memory import reset_peak_memory
 from fedpbc.experiments.run_directory import RunDirectory
+from fedpbc.experiments.run_summary import run_summary
+from fedpbc.simulation.metrics import Metrics
 from fedpbc.storage.directories import make_directory
 from fedpbc.storage.tensors import save_tensors
 from fedpbc.storage.toml import toml_text
 
-__all__ = ["RunRecord"]
+__all__ = ["RunRecord", "execute_in_memory"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +33,7 @@ class RunRecord:
     Attributes:
         config: plain values, as in ``config.toml``.
         metrics: one line per evaluation.
-        summary: as in ``summary.json``, without checksums.
+        summary: as in ``summary.json``.
         clients: the tensors of ``fleet.safetensors``.
     """
 
@@ -37,34 +41,6 @@ class RunRecord:
     metrics: Sequence[Mapping[str, Any]]
     summary: Mapping[str, Any]
     clients: Mapping[str, Tensor]
-
-    @classmethod
-    def of(
-        cls,
-        experiment: Experiment,
-        metrics: Sequence[Mapping[str, Any]],
-        cost: Mapping[str, Any],
-    ) -> RunRecord:
-        """The record of an experiment that has ended."""
-        config, simulation = experiment.config, experiment.simulation
-        last = metrics[-1]
-        summary = {
-            "algorithm": config.algorithm["name"],
-            "links": config.links["name"],
-            "data": config.task.name,
-            "seed": config.general.seed,
-            # Never resumed, so it need not be told from other runs.
-            "fingerprint": "",
-            "rounds": simulation.rounds,
-            "clients": simulation.task.clients,
-            "parameters": simulation.task.layout.dimension,
-            "views": last["views"],
-            "cost": dict(cost),
-            "engine": experiment.engine,
-            "seconds": last["seconds"],
-            "versions": {"fedpbc": version("fedpbc"), "torch": version("torch")},
-        }
-        return cls(config.to_dict(), list(metrics), summary, client_tensors(simulation))
 
     def write(self, path: Path) -> None:
         """Write it as a run directory, for a report."""
@@ -77,3 +53,27 @@ class RunRecord:
         # A finished run has such a file; a report reads nothing of it.
         save_tensors(directory.final_path, {}, {})
         directory.save_summary(sealed(directory, self.summary))
+
+
+def execute_in_memory(experiment: Experiment, on_round: OnRound) -> tuple[list[Metrics], RunRecord]:
+    """Run all rounds of an experiment without a directory; returns its metrics and its record."""
+    config, simulation = experiment.config, experiment.simulation
+    metrics = []
+    reset_peak_memory()
+    with closing(simulation):
+        for evaluated in simulation.steps():
+            if evaluated is not None:
+                metrics.append(evaluated)
+            on_round(simulation.round, evaluated)
+        lines = [each.as_dict() for each in metrics]
+        about = {
+            "algorithm": config.algorithm["name"],
+            "links": config.links["name"],
+            "data": config.task.name,
+            "seed": config.general.seed,
+            # Never resumed, so it need not be told from other runs.
+            "fingerprint": "",
+        }
+        # While the engine's processes live, whose memory is in it.
+        summary = run_summary(about, simulation, experiment.engine, lines[-1])
+    return metrics, RunRecord(config.to_dict(), lines, summary, client_tensors(simulation))

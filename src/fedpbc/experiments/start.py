@@ -9,11 +9,13 @@ from typing import Any
 
 from fedpbc.errors import DivergedError, FedpbcError, InputError
 from fedpbc.experiments.build import Experiment, build_experiment
+from fedpbc.experiments.client_overview import client_tensors
 from fedpbc.experiments.configuration import Config, identity
 from fedpbc.experiments.execution import OnRound, Watcher, check_watching, execute
 from fedpbc.experiments.integrity import damage_of
 from fedpbc.experiments.replacement import discard_staged, recover_run, staged_run, take_place
 from fedpbc.experiments.run_directory import RunDirectory
+from fedpbc.experiments.run_record import RunRecord
 from fedpbc.experiments.tracking import check_trackers
 from fedpbc.experiments.trust import remember_plugins
 from fedpbc.limits import check_path
@@ -98,8 +100,11 @@ def start_run(
 
 def run_python_task(
     experiment: Experiment, path: Path, on_round: OnRound | None = None, group: Path | None = None
-) -> list[Metrics]:
-    """Run an experiment whose task was built in Python, or continue it; returns its metrics."""
+) -> tuple[list[Metrics], RunRecord]:
+    """Run an experiment whose task was built in Python, or continue it.
+
+    Returns its metrics and its record.
+    """
     recover_run(path)
     directory, values = RunDirectory(path), experiment.config.to_dict()
     directory.check_links()
@@ -119,5 +124,7 @@ def run_python_task(
     # There is no display for notes.
     watcher = Watcher(on_round=on_round, on_note=partial(warnings.warn, category=RuntimeWarning))
     with directory.locked():
-        execute(experiment, directory, watcher, group)
-    return [Metrics.from_dict(line) for line in directory.metrics()]
+        summary = execute(experiment, directory, watcher, group)
+    lines = directory.metrics()
+    record = RunRecord(values, lines, summary, client_tensors(experiment.simulation))
+    return [Metrics.from_dict(line) for line in lines], record

@@ -116,7 +116,7 @@ def run_one(
     )
     if run.folder is not None and (kept := _kept_run(task, run)):
         on_progress(1.0)
-        return EndedRun(replace(result, metrics=kept.metrics(), cost=kept.summary()["cost"]))
+        return EndedRun(_with_results(result, kept.metrics(), kept.summary()))
     given = run.options.get("on_round")
     rounds = run.options.get("rounds", General.rounds)
 
@@ -135,9 +135,17 @@ def run_one(
         return EndedRun(replace(result, failure=str(error)))
     finally:
         on_progress(1.0)
-    lines = [metrics.as_dict() for metrics in ended.metrics]
-    record = ended.record if run.folder is None else None
-    return EndedRun(replace(result, metrics=lines, cost=ended.cost), record)
+    record = ended.record
+    assert record is not None
+    result = _with_results(result, record.metrics, record.summary)
+    return EndedRun(result, record if run.folder is None else None)
+
+
+def _with_results(
+    run: RunResult, metrics: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]
+) -> RunResult:
+    counts = summary.get("train_samples")
+    return replace(run, metrics=metrics, cost=summary["cost"], train_samples=counts)
 
 
 def _run_elsewhere(

@@ -123,10 +123,10 @@ class Comparison(experiments.Comparison):
         check_path(path, "path")
         check_type("baseline", baseline, str | None)
         page = Path(path)
-        title = f"Comparison: {self.title}"
+        title, labels = f"Comparison: {self.title}", self.labels
         if self.folder is not None:
             folders = [self.folder / run.label / f"seed-{run.seed}" for run in self.runs]
-            write_page(page, folders, title=title, baseline=baseline)
+            write_page(page, folders, title=title, baseline=baseline, labels=labels)
             return page
         if not self.records:
             raise InputError("these results have no record of their runs: compare() makes one")
@@ -136,7 +136,18 @@ class Comparison(experiments.Comparison):
                 folders.append(place / label / f"seed-{record.summary['seed']}")
                 folders[-1].parent.mkdir(exist_ok=True)
                 record.write(folders[-1])
-            write_page(page, folders, title=title, baseline=baseline)
+            write_page(
+                page,
+                folders,
+                title=title,
+                # A run that failed has left nothing else.
+                notes=[
+                    f"{run.label}, seed {run.seed}, failed: {run.failure}" for run in self.failed
+                ],
+                baseline=baseline,
+                labels=labels,
+                stored=False,
+            )
         return page
 
 

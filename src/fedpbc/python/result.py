@@ -166,8 +166,10 @@ class Result:
             'test loss'
         """
         lines = self._lines()
-        values: Mapping[str, Any] = next(iter(lines[-1]["views"].values()))
-        known = [name for name, value in values.items() if isinstance(value, int | float)]
+        # A metric need not have a value at the end.
+        evaluations = [view for line in lines for view in line["views"].values()]
+        numbers = (k for view in evaluations for k, v in view.items() if isinstance(v, int | float))
+        known = list(dict.fromkeys(numbers))
         if key is None:
             key = "test_accuracy" if "test_accuracy" in known else "test_loss"
         if not isinstance(key, str) or key not in known:
@@ -186,7 +188,7 @@ class Result:
             with scratch_folder() as place:
                 folder = place / str(self.record.summary["algorithm"])
                 self.record.write(folder)
-                write_page(page, [folder], title=self.title)
+                write_page(page, [folder], title=self.title, stored=False)
         else:
             raise InputError("this result has no record of its run: simulate() makes one")
         return page

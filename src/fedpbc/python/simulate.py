@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +14,7 @@ from fedpbc.experiments.build import build_experiment
 from fedpbc.experiments.configuration import Config
 from fedpbc.experiments.execution import OnRound
 from fedpbc.experiments.run_directory import RunDirectory
-from fedpbc.experiments.run_record import RunRecord
+from fedpbc.experiments.run_record import execute_in_memory
 from fedpbc.experiments.settings import (
     AlgorithmSection,
     DownlinkSection,
@@ -134,18 +133,12 @@ def simulate(
             if on_round is not None:
                 on_round(done, evaluated)
 
-        if path is not None:
-            group_path = None if group is None else Path(group)
-            metrics = run_python_task(experiment, path, report, group_path)
+        if path is None:
+            metrics, record = execute_in_memory(experiment, report)
         else:
-            metrics = []
-            with closing(simulation):
-                for evaluated in simulation.steps():
-                    if evaluated is not None:
-                        metrics.append(evaluated)
-                    report(simulation.round, evaluated)
+            group_path = None if group is None else Path(group)
+            metrics, record = run_python_task(experiment, path, report, group_path)
     cost = costs_of(simulation.server)
-    record = RunRecord.of(experiment, [each.as_dict() for each in metrics], cost)
     models = simulation.view_models()
     return Result(metrics, models, task.layout, experiment.engine, cost, path, record)
 

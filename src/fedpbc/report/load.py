@@ -36,6 +36,7 @@ class LoadedRun:
         summary: summary.json; empty unless the run is finished.
         done: number of completed rounds.
         planned_beside: the labels of the comparison whose folder it is in; none without one.
+        stored: whether its directory stays; a run from Python may have one for its page alone.
     """
 
     path: Path
@@ -46,6 +47,7 @@ class LoadedRun:
     summary: Mapping[str, Any] = field(default_factory=dict)
     done: int = 0
     planned_beside: Sequence[str] = ()
+    stored: bool = True
 
     @property
     def algorithm(self) -> str:
@@ -134,15 +136,21 @@ def _runs_below(folder: Path) -> Iterator[Path]:
         subfolders[:] = [n for n in subfolders if not n.startswith(".") and n != "inputs"]
 
 
-def load_runs(paths: Sequence[Path]) -> list[LoadedRun]:
-    """Load runs; raise if all of them are damaged."""
-    labels: dict[Path, list[str]] = {}
+def load_runs(
+    paths: Sequence[Path], *, labels: Sequence[str] = (), stored: bool = True
+) -> list[LoadedRun]:
+    """Load runs; raise if all of them are damaged.
+
+    ``labels`` are those of a comparison that left no plan, as from Python; ``stored`` says whether
+    the directories stay.
+    """
+    planned: dict[Path, Sequence[str]] = {}
     runs = []
     for path in paths:
         root = path.parent.parent
-        if root not in labels:
-            labels[root] = ComparisonDirectory(root).planned()[0]
-        runs.append(replace(load_run(path), planned_beside=labels[root]))
+        if root not in planned:
+            planned[root] = ComparisonDirectory(root).planned()[0] or labels
+        runs.append(replace(load_run(path), planned_beside=planned[root], stored=stored))
     if runs and all(run.state == "damaged" for run in runs):
         raise FedpbcError(f"{runs[0].path} is damaged: {runs[0].note}")
     return runs

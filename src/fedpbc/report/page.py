@@ -52,6 +52,8 @@ def write_page(
     pictures: Sequence[Path | tuple[str, bytes]] = (),
     baseline: str | None = None,
     live: int = 0,
+    labels: Sequence[str] = (),
+    stored: bool = True,
 ) -> list[LoadedRun]:
     """Write a page about runs, finished or not, and return the runs.
 
@@ -63,6 +65,8 @@ def write_page(
         pictures: PNG files to embed, or each a name and a file's content; shown after the tables.
         baseline: what differences are to, in groups that have it; by default FedAvg.
         live: the page reloads itself after this many seconds; 0: never.
+        labels: of the entries of a comparison that left no plan, as from Python.
+        stored: whether the directories stay; if not, the page does not name them.
 
     Example:
         >>> import tempfile
@@ -76,7 +80,7 @@ def write_page(
         True
     """
     check_report_path(path)
-    loaded = load_runs(runs)
+    loaded = load_runs(runs, labels=labels, stored=stored)
     groups = group_runs(loaded)
     baseline = _row_name(baseline, groups)
     if baseline is not None:

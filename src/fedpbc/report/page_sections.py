@@ -21,7 +21,7 @@ from fedpbc.report.page_tables import (
     runs_table,
 )
 from fedpbc.report.paired_table import paired_notes, shows_differences
-from fedpbc.report.run_names import is_ceiling_run
+from fedpbc.report.run_names import is_ceiling_run, is_compared, root_of
 from fedpbc.storage.files import read_own_file
 from fedpbc.text import shell_quoted
 
@@ -146,7 +146,8 @@ def _first_config(runs: Sequence[LoadedRun]) -> tuple[str, str]:
                 text = read_own_file(run.path, "config.toml", MAX_CONFIG).decode()
             except (OSError, ValueError):
                 break
-            return f"config.toml of {run.algorithm}, seed {run.seed}", text
+            name = "config.toml" if run.stored else "options"
+            return f"{name} of {run.algorithm}, seed {run.seed}", text
     return "", ""
 
 
@@ -166,7 +167,9 @@ def commands_for(runs: Sequence[LoadedRun]) -> list[str]:
             lines.append(f"fedpbc resume {shell_quoted(directory)}")
         lines.append(_repeat("compare", directory / "compare.toml"))
     if single and is_python_task(single[0].config):
-        return [*lines, f"# made from Python: simulate(…, out={str(single[0].path)!r})"]
+        calls = list(dict.fromkeys(map(_python_call, single)))
+        more = [f"# {len(calls) - SHOWN_COMMANDS:,} more"] if len(calls) > SHOWN_COMMANDS else []
+        return [*lines, *calls[:SHOWN_COMMANDS], *more]
     for run in single[:SHOWN_COMMANDS]:
         if run.state == "unfinished":
             lines.append(f"fedpbc resume {shell_quoted(run.path)}")
@@ -174,6 +177,16 @@ def commands_for(runs: Sequence[LoadedRun]) -> list[str]:
     if (more := len(single) - SHOWN_COMMANDS) > 0:
         lines.append(f"# {more:,} more runs: each folder has its config.toml")
     return lines
+
+
+def _python_call(run: LoadedRun) -> str:
+    """Return the call that made a run; only the program that has its task can make it again."""
+    if not run.stored:
+        call = "compare" if run.path.name.startswith("seed-") else "simulate"
+        return f"# made from Python by {call}(…), and not stored: its option out stores runs"
+    if is_compared(run):
+        return f"# made from Python: compare(…, out={str(root_of(run))!r})"
+    return f"# made from Python: simulate(…, out={str(run.path)!r})"
 
 
 def _repeat(command: str, file: Path) -> str:

@@ -215,8 +215,9 @@ def count_states(runs: Sequence[LoadedRun]) -> str:
 
 
 def runs_table(group: RunGroup) -> PageTable:
-    """Return a row for every run: its progress, time, memory and folder."""
+    """Return a row for every run: its progress, time, memory, and folder if it has one."""
     runs = group.runs
+    stored, noted = any(run.stored for run in runs), any(run.note for run in runs)
     rows = [
         [
             TableCell(group.label_of(run), kind="text"),
@@ -225,12 +226,11 @@ def runs_table(group: RunGroup) -> PageTable:
             TableCell(f"{run.done:,} of {run.rounds:,}" if run.rounds else "–", run.done),
             _seconds(run.metrics[-1]["seconds"] if run.metrics else None),
             _memory(run.peak_memory),
-            TableCell(str(run.path), kind="text folder"),
-            TableCell(run.note if run.note != run.state else "", kind="text"),
+            *([TableCell(str(run.path), kind="text folder")] if stored else []),
+            *([TableCell(run.note if run.note != run.state else "", kind="text")] if noted else []),
         ]
         for run in runs
     ]
-    head = ["algorithm", "seed", "state", "rounds", "seconds", "peak memory", "folder", "note"]
-    if not any(run.note for run in runs):
-        head, rows = head[:-1], [row[:-1] for row in rows]
+    head = ["algorithm", "seed", "state", "rounds", "seconds", "peak memory"]
+    head += ["folder"] * stored + ["note"] * noted
     return PageTable("", head, rows, label="The runs")

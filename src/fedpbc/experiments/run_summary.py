@@ -1,0 +1,57 @@
+"""What is known of a run at its end, stored or not."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from fedpbc.experiments.client_accuracy import client_summary
+from fedpbc.experiments.peak_memory import peak_memory
+from fedpbc.simulation.costs import costs_of
+from fedpbc.simulation.loop import Simulation
+from fedpbc.tasks.client_data import ClientData
+
+__all__ = ["run_summary"]
+
+
+def run_summary(
+    about: Mapping[str, Any], simulation: Simulation, engine: str, last: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The summary of a run that has completed its last round, before its engine is closed.
+
+    ``about`` identifies the run, ``engine`` is a line on its engine, ``last`` the last evaluation.
+    """
+    processes = getattr(simulation.engine, "processes", None)
+    memory = peak_memory(processes() if processes is not None else ())
+    served = client_summary(simulation.client_accuracies())
+    return {
+        **about,
+        "rounds": simulation.rounds,
+        "clients": simulation.task.clients,
+        "parameters": simulation.task.layout.dimension,
+        "views": last["views"],
+        **({"client_accuracy": served} if served else {}),
+        **_train_samples(simulation),
+        "cost": costs_of(simulation.server),
+        "engine": engine,
+        "seconds": last["seconds"],
+        **({} if memory is None else {"memory": memory}),
+        "versions": {
+            "fedpbc": version("fedpbc"),
+            "torch": version("torch"),
+            "python": platform.python_version(),
+        },
+    }
+
+
+def _train_samples(simulation: Simulation) -> dict[str, Any]:
+    """How many of the clients' samples the training accuracy is of."""
+    data = getattr(simulation.task, "data", None)
+    if not isinstance(data, ClientData):
+        return {}
+    every = len(np.unique(np.concatenate(data.parts)))
+    return {"train_samples": {"evaluated": len(data.evaluated), "all": every}}

@@ -106,9 +106,33 @@ def test_test_data_of_ones_own(app):
     assert torch.equal(task.local_steps(*args), whole.local_steps(*args))
 
 
+METRICS = """
+def share_of_0(outputs, labels):
+    return (outputs.argmax(1) == 0).float().mean()
+
+metrics = {"share_of_0": share_of_0}
+"""
+
+
+def test_metrics_of_ones_own(app, tmp_path):
+    app.write_text(APP + TEST + METRICS)
+    values = {"task": {"app": "app.py"}, "clients": 3, "rounds": 4, "evaluate_every": 2}
+    start_run(Config.from_dict(values), tmp_path / "run")
+    lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    assert len(lines) == 2
+    for line in lines:
+        for evaluation in line["views"].values():
+            # Of zeros a linear model makes the same of every sample.
+            assert evaluation["share_of_0"] in (0.0, 1.0)
+    worked("report", tmp_path / "run", "--out", "page.html")
+    assert '<option value="share_of_0">share of 0</option>' in (tmp_path / "page.html").read_text()
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
+        (APP + "\nmetrics = 3", "a file whose metrics are a table of functions"),
+        (APP + "\nmetrics = {'f1': 3}", r"metrics\['f1'\] is 3, but should be a function"),
         (APP + "\ntest = 3", "a file whose test is a function"),
         (APP + "\ndef test():\n    return 3", r"test\(\) returns a int"),
         (

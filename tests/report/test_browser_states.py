@@ -8,7 +8,7 @@ import pytest
 
 from fedpbc.report.page import write_page
 from tests.report.browser import AXE
-from tests.synthetic_runs import write_grid, write_run
+from tests.synthetic_runs import add_metrics, write_grid, write_run
 
 pytestmark = pytest.mark.slow
 
@@ -173,6 +173,32 @@ def test_a_long_table_shows_the_best_views_first(opened, page_file):
     )
     assert name == "long-every-view-of-every-algorithm.csv"
     assert len(text.splitlines()) == 14
+
+
+@pytest.mark.parametrize(
+    ("value", "values", "linear"),
+    [
+        ("f1", [0.2, 0.5, 0.6, 0.61], True),
+        # A coefficient of determination may be below 0, and so may a likelihood.
+        ("r2", [-0.4, None, 0.1, 0.2], True),
+        ("nll_loss", [0.5, 0.1, -0.3, -0.9], True),
+        ("hinge_loss", [9.0, 0.9, 0.09, 0.009], False),
+        # Already in percent.
+        ("my_accuracy", [20.0, 40.0, 60.0, 61.0], True),
+    ],
+)
+def test_metrics_of_ones_own_are_drawn_whole(opened, page_file, value, values, linear):
+    file = page_file.parent / f"{value}.html"
+    run = write_run(page_file.parent / value)
+    add_metrics(run, {value: values})
+    write_page(file, [run], title=value)
+    open_ = opened(file=file, state=f"#value={value}")
+    ticks = open_.plot("curve").locator("text").all_text_contents()
+    # The rounds begin at 0; a logarithmic axis has no zero.
+    assert ticks.count("0") == (2 if linear else 1), ticks
+    _, text = open_.saved(open_.tool("curve", "CSV"))
+    shown = [line.split(",")[2] for line in text.splitlines()[1:]]
+    assert [None if each == "" else float(each) for each in shown] == values
 
 
 def test_the_data_in_the_page_is_complete(page_file):

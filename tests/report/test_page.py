@@ -13,7 +13,7 @@ from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.report.comparison_table import cells_of, sent_unit
 from fedpbc.report.page import PageTable, asset, write_page
 from tests.commandline import content, fedpbc, ran, refused
-from tests.synthetic_runs import accuracy, write_grid, write_run
+from tests.synthetic_runs import accuracy, add_metrics, write_grid, write_run
 
 
 class Page(HTMLParser):
@@ -374,6 +374,16 @@ def test_quadratics_have_a_distance_instead_of_an_accuracy(tmp_path):
     assert data["groups"][0]["values"] == ["distance", "test_loss"]
     assert page.tables[0][0][2] == "test loss"
     assert "each class" not in page.text
+
+
+def test_a_metric_that_is_missing_at_first_has_a_curve(tmp_path):
+    add_metrics(write_run(tmp_path / "run"), {"recall": [None, 0.5, None, 0.25]})
+    write_page(tmp_path / "page.html", [tmp_path / "run"], title="Own")
+    _, data = read(tmp_path / "page.html")
+    [group] = data["groups"]
+    assert group["values"] == ["test_accuracy", "test_loss", "train_accuracy", "recall"]
+    for view in group["curves"]["fedavg"]["views"].values():
+        assert view["recall"]["mean"] == [None, 0.5, None, 0.25]
 
 
 def test_the_bound_of_lemma_3_is_in_the_curves(tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -129,14 +129,13 @@ def _means(points: Sequence[Sequence[Mapping[str, Any]]], key: str) -> list[floa
 def _curves(runs: Sequence[LoadedRun], limit: int) -> dict[str, Any]:
     """Return an algorithm's curves: means over seeds, and the deviation of each view's values."""
     points = _shown_lines(runs, limit)
-    views = {
-        view: {
-            key: _spread([[line["views"][view].get(key) for line in lines] for lines in points])
-            for key, value in evaluation.items()
-            if _is_drawn(key, value)
+    views = {}
+    for view in points[0][0]["views"]:
+        evaluations = [[line["views"][view] for line in lines] for lines in points]
+        views[view] = {
+            key: _spread([[each.get(key) for each in row] for row in evaluations])
+            for key in _drawn_keys(each for row in evaluations for each in row)
         }
-        for view, evaluation in runs[0].metrics[0]["views"].items()
-    }
     keys = ("local_steps", "uploads", "seconds", "consensus_error", "consensus_bound")
     sent = {key: _means(points, key) for key in ("bytes_up", "bytes_down")}
     return {
@@ -155,11 +154,18 @@ def _curves(runs: Sequence[LoadedRun], limit: int) -> dict[str, Any]:
     }
 
 
-def _is_drawn(key: str, value: Any) -> bool:
-    """Return whether a value has a curve; a task may add its own, such as a distance."""
-    if key in {"test_accuracy", "train_accuracy", "test_loss"}:
-        return value is not None
-    return key not in {"train_loss", "per_class"} and isinstance(value, int | float)
+def _drawn_keys(evaluations: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return what has a curve: a number in some evaluation, which may not be the first.
+
+    A task may add its own, such as a distance or a metric.
+    """
+    numbers = (
+        key
+        for evaluation in evaluations
+        for key, value in evaluation.items()
+        if isinstance(value, int | float)
+    )
+    return [key for key in dict.fromkeys(numbers) if key != "train_loss"]
 
 
 def _spread(points: Sequence[Sequence[Any]]) -> dict[str, list[float | None]]:

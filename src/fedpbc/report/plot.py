@@ -90,7 +90,8 @@ def run_figure(
 
     figure = ShownFigure(figsize=(7.5, 4.2), layout="constrained")
     axes = figure.subplots()
-    share = key.endswith("accuracy")
+    # A metric of one's own is shown as it is, whatever its name.
+    share = key in ("test_accuracy", "train_accuracy")
     for place, view in enumerate(views):
         points = [(line["round"], line["views"][view].get(key)) for line in metrics]
         known = [(t, value) for t, value in points if value is not None]

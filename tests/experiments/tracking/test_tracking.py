@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 
 import pytest
+import torch
+from torch import nn
 
-from fedpbc import Config, DivergedError, compare, resume_run, simulate, start_run
+from fedpbc import Config, DivergedError, Supervised, compare, resume_run, simulate, start_run
 from fedpbc.experiments.comparison_directory import ComparisonDirectory
 from fedpbc.experiments.execution import Watcher
 from fedpbc.experiments.run_directory import RunDirectory
@@ -93,6 +96,20 @@ def test_all_evaluations_are_told_as_they_are_in_the_metrics(recorder, tmp_path)
         assert {f"{view}_per_class/{k}" for k in range(10)} <= names
     plain = {"active", "active_mean", "staleness_mean", "staleness_max", "consensus_error"}
     assert plain | {"local_steps", "uploads", "bytes_up", "bytes_down", "seconds"} <= names
+
+
+def test_metrics_of_ones_own_are_told_where_they_have_a_value(recorder, tmp_path):
+    x, y = torch.randn(40, 4), torch.arange(40) % 2
+    given = iter([0.0])  # When the task is made.
+    task = Supervised(
+        nn.Linear(4, 2), (x, y), (x, y), clients=2, metrics={"odd": lambda *_: next(given, 0.25)}
+    )
+    given = iter([math.nan])
+    options = {"rounds": 4, "evaluate_every": 2, "views": ["server"], "track": "wandb"}
+    simulate(task, "fedavg", "always", out=tmp_path / "run", **options)
+    [[(_, first, _), (_, last, _)]] = recorder.lines
+    assert "server/odd" not in first
+    assert last["server/odd"] == 0.25
 
 
 def test_a_tracker_knows_the_run(recorder, tmp_path):

@@ -38,7 +38,12 @@ function bandOf(curve, values, factor, many) {
   const scale = factor * (kind === "interval" ? curve.half_interval : 1);
   return values.deviation.map((v) => (v === null ? 0 : v * scale));
 }
-const isLog = (key) => (state.yscale === "auto" ? !isShare(key) : state.yscale === "log");
+// As usual: losses and distances, of which none is negative; a logarithm would leave out what is.
+const isLoss = (key) => key === "distance" || key.endsWith("loss");
+function isLog(key, series) {
+  if (state.yscale !== "auto") return state.yscale === "log";
+  return isLoss(key) && !series.some((s) => s.mean.some((v) => v !== null && v < 0));
+}
 
 const CHARTS = {
   curve(group, place) {
@@ -55,7 +60,7 @@ const CHARTS = {
       });
     });
     return lines(series, {
-      x: words(state.x), y: isShare(key) ? `${words(key)}, %` : words(key), xLog: state.xscale === "log", log: isLog(key), fit: state.fit === "fit",
+      x: words(state.x), y: isShare(key) ? `${words(key)}, %` : words(key), xLog: state.xscale === "log", log: isLog(key, series), fit: state.fit === "fit",
       zoom: state.zoom[place], limits: isShare(key) ? [0, 100] : undefined, format: isShare(key) ? percent : number, xFormat: AXIS_FORMAT[state.x],
     });
   },

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from importlib.metadata import version
 
 import pytest
 
@@ -35,7 +36,11 @@ def test_advice_ends_with_a_recommendation_and_files_to_go_on_with(tmp_path):
     page = (out / "advice.html").read_text()
     assert "What to run on" in page
     assert "The answer" in page
-    assert "<script" not in page
+    # A page as all others: made by the same layout, with its script and where it comes from.
+    assert '<script type="application/json" id="data">' in page
+    assert f"Made by fedpbc {version('fedpbc')}" in page
+    assert 'data-chart="curve"' in page
+    assert 'src="data:image/svg+xml;base64,' in page
     # Its configuration is one that 'run' takes, with the tuned step size.
     run = json.loads(ran("run", out / "recommended.toml", "--out", tmp_path / "run", "--json").out)
     assert run["algorithm"] == found["algorithm"]

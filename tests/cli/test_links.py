@@ -62,10 +62,12 @@ def test_files(here):
     assert "outages" in out
     page = Path("links.html").read_text()
     assert is_report(Path("links.html"))
-    assert "data:image/png;base64," in page
+    assert "data:image/svg+xml;base64," in page
     assert "one was never heard" in page
     ran("links", "--trace", "log.csv", "--out", "links.png")
     assert Path("links.png").read_bytes().startswith(b"\x89PNG")
+    ran("links", "--trace", "log.csv", "--out", "links.svg")
+    assert "<svg" in Path("links.svg").read_text()
     ran("links", "--trace", "log.csv", "--out", "links.json")
     assert json.loads(Path("links.json").read_text())["clients"] == 3
 
@@ -73,7 +75,7 @@ def test_files(here):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--trace", "log.csv", "--out", "a.txt"), "ends in .html, .png or .json"),
+        (("--trace", "log.csv", "--out", "a.txt"), "ends in .html, .png, .svg or .json"),
         (("--trace", "log.csv", "--out", "no/a.png"), "a folder that exists"),
         (("--trace", "log.csv", "--out", "mine.html"), "not a report"),
         (("--trace", "none.csv"), "a file that can be read"),

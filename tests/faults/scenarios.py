@@ -32,7 +32,7 @@ ONE: Command = ["--algorithms", "fedavg", "--links", "bernoulli"]
 FLEET: Command = ["fleet", "init", "{}/run", "--clients", 2, "--host", "example.org"]
 FLEET += ["--data", "digits"]
 
-VOLATILE = (".html", ".png", ".pdf", ".md")
+VOLATILE = (".html", ".png", ".svg", ".pdf", ".md")
 """Ends of names of files that have seconds or dates in them."""
 
 

@@ -30,10 +30,11 @@ def test_quick_is_stated_on_the_figure_in_the_text_and_in_the_numbers(tmp_path, 
     assert [path.name for path in result.written] == [
         "report.html",
         "fig2.png",
+        "fig2.svg",
         "fig2.pdf",
         "fig2.json",
     ]
-    numbers = json.loads(result.written[3].read_text())
+    numbers = json.loads(result.written[-1].read_text())
     assert numbers == result.numbers
     assert numbers["quick"] == ("one seed" if quick else None)
     assert numbers["found"] == 7

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from importlib.metadata import version
 from types import SimpleNamespace
 
 import pytest
 
 from fedpbc.experiments.intervals import Interval
 from fedpbc.report.advice import _expected
+from tests.synthetic_advice import write_synthetic_advice
 
 
 @pytest.mark.parametrize(
@@ -36,3 +38,12 @@ def test_what_to_expect(has_classes, mean, interval, text):
         recovered=None,
     )
     assert _expected(found) == text
+
+
+def test_the_page_has_the_answer_its_chart_and_where_it_comes_from(tmp_path):
+    page = write_synthetic_advice(tmp_path / "advice").read_text(encoding="utf-8")
+    assert "Run fedpbc and deploy its view &#39;reported&#39;, with η_0 0.1." in page
+    assert page.count('data-chart="curve"') == 1
+    assert f"Made by fedpbc {version('fedpbc')}" in page
+    assert page.count('<span class="tag best">recommended</span>') == 1
+    assert "scaffold (devices keep nothing)." in page

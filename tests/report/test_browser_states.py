@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
 from fedpbc.report.page import write_page
 from tests.report.browser import AXE
+from tests.synthetic_advice import write_synthetic_advice
 from tests.synthetic_runs import add_metrics, write_grid, write_run
 
 pytestmark = pytest.mark.slow
@@ -55,14 +57,20 @@ STATES = {
     "mixed groups": mixed,
     "no runs": lambda folder: [],
     "thirty runs": many,
+    "advice": None,
 }
 
 
 @pytest.fixture(scope="module", params=STATES)
 def state_file(request, page_file):
-    folder = page_file.parent / request.param.replace(" ", "-").replace(",", "")
+    folder, make_runs = (
+        page_file.parent / re.sub("[ ,]+", "-", request.param),
+        STATES[request.param],
+    )
     folder.mkdir()
-    write_page(folder / "page.html", STATES[request.param](folder), title=request.param)
+    if make_runs is None:
+        return write_synthetic_advice(folder)
+    write_page(folder / "page.html", make_runs(folder), title=request.param)
     return folder / "page.html"
 
 
@@ -80,6 +88,33 @@ def test_every_state_is_shown_whole(opened, state_file, width, scheme):
         assert box.locator(".hint").is_visible() == box.locator(".wide-table").evaluate(cut)
     if AXE.is_file():
         assert open_.violations() == []
+    open_.print()
+    assert open_.too_wide() == []
+
+
+def test_the_advice_page_sorts_saves_and_prints(opened, page_file, tmp_path):
+    file = write_synthetic_advice(page_file.parent / "advised")
+    open_ = opened(390, "dark", file=file)
+    assert (
+        open_.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 27)"
+    )
+    table = open_.page.get_by_role("table", name="Best deployable views")
+    table.get_by_role("button", name="test %").click()
+    assert table.locator("tbody tr").first.inner_text().startswith("fedpbc")
+    box = open_.page.locator(".table-box:has(table[aria-label^='Best deployable'])")
+    assert box.locator(".hint").is_visible()
+    name, text = open_.saved(box.locator(".tools button", has_text="LaTeX"))
+    assert name.startswith("what-to-run-on-bernoulli-seed-0-best-deployable-views")
+    assert name.endswith(".tex")
+    assert "fedpbc" in text
+    links = open_.page.locator("figure:has(img.picture)")
+    name, text = open_.saved(links.locator(".tools button", has_text="SVG"))
+    assert name.endswith(".svg")
+    assert "<svg" in text
+    assert len(open_.legend().all_inner_texts()) == 3
+    assert re.search("Made by fedpbc .*, on 20", open_.page.locator("footer").inner_text())
+    open_.page.pdf(path=tmp_path / "page.pdf", format="A4")
+    assert (tmp_path / "page.pdf").stat().st_size > 20_000
     open_.print()
     assert open_.too_wide() == []
 

@@ -94,7 +94,7 @@ def write_figure(
     quick: str,
     sweep: SweepResult | None = None,
 ) -> ExperimentResult:
-    """Write one of the paper's figures: NAME.png, NAME.pdf, NAME.json and report.html.
+    """Write one of the paper's figures: NAME.png, NAME.svg, NAME.pdf, NAME.json and report.html.
 
     ``table`` and ``numbers`` have the same content, for readers and for the JSON file. ``quick``
     says what ``--quick`` reduced. ``sweep`` are the runs behind the figure, if any.
@@ -192,9 +192,12 @@ def _write(
         commands=[command],
         notes=notes,
         tables=[table.page() for table in tables],
-        pictures=[file for file in files if file.suffix == ".png"],
+        pictures=[file for file in files if file.suffix == ".svg"],
     )
-    parts = [*(table.terminal() for table in tables), *(["\n".join(notes)] if notes else [])]
+    parts = [
+        *(table.terminal(request.width) for table in tables),
+        *(["\n".join(notes)] if notes else []),
+    ]
     written = [page, *files, json_path]
     PaperDirectory(request.out, name).record_results(written)
     return ExperimentResult("\n\n".join(parts), content, written, sweep.failed, next)

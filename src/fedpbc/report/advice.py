@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
-from importlib.metadata import version
 from typing import Any
 
 from fedpbc.algorithms import find_algorithm
 from fedpbc.experiments.advice.advise import Advice
 from fedpbc.experiments.advice.directory import AdviceDirectory
 from fedpbc.experiments.advice.recommendation import Recommendation
-from fedpbc.experiments.run_directory import REPORT_MARK
 from fedpbc.experiments.score_text import between, listed, number_text, score_text
 from fedpbc.report.byte_units import with_unit
-from fedpbc.report.link_statistics import SUBJECTS, plot_links
-from fedpbc.report.page import embedded_picture, page_environment
+from fedpbc.report.groups import group_runs
+from fedpbc.report.link_statistics import SUBJECTS, link_figure, plot_links
+from fedpbc.report.load import find_runs, load_runs
+from fedpbc.report.page import render_page
+from fedpbc.report.page_sections import group_section
 from fedpbc.report.page_tables import PageTable, TableCell
 from fedpbc.report.paired_table import paired_headings, paired_notes, paired_rows
+from fedpbc.report.pictures import embedded_figure
 from fedpbc.report.plot import plot_comparison
 from fedpbc.report.tuning import SHORT_NAMES
 from fedpbc.storage.atomic import write_atomically
@@ -119,40 +121,33 @@ def write_advice(advice: Advice, directory: AdviceDirectory, command: str) -> No
     plot_links(report.statistics, directory.links_path, report.name)
     comparison = directory.comparison
     plot_comparison(advice.comparison, comparison.plot_path, report.name, deployable_only=True)
-    pictures = {
-        "links": embedded_picture(directory.links_path),
-        "accuracy": embedded_picture(comparison.plot_path),
-    }
     found = advice.recommendation
-    text = (
-        page_environment()
-        .get_template("advice.html.j2")
-        .render(
-            report_mark=REPORT_MARK,
-            version=version("fedpbc"),
-            title=f"What to run on {report.name}",
-            answer=answer_lines(advice),
-            found=found,
-            about=None if found is None else find_algorithm(found.algorithm).summary(),
-            view=None if found is None else VIEWS[found.view],
-            sentences={SUBJECTS.get(k, k): v for k, v in report.sentences.items()},
-            pictures=pictures,
-            table=_comparison_table(advice),
-            verdict=advice.comparison.verdict().sentence,
-            alternatives=_alternatives_table(advice),
-            settings=_settings_table(advice),
-            excluded=advice.excluded,
-            limits=advice.request.constraints.described(),
-            schedule=advice.schedule,
-            minutes=advice.seconds / 60,
-            budget=advice.request.minutes,
-            words=WORDS,
-            commands=commands_after(directory),
-            command=command,
-            remarks=remarks(advice),
-        )
+    groups = group_runs(load_runs(find_runs([comparison.path])))
+    page = render_page(
+        "advice.html.j2",
+        f"What to run on {report.name}",
+        [group_section(k, group, len(groups)) for k, group in enumerate(groups)],
+        answer=answer_lines(advice),
+        found=found,
+        about=None if found is None else find_algorithm(found.algorithm).summary(),
+        view=None if found is None else VIEWS[found.view],
+        sentences={SUBJECTS.get(k, k): v for k, v in report.sentences.items()},
+        links_picture=embedded_figure(link_figure(report.statistics, report.name)),
+        table=_comparison_table(advice),
+        verdict=advice.comparison.verdict().sentence,
+        alternatives=_alternatives_table(advice),
+        settings=_settings_table(advice),
+        excluded=advice.excluded,
+        limits=advice.request.constraints.described(),
+        schedule=advice.schedule,
+        minutes=advice.seconds / 60,
+        budget=advice.request.minutes,
+        words=WORDS,
+        commands=commands_after(directory),
+        command=command,
+        remarks=remarks(advice),
     )
-    write_atomically(directory.page_path, text.encode(errors="backslashreplace"))
+    write_atomically(directory.page_path, page)
     content = {
         "recommendation": None if found is None else found.as_dict(),
         "links": report.as_dict(),
@@ -176,7 +171,7 @@ def commands_after(directory: AdviceDirectory) -> list[tuple[str, str]]:
         ),
         (
             f"fedpbc report {shell_quoted(directory.comparison.path)}",
-            "the comparison's own page, with interactive charts",
+            "the comparison's own page, with every view and all charts",
         ),
     ]
 
@@ -214,12 +209,16 @@ def remarks(advice: Advice) -> list[str]:
 
 
 def _comparison_table(advice: Advice) -> PageTable:
-    paired = advice.comparison.paired()
-    rows = [
-        [TableCell(text, value, kind="" if k else "text") for k, (text, value) in enumerate(cells)]
-        for cells in paired_rows(advice.comparison, paired)
-    ]
-    return PageTable("", paired_headings(paired), rows, notes=paired_notes(paired))
+    paired, found = advice.comparison.paired(), advice.recommendation
+    rows = []
+    for row, cells in zip(paired.rows, paired_rows(advice.comparison, paired), strict=True):
+        (name, _), (view, _), *numbers = cells
+        run = found is not None and found.algorithm == row.name
+        tags = [("best", "recommended")] if run else []
+        texts = [TableCell(name, tags=tags, kind="text"), TableCell(view, kind="text")]
+        rows.append([*texts, *(TableCell(*number) for number in numbers)])
+    label = "Best deployable views, compared with the same seeds"
+    return PageTable("", paired_headings(paired), rows, notes=paired_notes(paired), label=label)
 
 
 def _alternatives_table(advice: Advice) -> PageTable | None:
@@ -237,7 +236,7 @@ def _alternatives_table(advice: Advice) -> PageTable | None:
         for each in found.alternatives
     ]
     head = ["if your fleet allows only", "run", "view", "expected", "against the best"]
-    return PageTable("", head, rows)
+    return PageTable("", head, rows, label="If your fleet allows less")
 
 
 def _settings_table(advice: Advice) -> PageTable:
@@ -256,4 +255,5 @@ def _settings_table(advice: Advice) -> PageTable:
         ]
         for name, settings in advice.settings.items()
     ]
-    return PageTable("", ["algorithm", "settings", "on held-out samples", "what it does"], rows)
+    head = ["algorithm", "settings", "on held-out samples", "what it does"]
+    return PageTable("", head, rows, label="Settings of each algorithm")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from io import BytesIO
 from pathlib import Path
 
 from fedpbc.errors import InputError
@@ -19,7 +18,7 @@ from fedpbc.storage.atomic import write_atomically
 
 __all__ = ["check_link_report_path", "write_link_report"]
 
-KINDS = (".html", ".png", ".json")
+KINDS = (".html", ".png", ".svg", ".json")
 
 
 def check_link_report_path(path: Path | None) -> None:
@@ -27,7 +26,7 @@ def check_link_report_path(path: Path | None) -> None:
     if path is None:
         return
     if path.suffix not in KINDS or path.is_dir():
-        raise InputError("--out", str(path), "a file that ends in .html, .png or .json")
+        raise InputError("--out", str(path), "a file that ends in .html, .png, .svg or .json")
     if not path.parent.is_dir():
         raise InputError("--out", str(path), "in a folder that exists")
     if path.suffix == ".html":
@@ -40,13 +39,12 @@ def write_link_report(report: LinkReport, path: Path) -> None:
     title = f"Links: {report.name}"
     if path.suffix == ".json":
         write_atomically(path, json.dumps(report.as_dict(), allow_nan=False) + "\n")
-    elif path.suffix == ".png":
+    elif path.suffix in (".png", ".svg"):
         plot_links(statistics, path, title)
     else:
-        picture = BytesIO()
-        link_figure(statistics, title).savefig(picture, format="png", dpi=150)
         tables = [
             sentences_table("The links in words", report.sentences),
             *link_page_tables(statistics),
         ]
-        write_page(path, [], title=title, tables=tables, pictures=[("links", picture.getvalue())])
+        figure = link_figure(statistics, title)
+        write_page(path, [], title=title, tables=tables, pictures=[("links", figure)])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedpbc.report.page_tables import PageTable, TableCell
+from fedpbc.report.pictures import svg_of
 from fedpbc.report.text_table import TextTable
 from fedpbc.storage.atomic import write_atomically
 from fedpbc.text import printable
@@ -163,7 +164,7 @@ def link_table(statistics: LinkStatistics) -> TextTable:
     """Return every number, for the terminal."""
     table = TextTable()
     for heading in ("links", "value", "how"):
-        table.column(heading)
+        table.column(heading, folds=16)
     for row in link_rows(statistics):
         table.row(*row)
     return table
@@ -191,9 +192,12 @@ def sentences_table(title: str, sentences: Mapping[str, str]) -> PageTable:
 
 
 def plot_links(statistics: LinkStatistics, path: Path, title: str) -> None:
-    """Write :func:`link_figure` as PNG."""
+    """Write :func:`link_figure` as PNG, or as SVG if the name ends so."""
     figure = link_figure(statistics, title)
-    write_atomically(path, partial(figure.savefig, format="png", dpi=150))
+    if path.suffix == ".svg":
+        write_atomically(path, svg_of(figure))
+    else:
+        write_atomically(path, partial(figure.savefig, format="png", dpi=150))
 
 
 def link_figure(statistics: LinkStatistics, title: str) -> Figure:

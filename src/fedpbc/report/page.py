@@ -6,12 +6,11 @@ sends nothing.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -23,13 +22,17 @@ from fedpbc.report.groups import RunGroup, group_runs
 from fedpbc.report.load import LoadedRun, load_runs
 from fedpbc.report.page_sections import group_section
 from fedpbc.report.page_tables import PageTable
+from fedpbc.report.pictures import embedded_figure, embedded_picture
 from fedpbc.report.provenance import provenance
 from fedpbc.report.run_names import comparison_label
 from fedpbc.report.style import view_styles
 from fedpbc.simulation.views import DEPLOYABLE, PAPER_ORDER, VIEWS
 from fedpbc.storage.atomic import write_atomically
 
-__all__ = ["PageTable", "check_report_path", "embedded_picture", "page_environment", "write_page"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["PageTable", "check_report_path", "render_page", "write_page"]
 
 SCRIPTS = tuple(
     f"{name}.js"
@@ -49,7 +52,7 @@ def write_page(
     commands: Sequence[str] = (),
     notes: Sequence[str] = (),
     tables: Sequence[PageTable] = (),
-    pictures: Sequence[Path | tuple[str, bytes]] = (),
+    pictures: Sequence[Path | tuple[str, Figure]] = (),
     baseline: str | None = None,
     live: int = 0,
     labels: Sequence[str] = (),
@@ -62,7 +65,7 @@ def write_page(
         commands: how to reproduce all of it.
         notes: what a reader must know first.
         tables: shown before the groups.
-        pictures: PNG files to embed, or each a name and a file's content; shown after the tables.
+        pictures: PNG or SVG files to embed, or each a name and a figure; shown after the tables.
         baseline: what differences are to, in groups that have it; by default FedAvg.
         live: the page reloads itself after this many seconds; 0: never.
         labels: of the entries of a comparison that left no plan, as from Python.
@@ -88,28 +91,53 @@ def write_page(
         names = {name for run in compared for name in (run.label, run.algorithm)}
         check_baseline(baseline, sorted(names))
     sections = [group_section(k, group, len(groups), baseline) for k, group in enumerate(groups)]
+    content = render_page(
+        "page.html.j2",
+        title,
+        sections,
+        live=live,
+        run_count=_count_runs(loaded),
+        notes=notes,
+        omitted_runs=_omitted(loaded, groups),
+        tables=tables,
+        pictures=[_embedded(picture) for picture in pictures],
+        commands=commands,
+    )
+    write_atomically(path, content)
+    return loaded
+
+
+def render_page(
+    template: str,
+    title: str,
+    sections: Sequence[Mapping[str, Any]],
+    *,
+    live: int = 0,
+    **values: Any,
+) -> bytes:
+    """Return a page of the layout that all pages share.
+
+    Args:
+        sections: of the groups of runs whose charts are on the page.
+        live: the page reloads itself after this many seconds; 0: never.
+        values: what the template shows besides.
+    """
     charts = [section["charts"] for section in sections]
     curves = [curve for chart in charts for curve in chart["curves"].values()]
     views = {view for curve in curves for view in curve["views"]}
     text = (
         page_environment()
-        .get_template("page.html.j2")
+        .get_template(template)
         .render(
             report_mark=REPORT_MARK,
             provenance=provenance(),
             scripts=SCRIPTS,
             title=title,
-            run_count=_count_runs(loaded),
             live=live,
             axes=[(axis, text) for axis, text in AXES.items() if _is_counted(axis, curves)],
             views=[view for view in VIEWS if view in views],
             several_views=_with_several_views(charts),
             values=list(dict.fromkeys(value for chart in charts for value in chart["values"])),
-            notes=notes,
-            omitted_runs=_omitted(loaded, groups),
-            tables=tables,
-            pictures=[_embedded(picture) for picture in pictures],
-            commands=commands,
             groups=sections,
             data={
                 "live": live,
@@ -118,11 +146,11 @@ def write_page(
                 "paper_order": PAPER_ORDER,
                 "view_styles": view_styles(),
             },
+            **values,
         )
     )
     # A path may have bytes that are not UTF-8.
-    write_atomically(path, text.encode(errors="backslashreplace"))
-    return loaded
+    return text.encode(errors="backslashreplace")
 
 
 def _with_several_views(charts: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -201,17 +229,9 @@ def _omitted(runs: Sequence[LoadedRun], groups: Sequence[RunGroup]) -> list[Load
     ]
 
 
-def _embedded(picture: Path | tuple[str, bytes]) -> dict[str, str]:
+def _embedded(picture: Path | tuple[str, Figure]) -> dict[str, str]:
     """What the template needs of a picture."""
     if isinstance(picture, Path):
-        return {"name": picture.stem, "base64": embedded_picture(picture)}
-    name, content = picture
-    return {"name": name, "base64": base64.b64encode(content).decode()}
-
-
-def embedded_picture(picture: Path) -> str:
-    """Return a PNG file as base64."""
-    try:
-        return base64.b64encode(picture.read_bytes()).decode()
-    except OSError as error:
-        raise InputError("picture", str(picture), f"a file ({error.strerror})") from None
+        return {"name": picture.stem, "url": embedded_picture(picture)}
+    name, figure = picture
+    return {"name": name, "url": embedded_figure(figure)}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fedpbc.experiments.comparison import Comparison
 from fedpbc.report.comparison_table import marked_label
 from fedpbc.report.curve_names import curve_names
+from fedpbc.report.pictures import svg_of
 from fedpbc.report.style import LineStyle, curve_styles, line_style, style_of
 from fedpbc.storage.atomic import write_atomically
 from fedpbc.text import printable
@@ -109,14 +110,15 @@ def run_figure(
 
 
 def save_figure(figure: Figure, path: Path) -> list[Path]:
-    """Write a figure as PNG and PDF and return both paths; ``path`` has no extension."""
-    files = []
-    for kind in ("png", "pdf"):
-        file = path.with_name(f"{path.name}.{kind}")
-        # Without a date, so that the same numbers make the same file.
-        metadata = {"CreationDate": None} if kind == "pdf" else None
-        write_atomically(file, partial(figure.savefig, format=kind, dpi=150, metadata=metadata))
-        files.append(file)
+    """Write a figure as PNG, SVG and PDF and return the paths; ``path`` has no extension."""
+    png, svg, pdf = files = [
+        path.with_name(f"{path.name}.{kind}") for kind in ("png", "svg", "pdf")
+    ]
+    write_atomically(png, partial(figure.savefig, format="png", dpi=150))
+    write_atomically(svg, svg_of(figure))
+    # Without a date, so that the same numbers make the same file.
+    undated = {"CreationDate": None}
+    write_atomically(pdf, partial(figure.savefig, format="pdf", dpi=150, metadata=undated))
     return files
 
 

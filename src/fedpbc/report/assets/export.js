@@ -34,7 +34,7 @@ function addTools(box, kinds, ...more) {
 }
 function titleOf(box) {
   const named = box.querySelector("figcaption b, caption");
-  return named ? named.textContent : box.querySelector("table")?.getAttribute("aria-label") || "table";
+  return named ? named.textContent : box.querySelector("table")?.getAttribute("aria-label") || box.querySelector("img")?.alt || "table";
 }
 
 // A chart stands alone: with its title and its legend.
@@ -84,4 +84,10 @@ function tableLatex(table) {
   const rows = shownRows(table).map((row) => [...row.cells].map((cell) => { const text = latex(cellText(cell)); return best(row) && text ? `\\textbf{${text}}` : text; }));
   return `% needs \\usepackage{booktabs}\n\\begin{tabular}{${columns}}\n\\toprule\n${headOf(table).map(latex).join(" & ")} \\\\\n\\midrule\n` +
     rows.map((row) => row.join(" & ") + " \\\\\n").join("") + "\\bottomrule\n\\end{tabular}\n";
+}
+
+// A picture is saved as it is in the page, if it is one of lines.
+for (const image of document.querySelectorAll('img.picture[src^="data:image/svg"]')) {
+  const bytes = () => Uint8Array.from(atob(image.src.split(",")[1]), (c) => c.charCodeAt(0));
+  addTools(image.parentElement, { SVG: () => new TextDecoder().decode(bytes()) });
 }

@@ -19,7 +19,7 @@ from fedpbc.cli.options import (
     config_options,
     default,
 )
-from fedpbc.cli.terminal import say, say_json, say_written, show
+from fedpbc.cli.terminal import say, say_json, say_left_out, say_written
 from fedpbc.cli.workspace import begin_work, free_folder
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.overrides import configuration_values
@@ -173,21 +173,18 @@ class Listener:
 
 def show_advice(advice: Advice, directory: AdviceDirectory) -> None:
     """Print the answer, the files and next steps."""
+    from fedpbc.cli.results import show_differences
     from fedpbc.report.advice import answer_lines, commands_after, remarks
-    from fedpbc.report.paired_table import paired_headings, paired_rows
-    from fedpbc.report.text_table import TextTable
 
     say("")
     for sentence in advice.links.report.sentences.values():
         say(sentence)
     paired = advice.comparison.paired()
-    table = TextTable("")
-    for column in paired_headings(paired):
-        left = column in {"algorithm", "view"}
-        table.column(column if left else column.replace(" ", "\n"), right=not left)
-    for cells in paired_rows(advice.comparison, paired):
-        table.row(*(text for text, _ in cells))
-    show(table, min_width=table.width)
+    found = advice.recommendation
+    left_out = show_differences(
+        advice.comparison, paired, None if found is None else found.algorithm
+    )
+    say_left_out(left_out, "the page")
     for line in answer_lines(advice):
         say(line)
     for line in remarks(advice):

@@ -10,7 +10,7 @@ import typer
 
 from fedpbc.cli.fleet_status import ServerFolder, compare_hint, server_folder
 from fedpbc.cli.options import Trust
-from fedpbc.cli.terminal import complain, open_console, say, show
+from fedpbc.cli.terminal import complain, open_console, say, show_fitted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,12 +64,12 @@ def print_checks(checks: Sequence[ViewCheck]) -> None:
     heads = ["after rounds", "largest difference"]
     has_accuracy = any(check.fleet_accuracy is not None for check in checks)
     for head in [*heads, *(["fleet test %", "simulator test %"] if has_accuracy else [])]:
-        table.column(head, right=True)
+        table.column(head.replace(" ", "\n", 1), right=True)
     for check in checks:
         accuracies = [check.fleet_accuracy, check.simulated_accuracy] if has_accuracy else []
         cells = ["–" if a is None else f"{100 * a:.2f}" for a in accuracies]
         table.row(check.view, str(check.rounds), f"{check.difference:.1e}", *cells)
-    show(table)
+    show_fitted(table)
     if all(check.is_equal for check in checks):
         say(f"the fleet's models equal the simulator's: no difference above {TOLERANCE:g}")
         return

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedpbc.cli.options import Json, Set, Trust, config_options
-from fedpbc.cli.terminal import say, say_json, say_written, show
+from fedpbc.cli.terminal import say, say_json, say_written, show_fitted
 
 if TYPE_CHECKING:
     from fedpbc.experiments.link_query import LinkReport
@@ -29,7 +29,8 @@ def links(
     trace: Path | None = None,
     set_: Set = None,
     out: Annotated[
-        Path | None, typer.Option(help="A page (.html), a picture (.png) or all numbers (.json).")
+        Path | None,
+        typer.Option(help="A page (.html), a picture (.png, .svg) or all numbers (.json)."),
     ] = None,
     trust: Trust = False,
     as_json: Json = False,
@@ -62,8 +63,7 @@ def show_links(report: LinkReport) -> None:
     say(f"links: {report.name}; {statistics.rounds:,} rounds, {statistics.clients:,} devices")
     for subject, sentence in report.sentences.items():
         say(f"  {SUBJECTS.get(subject, subject)}: {sentence}")
-    table = link_table(statistics)
-    show(table, min_width=table.width)
+    show_fitted(link_table(statistics))
     if statistics.sampled < statistics.clients:
         say(
             f"note: outages, contacts and dependence are those of {statistics.sampled:,} devices, "

@@ -19,7 +19,7 @@ from fedpbc.cli.options import (
     names_of,
     starting_with,
 )
-from fedpbc.cli.terminal import say, say_json, say_text, say_written
+from fedpbc.cli.terminal import say, say_json, say_text, say_written, terminal_width
 from fedpbc.cli.workspace import begin_work
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.overrides import configuration_values, split_list
@@ -103,6 +103,7 @@ def paper(
         overwrite=overwrite,
         tuned=tuned,
         display=display,
+        width=terminal_width(),
     )
     begin_work(folder, "run the same command again to resume")
     result = make(experiment, request)

@@ -6,7 +6,15 @@ from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedpbc.cli.terminal import command, say, say_written, show, terminal_width
+from fedpbc.cli.terminal import (
+    command,
+    say,
+    say_left_out,
+    say_written,
+    show,
+    show_fitted,
+    terminal_width,
+)
 from fedpbc.experiments.comparison import Comparison, ComparisonRow
 from fedpbc.experiments.comparison_directory import ComparisonDirectory
 from fedpbc.experiments.conditions import is_ceiling
@@ -33,7 +41,7 @@ from fedpbc.report.text_table import TextTable
 from fedpbc.simulation.views import DEPLOYABLE
 from fedpbc.text import shell_quoted
 
-__all__ = ["show_comparison", "show_summary"]
+__all__ = ["show_comparison", "show_differences", "show_summary"]
 
 STANDARD_VALUES = ("test_accuracy", "train_accuracy", "test_loss", "train_loss", "per_class")
 COMPARED = ("fedavg", "fedau", "fedpbc")
@@ -42,6 +50,8 @@ LEFT_OUT = ("train %", "worst class %")
 """Columns that a narrow terminal does not show; table.md has them."""
 ESSENTIAL = ("algorithm", "view", "test %", "test loss", "local steps")
 """Columns that every terminal shows, with the bytes up."""
+LONG_NAME = 10
+"""Characters of a metric's name from which on it is broken at its underscores."""
 WIDE = 100
 """In a terminal narrower than this, a table that does not fit has only the essential columns."""
 
@@ -55,8 +65,15 @@ def show_summary(summary: dict[str, Any], path: Path) -> None:
     columns = ["view", "test %", "train %", "test loss"] if has_classes else ["view", "test loss"]
     numbers = {k for view in views.values() for k, v in view.items() if not isinstance(v, list)}
     extra = sorted(numbers - set(STANDARD_VALUES))
+    # Metrics of one's own stay longest, then what says how good a view is.
+    ranks = {"train %": 3, "models on server": 2, **dict.fromkeys(extra, 1)}
+    if extra and has_classes:
+        ranks["test loss"] = 4
     for column in [*columns, *extra, "models on server"]:
-        table.column(column, right=column != "view")
+        # Numbers are short: a long name has several lines.
+        heading = column.replace("_", "_\n") if len(column) > LONG_NAME else column
+        heading = heading.replace(" on ", "\non ")
+        table.column(heading, right=column != "view", rank=ranks.get(column, 0))
     for name, view in views.items():
         accuracies = ("test_accuracy", "train_accuracy") if has_classes else ()
         table.row(
@@ -65,7 +82,8 @@ def show_summary(summary: dict[str, Any], path: Path) -> None:
             *(_number(view.get(key), ".4g") for key in ("test_loss", *extra)),
             _number(cost["models_on_server"].get(name), ""),
         )
-    show(table)
+    left_out = show_fitted(table)
+    say_left_out(left_out, "summary.json")
     say(
         f"after {summary['rounds']} rounds: {', '.join(_costs(cost))}, {summary['seconds']:.1f} s, "
         f"engine {summary['engine']}"
@@ -146,8 +164,13 @@ def fitting_table(
     return table, ["the other views", *columns]
 
 
-def paired_table(comparison: Comparison, paired: Paired, without: Container[str] = ()) -> TextTable:
-    """Return the table of paired differences, or a part of its columns."""
+def paired_table(
+    comparison: Comparison, paired: Paired, without: Container[str] = (), bold: str | None = None
+) -> TextTable:
+    """Return the table of paired differences, or a part of its columns.
+
+    The row named ``bold`` is bold; by default the best.
+    """
     head = paired_headings(paired)
     kept = [k for k, column in enumerate(head) if column not in without]
     table = TextTable("best deployable views, compared with the same seeds")
@@ -157,10 +180,25 @@ def paired_table(comparison: Comparison, paired: Paired, without: Container[str]
         heading = column if whole else column.replace(" ", "\n")
         table.column(heading, right=not left, folds=column == "algorithm")
     candidates = [row for row in paired.rows if not is_ceiling(row.name)]
-    best = max(candidates, key=lambda row: row.mean, default=None)
+    if bold is None and candidates:
+        bold = max(candidates, key=lambda row: row.mean).name
     for row, cells in zip(paired.rows, paired_rows(comparison, paired), strict=True):
-        table.row(*(cells[k][0] for k in kept), style="bold" if row is best else "")
+        table.row(*(cells[k][0] for k in kept), style="bold" if row.name == bold else "")
     return table
+
+
+def show_differences(comparison: Comparison, paired: Paired, bold: str | None = None) -> list[str]:
+    """Print the paired differences; returns what a narrow terminal has no room for."""
+    width, without = terminal_width(), ()
+    table = paired_table(comparison, paired, bold=bold)
+    if width is not None and width < table.width:
+        without = DETAILS
+        table = paired_table(comparison, paired, without, bold)
+    if width is not None and width < table.least_width:
+        without = (*DETAILS, *RATIOS)
+        table = paired_table(comparison, paired, without, bold)
+    show(table, min_width=table.width if width is None else table.least_width)
+    return [column for column in paired_headings(paired) if column in without]
 
 
 def show_paired(comparison: Comparison, baseline: str | None) -> list[str]:
@@ -168,17 +206,11 @@ def show_paired(comparison: Comparison, baseline: str | None) -> list[str]:
     notes: list[str] = []
     for condition, part in comparison.by_condition().items():
         reference = part.baseline_label(baseline)
-        paired, width = part.paired(reference), terminal_width()
+        paired = part.paired(reference)
         say(f"verdict{f' with {condition}' if condition else ''}: {part.verdict(reference)}")
         of_part = paired_notes(paired)
-        if shows_differences(paired):
-            table = paired_table(part, paired)
-            if width is not None and width < table.width:
-                table = paired_table(part, paired, without=DETAILS)
-                of_part = [note for note in of_part if note != MEAN_NOTE]
-            if width is not None and width < table.least_width:
-                table = paired_table(part, paired, without=(*DETAILS, *RATIOS))
-            show(table, min_width=table.width if width is None else table.least_width)
+        if shows_differences(paired) and show_differences(part, paired):
+            of_part = [note for note in of_part if note != MEAN_NOTE]
         notes += [note for note in of_part if note not in notes]
     return notes
 
@@ -196,8 +228,7 @@ def show_comparison(
     for note in [*footnotes(comparison), *notes]:
         if not (left_out and note == TRAIN_NOTE):
             say(note)
-    if left_out:
-        say(f"not shown, as the terminal is narrow: {', '.join(left_out)}; table.md has them.")
+    say_left_out(left_out, "table.md")
     others = [directory.table_path, directory.plot_path, directory.json_path]
     say(f"written: {shell_quoted(directory.report_path)}: the whole report; open it in a browser")
     say(f"         {', '.join(map(shell_quoted, others))}")

@@ -22,6 +22,8 @@ from fedpbc.text import command, printable, shell_quoted, visible
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+    from fedpbc.report.text_table import TextTable
+
 __all__ = [
     "command",
     "complain",
@@ -32,10 +34,12 @@ __all__ = [
     "open_console",
     "say",
     "say_json",
+    "say_left_out",
     "say_progress",
     "say_text",
     "say_written",
     "show",
+    "show_fitted",
     "terminal_width",
 ]
 
@@ -109,6 +113,23 @@ def show(table: RenderableType, *, min_width: int = 0) -> None:
     if sys.stdout is not None:
         with _named_errors():
             open_console(min_width=min_width).print(table)
+
+
+def show_fitted(table: TextTable) -> list[str]:
+    """Print a table that fits the terminal; returns the headings of columns that do not fit.
+
+    Numbers are never cut off: in the narrowest terminals, lines wrap.
+    """
+    width = terminal_width()
+    left_out = [] if width is None else table.fit(width)
+    show(table, min_width=table.width if width is None else table.least_width)
+    return left_out
+
+
+def say_left_out(columns: Sequence[str], where: str) -> None:
+    """Print which columns a narrow terminal does not show, and what has them."""
+    if columns:
+        say(f"not shown, as the terminal is narrow: {', '.join(columns)}; {where} has them.")
 
 
 def terminal_width() -> int | None:

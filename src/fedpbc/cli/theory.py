@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedpbc.cli.options import Json, Set, Trust, config_options, default
-from fedpbc.cli.terminal import say, say_json, say_written, show
+from fedpbc.cli.terminal import say, say_json, say_left_out, say_written, show_fitted
 
 if TYPE_CHECKING:
     from fedpbc.theory.summary import TheorySummary
@@ -84,10 +84,10 @@ def theory(
 
 def show_theory_summary(summary: TheorySummary) -> None:
     """Print the tables and notes."""
-    from fedpbc.report.theory_summary import WIDTH, clients_table, quantities_table
+    from fedpbc.report.theory_summary import clients_table, quantities_table
 
     say(f"links: {summary.links}; {summary.clients:,} clients")
-    show(clients_table(summary), min_width=WIDTH)
-    show(quantities_table(summary), min_width=WIDTH)
+    say_left_out(show_fitted(clients_table(summary)), "--out FILE.csv")
+    show_fitted(quantities_table(summary))
     for note in summary.notes():
         say(f"note: {note}")

@@ -20,7 +20,14 @@ from fedpbc.cli.options import (
     default,
     names_of,
 )
-from fedpbc.cli.terminal import command, say, say_json, say_written, show
+from fedpbc.cli.terminal import (
+    command,
+    say,
+    say_json,
+    say_left_out,
+    say_written,
+    show_fitted,
+)
 from fedpbc.cli.workspace import begin_work, free_folder
 from fedpbc.errors import InputError
 from fedpbc.experiments.overrides import (
@@ -180,15 +187,9 @@ def resume_tuning(directory: TuningDirectory, jobs: int | None, as_json: bool, t
 
 def show_tuning(result: TuningResult, directory: TuningDirectory) -> None:
     """Print the choice, the files, and next steps."""
-    from fedpbc.report.text_table import TextTable
-    from fedpbc.report.tuning import tuning_cells, tuning_head, tuning_notes, written_files
+    from fedpbc.report.tuning import tuning_notes, tuning_table, written_files
 
-    table = TextTable("")
-    for column in tuning_head(result):
-        table.column(column, right=column not in {"algorithm", "chosen", "view"})
-    for tuned in result.entries:
-        table.row(*tuning_cells(tuned, result.has_classes))
-    show(table, min_width=table.width)
+    say_left_out(show_fitted(tuning_table(result)), "table.md")
     for note in tuning_notes(result):
         say(note)
     say_written(written_files(directory))

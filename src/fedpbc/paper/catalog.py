@@ -75,6 +75,7 @@ class ExperimentRequest:
         overwrite: remove earlier runs in ``out`` first.
         tuned: a file of step sizes written by ``tune``, or ``"no"``; searched for if None.
         display: opens a progress display; None: nothing is shown.
+        width: characters of a line of text; None: as many as the tables need.
 
     Example:
         >>> ExperimentRequest(out=Path("paper/fig2")).quick
@@ -94,6 +95,7 @@ class ExperimentRequest:
     overwrite: bool = False
     tuned: str | None = None
     display: ProgressDisplay | None = None
+    width: int | None = None
 
     def command(self, name: str) -> str:
         """The command line that repeats the experiment."""

@@ -35,8 +35,8 @@ VIEWS_NOTE = (
 PLAIN = ("{}", "{} ¹", "{} ²")
 MARKDOWN = ("{}", "**{}** ¹", "<u>{}</u> ²")
 PAGE_KINDS = ("", "first", "second")
-WIDTH = 1000
-"""Wider than any table: numbers are never cut off; a narrow terminal wraps the lines."""
+FOLDED = 12
+"""Characters that a column of text keeps in a narrow terminal."""
 
 
 @dataclass(frozen=True)
@@ -80,24 +80,52 @@ class ResultTable:
         notes = "".join(f"\n- {note}" for note in self.notes)
         return f"### {self.title}\n\n{markdown(self.head, rows)}" + (f"\n{notes}" if notes else "")
 
-    def terminal(self) -> str:
-        """Render as plain text."""
+    def terminal(self, width: int | None = None) -> str:
+        """Render as plain text.
+
+        A table wider than ``width`` becomes several, one below the other: each has some of the
+        columns of numbers, and those that say what a row is about.
+        """
+        parts = [self._text(columns, width) for columns in self._fitting(width)]
+        return "\n".join([self.title, "\n\n".join(parts), *self.notes])
+
+    def _fitting(self, width: int | None) -> list[list[int]]:
+        """The columns of each table; as many in each as fit."""
+        every = list(range(len(self.head)))
+        if width is None or self._table(every).least_width <= width:
+            return [every]
+        first = next((k for k in every if not self._is_text(k)), len(every))
+        parts: list[list[int]] = []
+        for k in every[first:]:
+            if parts and self._table([*parts[-1], k]).least_width <= width:
+                parts[-1].append(k)
+            else:
+                parts.append([*every[:first], k])
+        return parts or [every]
+
+    def _table(self, columns: Sequence[int]) -> TextTable:
         table = TextTable()
-        for k, head in enumerate(self.head):
+        for k in columns:
+            head = self.head[k]
             # Heads are broken into lines, so that the numbers decide how wide a column is.
             lines = head if k == 0 else head.replace(" %", "\u00a0%").replace(" ", "\n")
-            table.column(lines, right=not self._is_text(k))
+            table.column(lines, right=not self._is_text(k), folds=FOLDED if self._is_text(k) else 0)
         previous = None
         for row in self._entries():
             texts = [entry.styled(PLAIN) for entry in row]
             if previous not in (None, texts[: self.sections]):
                 table.section()
             previous = texts[: self.sections]
-            table.row(*texts)
-        output = io.StringIO()
-        Console(file=output, width=WIDTH, no_color=True).print(table)
+            table.row(*(texts[k] for k in columns))
+        return table
+
+    def _text(self, columns: Sequence[int], width: int | None) -> str:
+        table, output = self._table(columns), io.StringIO()
+        # Numbers are never cut off: in a still narrower terminal the lines wrap.
+        least = table.width if width is None else min(max(width, table.least_width), table.width)
+        Console(file=output, width=least, no_color=True).print(table)
         text = "\n".join(line.rstrip() for line in output.getvalue().splitlines())
-        return "\n".join([self.title, text.strip("\n"), *self.notes])
+        return text.strip("\n")
 
     def page(self) -> PageTable:
         """Convert for the HTML page: the best in bold, the second best underlined."""

@@ -15,14 +15,12 @@ from fedpbc.report.text_table import TextTable
 from fedpbc.storage.atomic import write_atomically
 from fedpbc.theory.summary import TheorySummary
 
-__all__ = ["WIDTH", "check_out", "clients_table", "quantities_table", "write_clients"]
+__all__ = ["check_out", "clients_table", "quantities_table", "write_clients"]
 
 MAX_CLIENTS = 12
 """Up to this many clients are all shown."""
 EXTREMES = 3
 """Of more clients, this many with the smallest and the largest weights."""
-WIDTH = 100
-"""Of the tables, at most."""
 COLUMNS = {
     "client": "client",
     "p": "p",
@@ -34,6 +32,8 @@ COLUMNS = {
     "staleness": "expected\nstaleness",
     "measured_staleness": "measured\nstaleness",
 }
+DISPENSABLE = ("measured_staleness", "measured_weight", "staleness_limit", "uniform")
+"""Columns that a narrow terminal does not show, the last of them first."""
 SOURCES = {"expected": "exact", "measured": "measured"}
 
 
@@ -62,7 +62,8 @@ def clients_table(summary: TheorySummary) -> TextTable:
     columns = [name for name in COLUMNS if any(row[name] is not None for row in rows)]
     table = TextTable()
     for name in columns:
-        table.column(COLUMNS[name], right=True)
+        rank = DISPENSABLE.index(name) + 1 if name in DISPENSABLE else 0
+        table.column(COLUMNS[name], right=True, rank=rank)
     clients = _shown_clients(summary)
     all_shown = len(clients) == len(rows)
     for k, client in enumerate(clients):
@@ -89,8 +90,8 @@ def _shown_clients(summary: TheorySummary) -> list[int]:
 def quantities_table(summary: TheorySummary) -> TextTable:
     """Return everything that is one number, and how it is known."""
     table = TextTable()
-    for name in ("quantity", "value", "how"):
-        table.column(name, right=name == "value")
+    for name, folds in (("quantity", 20), ("value", 16), ("how", 10)):
+        table.column(name, right=name == "value", folds=folds)
     for row in quantities(summary):
         table.row(*row)
     return table

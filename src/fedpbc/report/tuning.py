@@ -16,13 +16,14 @@ from fedpbc.experiments.tuning.directory import TuningDirectory
 from fedpbc.experiments.tuning.result import Score, TrialResult, TunedEntry, TuningResult
 from fedpbc.experiments.tuning.search_space import LEARNING_RATE
 from fedpbc.report.comparison_table import CEILING_NOTE, markdown, marked_label
+from fedpbc.report.text_table import TextTable
 from fedpbc.storage.atomic import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["tuning_cells", "tuning_figure", "tuning_head", "tuning_notes", "write_tuning"]
+__all__ = ["tuning_figure", "tuning_notes", "tuning_table", "write_tuning", "written_files"]
 
 SHORT_NAMES = {"train.learning_rate": "η_0", "train.global_learning_rate": "η_g"}
 COLUMNS = 4
@@ -45,6 +46,34 @@ def tuning_head(result: TuningResult) -> list[str]:
     """Return the column headings."""
     score = "validation %" if result.has_classes else "loss"
     return ["algorithm", "chosen", "view", score, "default", "tried", "diverged"]
+
+
+FOLDED = {"algorithm": 8, "chosen": 16}
+"""Columns that fold in a narrow terminal, and the characters that they keep."""
+DISPENSABLE = {"default": 1, "tried": 2, "diverged": 3}
+"""Columns that a narrow terminal does not show, the last of them first."""
+
+
+def tuning_table(result: TuningResult) -> TextTable:
+    """Return the choice for the terminal; the best row is bold."""
+    table = TextTable()
+    for column in tuning_head(result):
+        table.column(
+            column.replace(" ", "\n"),
+            right=column not in {"algorithm", "chosen", "view"},
+            folds=FOLDED.get(column, 0),
+            rank=DISPENSABLE.get(column, 0),
+        )
+    scores = {
+        tuned.label: tuned.best.score.value
+        for tuned in result.entries
+        if tuned.best is not None and tuned.best.score is not None and not is_ceiling(tuned.label)
+    }
+    best = max(scores, key=lambda label: scores[label], default=None)
+    for tuned in result.entries:
+        cells = tuning_cells(tuned, result.has_classes)
+        table.row(*cells, style="bold" if tuned.label == best else "")
+    return table
 
 
 def tuning_cells(tuned: TunedEntry, has_classes: bool) -> list[str]:

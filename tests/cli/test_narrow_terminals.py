@@ -107,8 +107,12 @@ def test_advice(tables, capsys, tmp_path, width):
     text = tables(width, show_advice, synthetic_advice(tmp_path), AdviceDirectory(tmp_path))
     assert_fits(text, width)
     assert bold_rows(text) == ["fedpbc"]
-    narrow = "not shown, as the terminal is narrow: view, test %, "
+    missing = {120: "", 80: "local steps ×, bytes up ×, models on server, on client"}
+    narrow = "not shown, as the terminal is narrow: " + missing.get(
+        width, "test %, local steps ×, "
+    )
     assert (narrow in capsys.readouterr().out) == (width < 100)
+    assert ("78.0 (75.5 to 80.5)" in text) == (width > 60)
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -19,7 +19,7 @@ from fedpbc.cli.options import (
     config_options,
     default,
 )
-from fedpbc.cli.terminal import say, say_json, say_left_out, say_written
+from fedpbc.cli.terminal import say, say_json, say_left_out, say_written, show_fitted
 from fedpbc.cli.workspace import begin_work, free_folder
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.overrides import configuration_values
@@ -40,6 +40,14 @@ __all__ = ["advise", "resume_advice"]
 ADVICE_OPTIONS = [
     name for name in RUN_OPTIONS if name not in ("algorithm", "seed", "views", "track", "reported")
 ]
+
+DISPENSABLE = {
+    **dict.fromkeys(("test %", "test loss"), 1),
+    "recovered": 2,
+    **dict.fromkeys(("local steps ×", "bytes up ×"), 3),
+    **dict.fromkeys(("models on server", "on client"), 4),
+}
+"""Columns that a narrow terminal does not show, the highest numbers first."""
 
 
 @config_options(*ADVICE_OPTIONS)
@@ -173,7 +181,7 @@ class Listener:
 
 def show_advice(advice: Advice, directory: AdviceDirectory) -> None:
     """Print the answer, the files and next steps."""
-    from fedpbc.cli.results import show_differences
+    from fedpbc.cli.results import paired_table
     from fedpbc.report.advice import answer_lines, commands_after, remarks
 
     say("")
@@ -181,10 +189,9 @@ def show_advice(advice: Advice, directory: AdviceDirectory) -> None:
         say(sentence)
     paired = advice.comparison.paired()
     found = advice.recommendation
-    left_out = show_differences(
-        advice.comparison, paired, None if found is None else found.algorithm
-    )
-    say_left_out(left_out, "the page")
+    best = None if found is None else found.algorithm
+    table = paired_table(advice.comparison, paired, bold=best, ranks=DISPENSABLE)
+    say_left_out(show_fitted(table), "the page")
     for line in answer_lines(advice):
         say(line)
     for line in remarks(advice):

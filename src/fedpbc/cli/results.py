@@ -41,7 +41,7 @@ from fedpbc.report.text_table import TextTable
 from fedpbc.simulation.views import DEPLOYABLE
 from fedpbc.text import shell_quoted
 
-__all__ = ["show_comparison", "show_differences", "show_summary"]
+__all__ = ["paired_table", "show_comparison", "show_summary"]
 
 STANDARD_VALUES = ("test_accuracy", "train_accuracy", "test_loss", "train_loss", "per_class")
 COMPARED = ("fedavg", "fedau", "fedpbc")
@@ -165,11 +165,17 @@ def fitting_table(
 
 
 def paired_table(
-    comparison: Comparison, paired: Paired, without: Container[str] = (), bold: str | None = None
+    comparison: Comparison,
+    paired: Paired,
+    without: Container[str] = (),
+    *,
+    bold: str | None = None,
+    ranks: Mapping[str, int] | None = None,
 ) -> TextTable:
     """Return the table of paired differences, or a part of its columns.
 
-    The row named ``bold`` is bold; by default the best.
+    The row named ``bold`` is bold, by default the best; ``ranks`` are those of columns that may be
+    left out.
     """
     head = paired_headings(paired)
     kept = [k for k, column in enumerate(head) if column not in without]
@@ -178,7 +184,8 @@ def paired_table(
         left = column in {"algorithm", "view"}
         whole = left or column.startswith("vs ")
         heading = column if whole else column.replace(" ", "\n")
-        table.column(heading, right=not left, folds=column == "algorithm")
+        rank = (ranks or {}).get(column, 0)
+        table.column(heading, right=not left, folds=column == "algorithm", rank=rank)
     candidates = [row for row in paired.rows if not is_ceiling(row.name)]
     if bold is None and candidates:
         bold = max(candidates, key=lambda row: row.mean).name
@@ -187,16 +194,17 @@ def paired_table(
     return table
 
 
-def show_differences(comparison: Comparison, paired: Paired, bold: str | None = None) -> list[str]:
+def show_differences(comparison: Comparison, paired: Paired) -> list[str]:
     """Print the paired differences; returns what a narrow terminal has no room for."""
-    width, without = terminal_width(), ()
-    table = paired_table(comparison, paired, bold=bold)
+    width = terminal_width()
+    without: Sequence[str] = ()
+    table = paired_table(comparison, paired)
     if width is not None and width < table.width:
         without = DETAILS
-        table = paired_table(comparison, paired, without, bold)
+        table = paired_table(comparison, paired, without)
     if width is not None and width < table.least_width:
         without = (*DETAILS, *RATIOS)
-        table = paired_table(comparison, paired, without, bold)
+        table = paired_table(comparison, paired, without)
     show(table, min_width=table.width if width is None else table.least_width)
     return [column for column in paired_headings(paired) if column in without]
 

@@ -251,7 +251,7 @@ def _settings_table(advice: Advice) -> PageTable:
             TableCell(name, kind="text"),
             TableCell(settings_text(settings) or "default", kind="text"),
             TableCell(scores.get(name, "–")),
-            TableCell(find_algorithm(name).summary(), kind="text"),
+            TableCell(find_algorithm(name).summary(), kind="text prose"),
         ]
         for name, settings in advice.settings.items()
     ]

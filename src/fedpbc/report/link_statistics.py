@@ -185,7 +185,7 @@ def link_page_tables(statistics: LinkStatistics) -> list[PageTable]:
 def sentences_table(title: str, sentences: Mapping[str, str]) -> PageTable:
     """Return sentences by subject, for the page."""
     rows = [
-        [TableCell(SUBJECTS.get(subject, subject), kind="text"), TableCell(text, kind="text")]
+        [TableCell(SUBJECTS.get(subject, subject), kind="text"), TableCell(text, kind="text prose")]
         for subject, text in sentences.items()
     ]
     return PageTable(title, ["subject", "what the log says"], rows)

@@ -44,7 +44,8 @@ class TableCell:
         text: shown as it is; the template escapes it.
         sort_value: number to sort by; None: the text, as a number if it begins with one.
         tags: badges after the text: a CSS class and a text each.
-        kind: CSS classes; "text" aligns to the left, "first" and "second" mark a rank.
+        kind: CSS classes; "text" aligns to the left, "prose" wraps, "first" and "second" mark a
+            rank.
     """
 
     text: str

@@ -168,8 +168,10 @@ def commands_for(runs: Sequence[LoadedRun]) -> list[str]:
         lines.append(_repeat("compare", directory / "compare.toml"))
     if single and is_python_task(single[0].config):
         calls = list(dict.fromkeys(map(_python_call, single)))
-        more = [f"# {len(calls) - SHOWN_COMMANDS:,} more"] if len(calls) > SHOWN_COMMANDS else []
-        return [*lines, *calls[:SHOWN_COMMANDS], *more]
+        lines += calls[:SHOWN_COMMANDS]
+        if (more := len(calls) - SHOWN_COMMANDS) > 0:
+            lines.append(f"# {more:,} more runs, each in a folder of its own")
+        return lines
     for run in single[:SHOWN_COMMANDS]:
         if run.state == "unfinished":
             lines.append(f"fedpbc resume {shell_quoted(run.path)}")

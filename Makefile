@@ -10,7 +10,7 @@ install: $(READY)
 
 # The stamp is written last, so that an installation that was interrupted is done again.
 $(READY): pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip --version > /dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[hub,ray,tensorboard,flower,pandas,docs,dev]'
 	touch $@
 

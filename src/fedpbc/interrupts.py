@@ -215,6 +215,10 @@ def end_at_once() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """Do nothing. With ``SIG_IGN``, Python complains of a signal that arrived just before."""
+
+
 def leave_to_parent(stop: threading.Event | None = None) -> None:
     """In a worker process: ignore the signals, since the process that started it handles them.
 
@@ -225,10 +229,10 @@ def leave_to_parent(stop: threading.Event | None = None) -> None:
         if stop is not None and stop.is_set():
             # Once: a second Ctrl-C reaches the parent, which then does not wait.
             for each in SIGNALS:
-                signal.signal(each, signal.SIG_IGN)
+                signal.signal(each, _ignore)
             raise Interrupted(signal.Signals(number))
 
     for number in SIGNALS:
-        signal.signal(number, signal.SIG_IGN if stop is None else interrupt)
+        signal.signal(number, _ignore if stop is None else interrupt)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)

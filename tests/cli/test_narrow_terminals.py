@@ -107,7 +107,7 @@ def test_advice(tables, capsys, tmp_path, width):
     text = tables(width, show_advice, synthetic_advice(tmp_path), AdviceDirectory(tmp_path))
     assert_fits(text, width)
     assert bold_rows(text) == ["fedpbc"]
-    missing = {120: "", 80: "local steps ×, bytes up ×, models on server, on client"}
+    missing = {120: "", 80: "bytes up ×, models on server, on client;"}
     narrow = "not shown, as the terminal is narrow: " + missing.get(
         width, "test %, local steps ×, "
     )

@@ -92,8 +92,9 @@ def test_the_standard_error_accounts_for_dependent_rounds():
 
 
 def test_the_files_contain_the_command(result):
-    page, png, pdf, json_path = result.written
-    assert "data:image/png" in page.read_text()
+    page, png, svg, pdf, json_path = result.written
+    assert "data:image/svg+xml" in page.read_text()
+    assert b"<svg" in svg.read_bytes()
     assert png.read_bytes().startswith(b"\x89PNG")
     assert pdf.read_bytes().startswith(b"%PDF")
     assert json.loads(json_path.read_text()) == result.numbers

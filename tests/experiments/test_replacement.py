@@ -209,6 +209,25 @@ def test_what_goes_wrong_at_the_start_leaves_the_earlier_comparison(tmp_path, mo
     assert content(Path("compared")) == before
 
 
+SEARCH = ("tune", *DIGITS, "--candidates", "1", "--seeds", "0", "--rounds", "2", "--jobs", "1")
+TABLE = (
+    *("paper", "table1", "--data", "digits", "--links", "always", "--seeds", "0", "--rounds", "2"),
+    *("--set", "clients=3", "--tuned", "no", "--jobs", "1"),
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [SEARCH, TABLE], ids=["tune", "paper"])
+def test_what_goes_wrong_at_the_start_leaves_earlier_results(tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    ran(*command, "--algorithms", "fedavg", "--out", "results")
+    Path("forgetful.py").write_text(PLUGIN)
+    before = content(Path("results"))
+    wrong = ["--algorithms", "fedavg,forgetful", "--plugin", "forgetful.py"]
+    refused(fedpbc(*command, *wrong, "--out", "results", "--overwrite"))
+    assert content(Path("results")) == before
+
+
 def test_a_link_in_place_of_the_inputs_is_not_followed(tmp_path):
     """The new run's inputs would replace files elsewhere."""
     check = write_check(tmp_path, clients=3)

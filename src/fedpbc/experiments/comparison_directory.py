@@ -18,7 +18,7 @@ from pathlib import Path
 import tomli_w
 
 from fedpbc.algorithms import find_algorithm
-from fedpbc.errors import DivergedError, FedpbcError, InputError
+from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.comparison import Comparison, RunResult
 from fedpbc.experiments.comparison_plan import (
     DEFAULT_SEEDS,
@@ -27,8 +27,6 @@ from fedpbc.experiments.comparison_plan import (
     plan_comparison,
 )
 from fedpbc.experiments.config_file import read_own_toml
-from fedpbc.experiments.configuration import Config
-from fedpbc.experiments.execution import StoppedError, Watcher
 from fedpbc.experiments.integrity import Damage, Verification
 from fedpbc.experiments.plan_files import (
     clear_runs,
@@ -38,13 +36,12 @@ from fedpbc.experiments.plan_files import (
     runs_below,
     write_plan,
 )
-from fedpbc.experiments.run_directory import STAGING, RunDirectory, inputs_named_in, is_report
-from fedpbc.experiments.start import start_run
+from fedpbc.experiments.rehearsal import clear_rehearsal, rehearse
+from fedpbc.experiments.run_directory import RunDirectory, inputs_named_in, is_report
 from fedpbc.experiments.sweep import GridCell, GridProgress, run_grid
 from fedpbc.experiments.trust import check_trust, remember_plugins
 from fedpbc.experiments.widening import widened
 from fedpbc.limits import parse_toml
-from fedpbc.simulation.metrics import Metrics
 from fedpbc.storage.atomic import temporary_names
 from fedpbc.storage.directories import LOCK, locked_directory, make_directory
 from fedpbc.storage.files import read_own_file
@@ -136,9 +133,9 @@ class ComparisonDirectory:
         make_directory(self.path)
         with locked_directory(self.path):
             # Of a command whose disk was read-only in the end.
-            self._clear_rehearsal()
+            clear_rehearsal(self.path)
             if overwrite and self.was_begun:
-                self._rehearse(plan)
+                rehearse(self.path, [plan.config(name, plan.seeds[0]) for name in plan.entries])
                 self._clear()
             elif self.holds_comparison:
                 # Another process may have widened it in the meantime.
@@ -154,36 +151,6 @@ class ComparisonDirectory:
         values = read_own_toml(self.plan_path)
         check_trust(self.path, values)
         return widened(parse_plan(values), plan, self.path)
-
-    def _rehearse(self, plan: ComparisonPlan) -> None:
-        """Run a round of every entry, before an earlier comparison is removed for this one."""
-
-        def stop(done: int, metrics: Metrics | None) -> None:
-            raise StoppedError("stopped after its first round")
-
-        run, diverged = RunDirectory(self.path / STAGING), []
-        for name in plan.entries:
-            values = {**plan.config(name, plan.seeds[0]), "track": []}
-            try:
-                start_run(
-                    Config.from_dict(values, lenient=True), run.path, watcher=Watcher(on_round=stop)
-                )
-            except StoppedError:
-                pass
-            except DivergedError as error:
-                # The others may be worth comparing.
-                diverged.append(error)
-            finally:
-                self._clear_rehearsal()
-        if len(diverged) == len(plan.entries):
-            raise diverged[0]
-
-    def _clear_rehearsal(self) -> None:
-        run = RunDirectory(self.path / STAGING)
-        if run.path.is_dir() and not run.path.is_symlink():
-            run.clear()
-            remove_files(run.path, [LOCK])
-            remove_empty_folder(run.path)
 
     def _clear(self) -> None:
         """Remove what an earlier comparison wrote, and nothing else; its plan last."""

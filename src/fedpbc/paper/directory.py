@@ -25,6 +25,7 @@ from fedpbc.experiments.comparison import RunResult
 from fedpbc.experiments.config_file import read_own_toml
 from fedpbc.experiments.configuration import Config, identity
 from fedpbc.experiments.integrity import damage_of
+from fedpbc.experiments.rehearsal import clear_rehearsal, rehearse
 from fedpbc.experiments.run_directory import RunDirectory, is_report, write_inputs
 from fedpbc.experiments.settings import EXECUTION, FILES
 from fedpbc.experiments.sweep import GridCell, GridProgress, long_ones_alone, run_grid
@@ -72,7 +73,10 @@ class PaperDirectory:
         remember_plugins(plugin for run in runs for plugin in run.config.get("plugins") or ())
         make_directory(self.path)
         with locked_directory(self.path):
+            clear_rehearsal(self.path)
             if overwrite:
+                if self.recorded_runs:
+                    rehearse(self.path, self._first_configs(runs))
                 self._clear([*self.recorded_runs, *fingerprints])
             write_inputs(self.path, inputs)
             plan = {
@@ -84,6 +88,13 @@ class PaperDirectory:
             copies = [str((self.path / "inputs" / name).resolve()) for name in inputs]
             plugins = {"plugins": copies} if copies else {}
             yield [replace(run, config={**run.config, **plugins}) for run in runs]
+
+    def _first_configs(self, runs: Sequence[PlannedRun]) -> list[Mapping[str, Any]]:
+        """The first configuration of each algorithm on each data set."""
+        first: dict[tuple[str, str], Mapping[str, Any]] = {}
+        for run in runs:
+            first.setdefault((run.condition.data, run.algorithm), run.config)
+        return list(first.values())
 
     def _refuse_foreign_folder(self, runs: Sequence[PlannedRun]) -> None:
         if self.path.exists() and not self.path.is_dir():

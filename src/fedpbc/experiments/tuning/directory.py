@@ -30,6 +30,7 @@ from fedpbc.experiments.plan_files import (
     write_plan,
 )
 from fedpbc.experiments.plugins import load_plugins
+from fedpbc.experiments.rehearsal import clear_rehearsal, rehearse
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.sweep import DivergedReason, GridCell, run_grid
 from fedpbc.experiments.trust import check_trust, remember_plugins
@@ -170,7 +171,10 @@ class TuningDirectory:
         remember_plugins(plan.shared.get("plugins") or ())
         make_directory(self.path)
         with locked_directory(self.path):
+            clear_rehearsal(self.path)
             if overwrite and ours:
+                first = [plan.trials(label)[0] for label in plan.entries]
+                rehearse(self.path, [plan.config(trial, plan.seeds[0]) for trial in first])
                 self._clear()
             self.write_plan(plan)
             yield plan

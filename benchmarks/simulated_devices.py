@@ -1,8 +1,8 @@
 """Many devices of a fleet in one process, without training: they reply with the model they get.
 
-Each has a key and a TLS connection of its own, waits for messages and replies as a real device does,
-but uses a signature for a minute instead of once: the server, which keeps the last one that it
-verified, has less to verify.
+Each has a key and a TLS connection of its own, waits for messages and replies as a real device
+does, but uses a signature for a minute instead of once: the server, which keeps the last one that
+it verified, has less to verify.
 """
 
 from __future__ import annotations

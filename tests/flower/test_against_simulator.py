@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
+from fedpbc.aggregation import Aggregation
 from fedpbc.algorithms import ALGORITHMS
 from fedpbc.flower import strategy_for
+from fedpbc.flower.arguments import checked_aggregation
 from tests import small_runs as small
 from tests.algorithms.test_against_reference import VARIANTS
 from tests.flower.fake_grid import app_of, cut, grid_of, record_of, vector_of
@@ -53,6 +56,21 @@ def test_in_double_precision_there_is_no_difference_at_all(name):
     task, table = small.quadratic(), small.random_table(seed=4)
     _, _, result = run(name, {}, task, table)
     assert_same(result.views, small.views(task, name, table), bound=0.0)
+
+
+@pytest.mark.parametrize(
+    "aggregation",
+    ["median", {"name": "trimmed_mean", "trim": 0.25, "clip": 0.2}, Aggregation(clip=0.05)],
+    ids=str,
+)
+@pytest.mark.parametrize("name", ["fedpbc", "mifa"])
+def test_robust_means_are_the_simulators(name, aggregation):
+    task, table = small.quadratic(), small.random_table(seed=4)
+    _, _, result = run(name, {}, task, table, more={"aggregation": aggregation})
+    expected = small.views(task, name, table, aggregation=checked_aggregation(aggregation))
+    assert_same(result.views, expected, bound=0.0)
+    averaged = small.views(task, name, table)
+    assert any(not torch.equal(expected[view], averaged[view]) for view in expected)
 
 
 def test_the_links_make_a_difference():

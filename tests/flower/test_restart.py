@@ -68,6 +68,10 @@ def test_another_start_is_another_job():
         (lambda f: FedAU(checkpoint=f, cutoff=9, **QUIET), 'options is {"cutoff": 9'),
         (lambda f: FedPBC(checkpoint=f, **QUIET), "algorithm is fedpbc, but the job"),
         (lambda f: FedAU(checkpoint=f, global_lr=0.5, **QUIET), "global_lr is 0.5"),
+        (
+            lambda f: FedAU(checkpoint=f, aggregation={"clip": 1.0}, **QUIET),
+            'aggregation is .*"clip"',
+        ),
     ],
 )
 def test_a_file_of_another_job_is_refused(strategy, message, tmp_path):

@@ -75,6 +75,10 @@ def test_options_are_the_algorithms_and_flowers():
         (lambda: FedPBC(arrayrecord_key="fedpbc"), "does not begin with 'fedpbc'"),
         (lambda: FedPBC(configrecord_key="a", arrayrecord_key="a"), "another one than"),
         (lambda: FedPBC(train_metrics_aggr_fn=3), "train_metrics_aggr_fn is 3"),
+        (lambda: FedPBC(aggregation="krum"), "aggregation.name is 'krum'"),
+        (lambda: FedPBC(aggregation={"trim": 0.7}), "aggregation.trim is 0.7"),
+        (lambda: FedPBC(aggregation=3), "aggregation is 3, but should be the name"),
+        (lambda: FedAU(aggregation="median"), "aggregation is 'median', but fedau weights"),
     ],
 )
 def test_wrong_options_are_one_line(make, line):

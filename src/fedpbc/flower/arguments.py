@@ -13,14 +13,16 @@ from flwr.app import ArrayRecord, ConfigRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 
+from fedpbc.aggregation import Aggregation
 from fedpbc.errors import InputError
 from fedpbc.flower.messages import PROTOCOL
 from fedpbc.limits import MAX_CLIENTS, MAX_LOCAL_STEPS, MAX_ROUNDS, MAX_SECONDS, check_path
-from fedpbc.options import check_kind, check_type
+from fedpbc.options import check_kind, check_type, checked
 
 __all__ = [
     "FLOWER_OPTIONS",
     "check_rate",
+    "checked_aggregation",
     "checked_file",
     "checked_flower_options",
     "checked_numbers",
@@ -48,6 +50,21 @@ def check_rate(rate: Any, round: int | None = None) -> float:
     name = "learning_rate" if round is None else f"learning_rate({round})"
     value: float = check_type(name, rate, RATE)
     return value
+
+
+def checked_aggregation(given: Any) -> Aggregation:
+    """How uploads are combined: by name, by its settings, or as an :class:`Aggregation`.
+
+    Example:
+        >>> checked_aggregation({"name": "trimmed_mean", "trim": 0.1}).trim
+        0.1
+    """
+    if isinstance(given, Aggregation):
+        return given
+    values = {"name": given} if isinstance(given, str) else given
+    kind = "the name of an aggregation, a mapping with its settings, or an Aggregation"
+    check_kind("aggregation", values, Mapping, kind)
+    return Aggregation(**checked(Aggregation, values, "aggregation"))
 
 
 def checked_file(name: str, file: Any) -> Path | None:

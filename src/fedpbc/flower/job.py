@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 from uuid import uuid4
 
@@ -17,6 +17,7 @@ from flwr.app import Array, ArrayRecord, RecordDict
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedpbc.aggregation import Aggregation
 from fedpbc.algorithms import Algorithm, ClientRule, ServerInit
 from fedpbc.algorithms.trial import trial_sizes
 from fedpbc.errors import InputError
@@ -49,6 +50,7 @@ class JobSettings:
         learning_rate: η_t of a round that counts from 1; None if the algorithm need not know.
         local_steps: of each round; None likewise.
         norm_factor, norm_bound: see :class:`NormBound`.
+        aggregation: what stands in the place of means over clients.
         arrays_key, config_key: the names of the app's records.
     """
 
@@ -60,6 +62,7 @@ class JobSettings:
     local_steps: int | None = None
     norm_factor: float = NORM_FACTOR
     norm_bound: float = 0.0
+    aggregation: Aggregation = field(default_factory=Aggregation)
     arrays_key: str = "arrays"
     config_key: str = "config"
 
@@ -126,7 +129,7 @@ class Job:
             x0 = torch.from_numpy(self.layout.vector(initial))
         except BadRecordError as error:
             raise InputError(f"initial_arrays: {error}") from None
-        init = ServerInit(x0, clients, settings.global_lr)
+        init = ServerInit(x0, clients, settings.global_lr, settings.aggregation)
         algorithm = settings.algorithm(init, **settings.options)
         self.server = ServerState(
             algorithm,
@@ -264,6 +267,7 @@ class Job:
             "algorithm": self.settings.algorithm.name,
             "options": json.dumps(dict(self.settings.options), sort_keys=True),
             "global_lr": self.settings.global_lr,
+            "aggregation": _text_of(self.settings.aggregation),
             "names": list(self.layout.names),
             "shapes": [list(shape) for shape in self.layout.shapes],
             "dtypes": list(self.layout.dtypes),
@@ -274,13 +278,21 @@ class Job:
         """Continue from :meth:`state`; an InputError names what is not as it was."""
         job = cls(settings, initial, int(state["clients"]))
         for name, value in job._origin().items():
-            if state[name] != value:
-                raise InputError(f"{name} is {value}, but the job started with {state[name]}")
+            # Earlier versions could only average.
+            begun = (
+                state.get(name, _text_of(Aggregation())) if name == "aggregation" else state[name]
+            )
+            if begun != value:
+                raise InputError(f"{name} is {value}, but the job started with {begun}")
         job.id, job.tokens = str(state["job"]), dict(state["tokens"])
         job.active = [np.flatnonzero(row).tolist() for row in state["table"]]
         job.norms.restore(state["norms"])
         job.server.restore(snapshot(state["server"]))
         return job
+
+
+def _text_of(aggregation: Aggregation) -> str:
+    return json.dumps(asdict(aggregation))
 
 
 def upload_sizes(algorithm: Algorithm) -> dict[str, int | None]:

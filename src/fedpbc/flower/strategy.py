@@ -16,11 +16,14 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from flwr.serverapp import Grid
 from flwr.serverapp import strategy as flower
 
+from fedpbc.aggregation import Aggregation
 from fedpbc.algorithms import Algorithm
+from fedpbc.algorithms.robustness import check_aggregation
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.flower.arguments import (
     FLOWER_OPTIONS,
     check_rate,
+    checked_aggregation,
     checked_file,
     checked_flower_options,
     checked_numbers,
@@ -69,6 +72,7 @@ class AlgorithmStrategy(flower.FedAvg):  # type: ignore[misc]
         links: str | Path | None = None,
         norm_factor: float = NORM_FACTOR,
         norm_bound: float = 0.0,
+        aggregation: str | Mapping[str, Any] | Aggregation = Aggregation.name,
         **options: Any,
     ) -> None:
         """Set up a strategy.
@@ -88,6 +92,8 @@ class AlgorithmStrategy(flower.FedAvg):  # type: ignore[misc]
             links: a CSV file of who got through when, for ``fedpbc advise --trace``.
             norm_factor: an upload is refused if its norm is so many times the usual one; 0: never.
             norm_bound: likewise for the norm itself, per round of local work.
+            aggregation: what stands in the place of means over clients: "mean", "trimmed_mean",
+                "median", or a mapping such as ``{"name": "trimmed_mean", "trim": 0.1, "clip": 5}``.
             options: the algorithm's, and Flower's.
         """
         own = {name: value for name, value in options.items() if name not in FLOWER_OPTIONS}
@@ -107,6 +113,8 @@ class AlgorithmStrategy(flower.FedAvg):  # type: ignore[misc]
         )
         own = checked(kind.__init__, own, also=FLOWER_OPTIONS)
         check_runs_in_apps(kind, own)
+        combined = checked_aggregation(aggregation)
+        check_aggregation(kind, own, combined)
         known = {"learning_rate": learning_rate, "local_steps": local_steps}
         for name in needed_settings(kind, own):
             if known[name] is None:
@@ -124,6 +132,7 @@ class AlgorithmStrategy(flower.FedAvg):  # type: ignore[misc]
             own,
             views=deployable,
             learning_rate=rate,
+            aggregation=combined,
             arrays_key=self.arrayrecord_key,
             config_key=self.configrecord_key,
             **numbers,

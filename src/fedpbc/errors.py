@@ -11,6 +11,7 @@ __all__ = [
     "FedpbcError",
     "InputError",
     "MissingExtraError",
+    "TryAgainError",
     "WorkerError",
     "explained",
     "one_line",
@@ -28,9 +29,24 @@ class FedpbcError(Exception):
         runs/a holds no run
     """
 
+    exit_code = 2
+
     def __init__(self, line: object = "") -> None:
         # It may quote a path, a file or a library.
         super().__init__(printable(line, 1000))
+
+
+class TryAgainError(FedpbcError):
+    """Something that may work later without any change, such as a full disk or a taken port.
+
+    The exit code is another one, so that a service manager starts the command again.
+
+    Example:
+        >>> TryAgainError("the disk is full").exit_code, FedpbcError("no such option").exit_code
+        (75, 2)
+    """
+
+    exit_code = 75  # EX_TEMPFAIL of sysexits.h
 
 
 class InputError(FedpbcError, ValueError):

@@ -12,6 +12,7 @@ import pytest
 
 from fedpbc import ALGORITHMS, SCHEMES
 from fedpbc.data.sources import SOURCES
+from fedpbc.errors import TryAgainError
 from fedpbc.options import options_of
 from fedpbc.paper.catalog import EXPERIMENTS
 from fedpbc.tasks.networks import MODELS
@@ -281,3 +282,12 @@ def test_the_papers_experiments_stand_before_the_options():
     places = [said.index(f"{name}: ") for name in EXPERIMENTS]
     assert places == sorted(places)
     assert places[-1] < said.index("--quick")
+
+
+def test_what_may_work_later_has_an_exit_code_of_its_own(monkeypatch):
+    def full(*_: object) -> None:
+        raise TryAgainError("the disk is full")
+
+    monkeypatch.setattr("fedpbc.report.listing.list_choices", full)
+    ended = fedpbc("list")
+    assert (ended.code, ended.err) == (75, "fedpbc: the disk is full\n")

@@ -29,7 +29,7 @@ from fedpbc.cli.trainer import trainer
 from fedpbc.cli.tune import tune
 from fedpbc.cli.verify import verify
 from fedpbc.cli.workspace import forget_work, interrupt_hint, say_stopping
-from fedpbc.errors import explained
+from fedpbc.errors import FedpbcError, explained
 from fedpbc.paper.catalog import EXPERIMENTS
 from fedpbc.warning_notes import warnings_noted
 
@@ -134,7 +134,7 @@ def run_command() -> int:
         line = explained(error)
         if line is None:
             raise
-        return terminal.complain(line)
+        return terminal.complain(line, getattr(error, "exit_code", FedpbcError.exit_code))
     return code if isinstance(code, int) else 0
 
 

@@ -230,14 +230,19 @@ def test_a_server_that_fails_five_times_in_a_round_ends_the_job(folder):
         assert not processes.step()
     with pytest.raises(
         FedpbcError, match="the server keeps failing in round 1: fedpbc: it is broken; fix this"
-    ):
+    ) as caught:
         processes.step()
+    # A service manager tries again.
+    assert caught.value.exit_code == 75
 
 
 def test_a_server_that_would_fail_again_ends_the_job_at_once(folder):
     processes = ServerProcesses(folder, FailingServer(2), insecure=True)
-    with pytest.raises(FedpbcError, match="the server cannot go on: fedpbc: it is broken"):
+    with pytest.raises(
+        FedpbcError, match="the server cannot go on: fedpbc: it is broken"
+    ) as caught:
         processes.step()
+    assert caught.value.exit_code == 2
 
 
 def test_no_secret_is_in_a_command_line(folder):

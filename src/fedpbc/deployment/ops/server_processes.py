@@ -21,7 +21,7 @@ from fedpbc.deployment.server.round_log import ROUND_LOG
 from fedpbc.deployment.server.upload_check import REPLY_OVERHEAD, UploadCheck
 from fedpbc.deployment.settings import read_fleet
 from fedpbc.deployment.sockets import socket_for
-from fedpbc.errors import FedpbcError, InputError
+from fedpbc.errors import FedpbcError, InputError, TryAgainError
 from fedpbc.limits import MAX_CLIENTS
 from fedpbc.storage.atomic import write_atomically
 from fedpbc.storage.files import open_regular_file
@@ -159,7 +159,7 @@ class ServerProcesses:
         if BIND_ERROR.search(reason):
             expected = f"an address of this machine that is not in use ({reason})"
             return InputError("listen", str(self.listen), expected)
-        return FedpbcError(
+        return TryAgainError(
             f"the gateway keeps failing: {reason}; fix this and run the same command to resume"
         )
 
@@ -170,7 +170,7 @@ class ServerProcesses:
         if server.exit_code == WRONG_INPUT:
             raise FedpbcError(f"the server cannot go on: {reason}")
         if len(self._failed_rounds) >= MAX_FAILURES:
-            raise FedpbcError(
+            raise TryAgainError(
                 f"the server keeps failing in round {current}: {reason}; "
                 "fix this and run the same command to resume"
             )

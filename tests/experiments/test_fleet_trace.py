@@ -71,6 +71,13 @@ def test_the_fleets_app_needs_trust_once(tmp_path, monkeypatch):
     Config.from_dict(values)
 
 
+def test_clients_that_joined_are_among_them(tmp_path):
+    fleet = write_fleet(tmp_path / "server")
+    (fleet / "links.csv").write_text(link_log([[0], [4]], 5, 10.0))
+    assert configuration_values(None, {}, trace=fleet)["clients"] == 5
+    assert configuration_values(None, {"clients": 2}, trace=fleet)["clients"] == 2
+
+
 def test_options_outrank_the_fleet(tmp_path):
     fleet = write_fleet(tmp_path / "server", app='app = "gone.py"')
     options = {"data.name": "digits", "rounds": 9, "train.learning_rate": 0.1}

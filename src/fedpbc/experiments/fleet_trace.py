@@ -60,4 +60,6 @@ def fleet_values(links: Path, given: Mapping[str, Any], *, trust: bool) -> dict[
     if header is not None:
         # Those that were recorded: a trace that is too short would start again.
         values["rounds"] = max(1, round(trace_extent(str(links))[1] / header[0]))
+        # With those that joined while the job was running.
+        values["clients"] = header[1]
     return values

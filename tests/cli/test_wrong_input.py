@@ -453,7 +453,8 @@ def test_a_link_to_itself_in_the_place_of_an_input(tmp_path):
     targets = run / "inputs" / "task-targets.npy"
     targets.unlink()
     targets.symlink_to(targets)
-    assert refused(fedpbc("resume", run)) == f"{targets}: Too many levels of symbolic links"
+    damage = f"{targets} is damaged: it is a link, which is not followed"
+    assert refused(fedpbc("resume", run)).startswith(damage)
 
 
 def test_a_folder_with_other_files(tmp_path):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
 import pytest
@@ -152,7 +153,10 @@ def test_a_long_job_uses_processes_and_never_an_engine_with_other_bits(job, monk
 
 def test_the_command_reports_equal_models(job):
     output = ran("fleet", "check", job).out
-    assert "fleet test %" in output
+    # Headings have two lines.
+    assert re.search(
+        r"largest +fleet +simulator *\n view +rounds +difference +test % +test %", output
+    )
     assert "the fleet's models equal the simulator's: no difference above 1e-06" in output
     assert f"next: 'fedpbc compare --trace {job}'" in output
 

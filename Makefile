@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 AXE := tools/axe/node_modules/.ready
 
-.PHONY: docs demo test test-quick test-random test-fleet test-faults test-kills fuzz coverage check format install clean bench bench-peers
+.PHONY: docs demo test test-quick test-long test-random test-fleet test-faults test-kills fuzz coverage check format install clean bench bench-peers
 
 install: $(READY)
 
@@ -44,8 +44,12 @@ $(AXE): tools/axe/package-lock.json
 
 # The core, for every save: neither fleets nor the paper's experiments, and no test marked as slow.
 test-quick: $(READY)
-	$(PYTEST) -m 'not fleet and not faults and not kills and not slow' \
+	$(PYTEST) -m 'not fleet and not faults and not kills and not long and not slow' \
 		$(foreach room,deployment flower paper,--ignore tests/$(room) --ignore src/fedpbc/$(room))
+
+# What takes tens of seconds each: many kills, long jobs, the level of statistical tests.
+test-long: $(READY)
+	$(PYTEST) -m long --timeout 3600
 
 # In another order each time; `make test-random SEED=...` repeats the one that the first lines name.
 test-random: $(READY) $(AXE)

@@ -59,6 +59,7 @@ def test_advice_ends_with_a_recommendation_and_files_to_go_on_with(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_schedule")
+@pytest.mark.long
 def test_limits_that_nothing_keeps(tmp_path):
     ended = fedpbc(
         "advise", *SMALL, *LINKS, "--max-local-steps", 1, "--minutes", 5, "--out", tmp_path / "a"
@@ -103,6 +104,7 @@ def test_settings_of_an_algorithm_are_checked_before_anything_is_written(tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_schedule")
+@pytest.mark.long
 def test_a_run_that_failed_does_not_decide(tmp_path):
     out = tmp_path / "advice"
     ran("advise", *SMALL, *LINKS, "--minutes", 0.001, "--out", out)

@@ -182,6 +182,7 @@ def test_advice_is_interrupted(fork_server, tmp_path, number):
     interrupt(fork_server, number, tmp_path / "run", step, tmp_path, 2000)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", BOTH)
 def test_an_interrupted_run_is_interrupted_again_and_comes_to_the_same_bits(
     fork_server, tmp_path, number

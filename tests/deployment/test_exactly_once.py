@@ -85,7 +85,7 @@ def test_for_any_fates_the_result_is_exact(seed, name, tmp_path_factory):
         assert_same(server, simulated(task, algorithm, folder.lines))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_over_300_rounds_lost_replies_leave_no_trace(tmp_path, monkeypatch):
     """A tenth of the replies is lost after the client computed it."""
     monkeypatch.setattr("os.fsync", lambda handle: None)

@@ -225,6 +225,7 @@ def test_work_is_done_on_one_thread(opened):
 # Processes that die
 
 
+@pytest.mark.long
 def test_workers_are_killed_ten_times_over_and_the_bits_are_the_same(opened, tmp_path):
     file = tmp_path / "steps"
     task = around(Watched(file, 0.002))
@@ -368,7 +369,14 @@ def test_a_script_of_ones_own_needs_no_main_guard(tmp_path):
     assert not errors
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "how",
+    [
+        signal.SIGKILL,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.long),
+        pytest.param(signal.SIGINT, marks=pytest.mark.long),
+    ],
+)
 def test_nothing_is_left_behind_whatever_ends_the_parent(tmp_path, how):
     with start_script(tmp_path, 100_000) as script:
         assert script.stdout.readline() == "1\n"

@@ -535,6 +535,7 @@ def stop(process: subprocess.Popen[str]) -> None:
     assert process.stdout.readline() == "closed\n", process.stderr.read()
 
 
+@pytest.mark.long
 def test_an_instance_of_its_own_leaves_nothing_behind(tmp_path):
     pytest.importorskip("ray", reason=EXTRA)
     with driver(tmp_path, "") as process:

@@ -155,7 +155,7 @@ VALUES = {
 }
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(entries=st.lists(ENTRIES, min_size=1, max_size=3), shared=ENTRIES)
 def test_a_plan_that_is_written_and_read_is_the_same(entries, shared):
     values: dict = {"seeds": [3]}

@@ -108,7 +108,9 @@ def whole(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "how", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGKILL]
+)
 def test_a_comparison_stopped_side_by_side_goes_on_to_the_same_bits(tmp_path, whole, how):
     folder = tmp_path / "stopped"
     command = [COMMAND, *map(str, [*STOPPED, "--jobs", 2, "--out", folder])]

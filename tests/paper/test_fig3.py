@@ -125,6 +125,7 @@ def test_a_failed_run_is_shown_while_the_others_finish(tmp_path, one_pair):
     assert (out / "fig3.pdf").read_bytes().startswith(b"%PDF")
 
 
+@pytest.mark.long
 def test_runs_in_parallel_give_the_same_numbers(tmp_path, one_pair):
     options = ("--seeds", "0,1", "--rounds", 20, "--set", "train.local_steps=1")
     one = ran("paper", "fig3", *options, "--jobs", 1, "--out", tmp_path / "a", "--json")

@@ -35,7 +35,7 @@ def test_clients_that_never_change_are_left_out() -> None:
     assert correlation(np.ones((5, 3), dtype=bool)).overdispersion is None
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("scheme", ["bernoulli", "markov"])
 def test_the_level(scheme) -> None:
     results = [correlation(drawn(scheme, 16, 200, seed), seed=seed) for seed in range(60)]

@@ -45,7 +45,7 @@ STATIONARY = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("scheme", "options", "clients", "rounds"), STATIONARY)
 def test_the_level_of_the_shares_test(scheme, options, clients, rounds):
     p = [share_p(drawn(scheme, clients, rounds, seed, **options)) for seed in range(100)]

@@ -99,6 +99,7 @@ def test_wrong_options_are_one_line(make, line):
         ({"timeout": float("inf")}, "timeout is inf"),
         ({"train_config": {}}, "train_config is {}, but should be a ConfigRecord"),
         ({"evaluate_fn": 3}, "evaluate_fn is 3, but should be a function"),
+        ({"evaluate_fn": lambda t, model: 0.5}, "evaluate_fn is 0.5, but should be .* returns a"),
         ({"learning_rate": lambda t: None}, r"learning_rate\(1\) is None, but should be"),
     ],
 )

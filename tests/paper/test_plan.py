@@ -157,6 +157,9 @@ def test_links_in_place_of_its_folders_are_not_followed(tmp_path):
                 directory.opened([run], "fedpbc paper table1", overwrite=overwrite),
             ):
                 pass
+        # Nor is what is there read, to see how far it is.
+        with pytest.raises(InputError, match=f"{place} is a link, or behind one"):
+            directory.check([run])
         (out / name).unlink()
 
 

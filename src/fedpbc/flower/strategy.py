@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -37,7 +38,7 @@ from fedpbc.flower.metrics import averaged, consistent
 from fedpbc.flower.requirements import check_runs_in_apps, needed_settings
 from fedpbc.flower.result import ViewsResult
 from fedpbc.links.link_log import link_log
-from fedpbc.options import checked, nearest
+from fedpbc.options import check_kind, checked, nearest
 from fedpbc.simulation.norm_bound import NORM_FACTOR
 from fedpbc.simulation.views import DEPLOYABLE, views_of
 from fedpbc.storage.atomic import write_atomically
@@ -181,7 +182,7 @@ class AlgorithmStrategy(flower.FedAvg):  # type: ignore[misc]
             timeout,
             train_config,
             evaluate_config,
-            None if evaluate_fn is None else lambda t, model: evaluate_fn(t + done, model),
+            None if evaluate_fn is None else partial(_evaluated, evaluate_fn, done),
         )
         self._write_links(final=True)
         views = self._job.views() if self._job else {}
@@ -373,3 +374,13 @@ class AlgorithmStrategy(flower.FedAvg):  # type: ignore[misc]
 def last_line(reply: Message) -> str:
     """What an error is about; in a simulation its text is a whole traceback."""
     return printable((str(reply.error.reason).strip().splitlines() or [""])[-1], 200)
+
+
+def _evaluated(
+    evaluate_fn: EvaluateFn, done: int, round: int, model: ArrayRecord
+) -> MetricRecord | None:
+    """What the app's function says of a model, of which Flower would only find out later."""
+    metrics = evaluate_fn(round + done, model)
+    kind = "a function that returns a MetricRecord, or None"
+    check_kind("evaluate_fn", metrics, (MetricRecord, type(None)), kind)
+    return metrics

@@ -174,6 +174,8 @@ class PaperDirectory:
 
         Data sets that only finished runs used may be missing, unless these are overwritten.
         """
+        # Before any run is read: it may be behind a link.
+        self._refuse_foreign_folder(runs)
         configs = {(run.condition.key, run.algorithm): run.config for run in runs}
         for config in configs.values():
             Config.from_dict(config)

@@ -175,7 +175,9 @@ def start(random: Random, place: Place) -> Case:
     given = {key: random.choice(values) for key, values in START.items()}
     for _ in range(random.choice((1, 1, 2))):
         key = random.choice([key for key in START if key != "grid"])
-        given[key] = random.choice(WRONG)
+        # What a function of the user raises is the user's.
+        own = key == "evaluate_fn"
+        given[key] = random.choice([v for v in WRONG if not (own and v.startswith("nn."))])
         if key == "initial_arrays" and random.random() < 0.7:
             given[key] = random.choice(ARRAYS)
         if key == "num_rounds" and random.random() < 0.3:

@@ -26,7 +26,8 @@ check: $(READY)
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
-PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+# One more than there are cores where CI runs: many tests wait for processes.
+PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist worksteal
 
 test: check $(AXE)
 	$(PYTEST)

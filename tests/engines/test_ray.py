@@ -291,7 +291,7 @@ def test_what_fails_twice_is_one_line_and_others_go_on(made, tmp_path):
         engine.result(3)
 
 
-@pytest.mark.parametrize("way", ["raise", "kill", "exit"])
+@pytest.mark.parametrize("way", ["raise", "kill", pytest.param("exit", marks=pytest.mark.long)])
 def test_what_fails_once_ends_with_the_same_bits(made, tmp_path, way):
     up = small.random_table()
     task = small.network(module=Frail(small.mlp(), tmp_path / "marker", way))
@@ -308,6 +308,7 @@ def test_a_process_that_is_killed_every_time(made):
         engine.result(0)
 
 
+@pytest.mark.long
 def test_closing_gives_up_what_is_under_way(made, ray, tmp_path):
     def steps(client, start):
         (tmp_path / f"{client}").touch()

@@ -122,7 +122,6 @@ def kill_at_random(server, undisturbed, tmp_path, name: str, kills: int, seed: s
 SOME = {
     "run with reports on disk": 1,
     "run --overwrite": 2,
-    "run pool": 1,
     "fleet init": 1,
 }
 

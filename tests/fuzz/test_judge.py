@@ -138,7 +138,7 @@ for text in (
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_worker_reports_its_own_failures():
     worker = Worker(patience=200)
     try:

@@ -93,6 +93,15 @@ def options_of(function: Callable[..., Any]) -> dict[str, Option]:
         >>> print(*options_of(scheme).values())
         gamma=0.4
     """
+    try:
+        return dict(_read_options(function))
+    except TypeError:  # A callable that cannot be hashed.
+        return _read_options.__wrapped__(function)
+
+
+@lru_cache(maxsize=512)
+def _read_options(function: Callable[..., Any]) -> dict[str, Option]:
+    # Read once: evaluating annotations was most of the time in which a configuration is checked.
     # Not the raw annotations: a class may inherit fields from a module with other names.
     hints = get_type_hints(function, include_extras=True)
     return {
@@ -200,9 +209,15 @@ def check_arguments(function: Function) -> Function:
 
 def check_fields(instance: Any) -> None:
     """Check the fields of a frozen dataclass as :func:`check_arguments` checks arguments."""
-    for name, hint in get_type_hints(type(instance), include_extras=True).items():
-        if name in instance.__dataclass_fields__ and _is_plain(hint):
-            object.__setattr__(instance, name, check_type(name, getattr(instance, name), hint))
+    for name, hint in _plain_fields(type(instance)).items():
+        object.__setattr__(instance, name, check_type(name, getattr(instance, name), hint))
+
+
+@lru_cache(maxsize=256)
+def _plain_fields(kind: Any) -> dict[str, Any]:
+    hints = get_type_hints(kind, include_extras=True)
+    fields = kind.__dataclass_fields__
+    return {name: hint for name, hint in hints.items() if name in fields and _is_plain(hint)}
 
 
 def check_kind(name: str, value: Any, kind: type | tuple[type, ...], expected: str) -> None:

@@ -170,13 +170,22 @@ def warm_up(scratch: Path) -> None:
 
 
 def fill_caches() -> None:
-    """Compile templates, find fonts and draw once: half of a comparison's time, otherwise."""
+    """Read settings, compile templates, find fonts and draw once: half of a case's time, else."""
     from io import BytesIO
 
     from matplotlib.figure import Figure
 
+    from fedpbc.algorithms import ALGORITHMS
+    from fedpbc.experiments.configuration import Config
+    from fedpbc.links.scheme import SCHEMES
+    from fedpbc.options import options_of
     from fedpbc.report.page import page_environment
 
+    for algorithm in ALGORITHMS:
+        written = Config.from_dict({"algorithm": algorithm}).to_dict()
+        Config.from_dict(written, lenient=True)
+    for scheme in SCHEMES.values():
+        options_of(scheme.rows)
     environment = page_environment()
     for name in environment.list_templates(extensions=["j2"]):
         environment.get_template(name)

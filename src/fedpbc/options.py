@@ -209,7 +209,8 @@ def check_arguments(function: Function) -> Function:
 
 def check_fields(instance: Any) -> None:
     """Check the fields of a frozen dataclass as :func:`check_arguments` checks arguments."""
-    for name, hint in _plain_fields(type(instance)).items():
+    kind: Any = type(instance)
+    for name, hint in _plain_fields(kind).items():
         object.__setattr__(instance, name, check_type(name, getattr(instance, name), hint))
 
 

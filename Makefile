@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 AXE := tools/axe/node_modules/.ready
+# Tests start hundreds of processes: without compiled files each would compile the package again.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: docs demo test test-quick test-long test-random test-fleet test-faults test-kills fuzz coverage check format install clean bench bench-peers
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import unicodedata
 from collections.abc import Iterator
 
@@ -33,7 +34,9 @@ def judge(step: Step, outcome: Outcome, place: Place, before: dict[str, Entry]) 
     if outcome.hung:
         yield f"hang: {outcome.hung}"
         return
-    allowed = {0, 2} | ({1} if step.may_differ else set()) | (set() if step.quick else {130})
+    # While the interpreter ends, Ctrl-C kills it: a shell then shows the same code.
+    interrupted = set() if step.quick else {INTERRUPTED, -signal.SIGINT}
+    allowed = {0, 2} | ({1} if step.may_differ else set()) | interrupted
     if outcome.code not in allowed:
         yield f"exit code {outcome.code}"
     if "Traceback (most recent call last)" in outcome.err + outcome.out:

@@ -147,7 +147,7 @@ def _execute(step: Step) -> int:
             print(f"fedpbc: {error}", file=sys.stderr)
             return 2
         return 0
-    from fedpbc.cli.app import main
+    from fedpbc.cli import main
 
     sys.argv = ["fedpbc", *step.arguments]
     try:

@@ -215,3 +215,8 @@ def test_wrong_arguments_are_one_line(wrong):
             call(wrong)
     with pytest.raises(InputError, match=r"allowed is .*a function of a row"):
         comparison.verdict(allowed=wrong)
+
+
+def test_a_callable_that_takes_no_row_is_one_line():
+    with pytest.raises(InputError, match=r"allowed is .*a function of a row"):
+        scored({"fedavg": seeds(0.5, 0.6)}).verdict(allowed=int)

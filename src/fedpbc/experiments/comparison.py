@@ -345,7 +345,7 @@ class Comparison:
         entries = []
         for name in self.names:
             rows = [row for row in deployable if name_of(row) == name]
-            choice = rows if allowed is None else [row for row in rows if allowed(row)]
+            choice = rows if allowed is None else [row for row in rows if _passes(allowed, row)]
             row = max(choice or rows, key=lambda row: row.score, default=None)
             entries.append(self._scores(name, row, has_classes, allowed=bool(choice)))
         return Scores(entries, has_classes)
@@ -446,3 +446,10 @@ class Comparison:
                 for run in self.failed
             ],
         }
+
+
+def _passes(allowed: Callable[[ComparisonRow], bool], row: ComparisonRow) -> bool:
+    try:
+        return bool(allowed(row))
+    except TypeError as error:
+        raise InputError("allowed", allowed, "a function of a row") from error

@@ -58,3 +58,17 @@ def test_the_script_is_printed_and_asks_this_command(monkeypatch):
         ended = fedpbc("--show-completion", shell)
         assert ended.code == 0
         assert f"_FEDPBC_COMPLETE=complete_{shell}" in ended.out
+
+
+@pytest.mark.parametrize("option", ["--install-completion", "--show-completion"])
+def test_a_shell_that_is_not_known_is_one_line(option, monkeypatch):
+    import shellingham
+
+    def fail() -> None:
+        raise shellingham.ShellDetectionFailure
+
+    monkeypatch.setattr(shellingham, "detect_shell", fail)
+    ended = fedpbc(option)
+    assert ended.code == 2
+    assert ended.err.startswith("fedpbc: completion is not available for this shell: run it from")
+    assert ended.err.count("\n") == 1

@@ -101,6 +101,7 @@ def test_wrong_options_are_one_line(make, line):
         ({"evaluate_fn": 3}, "evaluate_fn is 3, but should be a function"),
         ({"evaluate_fn": lambda t, model: 0.5}, "evaluate_fn is 0.5, but should be .* returns a"),
         ({"learning_rate": lambda t: None}, r"learning_rate\(1\) is None, but should be"),
+        ({"learning_rate": lambda: 0.1}, "learning_rate is .*a number or a function of the round"),
     ],
 )
 def test_a_wrong_start_is_one_line(given, line):

@@ -85,6 +85,8 @@ app.command(name="list")(list_)
 
 COMPLETION = "_FEDPBC_COMPLETE"
 """Set by a shell that completes a command line."""
+COMPLETION_OPTIONS = {"--install-completion", "--show-completion"}
+SHELLS = ("bash", "zsh", "fish", "powershell", "pwsh")
 INTERRUPTED = 130
 """Typer's exit code after a KeyboardInterrupt."""
 
@@ -111,6 +113,9 @@ def run_command() -> int:
     """Run the command, and return its exit code."""
     import click
 
+    if not COMPLETION_OPTIONS.isdisjoint(sys.argv) and not can_complete():
+        shells = "run it from bash, zsh, fish or PowerShell"
+        return terminal.complain(f"completion is not available for this shell: {shells}")
     try:
         code = app(prog_name="fedpbc", standalone_mode=False)
         if code == INTERRUPTED:
@@ -136,6 +141,17 @@ def run_command() -> int:
             raise
         return terminal.complain(line, getattr(error, "exit_code", FedpbcError.exit_code))
     return code if isinstance(code, int) else 0
+
+
+def can_complete() -> bool:
+    """Whether Typer has completion for the shell that runs this command."""
+    import shellingham
+
+    try:
+        name, _ = shellingham.detect_shell()
+    except shellingham.ShellDetectionFailure:
+        return False
+    return name in SHELLS
 
 
 def show_help(text: str) -> int:

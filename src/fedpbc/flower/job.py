@@ -70,7 +70,13 @@ class JobSettings:
         """η_t of round t, which counts from 0 as in the algorithms; 1 if nobody needs it."""
         if self.learning_rate is None:
             return 1.0
-        return check_rate(self.learning_rate(t + 1), t + 1)
+        try:
+            rate = self.learning_rate(t + 1)
+        except TypeError as error:
+            raise InputError(
+                "learning_rate", self.learning_rate, "a number or a function of the round"
+            ) from error
+        return check_rate(rate, t + 1)
 
 
 @dataclass(frozen=True)

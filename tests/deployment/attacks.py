@@ -3,7 +3,7 @@
 ``python -m tests.deployment.attacks`` runs them all, or those that are named:
 
 connections  many plain TCP connections from one address, held open; do new devices get in?
-handshakes   the same, but each begins a TLS handshake
+handshakes   the same, but each begins a TLS handshake and stops
 …-elsewhere  both, from another address than the devices'
 bodies       large bodies of a stranger who knows a device's public key
 paths        one request for each of 2,000 paths, by a stranger
@@ -14,10 +14,13 @@ from __future__ import annotations
 
 import argparse
 import http.client
+import math
+import os
 import re
 import resource
 import socket
 import ssl
+import statistics
 import sys
 import threading
 import time
@@ -99,19 +102,26 @@ class Target:
         """The public key of a device, with the signature of someone else."""
         return signed(ec.generate_private_key(ec.SECP384R1()), self.public[name])
 
-    def admitted(self, devices: int = DEVICES) -> int:
-        """How many of the devices that connect now get an answer within half a minute.
+    def cpu_seconds(self) -> float:
+        """What the gateway's process has used of the processor so far."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def admitted(self, devices: int = DEVICES) -> list[float]:
+        """After how many seconds devices that connect now get an answer; up to half a minute.
 
         As Flower's nodes, they try again every second.
         """
-        statuses: list[int] = []
-        end = time.monotonic() + 30.0
+        seconds: list[float] = []
+        began = time.monotonic()
+        end = began + 30.0
 
         def connect(name: str) -> None:
             while time.monotonic() < end:
                 with suppress(OSError, http.client.HTTPException):
                     left = max(end - time.monotonic(), 0.1)
-                    statuses.append(self.ask("activate-node", b"", self.head(name), left))
+                    assert self.ask("activate-node", b"", self.head(name), left) == 200
+                    seconds.append(time.monotonic() - began)
                     return
                 time.sleep(1.0)
 
@@ -123,7 +133,7 @@ class Target:
             thread.start()
         for thread in threads:
             thread.join()
-        return statuses.count(200)
+        return sorted(seconds)
 
 
 @contextmanager
@@ -142,26 +152,35 @@ def attacked_gateway(devices: int = 20, serve: Any = None) -> Iterator[Target]:
             target = Target(folder, server, f"unix:{folder / 'server'}")
         log = stack.enter_context((folder / "gateway.log").open("wb"))
         target.process = stack.enter_context(child(target.command(), stdout=log, stderr=log))
-        wait_until(lambda: target.admitted(1) == 1)
+        wait_until(lambda: len(target.admitted(1)) == 1)
         yield target
 
 
 def flood_of_connections(
     count: int, first_bytes: bytes = b"", source: str = LOOPBACK
 ) -> dict[str, object]:
-    """Hold plain TCP connections, as many as the gateway accepts; new devices connect meanwhile."""
-    with attacked_gateway() as target:
+    """Hold TCP connections, as many as the gateway accepts; new devices connect meanwhile."""
+    with attacked_gateway(serve=fleet_server) as target:
         before = target.memory()
         flood = Flood(target.port, source, count, first_bytes)
         with flood:
+            began, used, opened = time.monotonic(), target.cpu_seconds(), flood.opened.value
             admitted = target.admitted()
+            # Longer than the devices took: the flood goes on.
+            time.sleep(max(10.0 - (time.monotonic() - began), 0.0))
+            seconds = time.monotonic() - began
+            used, opened = target.cpu_seconds() - used, flood.opened.value - opened
             during, files = target.memory(), target.connections()
         wait_until(lambda: target.connections() < 50)
         # The gateway returns memory every ten seconds.
         time.sleep(12.0)
         return {
             "connections": count,
-            "new devices admitted": f"{admitted} of {DEVICES}",
+            "opened per second": round(opened / seconds),
+            "new devices admitted": f"{len(admitted)} of {DEVICES}",
+            "in 10 s": sum(each <= 10.0 for each in admitted),
+            "median s": round(statistics.median(admitted or [math.inf]), 1),
+            "gateway CPU %": round(100 * used / seconds),
             "open at the gateway": files,
             "MB before": before,
             "MB during": during,
@@ -176,7 +195,8 @@ class Flood:
     def __init__(self, port: int, source: str, count: int, first_bytes: bytes) -> None:
         context = get_context("spawn")
         self._ended, self._is_full = context.Event(), context.Event()
-        arguments = (port, source, count, first_bytes, self._is_full, self._ended)
+        self.opened = context.Value("q", 0)
+        arguments = (port, source, count, first_bytes, self._is_full, self._ended, self.opened)
         self._process = context.Process(target=hold_connections, args=arguments, daemon=True)
 
     def __enter__(self) -> Flood:
@@ -190,13 +210,18 @@ class Flood:
 
 
 def hold_connections(
-    port: int, source: str, count: int, first_bytes: bytes, is_full: Any, ended: Any
+    port: int,
+    source: str,
+    count: int,
+    first_bytes: bytes,
+    is_full: Any,
+    ended: Any,
+    opened: Any,
 ) -> None:
     """Open connections until so many are open, then one for each that was closed."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, count + 1000), most))
     held: list[socket.socket] = []
-    opened = 0
     while not ended.is_set():
         if len(held) >= count:
             closed = [each for each in held if is_closed(each)]
@@ -210,10 +235,10 @@ def hold_connections(
         with suppress(OSError):
             connection = socket.create_connection((LOOPBACK, port), 5, (source, 0))
             held.append(connection)
-            opened += 1
+            opened.value += 1
             connection.sendall(first_bytes)
             connection.setblocking(False)
-        if opened >= count:
+        if opened.value >= count:
             is_full.set()
 
 
@@ -226,8 +251,13 @@ def is_closed(connection: socket.socket) -> bool:
         return True
 
 
-CLIENT_HELLO = bytes.fromhex("1603010200010001fc0303") + bytes(100)
-"""The beginning of a TLS handshake that does not go on."""
+def client_hello() -> bytes:
+    """The beginning of a TLS handshake, to which a server must reply with a signature."""
+    sent = ssl.MemoryBIO()
+    stranger = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), sent, server_hostname="a")
+    with suppress(ssl.SSLWantReadError):
+        stranger.do_handshake()
+    return sent.read()
 
 
 def bodies_of_a_stranger(count: int) -> dict[str, object]:
@@ -335,8 +365,8 @@ def unasked_messages(count: int) -> dict[str, object]:
 ATTACKS = {
     "connections": lambda: flood_of_connections(6000),
     "connections-elsewhere": lambda: flood_of_connections(6000, source="127.0.0.2"),
-    "handshakes": lambda: flood_of_connections(2000, CLIENT_HELLO),
-    "handshakes-elsewhere": lambda: flood_of_connections(2000, CLIENT_HELLO, "127.0.0.2"),
+    "handshakes": lambda: flood_of_connections(2000, client_hello()),
+    "handshakes-elsewhere": lambda: flood_of_connections(2000, client_hello(), "127.0.0.2"),
     "bodies": lambda: bodies_of_a_stranger(10),
     "paths": lambda: many_paths(2000),
     "unasked": lambda: unasked_messages(10),

@@ -10,8 +10,18 @@ from fedpbc.deployment.server.connection_slots import (
 )
 
 
-def connection(address: str = "192.0.2.1", *, since: float = 0.0, progress: int = 0) -> Connection:
-    return Connection(address, lambda: None, since=since, progress=progress)
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
+def connection(address: str = "192.0.2.1", *, since: float = 0.0) -> Connection:
+    return Connection(address, lambda: None, since=since)
 
 
 def filled(slots: ConnectionSlots, *connections: Connection) -> list[Connection]:
@@ -19,19 +29,68 @@ def filled(slots: ConnectionSlots, *connections: Connection) -> list[Connection]
     return [dropped for each in connections if (dropped := slots.admit(each)) is not None]
 
 
-def test_the_least_advanced_of_the_address_is_dropped():
+def in_turn(slots: ConnectionSlots, count: int) -> list[Connection | None]:
+    return [slots.next_turn() for _ in range(count)]
+
+
+def test_who_has_sent_nothing_is_dropped_before_who_is_queued():
     slots = ConnectionSlots(ConnectionLimits(per_address=3))
-    handshakes = [connection(progress=1) for _ in range(2)]
-    idle, late = connection(), connection()
-    assert filled(slots, *handshakes, idle, late) == [idle]
+    queued, silent, late = (connection() for _ in range(3))
+    assert slots.admit(queued, has_sent=True) is None
+    assert filled(slots, silent, late) == []
+    assert slots.admit(connection(), has_sent=True) is silent
+    slots.queue(late)
+    newest = connection()
+    assert slots.admit(newest, has_sent=True) is newest
 
 
 def test_a_handshake_gets_its_time_but_no_more():
-    slots = ConnectionSlots(ConnectionLimits(per_address=2))
-    first, second = connection(progress=1), connection(progress=1)
-    early, late = connection(since=1.0, progress=1), connection(since=2.1, progress=1)
-    assert filled(slots, first, second, early) == [early]
-    assert filled(slots, late) == [first]
+    clock = Clock()
+    slots = ConnectionSlots(ConnectionLimits(per_address=2), clock)
+    first, second, early, late = (connection() for _ in range(4))
+    assert not slots.admit(first, has_sent=True)
+    assert not slots.admit(second, has_sent=True)
+    # Its time begins with its turn, not while it is queued.
+    clock.time = 10.0
+    assert in_turn(slots, 3) == [first, second, None]
+    clock.time = 12.0
+    assert slots.admit(early, has_sent=True) is early
+    clock.time = 12.1
+    assert slots.admit(late, has_sent=True) is first
+
+
+def test_handshakes_begin_in_turn_by_address():
+    slots = ConnectionSlots(ConnectionLimits())
+    flood = [connection() for _ in range(100)]
+    for each in flood:
+        slots.admit(each, has_sent=True)
+    assert in_turn(slots, 2) == flood[:2]
+    device, other = connection("198.51.100.1"), connection("203.0.113.1")
+    for each in (device, other):
+        slots.admit(each, has_sent=True)
+    # Both before the flood's fourth, though 98 were queued before them.
+    assert in_turn(slots, 5) == [flood[2], device, other, flood[3], flood[4]]
+
+
+def test_who_is_gone_has_no_turn():
+    slots = ConnectionSlots(ConnectionLimits())
+    first, second = connection(), connection("198.51.100.1")
+    for each in (first, second):
+        slots.admit(each, has_sent=True)
+    slots.release(first)
+    assert in_turn(slots, 2) == [second, None]
+
+
+def test_who_waits_too_long_for_a_turn_expires():
+    clock = Clock()
+    slots = ConnectionSlots(ConnectionLimits(), clock)
+    served, queued, silent, young = (connection(since=since) for since in (0.0, 1.0, 2.0, 9.0))
+    slots.admit(served, has_sent=True)
+    assert slots.next_turn() is served
+    slots.admit(queued, has_sent=True)
+    assert filled(slots, silent, young) == []
+    clock.time = 12.0
+    assert set(slots.expired(10.0)) == {queued, silent}
 
 
 def test_a_flood_costs_only_its_own_address():

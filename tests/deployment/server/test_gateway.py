@@ -45,10 +45,10 @@ class GatewayThread:
         with socket.socket() as probe:
             probe.bind((LOOPBACK, 0))
             self.port = probe.getsockname()[1]
-        server = await self._gateway.open(Address(LOOPBACK, self.port))
+        await self._gateway.open(Address(LOOPBACK, self.port))
         self._ready.set()
         await self._ended.wait()
-        server.close()
+        self._gateway.close()
         for task in list(self._gateway.tasks):
             task.cancel()
         await asyncio.gather(*self._gateway.tasks, return_exceptions=True)

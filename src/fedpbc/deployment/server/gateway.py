@@ -19,6 +19,7 @@ import ssl
 import sys
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import h11
@@ -26,14 +27,10 @@ import h11
 from fedpbc.deployment.address import Address, parse_address
 from fedpbc.deployment.log_lines import LineFormatter
 from fedpbc.deployment.server.connection_slots import Connection, ConnectionLimits, ConnectionSlots
+from fedpbc.deployment.server.handshake_queue import HANDSHAKE_SECONDS, HandshakeQueue
 from fedpbc.deployment.server.http1 import RejectedRequest, forwarded_request
 from fedpbc.deployment.server.http_stream import BUFFER_SIZE, IDLE_SECONDS, HttpStream
-from fedpbc.deployment.server.listener import (
-    HANDSHAKE_SECONDS,
-    Listener,
-    began_to_send,
-    open_stream,
-)
+from fedpbc.deployment.server.listener import Listener, open_stream
 from fedpbc.deployment.server.rejection_log import RejectionLog
 from fedpbc.deployment.server.request_policy import Limits, RequestPolicy
 from fedpbc.errors import one_line
@@ -68,6 +65,8 @@ class Gateway:
         self.server = server
         self._policy = RequestPolicy(limits, keys)
         self._slots, self.log = ConnectionSlots(limits.connections), RejectionLog()
+        self._queue = HandshakeQueue(self._slots, self._begin, self._expire)
+        self._listener = Listener(self._accept)
         self._dropped = 0
         self.tasks: set[asyncio.Task[None]] = set()
         self._server_tls: ssl.SSLContext | None = None
@@ -80,21 +79,30 @@ class Gateway:
                 certificates / "server.crt", certificates / "server.key"
             )
 
-    async def open(self, listen: Address) -> Listener:
+    async def open(self, listen: Address) -> None:
         """Listen, and serve connections from now on."""
-        listener = Listener(self._accept)
-        await listener.open(listen)
-        return listener
+        await self._listener.open(listen)
+
+    def close(self) -> None:
+        """Accept no more connections, and close those that are not served yet."""
+        self._listener.close()
+        self._queue.close()
 
     def _accept(self, accepted: socket.socket, peer: str) -> None:
-        """Serve a connection in a task, and end another if there are too many."""
-        connection = Connection(peer, lambda: shut_down(accepted))
+        """Let a connection wait for its turn, and end another if there are too many."""
+        dropped = self._queue.add(accepted, peer)
+        if dropped is not None:
+            self._drop(dropped, "too many connections that have shown no key")
+
+    def _begin(self, accepted: socket.socket, connection: Connection) -> None:
+        """Serve a connection in a task."""
+        connection.close = partial(shut_down, accepted)
         task = asyncio.get_running_loop().create_task(self._serve(accepted, connection))
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
-        dropped = self._slots.admit(connection)
-        if dropped is not None:
-            self._drop(dropped, "too many connections that have shown no key")
+
+    def _expire(self, connection: Connection) -> None:
+        self._log_rejection(connection, handshake_failure(TimeoutError()))
 
     def release_memory(self) -> None:
         """Return to the system what dropped connections have left; to be called now and then."""
@@ -109,10 +117,11 @@ class Gateway:
     def _drop(self, dropped: Connection, reason: str) -> None:
         self._log_rejection(dropped, reason)
         dropped.is_dropped = True
-        self._dropped += 1
-        if self._dropped % COLLECT_EVERY == 0:
-            gc.collect()
         dropped.close()
+        if dropped.began:
+            self._dropped += 1
+            if self._dropped % COLLECT_EVERY == 0:
+                gc.collect()
 
     def _log_rejection(self, connection: Connection, reason: str) -> None:
         caller = self._policy.caller(connection)
@@ -120,33 +129,15 @@ class Gateway:
 
     async def _serve(self, accepted: socket.socket, connection: Connection) -> None:
         try:
-            streams = await self._begin(accepted, connection)
-            if streams is not None:
-                await self._serve_streams(*streams, connection)
+            try:
+                streams = await open_stream(accepted, self._device_tls, HANDSHAKE_SECONDS)
+            except OSError as error:
+                if not connection.is_dropped:
+                    self._log_rejection(connection, handshake_failure(error))
+                return
+            await self._serve_streams(*streams, connection)
         finally:
             self._slots.release(connection)
-
-    async def _begin(
-        self, accepted: socket.socket, connection: Connection
-    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
-        """Wait for the first bytes, then for TLS; None if the connection is closed."""
-        try:
-            is_sending = False
-            try:
-                is_sending = await began_to_send(accepted)
-            finally:
-                if not is_sending:
-                    accepted.close()
-            if not is_sending:
-                return None
-            connection.progress = 1
-            streams = await open_stream(accepted, self._device_tls)
-        except OSError as error:
-            if not connection.is_dropped:
-                self.log.add(f"rejected {connection.address}:", handshake_failure(error))
-            return None
-        connection.progress = 2
-        return streams
 
     async def _serve_streams(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: Connection
@@ -297,7 +288,7 @@ async def serve_until_signal(gateway: Gateway, listen: Address) -> None:
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    listener = await gateway.open(listen)
+    await gateway.open(listen)
     LOG.info("the gateway listens at %s", listen)
     while not stop.is_set():
         with suppress(TimeoutError):
@@ -305,7 +296,7 @@ async def serve_until_signal(gateway: Gateway, listen: Address) -> None:
                 await stop.wait()
         gateway.log.flush()
         gateway.release_memory()
-    listener.close()
+    gateway.close()
 
 
 def upstream(text: str) -> Address | Path:

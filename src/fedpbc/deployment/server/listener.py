@@ -1,7 +1,7 @@
-"""Accept connections, and begin TLS only when their first bytes have arrived.
+"""Accept connections, and begin TLS on them later.
 
-A connection on which nothing was received costs a socket and a task. asyncio's own servers would
-prepare each for TLS at once, with buffers of half a megabyte that a flood leaves in the heap.
+asyncio's own servers would prepare each for TLS at once, with buffers of half a megabyte that a
+flood leaves in the heap.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from collections.abc import Callable
 
 from fedpbc.deployment.address import Address
 
-__all__ = ["BUFFER_SIZE", "HANDSHAKE_SECONDS", "Listener", "began_to_send", "open_stream"]
+__all__ = ["BUFFER_SIZE", "Listener", "open_stream"]
 
 BUFFER_SIZE = 2**15
-HANDSHAKE_SECONDS = 20.0
 BACKLOG = 1024
 ACCEPTED_AT_ONCE = 64
 """Connections that are accepted before others are served."""
@@ -76,21 +75,8 @@ class Listener:
             listening.close()
 
 
-async def began_to_send(connection: socket.socket) -> bool:
-    """Wait until a peer sends something; False if it closes instead, TimeoutError if neither."""
-    loop = asyncio.get_running_loop()
-    is_readable: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(connection, _wake, is_readable)
-    try:
-        async with asyncio.timeout(HANDSHAKE_SECONDS):
-            await is_readable
-    finally:
-        loop.remove_reader(connection)
-    return bool(connection.recv(1, socket.MSG_PEEK))
-
-
 async def open_stream(
-    connection: socket.socket, tls: ssl.SSLContext | None
+    connection: socket.socket, tls: ssl.SSLContext | None, handshake_seconds: float
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Begin TLS, unless it is None; an OSError if the handshake fails."""
     loop = asyncio.get_running_loop()
@@ -100,11 +86,6 @@ async def open_stream(
         lambda: protocol,
         connection,
         ssl=tls,
-        ssl_handshake_timeout=None if tls is None else HANDSHAKE_SECONDS,
+        ssl_handshake_timeout=None if tls is None else handshake_seconds,
     )
     return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
-
-
-def _wake(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)

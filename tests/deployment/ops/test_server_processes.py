@@ -189,6 +189,14 @@ def test_deleting_a_key_revokes_access_even_the_last_one(folder, nodes, running,
     assert pinned(folder) == {nodes[1]: 1}
 
 
+def test_one_key_under_two_names_stays_the_same_client_after_a_restart(folder, nodes, running):
+    (folder / "keys/client-0.pub").write_bytes((folder / "keys/client-1.pub").read_bytes())
+    running._pin_keys()
+    assert pinned(folder) == {nodes[1]: 1}
+    ServerProcesses(folder, UnusedSupervisor())._pin_keys()
+    assert pinned(folder) == {nodes[1]: 1}
+
+
 def test_a_file_that_is_not_a_key_is_ignored(folder, caplog):
     (folder / "keys/client-0.pub").write_text("nonsense")
     ServerProcesses(folder, UnusedSupervisor())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from base64 import b64decode
 from pathlib import Path
 from time import time
 
@@ -12,6 +13,8 @@ pytest.importorskip("cryptography", reason="needs the extra: pip install 'fedpbc
 
 from fedpbc.deployment.security.key_directory import KeyDirectory
 from fedpbc.deployment.security.keys import make_node_key
+from fedpbc.deployment.security.node_identity import node_number
+from fedpbc.deployment.security.pinned_nodes import clients_before, write_pinned
 
 
 @pytest.fixture
@@ -146,9 +149,32 @@ def test_one_key_under_two_names_keeps_its_first(tmp_path, caplog):
     (tmp_path / "client-1.pub").write_bytes((tmp_path / "client-3.pub").read_bytes())
     for _ in range(3):
         assert directory.names_by_key() == {key: name} == {key: "client-3"}
-    # One that never knew which was first takes the first by name.
-    assert KeyDirectory(tmp_path).names_by_key() == {key: "client-1"}
+    assert caplog.messages == ["client-1.pub: ignored, it has the same key as client-3.pub"]
+
+
+def test_one_key_under_two_names_keeps_its_client_after_a_restart(tmp_path, caplog):
+    keys = tmp_path / "keys"
+    make_node_key(keys, "client-3")
+    [(key, _)] = KeyDirectory(keys).names_by_key().items()
+    write_pinned(tmp_path, {node_number(b64decode(key)): 3})
+    for name in ("client-1.pub", "mine.pub"):
+        (keys / name).write_bytes((keys / "client-3.pub").read_bytes())
+    after = KeyDirectory(keys, clients_before(tmp_path))
+    assert after.names_by_key() == {key: "client-3"}
     assert caplog.messages == [
-        "client-1.pub: ignored, it has the same key as client-3.pub",
-        "client-3.pub: ignored, it has the same key as client-1.pub",
+        f"{name}.pub: ignored, it has the same key as client-3.pub" for name in ("client-1", "mine")
     ]
+    # Once the file is deleted, the key is free for another name.
+    (keys / "client-3.pub").unlink()
+    assert after.names_by_key() == {key: "client-1"}
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{}", b'{"pinned": [1]}', b'{"pinned": {"a": 1}}'])
+def test_without_a_record_the_first_by_name_has_the_key(tmp_path, content):
+    keys = tmp_path / "keys"
+    make_node_key(keys, "client-3")
+    (keys / "client-1.pub").write_bytes((keys / "client-3.pub").read_bytes())
+    if content is not None:
+        (tmp_path / "nodes.json").write_bytes(content)
+    names = KeyDirectory(keys, clients_before(tmp_path)).names_by_key().values()
+    assert list(names) == ["client-1"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import sys
@@ -16,6 +15,7 @@ from fedpbc.deployment.ops.supervisor import Service, Supervisor
 from fedpbc.deployment.security.certificates import check_server_certificate
 from fedpbc.deployment.security.key_directory import KeyDirectory, clients_by_key
 from fedpbc.deployment.security.node_identity import node_number
+from fedpbc.deployment.security.pinned_nodes import clients_before, write_pinned
 from fedpbc.deployment.server.finished_job import damaged_results, rounds_finished
 from fedpbc.deployment.server.round_log import ROUND_LOG
 from fedpbc.deployment.server.upload_check import REPLY_OVERHEAD, UploadCheck
@@ -23,7 +23,6 @@ from fedpbc.deployment.settings import read_fleet
 from fedpbc.deployment.sockets import socket_for
 from fedpbc.errors import FedpbcError, InputError, TryAgainError
 from fedpbc.limits import MAX_CLIENTS
-from fedpbc.storage.atomic import write_atomically
 from fedpbc.storage.files import open_regular_file
 
 __all__ = ["ServerProcesses"]
@@ -47,7 +46,7 @@ class ServerProcesses:
         self.settings = read_fleet(folder / "fleet.toml")
         self.listen = parse_address(self.settings.fleet.listen, "fleet.listen")
         certificates = self._certificates = None if insecure else self.folder / "certificates"
-        self._key_directory = KeyDirectory(self.folder / "keys")
+        self._key_directory = KeyDirectory(self.folder / "keys", clients_before(self.folder))
         self._last_key = f"client-{self.settings.clients - 1}.pub"
         self._ignored_keys: set[str] = set()
         self._certificate_end: datetime | None = None
@@ -95,8 +94,7 @@ class ServerProcesses:
         if keys == self._pinned:
             return
         pinned = {node_number(key): client for key, client in keys.items()}
-        content = {"pinned": None if self._certificates is None else pinned}
-        write_atomically(self.folder / "nodes.json", json.dumps(content))
+        write_pinned(self.folder, None if self._certificates is None else pinned)
         LOG.info("%d keys known", len(pinned))
         self._pinned = keys
 

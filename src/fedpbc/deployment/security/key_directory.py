@@ -9,6 +9,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from pathlib import Path
 
+from fedpbc.deployment.security.node_identity import node_number
 from fedpbc.errors import one_line
 from fedpbc.storage.files import read_inside
 
@@ -46,8 +47,13 @@ class KeyDirectory:
     and one warning is logged.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, clients_before: Mapping[int, int] | None = None) -> None:
+        """Set up a reader of a folder.
+
+        ``clients_before``: the client of each node when a server last ran, which keeps its key if
+        another file has the same one.
+        """
+        self._folder, self._clients_before = folder, clients_before or {}
         self._keys: dict[str, str] = {}
         # Fingerprints of the files that need not be read again.
         self._fingerprints: dict[str, tuple[int, ...]] = {}
@@ -74,20 +80,26 @@ class KeyDirectory:
 
     def _unique_names(self) -> dict[str, str]:
         """The name of each key; of two files with the same key, the one that had it before."""
+        files: dict[str, list[str]] = {}
+        for name, key in self._keys.items():
+            files.setdefault(key, []).append(name)
         name_of: dict[str, str] = {}
         duplicates: set[tuple[str, str]] = set()
-        for name, key in self._keys.items():
-            first = name_of.setdefault(key, name)
-            if first != name and self._name_of.get(key) == name.removesuffix(".pub"):
-                name_of[key] = name
-                duplicates.add((first, name))
-            elif first != name:
-                duplicates.add((name, first))
+        for key, names in files.items():
+            before = f"{self._name_before(key)}.pub" if len(names) > 1 else ""
+            first = before if before in names else names[0]
+            name_of[key] = first.removesuffix(".pub")
+            duplicates |= {(name, first) for name in names if name != first}
         for name, first in sorted(duplicates - self._duplicates):
             LOG.warning("%s: ignored, it has the same key as %s", name, first)
-        self._duplicates = duplicates
-        self._name_of = {key: name.removesuffix(".pub") for key, name in name_of.items()}
-        return dict(self._name_of)
+        self._duplicates, self._name_of = duplicates, name_of
+        return dict(name_of)
+
+    def _name_before(self, key: str) -> str:
+        """Which name had a key: in this process, or when a server last ran."""
+        if (name := self._name_of.get(key)) is not None:
+            return name
+        return f"client-{self._clients_before.get(node_number(b64decode(key)))}"
 
     def _read(self, name: str) -> str | None:
         previous, path = self._keys.get(name), self._folder / name

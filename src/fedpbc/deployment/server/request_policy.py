@@ -11,6 +11,7 @@ import h11
 
 from fedpbc.deployment.security.key_directory import KeyDirectory
 from fedpbc.deployment.security.node_identity import PUBLIC_KEY, NodeSignatures
+from fedpbc.deployment.security.pinned_nodes import clients_before
 from fedpbc.deployment.server.connection_slots import Connection, ConnectionLimits
 from fedpbc.deployment.server.http1 import RejectedRequest
 from fedpbc.deployment.server.upload_budget import UploadBudget
@@ -60,7 +61,7 @@ class RequestPolicy:
     def __init__(self, limits: Limits, keys: Path | None) -> None:
         """Set up the rules; without ``keys``, the folder of public keys, any device may connect."""
         self.limits = limits
-        self._keys = None if keys is None else KeyDirectory(keys)
+        self._keys = None if keys is None else KeyDirectory(keys, clients_before(keys.parent))
         self._name_of: dict[str, str] = {} if self._keys is None else self._keys.names_by_key()
         self._keys_read_at = time.monotonic()
         self._signatures = NodeSignatures()

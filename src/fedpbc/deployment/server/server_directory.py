@@ -28,6 +28,7 @@ from typing import Any
 
 from torch import Tensor
 
+from fedpbc.deployment.security.pinned_nodes import PINNED_NODES, DamagedPinsError, read_pinned
 from fedpbc.deployment.server.damaged_files import move_aside
 from fedpbc.deployment.server.finished_job import FINISHED, file_checksum
 from fedpbc.deployment.server.round_history import RoundHistory
@@ -78,7 +79,7 @@ class ServerDirectory:
         # The reports that the two checkpoints refer to, which must not be overwritten.
         self._referenced: dict[int, Any] = {}
         self._exit_stack = ExitStack()
-        self._pinned_path = path / "nodes.json"
+        self._pinned_path = path / PINNED_NODES
         # When the file was modified, and its content.
         self._pinned: tuple[int, dict[int, int] | None] = 0, None
 
@@ -272,14 +273,11 @@ class ServerDirectory:
         try:
             modified = self._pinned_path.stat().st_mtime_ns
             if modified != self._pinned[0]:
-                content = parse_json(read_own_file(self.path, self._pinned_path.name, SMALL_FILE))
-                clients = content["pinned"]
-                pinned = None if clients is None else {int(n): int(c) for n, c in clients.items()}
-                self._pinned = modified, pinned
+                self._pinned = modified, read_pinned(self.path)
         except FileNotFoundError:
             # The last known: without keys, any node could claim to be any client.
             return self._pinned[1]
-        except WRONG_STATE:
+        except DamagedPinsError:
             raise FedpbcError(
                 f"{self._pinned_path} is damaged: start the server again, which writes it"
             ) from None

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from fedpbc.deployment.log_lines import LineFormatter
 from fedpbc.deployment.security.key_directory import KeyDirectory
+from fedpbc.deployment.security.pinned_nodes import clients_before
 from fedpbc.deployment.server.fleet_api import FleetApi
 from fedpbc.deployment.server.fleet_endpoint import FleetEndpoint
 from fedpbc.deployment.server.mailbox import Mailbox
@@ -53,7 +54,7 @@ def run_job(path: Path, socket: Path, *, has_keys: bool) -> None:
     settings = read_fleet(path / "fleet.toml")
     x0, layout = settings.first_model()
     mailbox, algorithm = Mailbox(), settings.algorithm(x0)
-    keys = KeyDirectory(path / "keys") if has_keys else None
+    keys = KeyDirectory(path / "keys", clients_before(path)) if has_keys else None
     api = FleetApi(mailbox, keys, UploadCheck(algorithm).largest + REPLY_OVERHEAD)
     with ServerDirectory(path) as folder:
         server = Server(

@@ -1,8 +1,7 @@
 """Many devices of a fleet in one process, without training: they reply with the model they get.
 
-Each has a key and a TLS connection of its own, waits for messages and replies as a real device
-does, but uses a signature for a minute instead of once: the server, which keeps the last one that
-it verified, has less to verify.
+Each has a key and a TLS connection of its own, signs every request, waits for messages and replies
+as a real device does.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
-import time
 from base64 import b64encode
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,9 +33,6 @@ from fedpbc.deployment.protocol.messages import TrainReply, TrainRequest
 
 __all__ = ["SimulatedDevice", "run_devices"]
 
-SIGNATURE_SECONDS = 60.0
-"""A signature may be used again for this long; a real device signs each request."""
-
 
 class SimulatedDevice:
     """One device: connects, waits for a message, replies, and so on until it is cancelled."""
@@ -46,8 +41,6 @@ class SimulatedDevice:
         self._address, self._tls = address, tls
         self._key: Any = load_ssh_private_key(key.read_bytes(), None)
         self._public = public_key_to_bytes(self._key.public_key())
-        self._signed_at = -SIGNATURE_SECONDS
-        self._headers = ""
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self.replies = self.failures = 0
 
@@ -102,16 +95,14 @@ class SimulatedDevice:
         return content
 
     def _signature(self) -> str:
-        if time.monotonic() - self._signed_at > SIGNATURE_SECONDS:
-            now = datetime.now(UTC).isoformat()
-            signature = b64encode(self._key.sign(now.encode(), ECDSA(SHA256()))).decode()
-            public = b64encode(self._public).decode()
-            self._signed_at = time.monotonic()
-            self._headers = (
-                f"flwr-public-key: {public}\r\nflwr-timestamp: {now}\r\n"
-                f"flwr-signature: {signature}\r\n"
-            )
-        return self._headers
+        """The headers with which Flower's nodes sign: the time, anew for every request."""
+        now = datetime.now(UTC).isoformat()
+        signature = b64encode(self._key.sign(now.encode(), ECDSA(SHA256()))).decode()
+        public = b64encode(self._public).decode()
+        return (
+            f"flwr-public-key: {public}\r\nflwr-timestamp: {now}\r\n"
+            f"flwr-signature: {signature}\r\n"
+        )
 
     def _close(self) -> None:
         if self._streams is not None:

@@ -16,7 +16,8 @@ from fedpbc.algorithms import Aggregation
 from fedpbc.deployment.device.trainer import Trainer
 from fedpbc.deployment.protocol.messages import Payload, read_payload, refusal, write_payload
 from fedpbc.deployment.server.server_directory import ServerDirectory
-from fedpbc.deployment.server.server_loop import Reply, Server
+from fedpbc.deployment.server.server_loop import Server
+from fedpbc.deployment.server.transport import Reply
 from fedpbc.deployment.settings import FleetSection
 from fedpbc.engines import SerialEngine
 from fedpbc.errors import FedpbcError

@@ -124,7 +124,8 @@ def stopped_advice(evaluations: str, folder: str) -> None:
 
 def fleet_with_job(folder: str) -> None:
     """A fleet that trains an app, whose job has begun."""
-    from fedpbc.deployment.ops.init import FleetPlan, write_fleet
+    from fedpbc.deployment.ops.fleet_plan import FleetPlan
+    from fedpbc.deployment.ops.init import write_fleet
 
     app = Path(folder) / "app.py"
     app.write_text(APP)

@@ -53,7 +53,8 @@ def init(
 ) -> None:
     """Create a real fleet's files: keys, certificates, configuration, services, a README."""
     from fedpbc.deployment.ops.fleet_config import fleet_options
-    from fedpbc.deployment.ops.init import FleetPlan, write_fleet
+    from fedpbc.deployment.ops.fleet_plan import FleetPlan
+    from fedpbc.deployment.ops.init import write_fleet
 
     options = {} if config is None else fleet_options(config, trust=trust)
     given = {"clients": clients, "rounds": rounds, "algorithm": algorithm, "app": app, "data": data}

@@ -6,13 +6,9 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from fedpbc.deployment.ops.init import (
-    FleetPlan,
-    built_aside,
-    read_fleet_plan,
-    render_readme,
-    write_device,
-)
+from fedpbc.deployment.ops.built_aside import built_aside
+from fedpbc.deployment.ops.fleet_plan import FleetPlan, read_fleet_plan
+from fedpbc.deployment.ops.init import render_readme, write_device
 from fedpbc.deployment.security.certificates import LARGEST_FILE
 from fedpbc.deployment.security.keys import generate_node_key, public_key_of
 from fedpbc.deployment.settings import read_fleet

@@ -7,7 +7,8 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from fedpbc.deployment.ops.init import check_hosts, read_fleet_plan, render_readme
+from fedpbc.deployment.ops.fleet_plan import check_hosts, read_fleet_plan
+from fedpbc.deployment.ops.init import render_readme
 from fedpbc.deployment.security.certificates import (
     CertificateAuthority,
     read_certificate,

@@ -14,7 +14,7 @@ from threading import Lock
 from uuid import uuid4
 
 from fedpbc.deployment.protocol.messages import Payload
-from fedpbc.deployment.server.server_loop import Reply
+from fedpbc.deployment.server.transport import Reply
 
 __all__ = ["Letter", "Mailbox", "UnexpectedReplyError"]
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
 from uuid import uuid4
 
 from fedpbc.aggregation import Aggregation
@@ -19,13 +17,14 @@ from fedpbc.deployment.protocol.messages import MessageError, Payload, TrainRequ
 from fedpbc.deployment.protocol.tensors import checksum, initial_checksum, to_vector, to_vectors
 from fedpbc.deployment.server.departures import Departures
 from fedpbc.deployment.server.identities import Identities
+from fedpbc.deployment.server.job_options import aggregation_options, algorithm_options
 from fedpbc.deployment.server.node_registry import NodeRegistry
 from fedpbc.deployment.server.round_state import RoundState
 from fedpbc.deployment.server.server_directory import ServerDirectory
+from fedpbc.deployment.server.transport import Reply, Transport
 from fedpbc.deployment.server.upload_check import UploadCheck
 from fedpbc.deployment.settings import FleetSection
 from fedpbc.errors import InputError, one_line
-from fedpbc.options import options_of
 from fedpbc.simulation.membership import join, leave
 from fedpbc.simulation.norm_bound import NormBound, close_bounded_round
 from fedpbc.simulation.server_state import ServerState
@@ -33,7 +32,7 @@ from fedpbc.simulation.views import DEPLOYABLE
 from fedpbc.tasks.local_training import LocalTraining
 from fedpbc.tasks.parameter_layout import Layout
 
-__all__ = ["Reply", "Server", "Transport"]
+__all__ = ["Server"]
 
 LOG = logging.getLogger("fedpbc.deployment")
 POLL_SECONDS = 0.25
@@ -41,33 +40,6 @@ LEAST_SECONDS = 2.0
 """Nothing is sent with less time left: a message could expire before it is on its way."""
 LINKS_EVERY = 100
 """Rounds between writing the link log, which grows with the job; the end also writes it."""
-
-
-@dataclass(frozen=True, eq=False)
-class Reply:
-    """The reply to a message, or the error instead of one.
-
-    ``lost``: the message was probably never delivered, and may be sent again.
-    """
-
-    message: str
-    node: int
-    payload: Payload | None
-    error: str = ""
-    lost: bool = False
-
-
-class Transport(Protocol):
-    """Sends messages to nodes and collects their replies."""
-
-    def nodes(self) -> Iterable[int]:
-        """The nodes that seem to be online."""
-
-    def send(self, node: int, payload: Payload, seconds: float) -> str | None:
-        """Send a message that expires after so long; returns its id, or None if that failed."""
-
-    def collect(self, messages: Sequence[str]) -> list[Reply]:
-        """The replies to these messages that arrived since the last call."""
 
 
 class Server:
@@ -393,27 +365,3 @@ class Server:
             self._record_node(reply.node)
         else:
             LOG.warning("rejected node %d: %s", reply.node, sanitized(reason))
-
-
-def algorithm_options(algorithm: Algorithm) -> dict[str, Any]:
-    """The options of the server's rule, by their names in ``fleet.toml``.
-
-    Example:
-        >>> import torch
-        >>> from fedpbc.algorithms import FedAU, ServerInit
-        >>> options = algorithm_options(FedAU(ServerInit(torch.zeros(1), clients=2), cutoff=9))
-        >>> options["algorithm.cutoff"], options["aggregation.name"]
-        (9, 'mean')
-    """
-    options: dict[str, Any] = {"train.global_learning_rate": algorithm.global_lr}
-    options |= aggregation_options(algorithm.aggregation)
-    for name in options_of(type(algorithm).__init__):
-        if hasattr(algorithm, name):
-            options[f"algorithm.{name}"] = getattr(algorithm, name)
-    plain = bool | int | float | str
-    return {name: v if isinstance(v, plain) else str(v) for name, v in options.items()}
-
-
-def aggregation_options(aggregation: Aggregation) -> dict[str, Any]:
-    """The same for how uploads are combined."""
-    return {f"aggregation.{name}": value for name, value in asdict(aggregation).items()}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from fedpbc.text import printable
 
@@ -14,6 +16,7 @@ __all__ = [
     "TryAgainError",
     "WorkerError",
     "explained",
+    "may_work_later",
     "one_line",
 ]
 
@@ -177,6 +180,24 @@ def explained(error: BaseException) -> str | None:
     if isinstance(error, RuntimeError) and (loop := SYMLINK_LOOP.fullmatch(str(error))):
         return f"{loop[1]}: Too many levels of symbolic links"
     return _in_plugin(error)
+
+
+@contextmanager
+def may_work_later() -> Iterator[None]:
+    """Turn errors of the machine, such as a full disk, into a TryAgainError.
+
+    Example:
+        >>> with may_work_later():
+        ...     raise OSError(28, "No space left on device", "a.bin")
+        Traceback (most recent call last):
+        fedpbc.errors.TryAgainError: a.bin: No space left on device
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise  # Whoever reads the output has gone.
+    except (OSError, MemoryError) as error:
+        raise TryAgainError(explained(error) or one_line(error)) from error
 
 
 SYMLINK_LOOP = re.compile(r"Symlink loop from '(.*)'")

@@ -14,6 +14,7 @@ import typer
 from fedpbc.cli.options import Insecure, Trust
 from fedpbc.cli.terminal import command, say
 from fedpbc.cli.workspace import remember_work
+from fedpbc.errors import may_work_later
 from fedpbc.interrupts import deferred
 from fedpbc.text import format_duration, shell_quoted
 
@@ -42,7 +43,7 @@ def server(
     check_leftovers(folder)
     check_server_code(folder, trust=trust)
     began = time.monotonic()
-    with ExitStack() as stack:
+    with may_work_later(), ExitStack() as stack:
         stopped = stack.enter_context(deferred())
         stack.enter_context(only_launcher("server", folder))
         set_up("server", folder)
@@ -80,13 +81,15 @@ def device(
     check_folder(folder)
     check_complete(folder.parent)
     check_device_code(folder, trust=trust)
-    with ExitStack() as stack:
+    with may_work_later(), ExitStack() as stack:
         stopped = stack.enter_context(deferred())
         stack.enter_context(only_launcher("device", folder))
         set_up("device", folder)
         supervisor = stack.enter_context(Supervisor(log_to_stdout, stopped))
-        DeviceProcesses(folder, supervisor, insecure=insecure, user=user).start()
-        stopped.wait()
+        processes = DeviceProcesses(folder, supervisor, insecure=insecure, user=user)
+        processes.start()
+        while not stopped.wait(1.0):
+            processes.step()
 
 
 def expected_duration(job: JobSettings) -> str:

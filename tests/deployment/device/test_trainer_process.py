@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from fedpbc.deployment.device.trainer_process import MissedRounds
 from fedpbc.deployment.device.trainer_socket import request
 from fedpbc.deployment.protocol.messages import Payload, TrainReply, TrainRequest
 from fedpbc.deployment.protocol.tensors import to_vector
@@ -20,6 +21,8 @@ from fedpbc.deployment.settings import FleetSettings
 from fedpbc.engines.engine import one_thread
 from fedpbc.engines.segment import Segment
 from fedpbc.engines.serial import train
+from fedpbc.errors import FedpbcError
+from fedpbc.storage.directories import locked_directory
 from tests.commandline import fedpbc
 from tests.processes import PATIENCE
 
@@ -109,3 +112,55 @@ def test_wrong_options_are_one_line(tmp_path, monkeypatch, options, message):
     assert message in result.err
     assert result.err.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_another_trainer_still_has_may_be_free_later(tmp_path):
+    state = tmp_path / "state"
+    state.mkdir()
+    with locked_directory(state):
+        result = fedpbc("trainer", "--state", state, "--client", 1)
+    # Not 2, which ends the device: a trainer that is being ended still has its lock.
+    assert result.code == 75
+    assert result.err.endswith("state is in use by another process\n")
+
+
+class App:
+    """Missed rounds of an app that fails until it is mended; and a clock."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+        self.error: Exception | None = ValueError("the loss is broken")
+        self.attempts: list[float] = []
+        self.rounds = 1
+
+    def tick(self) -> bool:
+        self.attempts.append(self.time)
+        if self.error is not None:
+            raise self.error
+        self.rounds -= 1
+        return self.rounds >= 0
+
+
+def test_an_app_that_fails_is_tried_less_and_less_often(caplog):
+    caplog.set_level("INFO", "fedpbc.deployment")
+    app, stop = App(), threading.Event()
+    missed = MissedRounds(app.tick, now=lambda: app.time)
+    for second in range(4000):
+        app.time = float(second)
+        missed.train(stop)
+    # Pauses of 10, 20, 40, … seconds, up to ten minutes.
+    assert app.attempts == [0, 10, 30, 70, 150, 310, 630, *range(1230, 4000, 600)]
+    line = "cannot train missed rounds: ValueError: the loss is broken; trying again later"
+    assert caplog.messages == [line]
+    app.error = FedpbcError("the data is gone")
+    app.time = app.attempts[-1] + 600
+    missed.train(stop)
+    assert caplog.messages[1:] == [
+        "cannot train missed rounds: the data is gone; trying again later"
+    ]
+    app.error = None
+    app.time += 600
+    missed.train(stop)
+    app.time += 0.5
+    missed.train(stop)
+    assert (app.rounds, caplog.messages[2:]) == (-2, ["missed rounds can be trained again"])

@@ -12,11 +12,16 @@ from pathlib import Path
 from fedpbc.deployment.address import parse_address
 from fedpbc.deployment.device.settings import read_device
 from fedpbc.deployment.ops.flower_check import require_flower
-from fedpbc.deployment.ops.supervisor import Supervisor, User
+from fedpbc.deployment.ops.supervisor import Supervisor, User, end_of_output
 from fedpbc.deployment.sockets import socket_for
-from fedpbc.errors import InputError
+from fedpbc.errors import FedpbcError, InputError
 
 __all__ = ["DeviceProcesses"]
+
+WRONG_INPUT = 2
+"""The exit code of a trainer that would fail again."""
+COMPLAINT = "fedpbc: "
+"""How the line begins in which a command says why it ends."""
 
 
 class DeviceProcesses:
@@ -69,6 +74,15 @@ class DeviceProcesses:
         self.supervisor.start(f"trainer{suffix}", self._trainer_command(), user=app)
         command = [*self._command_prefix, *self._node_command()]
         self.supervisor.start(f"node{suffix}", command, user=node)
+
+    def step(self) -> None:
+        """Raise a FedpbcError if the trainer would fail again; to be called every second."""
+        trainer = self.supervisor.service(f"trainer{self._name_suffix}")
+        last = trainer.last_output[-1] if trainer.last_output else ""
+        # The line arrives a little after the exit code.
+        if trainer.exit_code == WRONG_INPUT and last.startswith(COMPLAINT):
+            reason = end_of_output(last.removeprefix(COMPLAINT))
+            raise FedpbcError(f"the trainer cannot go on: {reason}")
 
     def _node_command(self) -> list[str]:
         options = ["--server", str(self._server), "--trainer", str(self.socket)]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fedpbc.deployment.address import parse_address
 from fedpbc.deployment.ops.flower_check import require_flower
-from fedpbc.deployment.ops.supervisor import Service, Supervisor
+from fedpbc.deployment.ops.supervisor import Service, Supervisor, end_of_output
 from fedpbc.deployment.security.certificates import check_server_certificate
 from fedpbc.deployment.security.key_directory import KeyDirectory, clients_by_key
 from fedpbc.deployment.security.node_identity import node_number
@@ -172,16 +172,6 @@ class ServerProcesses:
                 f"the server keeps failing in round {current}: {reason}; "
                 "fix this and run the same command to resume"
             )
-
-
-def end_of_output(text: str) -> str:
-    """Return the end of a process's output on one line.
-
-    Example:
-        >>> end_of_output("a\\nb"), end_of_output("")
-        ('a b', 'no output')
-    """
-    return " ".join(text.split())[-300:] or "no output"
 
 
 def count_lines(path: Path) -> int:

@@ -20,7 +20,7 @@ from fedpbc.deployment.ops import process_sessions
 from fedpbc.deployment.ops.process_sessions import end_sessions
 from fedpbc.errors import FedpbcError, one_line
 
-__all__ = ["Service", "Supervisor", "User", "log_to_files", "log_to_stdout"]
+__all__ = ["Service", "Supervisor", "User", "end_of_output", "log_to_files", "log_to_stdout"]
 
 OnLine = Callable[[str, bytes], None]
 """Receives a process's name and a line of its output."""
@@ -323,6 +323,16 @@ def _reap(process: subprocess.Popen[bytes] | None) -> None:
     if process is not None:
         with suppress(subprocess.TimeoutExpired):
             process.wait(timeout=1.0)
+
+
+def end_of_output(text: str) -> str:
+    """Return the end of a process's output on one line.
+
+    Example:
+        >>> end_of_output("a\\nb"), end_of_output("")
+        ('a b', 'no output')
+    """
+    return " ".join(text.split())[-300:] or "no output"
 
 
 def log_to_stdout(name: str, line: bytes) -> None:

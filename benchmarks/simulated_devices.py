@@ -100,8 +100,7 @@ class SimulatedDevice:
         signature = b64encode(self._key.sign(now.encode(), ECDSA(SHA256()))).decode()
         public = b64encode(self._public).decode()
         return (
-            f"flwr-public-key: {public}\r\nflwr-timestamp: {now}\r\n"
-            f"flwr-signature: {signature}\r\n"
+            f"flwr-public-key: {public}\r\nflwr-timestamp: {now}\r\nflwr-signature: {signature}\r\n"
         )
 
     def _close(self) -> None:

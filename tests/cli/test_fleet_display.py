@@ -9,8 +9,9 @@ import sys
 import pytest
 from rich.console import Console
 
-from fedpbc.cli.fleet_display import fleet_table, summary, watch
+from fedpbc.cli.fleet_display import fleet_table, watch
 from fedpbc.deployment.ops.status import FleetLog
+from fedpbc.deployment.ops.status_text import summary
 from fedpbc.text import format_duration
 from tests.commandline import fedpbc, ran, refused
 from tests.deployment.round_logs import round_line, write_log

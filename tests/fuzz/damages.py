@@ -93,10 +93,11 @@ def fleets(random: Random, place: Place) -> Case:
         commands = [
             *(("fleet", "status", "run"), ("fleet", "check", "run"), ("fleet", "accept", "run")),
             *(("fleet", "leave", "run", "--client", "1"), ("links", "--trace", "run")),
-            ("fleet", "accept", "run", "--client", "1"),
+            *(("fleet", "accept", "run", "--client", "1"), ("report", "run")),
         ]
         words = random.choice(commands)
-        writes = ("run",) if words[1] in ("accept", "leave") else ()
+        writes = {"accept": ("run",), "leave": ("run",), "run": ("run/report.html",)}
+        writes = writes.get(words[1], ())
         chosen = [Step(words, may_differ=words[1] == "check", writes=writes, confined=True)]
     else:
         commands = [

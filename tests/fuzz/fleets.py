@@ -71,7 +71,10 @@ def status(random: Random, place: Place) -> Case:
     words = ["fleet", "status", "server", *(["--json"] if random.random() < 0.3 else [])]
     if random.random() < 0.2:
         words, expect = ["fleet", "check", "server"], "any"
-    return Case([Step(tuple(words), expect=expect, may_differ=words[1] == "check")])
+    elif random.random() < 0.3:
+        words = ["report", "server"]
+    writes = ("server/report.html",) if words[0] == "report" else ()
+    return Case([Step(tuple(words), expect=expect, may_differ=words[1] == "check", writes=writes)])
 
 
 def folder(random: Random, place: Place) -> Case:

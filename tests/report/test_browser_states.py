@@ -7,7 +7,9 @@ import re
 
 import pytest
 
+from fedpbc.deployment.ops.status_page import StatusPage
 from fedpbc.report.page import write_page
+from tests.deployment.round_logs import round_line, write_log
 from tests.report.browser import AXE
 from tests.synthetic_advice import write_synthetic_advice
 from tests.synthetic_runs import add_metrics, write_grid, write_run
@@ -58,7 +60,17 @@ STATES = {
     "no runs": lambda folder: [],
     "thirty runs": many,
     "advice": None,
+    "a fleet": None,
 }
+
+
+def write_fleet_page(folder):
+    """A fleet whose clients answer, are silent, refused and new; one has left."""
+    lines = [round_line(t, [0, 1] if t % 3 else [0], refused=[2]) for t in range(30)]
+    lines[10] |= {"joined": [40], "left": [3]}
+    server = write_log(folder / "server", lines, clients=40, rounds=50, connected=range(30))
+    StatusPage(server, folder / "page.html", "A fleet").write()
+    return folder / "page.html"
 
 
 @pytest.fixture(scope="module", params=STATES)
@@ -69,7 +81,7 @@ def state_file(request, page_file):
     )
     folder.mkdir()
     if make_runs is None:
-        return write_synthetic_advice(folder)
+        return (write_fleet_page if request.param == "a fleet" else write_synthetic_advice)(folder)
     write_page(folder / "page.html", make_runs(folder), title=request.param)
     return folder / "page.html"
 

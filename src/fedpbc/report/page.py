@@ -37,8 +37,8 @@ __all__ = ["PageTable", "check_report_path", "render_page", "write_page"]
 SCRIPTS = tuple(
     f"{name}.js"
     for name in (
-        *("state", "text", "style", "lines", "charts", "client_charts", "legend", "export"),
-        *("zoom", "tables", "page"),
+        *("state", "text", "style", "lines", "charts", "client_charts", "fleet_charts", "legend"),
+        *("export", "zoom", "tables", "page"),
     )
 )
 """What draws the charts and moves the tables, in this order, as one script."""

@@ -65,6 +65,7 @@ class PageTable:
         notes: paragraphs below it.
         dimmed: indices of rows in grey.
         others: indices of rows that a long table shows on request only.
+        few_and_all: what the rows are without the others, and all of them.
         label: what it is to who cannot see it, without a title.
 
     Example:
@@ -78,6 +79,7 @@ class PageTable:
     notes: Sequence[str] = ()
     dimmed: Container[int] = ()
     others: Container[int] = ()
+    few_and_all: tuple[str, str] = ("best deployable views", "views")
     label: str = "Table"
 
     def cells(self) -> list[list[TableCell]]:

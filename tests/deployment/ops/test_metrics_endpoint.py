@@ -7,7 +7,8 @@ import urllib.request
 import pytest
 
 from fedpbc.deployment.address import free_port
-from fedpbc.deployment.ops.metrics_endpoint import metrics_served
+from fedpbc.deployment.ops.metrics_endpoint import metrics_served, metrics_text
+from fedpbc.deployment.ops.status import FleetLog
 from fedpbc.errors import InputError
 from tests.deployment.round_logs import round_line, write_log
 
@@ -47,6 +48,13 @@ def test_rounds_staleness_refusals_bytes_and_time_left(tmp_path):
         assert refused(port, "/metrics") == 503
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", port), timeout=5)
+
+
+def test_who_has_left_raises_no_alarm(tmp_path):
+    lines = [round_line(0, [0, 1]), round_line(1, [0]) | {"left": [1]}]
+    text = metrics_text(FleetLog(write_log(tmp_path, lines, clients=2)).status())
+    assert values(text)["fedpbc_fleet_clients"] == 1
+    assert 'client="1"' not in text
 
 
 def test_off_by_default_and_a_taken_port_is_named(tmp_path):

@@ -65,6 +65,37 @@ def test_a_client_that_answers_again_is_no_longer_silent(tmp_path):
     assert [client.staleness for client in log.status().clients] == [1, 1]
 
 
+def test_since_when_a_client_answers_or_is_silent(tmp_path):
+    lines = [round_line(0, [0, 1, 2]), round_line(1, [0]), round_line(2, [0, 1])]
+    lines[2]["left"] = [2]
+    clients = FleetLog(write_log(tmp_path, lines)).status(now=1040.0).clients
+    # Round t ended at 1010 + 10 t; client 3 was never heard from.
+    assert [c.since_round for c in clients] == [0, 2, 2, None]
+    assert [c.since_seconds for c in clients] == [30.0, 10.0, 10.0, None]
+    lines.append(round_line(3, [1]))
+    clients = FleetLog(write_log(tmp_path, lines)).status(now=1040.0).clients
+    assert [(c.since_round, c.since_seconds) for c in clients[:2]] == [(3, 10.0), (2, 10.0)]
+
+
+def test_staleness_counts_from_the_round_in_which_a_client_joined(tmp_path):
+    """As in the simulator: as if it had been synchronised in the round before."""
+    lines = [round_line(t, [0]) for t in range(6)]
+    lines[4]["joined"] = [2]
+    status = FleetLog(write_log(tmp_path, lines, clients=2)).status()
+    assert [client.staleness for client in status.clients] == [1, 7, 3]
+    assert [client.owed for client in status.clients] == [0, 6, 2]
+
+
+def test_who_has_left_is_not_among_those_that_take_part(tmp_path):
+    lines = [round_line(t, [0, 1]) for t in range(3)]
+    lines[1]["left"] = [2]
+    status = FleetLog(write_log(tmp_path, lines, clients=3, connected=[0, 1, 2])).status()
+    assert [client.client for client in status.members] == [0, 1]
+    assert (status.connected, status.job.clients) == (2, 2)
+    # It has been away longest, and nobody waits for it.
+    assert [client.client for client in status.longest_absent(2)] == [0, 1]
+
+
 def test_owed_rounds_follow_what_was_counted_and_staleness_the_contacts(tmp_path):
     lines = [round_line(0, [0, 1], selected=[1]), round_line(1, [0, 1], selected=[1])]
     status = FleetLog(write_log(tmp_path, lines, clients=2)).status()

@@ -31,7 +31,15 @@ from fedpbc.tasks import Task
 from fedpbc.tasks.parameter_layout import Layout
 from fedpbc.text import command
 
-__all__ = ["TOLERANCE", "ViewCheck", "accepted_changes", "check_job", "read_timetable"]
+__all__ = [
+    "TOLERANCE",
+    "ViewCheck",
+    "accepted_changes",
+    "check_job",
+    "flat_model",
+    "read_models",
+    "read_timetable",
+]
 
 TOLERANCE = 1e-6
 """The largest difference of a parameter that counts as equal."""
@@ -103,7 +111,7 @@ def check_job(folder: Path, on_round: Callable[[int, int], None] | None = None) 
                 on_round(done, last)
     checks = []
     for view, (rounds, parameters) in models.items():
-        pair = _flatten(folder, view, parameters, task.layout), simulated[rounds][view]
+        pair = flat_model(folder, view, parameters, task.layout), simulated[rounds][view]
         difference = float((pair[0].double() - pair[1].cpu().double()).abs().max())
         accuracies: list[float | None] = [None, None]
         # User data has no designated test samples.
@@ -177,7 +185,8 @@ def accepted_changes(folder: Path) -> dict[int, int]:
     return {client: line["round"] for line in lines for client in line.get("changed", ())}
 
 
-def _flatten(folder: Path, view: str, parameters: dict[str, Tensor], layout: Layout) -> Tensor:
+def flat_model(folder: Path, view: str, parameters: dict[str, Tensor], layout: Layout) -> Tensor:
+    """A view's parameters as one vector; a FedpbcError if they are those of another model."""
     shapes = {name: tuple(tensor.shape) for name, tensor in parameters.items()}
     expected = dict(zip(layout.names, layout.shapes, strict=True))
     if shapes != expected or not all(tensor.is_floating_point() for tensor in parameters.values()):

@@ -33,7 +33,8 @@ def metrics_text(status: FleetStatus) -> str:
         >>> metrics_text(FleetStatus(job, 2, [], 27.0, 1.0)).splitlines()[2]
         'fedpbc_fleet_rounds_done 2'
     """
-    clients = status.clients
+    # Of one that has left, nothing changes any more but its staleness, which would raise alarms.
+    clients = status.members
     totals: list[tuple[str, str, str, float | None]] = [
         ("rounds_done", "gauge", "Rounds that are over.", status.rounds_done),
         ("rounds", "gauge", "Rounds of the job.", status.job.rounds),

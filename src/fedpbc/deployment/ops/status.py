@@ -11,13 +11,16 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedpbc.deployment.server.identities import refused_identities
 from fedpbc.deployment.server.round_log import BYTES, LONGEST_LINE, ROUND_LOG, parse_round
 from fedpbc.errors import InputError, one_line
 from fedpbc.limits import parse_json, parse_toml
 from fedpbc.storage.files import open_regular_file, read_own_file
+
+if TYPE_CHECKING:
+    from fedpbc.deployment.ops.fleet_history import FleetHistory
 
 __all__ = ["ClientStatus", "FleetLog", "FleetStatus", "JobSettings", "read_job_settings"]
 
@@ -57,6 +60,9 @@ class ClientStatus:
         staleness: t − τ_i, as in the simulator: 1 for a client that answered in the last round.
         refused: in how many rounds its answer was refused.
         has_left: whether it has left the job for good.
+        since_round: the round since which the client answers, or does not, or has left; None
+            before the first answer.
+        since_seconds: since the end of the first round in a row that it answered, or of the last.
     """
 
     client: int
@@ -69,6 +75,8 @@ class ClientStatus:
     staleness: int
     refused: int
     has_left: bool = False
+    since_round: int | None = None
+    since_seconds: float | None = None
 
     @property
     def link(self) -> str:
@@ -119,22 +127,31 @@ class FleetStatus:
 
     @property
     def connected(self) -> int:
-        """How many clients have ever connected."""
-        return sum(client.node is not None for client in self.clients)
+        """How many of the clients that take part have ever connected."""
+        return sum(client.node is not None for client in self.members)
+
+    @property
+    def members(self) -> list[ClientStatus]:
+        """The clients that take part: those that have not left."""
+        return [client for client in self.clients if not client.has_left]
 
     def longest_absent(self, limit: int) -> list[ClientStatus]:
-        """Return all clients by number; of more than ``limit``, those absent longest."""
+        """Return all clients by number; of more than ``limit``, those absent longest.
+
+        Those that have left come last.
+        """
         if len(self.clients) <= limit:
             return self.clients
-        return sorted(self.clients, key=lambda client: (-client.staleness, client.client))[:limit]
+        return sorted(self.clients, key=lambda c: (c.has_left, -c.staleness, c.client))[:limit]
 
 
 class FleetLog:
-    """A server's log of rounds, read incrementally."""
+    """A server's log of rounds, read incrementally; ``history`` gets each round as well."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, history: FleetHistory | None = None) -> None:
         self.folder = folder
         self.job = read_job_settings(folder)
+        self._history = history
         self._reset()
 
     def _reset(self) -> None:
@@ -146,11 +163,18 @@ class FleetLog:
         self._just_refused: set[int] = set()
         # The round of each client's last contact, and when that round ended.
         self._contact: list[tuple[int, float] | None] = [None] * m
+        # The same of the first of the rounds in a row that each client answered.
+        self._streak: list[tuple[int, float] | None] = [None] * m
+        # The round before each client's first: it starts as if it had been synchronised then.
+        self._before = [-1] * m
         self._counted = [-1] * m
         self._refused = [0] * m
-        self._left: set[int] = set()
+        # The round before which each client left, and when that round ended.
+        self._left: dict[int, tuple[int, float]] = {}
         # None as soon as a round of an earlier version is among them.
         self._bytes: dict[str, int | None] = dict.fromkeys(BYTES, 0)
+        if self._history is not None:
+            self._history.clear()
 
     def status(self, now: float | None = None) -> FleetStatus:
         """Return the current status; ``now`` is in seconds since 1970."""
@@ -172,30 +196,44 @@ class FleetLog:
         return FleetStatus(job, rounds, clients, left, idle, **self._bytes, changed=changed)
 
     def _client(self, i: int, nodes: dict[int, tuple[int, float]], now: float) -> ClientStatus:
-        contact = self._contact[i]
+        contact, answered = self._contact[i], i in self._active
+        since = self._streak[i] if answered else contact
+        if has_left := i in self._left:
+            since = self._left[i]
         return ClientStatus(
             client=i,
             node=nodes[i][0] if i in nodes else None,
-            answered=i in self._active,
+            answered=answered,
             is_refused=i in self._just_refused,
             last_round=None if contact is None else contact[0],
             seconds_ago=None if contact is None else max(0.0, now - contact[1]),
             owed=self._rounds_done - 1 - self._counted[i] if self._everyone else None,
-            staleness=self._rounds_done - (-1 if contact is None else contact[0]),
+            staleness=self._rounds_done - self._tau(i),
             refused=self._refused[i],
-            has_left=i in self._left,
+            has_left=has_left,
+            since_round=None if since is None else since[0] + (not answered and not has_left),
+            since_seconds=None if since is None else max(0.0, now - since[1]),
         )
+
+    def _tau(self, i: int) -> int:
+        contact = self._contact[i]
+        return self._before[i] if contact is None else contact[0]
 
     def _add_round(self, line: dict[str, Any]) -> None:
         t, at = line["round"], line["at"]
         for i in line.get("joined", ()):
             if i == len(self._contact):
                 self._contact.append(None)
+                self._streak.append(None)
+                self._before.append(t - 1)
                 self._counted.append(t - 1)
                 self._refused.append(0)
         m = len(self._contact)
-        self._left |= {i for i in line.get("left", ()) if i < m}
-        self._active = {i for i in line["active"] if 0 <= i < m}
+        self._left |= {i: (t, at) for i in line.get("left", ()) if i < m}
+        active = {i for i in line["active"] if 0 <= i < m}
+        for i in active - self._active:
+            self._streak[i] = t, at
+        self._active = active
         self._just_refused = {i for i in line["refused"] if 0 <= i < m} - self._active
         for i in self._active:
             self._contact[i] = t, at
@@ -208,9 +246,13 @@ class FleetLog:
             in_round = line.get(name)
             self._bytes[name] = None if total is None or in_round is None else total + in_round
         # A duration includes the time between two rounds.
-        self._durations.append(line["ended_s"] - (self._ended_s if t else line["began_s"]))
+        seconds = line["ended_s"] - (self._ended_s if t else line["began_s"])
+        self._durations.append(seconds)
         self._rounds_done, self._ended_at, self._ended_s = t + 1, at, line["ended_s"]
         self._everyone = bool(line["everyone"])
+        if self._history is not None:
+            staleness = [t + 1 - self._tau(i) for i in range(m) if i not in self._left]
+            self._history.add(line, seconds, staleness, len(self._just_refused))
 
     def _new_lines(self) -> Iterator[dict[str, Any]]:
         """Read the new lines; all lines again if a resumed server has rewritten the log."""

@@ -58,7 +58,7 @@ function classNames(group) {
 
 function timetable(canvas) {
   if (canvas.dataset.drawn) return;
-  const fleet = data.groups[+canvas.dataset.group].fleet, image = new Image();
+  const fleet = data.groups[+canvas.dataset.group].fleet, first = firstRound(fleet), image = new Image();
   canvas.dataset.drawn = "1";
   canvas.width = fleet.shown_rounds;
   canvas.height = fleet.shown_clients;
@@ -75,22 +75,24 @@ function timetable(canvas) {
     const box = canvas.getBoundingClientRect();
     const t = Math.min(canvas.width - 1, Math.max(0, Math.floor(((event.clientX - box.left) / box.width) * canvas.width)));
     const i = Math.min(canvas.height - 1, Math.max(0, Math.floor(((event.clientY - box.top) / box.height) * canvas.height)));
-    tip.textContent = `client ${i}, round ${t + 1}: ${isUp(t, i) ? "up" : "down"}`;
+    tip.textContent = `client ${i}, round ${t + first}: ${isUp(t, i) ? "up" : "down"}`;
     tip.hidden = false;
     tip.style.left = Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 6) + "px";
     tip.style.top = event.clientY + 14 + "px";
   });
   addTools(canvas.closest("figure"), {
     SVG: () => timetableSvg(fleet),
-    CSV: () => csvText([["client", ...Array.from({ length: canvas.width }, (_, t) => t + 1)],
+    CSV: () => csvText([["client", ...Array.from({ length: canvas.width }, (_, t) => t + first)],
       ...Array.from({ length: canvas.height }, (_, i) => [i, ...Array.from({ length: canvas.width }, (_, t) => +isUp(t, i))])]),
   });
 }
+// A simulation's rounds are numbered from 1, a fleet's as in its logs.
+const firstRound = (fleet) => fleet.first_round ?? 1;
 function timetableSvg(fleet) {
   const [width, height] = [900, 360], text = `font-family="sans-serif" font-size="12" fill="#333"`;
   return `<svg xmlns="http://www.w3.org/2000/svg" width="${width + 40}" height="${height + 40}"><rect width="100%" height="100%" fill="#fff"/>` +
     `<image x="30" y="10" width="${width}" height="${height}" preserveAspectRatio="none" style="image-rendering:pixelated" href="${fleet.timetable}"/>` +
     `<rect x="30" y="10" width="${width}" height="${height}" fill="none" stroke="#999"/>` +
-    `<text x="${30 + width / 2}" y="${height + 30}" text-anchor="middle" ${text}>round, 1 to ${fleet.shown_rounds}</text>` +
+    `<text x="${30 + width / 2}" y="${height + 30}" text-anchor="middle" ${text}>round, ${firstRound(fleet)} to ${firstRound(fleet) + fleet.shown_rounds - 1}</text>` +
     `<text transform="translate(20 ${10 + height / 2}) rotate(-90)" text-anchor="middle" ${text}>client, 0 to ${fleet.shown_clients - 1}</text></svg>`;
 }

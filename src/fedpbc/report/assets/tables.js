@@ -37,13 +37,13 @@ tables.forEach((table, number) => {
     });
   });
   const box = table.closest(".table-box"), rows = [...table.tBodies[0].rows], more = [];
-  // Of many views, first those that can be deployed best.
+  // Of many views, first those that can be deployed best; of many clients, those absent longest.
   if (rows.length > FOLDED_ROWS && rows.some((row) => row.dataset.other !== undefined)) {
     const best = rows.filter((row) => row.dataset.other === undefined).length;
     const fold = tool("", "", () => { state.rows[number] = !state.rows[number]; show(); remember(); hints(); });
     const show = () => {
       table.classList.toggle("folded", !state.rows[number]);
-      fold.textContent = state.rows[number] ? `only the ${best} best deployable views` : `show all ${rows.length} views`;
+      fold.textContent = state.rows[number] ? `only the ${best} ${table.dataset.few}` : `show all ${rows.length} ${table.dataset.all}`;
       for (const name of ["title", "aria-label"]) fold.setAttribute(name, fold.textContent);
     };
     show();

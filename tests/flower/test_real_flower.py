@@ -46,6 +46,8 @@ def environment(home: Path) -> dict[str, str]:
         # Also where the package is not installed, but on the path of this process.
         "PYTHONPATH": str(Path(fedpbc.__file__).parents[1]),
         "OMP_NUM_THREADS": "1",
+        # Not behind everything else on a busy machine, as Ray would have it.
+        "RAY_worker_niceness": "0",
         # Not the instance of someone else on this machine.
         "RAY_ADDRESS": "local",
         "RAY_AUTH_MODE": "disabled",

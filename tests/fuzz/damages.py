@@ -96,8 +96,8 @@ def fleets(random: Random, place: Place) -> Case:
             *(("fleet", "accept", "run", "--client", "1"), ("report", "run")),
         ]
         words = random.choice(commands)
-        writes = {"accept": ("run",), "leave": ("run",), "run": ("run/report.html",)}
-        writes = writes.get(words[1], ())
+        writing = {"accept": ("run",), "leave": ("run",), "run": ("run/report.html",)}
+        writes = writing.get(words[1], ())
         chosen = [Step(words, may_differ=words[1] == "check", writes=writes, confined=True)]
     else:
         commands = [

@@ -41,7 +41,8 @@ class StatusPage:
         self.folder, self.path, self.title = folder, path, title
         self._history = FleetHistory()
         self._log = FleetLog(folder, self._history)
-        self._models, self._models_stamp = ViewAccuracies([]), None
+        self._models = ViewAccuracies([])
+        self._models_stamp: list[tuple[str, int]] = []
 
     def write(self, *, live: bool = False) -> FleetStatus:
         """Write the page, and return what it shows; a live one reloads itself."""

@@ -23,7 +23,7 @@ from tests.commandline import COMMAND, fedpbc, ran
 from tests.deployment.real_fleet import APP
 from tests.processes import child, wait_until
 
-pytestmark = pytest.mark.fleet
+pytestmark = [pytest.mark.fleet, pytest.mark.timeout(1800)]
 
 ROUNDS, SECONDS, LONG = 60, 10.0, 300.0
 SHIFTED = (

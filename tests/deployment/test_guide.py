@@ -105,6 +105,7 @@ class Terminal:
 
 
 @pytest.mark.fleet
+@pytest.mark.timeout(1800)
 def test_the_deployment_guide(tmp_path):
     folder = tmp_path / "empty"
     folder.mkdir()

@@ -4,7 +4,9 @@ Object.assign(CHARTS, {
   answers(group) {
     const r = group.rounds, series = [{ name: "answered", x: r.round, mean: r.answered, colour: blue(), marker: "circle", index: 0 }];
     if (r.refused.some((v) => v)) series.push({ name: "refused", x: r.round, mean: r.refused, colour: css("--bad"), dash: [7, 3], marker: "triangle", index: 3 });
-    return lines(series, { x: "round", y: "clients", format: number });
+    const chart = lines(series, { x: "round", y: "clients", format: number });
+    if (chart) chart.option.yAxis.minInterval = 1;
+    return chart;
   },
   durations(group) {
     return lines([{ name: "a round", x: group.rounds.round, mean: group.rounds.seconds, colour: blue(), marker: "circle", index: 0 }], { x: "round", y: "seconds", format: seconds });

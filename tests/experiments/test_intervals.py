@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedpbc.experiments.intervals import Interval, ratio_interval, t_interval, t_quantile
+from fedpbc.experiments.intervals import (
+    Interval,
+    ratio_interval,
+    seeds_to_tell,
+    t_interval,
+    t_quantile,
+)
 from fedpbc.experiments.recovered import NOT_ABOVE, recovered
 
 
@@ -31,6 +37,21 @@ def test_an_interval_by_hand():
     # Two seeds, 12.7 × s/√2: s/√2 is half their distance.
     interval = t_interval([0.1, 0.3])
     assert interval.low == pytest.approx(0.2 - 12.7062 * 0.1, abs=1e-5)
+
+
+def test_seeds_to_tell():
+    # A textbook's table for paired t tests at 5 % with a power of 80 %: an effect of one deviation
+    # takes 10 pairs, of half a deviation 34 (the exact power differs by less than one pair).
+    assert [seeds_to_tell(d, 1.0, 100) for d in (1.0, -1.0, 0.5)] == [10, 10, 34]
+    assert seeds_to_tell(0.2, 1.0, 100) is None
+    assert seeds_to_tell(0.2, 1.0, 1000) == 199
+    assert seeds_to_tell(0.0, 1.0, 100) is None
+
+
+def test_seeds_to_tell_find_a_difference_four_times_in_five():
+    values = np.random.default_rng(5).normal(0.7, 1.0, (20_000, seeds_to_tell(0.7, 1.0, 100)))
+    half = t_quantile(values.shape[1]) * values.std(axis=1, ddof=1) / math.sqrt(values.shape[1])
+    assert (values.mean(axis=1) > half).mean() == pytest.approx(0.8, abs=0.03)
 
 
 def test_few_values():

@@ -43,21 +43,73 @@ def test_within_noise_the_cheaper_is_chosen_and_what_it_may_lose_is_said():
     found = scored({**BASE, "fedpbc": NEAR}, {"fedpbc": {"steps": 1500, "client": 1}}).verdict()
     assert (found.best, found.chosen) == ("fedpbc", "fedavg")
     assert found.within_noise == ("fedpbc", "fedavg")
+    assert found.close == ("fedpbc", "fedavg")
     # −1/3 ± 4.303 × 2.0817/√3 points.
     assert found.sentence == (
-        "over 3 seeds fedavg cannot be told apart from fedpbc, the highest with 70.3 %; choose "
-        "fedavg (view server), the cheapest of them: 70.0 %, 0.3 points below fedpbc (95 % "
-        "interval −4.8 to 5.5); fedpbc costs 15 × fedavg's local steps and 1 model on a client "
-        "(fedavg 0), with the same bytes up and models on the server; more seeds may tell them "
-        "apart."
+        "fedpbc (view server) is highest with 70.3 %; fedavg cannot be told apart from it over 3 "
+        "seeds; choose fedavg (view server), the cheapest of those at most half a point below it: "
+        "70.0 %, 0.3 points below fedpbc (95 % interval −4.8 to 5.5), so it may lose up to 5.5; "
+        "fedpbc costs 15 × fedavg's local steps and 1 model on a client (fedavg 0), with the same "
+        "bytes up and models on the server; more than 100 seeds would be needed to show so small a "
+        "difference."
     )
+
+
+def test_what_cannot_lose_a_point_is_chosen_without_a_warning():
+    near = seeds(0.702, 0.717, 0.684)  # +0.2, −0.3, +0.4: 0.1 ± 4.303 × 0.3606/√3 points.
+    found = scored({**BASE, "fedpbc": near}, {"fedpbc": {"steps": 1500}}).verdict()
+    assert found.chosen == "fedavg"
+    assert "0.1 points below fedpbc (95 % interval −0.8 to 1.0); fedpbc costs" in str(found)
+    assert "may lose" not in str(found)
+
+
+FURTHER = {"fedavg": seeds(0.70, 0.80, 0.75), "mifa": seeds(0.80, 0.79, 0.75)}
+
+
+def test_a_wide_interval_is_no_reason_to_choose_what_is_far_below():
+    """+10, −1 and 0 points: within noise, but 3 points apart."""
+    found = scored(FURTHER, {"mifa": {"server": 101}}).verdict()
+    assert found.within_noise == ("mifa", "fedavg")
+    assert found.close == found.cheapest == ("mifa",)
+    assert (found.best, found.chosen, found.gamble) == ("mifa", "mifa", "fedavg")
+    # 3 ± 4.303 × 6.0828/√3; (t(97.5 %) + t(80 %)) × 6.0828/√35 is 2.97, with 34 seeds 3.01.
+    assert found.sentence == (
+        "mifa (view server) is highest with 78.0 %, 3.0 points above fedavg (95 % interval −12.1 "
+        "to 18.1, 1 of 3 seeds won); fedavg cannot be told apart from it over 3 seeds; choose "
+        "mifa; it costs 101 models on the server (fedavg 1), with the same local steps, bytes up "
+        "and models on a client; fedavg (view server) is cheaper, but a gamble; about 35 seeds "
+        "would likely show whether that is real."
+    )
+
+
+def test_the_cheapest_of_the_close_ones_is_chosen_and_what_is_cheaper_still_is_named():
+    values = {**FURTHER, "fedau": seeds(0.797, 0.788, 0.753)}
+    found = scored(values, {"mifa": {"server": 101}, "fedau": {"server": 2}}).verdict()
+    assert found.within_noise == ("mifa", "fedau", "fedavg")
+    assert found.close == ("mifa", "fedau")
+    assert (found.best, found.chosen, found.gamble) == ("mifa", "fedau", "fedavg")
+    assert str(found).endswith(
+        "; fedavg (view server) is cheaper still, but a gamble: 3.0 points below mifa (95 % "
+        "interval −12.1 to 18.1); about 35 seeds would likely show whether that is real."
+    )
+
+
+def test_losses_are_close_within_one_percent():
+    values = {"fedavg": seeds(2.0, 3.0, 4.0), "mifa": seeds(2.0, 3.1, 3.85)}
+    costs = {"mifa": {"server": 101}}
+    found = scored(values, costs, classes=False).verdict()
+    assert (found.best, found.chosen) == ("mifa", "fedavg")  # 3 and 2.98: 0.6 % apart
+    assert "the cheapest of those at most 1 % worse: loss 3, 0.0167 in loss worse" in str(found)
+    values["mifa"] = seeds(2.0, 3.1, 3.75)  # 2.95: 1.7 %
+    found = scored(values, costs, classes=False).verdict()
+    assert (found.best, found.chosen, found.gamble) == ("mifa", "mifa", "fedavg")
 
 
 def test_within_noise_and_no_clearly_cheaper_one():
     found = scored({**BASE, "fedau": NEAR}, {"fedau": {"steps": 109}}).verdict()
-    assert (found.best, found.chosen) == ("fedau", "fedau")
+    assert (found.best, found.chosen, found.gamble) == ("fedau", "fedau", None)
     assert found.cheapest == ("fedau", "fedavg")
-    assert "choose fedau (view server): none of them is clearly cheaper; it costs" in str(found)
+    assert "choose fedau, since none of them is clearly cheaper; it costs" in str(found)
     assert "1.09 × fedavg's local steps" in str(found)
 
 
@@ -66,9 +118,10 @@ def test_the_highest_of_the_cheapest():
     found = scored(values, {"fedpbc": {"steps": 1500}}).verdict()
     assert (found.best, found.chosen) == ("fedpbc", "fedau")
     assert found.cheapest == ("fedau", "fedavg")
-    assert "choose fedau (view server), the highest of the cheapest: 70.2 %, 0.2 points" in str(
-        found
-    )
+    assert (
+        "choose fedau (view server), the highest of the cheapest among those at most half a point "
+        "below it: 70.2 %, 0.2 points"
+    ) in str(found)
 
 
 def entry(name: str, *costs: int | None) -> EntryScores:
@@ -290,7 +343,9 @@ def test_the_order_of_runs_does_not_matter(table, costs, random):
     if found.chosen is not None:
         assert found.chosen in found.within_noise
         assert found.chosen in found.cheapest
-        assert found.best == found.within_noise[0]
+        assert found.best == found.within_noise[0] == found.close[0]
+        assert set(found.cheapest) <= set(found.close) <= set(found.within_noise)
+        assert found.gamble is None or found.gamble in set(found.within_noise) - set(found.close)
         assert found.means[found.best] == max(found.means.values())
     assert found.sentence.endswith(".")
     assert "None" not in found.sentence

@@ -16,9 +16,11 @@ from scipy.special import stdtrit
 
 from fedpbc.experiments.spread import LARGEST, Spread, mean_of
 
-__all__ = ["LEVEL", "Interval", "ratio_interval", "t_interval", "t_quantile"]
+__all__ = ["LEVEL", "Interval", "ratio_interval", "seeds_to_tell", "t_interval", "t_quantile"]
 
 LEVEL = 0.95
+POWER = 0.8
+"""How likely a number of seeds should be to show a difference: the usual value for planning."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,26 @@ def t_interval(values: Sequence[float]) -> Interval | None:
     spread = Spread.of(values)
     half = t_quantile(len(values)) * (spread.deviation / math.sqrt(len(values)))
     return Interval(max(spread.mean - half, -LARGEST), min(spread.mean + half, LARGEST))
+
+
+def seeds_to_tell(mean: float, deviation: float, most: int) -> int | None:
+    """The number of seeds whose interval will exclude 0 with probability :data:`POWER`.
+
+    The usual plan of a paired t test: the smallest n with
+    \\|mean\\| ≥ (t(97.5 %) + t(80 %)) × deviation/√n. It takes the mean and the deviation that were
+    seen for the true ones, so it is a guide, not a promise. None if more than ``most``.
+
+    Example:
+        >>> seeds_to_tell(0.02, 0.02, 100), seeds_to_tell(0.01, 0.02, 100)
+        (10, 34)
+        >>> seeds_to_tell(0.001, 0.02, 100) is None
+        True
+    """
+    for seeds in range(2, most + 1):
+        quantiles = t_quantile(seeds) + float(stdtrit(seeds - 1, POWER))
+        if abs(mean) >= quantiles * deviation / math.sqrt(seeds):
+            return seeds
+    return None
 
 
 def ratio_interval(numerators: Sequence[float], denominators: Sequence[float]) -> Interval | None:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from fedpbc.errors import InputError
 from fedpbc.experiments.conditions import is_ceiling
-from fedpbc.experiments.intervals import LEVEL, Interval, t_interval
+from fedpbc.experiments.intervals import LEVEL, Interval, seeds_to_tell, t_interval, t_quantile
 from fedpbc.experiments.recovered import Recovered, recovered
 from fedpbc.experiments.spread import LARGEST, mean_of
 from fedpbc.options import nearest
@@ -156,6 +156,17 @@ class Difference:
     def clearly_below(self) -> bool:
         """Whether the whole interval is below 0."""
         return self.interval is not None and self.interval.high < 0
+
+    def seeds_to_tell(self, most: int) -> int | None:
+        """How many seeds would likely show a difference of this size, if it is real.
+
+        See :func:`~fedpbc.experiments.intervals.seeds_to_tell`; None if more than ``most``.
+        """
+        if self.interval is None:
+            return None
+        half = (self.interval.high - self.interval.low) / 2
+        seeds = len(self.seeds)
+        return seeds_to_tell(self.mean, half * math.sqrt(seeds) / t_quantile(seeds), most)
 
 
 def differences(

@@ -8,9 +8,13 @@ The rule, also in docs/statistics.md:
 2. The best is the one with the highest mean over the seeds that all candidates finished.
 3. Within noise are those whose paired difference to the best is not clearly below 0: the 95 %
    interval includes 0.
-4. The cheapest of these is the choice: the fewest local steps, then bytes up and down, then models
+4. Practically equal are those of them whose mean is at most half a point below the best's. A wide
+   interval alone is no evidence of equality: what few seeds cannot tell apart may well be worse.
+5. The cheapest of these is the choice: the fewest local steps, then bytes up and down, then models
    on the server, then on a client. What costs less than 10 % more than the least counts as equal;
    among equals the higher mean decides.
+6. What is cheaper still and within noise, but further below the best, is named as a gamble, with
+   what it may lose and how many seeds would likely settle it.
 """
 
 from __future__ import annotations
@@ -34,6 +38,14 @@ from fedpbc.experiments.spread import mean_of
 
 __all__ = ["Verdict", "verdict"]
 
+MARGIN = 0.005
+"""Half a point of accuracy: what is further below the best is not chosen for its price. Of what is
+within noise, nothing further below could have an interval that excludes a loss of a whole point."""
+LOSS_MARGIN = 0.01
+"""The same for losses, as a part of the best."""
+MOST_SEEDS = 100
+"""With a difference that needs more, nobody will wait for the answer."""
+
 UNKNOWN = "needs the links' probabilities, which a server seldom knows"
 
 
@@ -47,8 +59,11 @@ class Verdict:
         best: the candidate with the highest mean; None if there is none.
         within_noise: the best, and who is not clearly below it, the highest first; with one seed
             only the best, since nothing is known about noise.
-        cheapest: those of them that cost the least.
+        close: those of them that are at most half a point below the best; practically equal.
+        cheapest: those of ``close`` that cost the least.
         chosen: the highest of these.
+        gamble: who is within noise and cheaper than the choice, but further below the best; None
+            if there is none.
         view: the view of the choice to deploy.
         seeds: those that all candidates finished.
         noise_known: whether there are several seeds.
@@ -66,8 +81,10 @@ class Verdict:
     baseline: str | None
     best: str | None = None
     within_noise: tuple[str, ...] = ()
+    close: tuple[str, ...] = ()
     cheapest: tuple[str, ...] = ()
     chosen: str | None = None
+    gamble: str | None = None
     view: str | None = None
     seeds: tuple[int, ...] = ()
     noise_known: bool = False
@@ -105,7 +122,7 @@ def verdict(
         >>> found = compare(lambda seed: Quadratic([[0.0], [9.0]], seed=seed),
         ...                 ["fedavg", "mifa"], links={"name": "bernoulli", "p": 0.5}, rounds=50)
         >>> verdict(found).chosen, verdict(found).within_noise
-        ('fedavg', ('mifa', 'fedavg'))
+        ('mifa', ('mifa', 'fedavg'))
     """
     scores = comparison.scores(allowed)
     reference, note = find_baseline(scores, baseline)
@@ -144,20 +161,30 @@ def verdict(
     within = [best]
     if len(seeds) > 1:
         within += [e for e in ranked if e is not best and not to_best[e.name].clearly_below]
-    cheapest = cheapest_of(within)
+    margin = _margin(means[best.name], scores.has_classes)
+    close = [e for e in within if e is best or means[e.name] >= means[best.name] - margin]
+    cheapest = cheapest_of(close)
     chosen = best if best in cheapest else cheapest[0]
+    cheaper = cheapest_of(within)
+    further = [e.name for e in cheaper if chosen not in cheaper and e not in close]
     found = Verdict(
         "",
         best=best.name,
         within_noise=tuple(e.name for e in within),
+        close=tuple(e.name for e in close),
         cheapest=tuple(e.name for e in cheapest),
         chosen=chosen.name,
+        gamble=further[0] if further else None,
         view=chosen.view,
         means=means,
         to_best=to_best,
         **parts,
     )
     return _worded(found, scores, note)
+
+
+def _margin(best: float, has_classes: bool) -> float:
+    return MARGIN if has_classes else LOSS_MARGIN * abs(best)
 
 
 def _worded(found: Verdict, scores: Scores, note: str) -> Verdict:
@@ -186,19 +213,56 @@ def _result(found: Verdict, scores: Scores) -> str:
         above = _above(found, chosen) or ", and all others are clearly below it"
         return f"{named} is best: {mean} {over}{above}{costs}"
     tied = [name for name in found.within_noise if name != best]
-    highest = score_text(found.means[best], has_classes)
-    within = f"{over} {listed(tied)} cannot be told apart from {best}, the highest with {highest}"
+    highest = f"{best} (view {found.views[best]}) is highest with "
+    highest += score_text(found.means[best], has_classes)
+    apart = f"{listed(tied)} cannot be told apart from it {over}"
+    gamble = _gamble(found)
     if chosen == best:
-        above = _above(found, chosen)
-        return f"{within}{above}; choose {named}: none of them is clearly cheaper{costs}"
-    why = "the cheapest of them" if len(found.cheapest) == 1 else "the highest of the cheapest"
-    # Not told apart is not the same: what the choice may lose is said, too.
-    behind = _distance(found.to_best[chosen], has_classes)
+        above = _above(found, best)
+        why = "" if gamble else ", since none of them is clearly cheaper"
+        return f"{highest}{above}; {apart}; choose {best}{why}{costs}{gamble}"
+    near = "those at most half a point below it" if has_classes else "those at most 1 % worse"
+    why = f"the cheapest of {near}"
+    if len(found.cheapest) > 1:
+        why = f"the highest of the cheapest among {near}"
+    behind = found.to_best[chosen]
     if not costs:  # It is the baseline: what the highest would cost is of interest.
         costs = _costs(found, best, who=f"{best} costs")
     above = "" if found.baseline == best else _above(found, chosen)
-    choice = f"choose {named}, {why}: {mean}, {behind}{above}{costs}"
-    return f"{within}; {choice}; more seeds may tell them apart"
+    distance = f"{_distance(behind, has_classes)}{_at_worst(behind, found)}"
+    choice = f"choose {named}, {why}: {mean}, {distance}{above}{costs}"
+    return f"{highest}; {apart}; {choice}{_seeds_needed(behind)}{gamble}"
+
+
+def _at_worst(behind: Difference, found: Verdict) -> str:
+    """What the choice may lose, where its interval includes twice the margin."""
+    most = -behind.interval.low if behind.interval is not None else 0.0
+    if found.best is None or most <= 2 * _margin(found.means[found.best], found.has_classes):
+        return ""
+    return f", so it may lose up to {number_text(most, found.has_classes)}"
+
+
+def _gamble(found: Verdict) -> str:
+    """Who is cheaper still, and why it was not chosen all the same; empty if nobody is."""
+    if found.gamble is None:
+        return ""
+    behind, is_best = found.to_best[found.gamble], found.chosen == found.best
+    # How far the best is above the baseline was said before.
+    told = is_best and found.gamble == found.baseline
+    distance = "" if told else f": {_distance(behind, found.has_classes)}"
+    cheaper = f"is cheaper{'' if is_best else ' still'}, but a gamble"
+    named = f"{found.gamble} (view {found.views[found.gamble]})"
+    return f"; {named} {cheaper}{distance}{_seeds_needed(behind)}"
+
+
+def _seeds_needed(difference: Difference) -> str:
+    """How many seeds would likely show a difference as large as the one that was observed."""
+    if difference.tied == len(difference.seeds):
+        return ""
+    needed = difference.seeds_to_tell(MOST_SEEDS)
+    if needed is None:
+        return f"; more than {MOST_SEEDS} seeds would be needed to show so small a difference"
+    return f"; about {needed} seeds would likely show whether that is real"
 
 
 def _nothing(found: Verdict, scores: Scores) -> str:

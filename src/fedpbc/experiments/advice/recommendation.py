@@ -8,7 +8,6 @@ from typing import Any
 
 from fedpbc.experiments.advice.constraints import Constraints
 from fedpbc.experiments.advice.request import BASELINE
-from fedpbc.experiments.candidates import cheapest_of
 from fedpbc.experiments.comparison import Comparison, ComparisonRow
 from fedpbc.experiments.intervals import Interval
 from fedpbc.experiments.paired import Costs, Difference, PairedRow
@@ -18,8 +17,6 @@ from fedpbc.simulation.views import DEPLOYABLE
 
 __all__ = ["Alternative", "Recommendation", "recommend"]
 
-MARGIN = 0.005
-"""Half a point of accuracy: what is further below the best is not recommended for its price."""
 FLOAT_BYTES = 4
 
 
@@ -93,20 +90,11 @@ def recommend(
     constraints: Constraints,
     parameters: int,
 ) -> Recommendation | None:
-    """Choose within noise, and by cost among those that are practically equal.
-
-    None if no algorithm keeps the constraints. The rule is the verdict's, but what is cheaper is
-    only preferred if its mean is within half a point of the best.
-    """
+    """What the verdict chooses under the constraints; None if no algorithm keeps them."""
     verdict = comparison.verdict(allowed=constraints.allows)
-    if verdict.best is None:
+    chosen = comparison.scores(constraints.allows).find(verdict.chosen)
+    if chosen is None:
         return None
-    scores = comparison.scores(constraints.allows)
-    best_mean = verdict.means[verdict.best]
-    margin = MARGIN if verdict.has_classes else 0.01 * abs(best_mean)
-    close = [n for n in verdict.within_noise if verdict.means[n] >= best_mean - margin]
-    entries = [entry for name in close if (entry := scores.find(name)) is not None]
-    chosen = cheapest_of(entries)[0]
     paired = comparison.paired()
     row = paired.row(chosen.name)
     assert row is not None
@@ -124,7 +112,7 @@ def recommend(
         costs=chosen.costs,
         parameters=parameters,
         has_classes=verdict.has_classes,
-        why=tuple(_reasons(verdict, chosen.name, close)),
+        why=tuple(_reasons(verdict, chosen.name)),
         changes=tuple(_changes(comparison, verdict, chosen.name)),
         alternatives=tuple(_alternatives(comparison, verdict, chosen.costs, constraints)),
         verdict=verdict,
@@ -137,7 +125,7 @@ def _recovered(row: PairedRow) -> tuple[float, Interval | None] | None:
     return row.recovered.value, row.recovered.interval
 
 
-def _reasons(verdict: Verdict, chosen: str, close: list[str]) -> Iterator[str]:
+def _reasons(verdict: Verdict, chosen: str) -> Iterator[str]:
     has_classes, best = verdict.has_classes, verdict.best or ""
     over = f"over {len(verdict.seeds)} seeds"
     if not verdict.noise_known:
@@ -152,7 +140,7 @@ def _reasons(verdict: Verdict, chosen: str, close: list[str]) -> Iterator[str]:
             )
         )
         return
-    tied = [name for name in close if name != chosen]
+    tied = [name for name in verdict.close if name != chosen]
     if not tied:
         yield f"It is the best of {len(verdict.means)} {over}, by more than the noise or price."
     elif chosen == best:

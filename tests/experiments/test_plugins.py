@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import suppress
+
 import numpy as np
 import pytest
 
+from fedpbc.errors import InputError
+from fedpbc.experiments.plugins import load_plugin
 from tests.commandline import fedpbc, refused
 
 SCHEME = """
@@ -157,3 +162,14 @@ def test_a_stop_iteration_is_told_with_its_place(run_own, tmp_path):
 )
 def test_an_error_of_the_system_is_told_with_its_place(run_own, tmp_path, line, said):
     assert run_own(line) == f"{tmp_path / 'own.py'} line 12: {said}"
+
+
+@pytest.mark.parametrize("content", ["x = 1\n", "raise RuntimeError\n"])
+def test_nothing_is_written_beside_a_plugin(content, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    plugin = tmp_path / "own.py"
+    plugin.write_text(content)
+    with suppress(InputError):
+        load_plugin(str(plugin))
+    assert list(tmp_path.iterdir()) == [plugin]
+    assert not sys.dont_write_bytecode

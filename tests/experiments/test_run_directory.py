@@ -9,7 +9,7 @@ import torch
 
 from fedpbc import Config, start_run
 from fedpbc.experiments.checkpoints import KEPT
-from fedpbc.experiments.run_directory import RunDirectory
+from fedpbc.experiments.run_directory import RunDirectory, is_report
 from fedpbc.storage.manifest import write_manifest
 from tests.commandline import DIGITS, content, fedpbc, metrics, ran, refused, write_check
 
@@ -215,3 +215,12 @@ def test_a_folder_named_as_a_checkpoint_stays(tmp_path):
     assert checkpoints.paths()[0] == mine
     checkpoints.remove()
     assert checkpoints.paths() == [mine]
+
+
+def test_a_link_to_a_report_is_no_report(run, tmp_path):
+    page = tmp_path / "page.html"
+    ran("report", run, "--out", page)
+    link = tmp_path / "link.html"
+    link.symlink_to(page)
+    assert is_report(page)
+    assert not is_report(link)

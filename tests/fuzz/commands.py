@@ -67,7 +67,7 @@ VALID: dict[str, tuple[str, ...]] = {
 }
 ONLY_WRONG = {"--jobs", "--nodes", "--workers"}
 """Where a larger number is right, and starts as many processes."""
-NEVER = {"--watch", "--help", "--version"}
+NEVER = {"--watch", "--help", "--version", "--install-completion"}
 ENGINES = ("auto", "serial", "stacked", "Serial", "", "none", "pool ", "\x1b[31m", "gpu")
 DEVICES = ("cpu", "cuda", "cuda:1", "mps", "meta", "cpu:99", "xpu", "\x1b[31m", "cuda:-1", "")
 LONG = re.compile(r"(?<![0-9.eE-])(?!8443)[0-9][0-9_]{3,18}(?![0-9])")

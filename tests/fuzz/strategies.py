@@ -20,6 +20,8 @@ HEAD = """\
 import logging
 import numpy as np
 import torch
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from torch import nn
 import fedpbc
@@ -284,9 +286,7 @@ def case(code: str, *, writes: tuple[str, ...] = (), refusal: bool = True) -> Ca
 
 def spelled(given: dict[str, str]) -> str:
     """Keyword arguments as they are written."""
-    words = ", ".join(f"{key}={value}" for key, value in given.items())
-    words = words.replace("Fraction", "__import__('fractions').Fraction")
-    return words.replace("Decimal", "__import__('decimal').Decimal")
+    return ", ".join(f"{key}={value}" for key, value in given.items())
 
 
 def written(given: dict[str, str]) -> tuple[str, ...]:

@@ -34,11 +34,15 @@ def load_plugin(path: str, option: str = "plugins") -> ModuleType:
         raise InputError(option, path, "a Python file, ending in .py")
     module = importlib.util.module_from_spec(specification)
     sys.modules[name] = module
+    writes_bytecode, sys.dont_write_bytecode = not sys.dont_write_bytecode, True
     try:
+        # Nothing is written beside a user's file.
         specification.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         if isinstance(error, InputError):
             raise
         raise InputError(option, path, f"importable ({one_line(error)})") from error
+    finally:
+        sys.dont_write_bytecode = not writes_bytecode
     return module

@@ -38,7 +38,7 @@ from fedpbc.limits import parse_json, parse_toml
 from fedpbc.simulation.last_reports import FILE as LAST_REPORTS_FILE
 from fedpbc.storage.atomic import naming_errors, temporary_names, write_atomically
 from fedpbc.storage.directories import LOCK, locked_directory
-from fedpbc.storage.files import is_own_file, read_own_file
+from fedpbc.storage.files import is_own_file, open_regular_file, read_own_file
 from fedpbc.storage.manifest import MANIFEST, read_manifest, write_manifest
 from fedpbc.storage.removal import own_files, remove_empty_folder, remove_files
 from fedpbc.storage.tensors import save_tensors
@@ -345,12 +345,9 @@ REPORT_MARK = "fedpbc report"
 
 
 def is_report(path: Path) -> bool:
-    """Whether a file is a report page of ours, and not another file of the same name."""
+    """Whether a file is a report page of ours, and not another file of the same name, or a link."""
     try:
-        # Opening a pipe would wait for somebody to fill it.
-        if not path.is_file():
-            return False
-        with path.open("rb") as file:
+        with open_regular_file(path, follow_links=False) as file:
             return REPORT_MARK.encode() in file.read(1000)
     except OSError:
         return False

@@ -209,11 +209,15 @@ def test_overwriting_removes_only_what_a_search_wrote(whole, tmp_path):
     }
 
 
-def test_links_are_not_followed(whole, tmp_path):
+@pytest.mark.parametrize("empty", [False, True])
+def test_links_are_not_followed(whole, tmp_path, empty):
     path, _, _ = whole
     copy, outside = tmp_path / "copy", tmp_path / "outside"
     shutil.copytree(path, copy)
     shutil.move(copy / "fedavg", outside)
+    if empty:
+        shutil.rmtree(outside)
+        outside.mkdir()
     (copy / "fedavg").symlink_to(outside)
     before = {p: p.read_bytes() for p in outside.rglob("*") if p.is_file()}
     plan = plan_tuning(DIGITS, REQUEST)

@@ -94,7 +94,7 @@ class TuningDirectory:
     def verify(self) -> Verification:
         """Check the plan, its inputs and the choice; the runs are checked one by one."""
         damage = plan_damage(self.path, KIND, self.plan_path.name)
-        damage += misplaced_folders(self.path, self._run_names())
+        damage += misplaced_folders(self.path, self._planned_names())
         damage += misplaced_files(self.path, FILES)
         damage = damage or unreadable_plan(self.path, self.plan_path.name)
         checked = len(checksummed_files(self.path, KIND))
@@ -206,6 +206,10 @@ class TuningDirectory:
         return count if same and planned in (0, count) else None
 
     def _run_names(self) -> list[str]:
+        """The runs that were begun."""
+        return [name for name in self._planned_names() if (self.path / name).exists()]
+
+    def _planned_names(self) -> list[str]:
         try:
             plan = parse_toml(read_own_file(self.path, self.plan_path.name).decode())
             counts = {
@@ -215,14 +219,13 @@ class TuningDirectory:
             seeds = [int(seed) for seed in plan["seeds"]]
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return []
-        names = [
+        return [
             f"{label}/candidate-{k}/seed-{seed}"
             for label, count in counts.items()
             if is_folder_name(label)
             for k in range(count)
             for seed in seeds
         ]
-        return [name for name in names if (self.path / name).exists()]
 
     def _refuse_damage(self, *, begun: bool = True) -> None:
         """Raise if the plan or its inputs are damaged, or something is behind a link."""

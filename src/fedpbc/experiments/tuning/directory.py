@@ -152,7 +152,7 @@ class TuningDirectory:
         entries = set(self.path.iterdir()) if self.path.is_dir() else set()
         if entries - set(own_files(self.path, [LOCK, temporary_names(MANIFEST)])) and not ours:
             raise InputError(f"out: {self.path} holds other files; choose a new or empty folder")
-        for each in misplaced_folders(self.path, self._run_names()):
+        for each in misplaced_folders(self.path, [*self._planned_names(), *plan.entries]):
             raise InputError(str(each))
         for each in misplaced_files(self.path, FILES):
             raise InputError(str(each))

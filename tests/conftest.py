@@ -28,9 +28,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         # The fleet of real processes waits more than it computes: other tests run beside it.
         if item.path.name == "test_processes.py":
             return 0
-        return 1 if item.get_closest_marker("slow") else 2
+        # One after another in one process: each process with such a test starts a Ray of its own.
+        if _needs_ray(item):
+            return 1
+        return 2 if item.get_closest_marker("slow") else 3
 
     items.sort(key=rank)
+
+
+def _needs_ray(item: pytest.Item) -> bool:
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    return "local_ray" in getattr(item, "fixturenames", ()) or parameters.get("engine") == "ray"
 
 
 @pytest.fixture(params=["serial", "stacked"])

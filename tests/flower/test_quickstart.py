@@ -45,6 +45,7 @@ def test_the_example_equals_the_simulator(name, monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_flowers_own_simulation_equals_the_simulator():
     """Three jobs in one run, in a process of its own: Flower's simulation needs the main thread."""
     pytest.importorskip("ray")

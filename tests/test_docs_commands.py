@@ -84,9 +84,14 @@ def write_mine(path: Path) -> None:
     path.write_text(path.read_text("utf-8").replace('"fedadam"', '"mine"'), encoding="utf-8")
 
 
-def write_check(path: Path) -> None:
-    (block,) = [b for b in blocks(DOCS / "configuration.md") if 'targets = "targets' in b.text]
-    path.write_text(block.text, encoding="utf-8")
+def write_toml(text: str) -> Callable[[Path], None]:
+    """Save the file of docs/configuration.md that has this line."""
+
+    def write(path: Path) -> None:
+        (block,) = [b for b in blocks(DOCS / "configuration.md") if text in b.text.splitlines()]
+        path.write_text(block.text, encoding="utf-8")
+
+    return write
 
 
 def write_app(path: Path) -> None:
@@ -107,7 +112,8 @@ FILES: dict[str, Callable[[Path], None]] = {
     "server/links.csv": write_log,
     "fleet/server/links.csv": write_log,
     "app.py": write_app,
-    "check.toml": write_check,
+    "check.toml": write_toml('targets = "targets.npy"'),
+    "digits.toml": write_toml('data = "digits"'),
     "fedadam.py": write_block("algorithms.md", "class FedAdam"),
     "mine.py": write_mine,
     "stations.py": write_block("links.md", "def base_stations"),
@@ -180,12 +186,17 @@ def with_commands() -> list[Path]:
     return [p for p in PAGES if p.name not in ELSEWHERE and any(lines_of(p))]
 
 
-def prepare(page: Path, folder: Path) -> None:
+def write_files(page: Path, folder: Path) -> None:
     """The files that the page's commands name; not those that they make."""
     text = " ".join(line.text for line in lines_of(page))
     for name, write in FILES.items():
         if name in text or (name.endswith(".npy") and "check.toml" in text):
             write(folder / name)
+
+
+def prepare(page: Path, folder: Path) -> None:
+    """Everything that a page takes for granted."""
+    write_files(page, folder)
     for command in BEFORE.get(page.name, ()):
         run_line(Line(page.name, command), folder)
 
@@ -231,7 +242,7 @@ def test_commands_that_take_no_time_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tried = []
     for page in (DOCS / "theory.md", DOCS / "how-to.md", DOCS / "configuration.md"):
-        prepare(page, tmp_path)
+        write_files(page, tmp_path)
         for line in lines_of(page):
             if line.text.startswith(QUICK):
                 ended = fedpbc(*shlex.split(line.command)[1:])

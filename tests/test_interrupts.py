@@ -12,6 +12,7 @@ import pytest
 
 from fedpbc import interrupts
 from fedpbc.interrupts import Interrupted, exit_code, handled, held_back
+from tests.processes import PATIENCE, child
 
 pytestmark = [
     pytest.mark.usefixtures("signals_as_in_a_terminal"),
@@ -115,3 +116,19 @@ def test_a_finalizer_does_not_swallow_a_signal():
 
     with handled(), pytest.raises(Interrupted):
         work()
+
+
+def test_a_quick_exit_does_what_was_registered_and_flushes():
+    code = (
+        "import atexit, sys\n"
+        "from fedpbc import interrupts\n"
+        "atexit.register(lambda: sys.stdout.write('cleaned up'))\n"
+        "sys.stderr.write('said')\n"
+        "class Module:\n"
+        "    def __del__(self): sys.stdout.write('torn down')\n"
+        "kept = Module()\n"
+        "interrupts.exit_quickly(130)\n"
+    )
+    with child([sys.executable, "-c", code]) as process:
+        out, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, out, err) == (130, "cleaned up", "said")

@@ -9,20 +9,24 @@ ignored. Worker processes leave all of it to the process that started them.
 from __future__ import annotations
 
 import _thread
+import atexit
+import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 __all__ = [
     "Interrupted",
+    "arrived",
     "deferred",
     "end_at_once",
     "exit_code",
+    "exit_quickly",
     "handled",
     "held_back",
     "interrupt_main",
@@ -50,6 +54,11 @@ class Interrupted(KeyboardInterrupt):
     def __init__(self, number: signal.Signals) -> None:
         self.number = number
         super().__init__(number.name)
+
+
+def arrived() -> bool:
+    """Return whether a signal has asked this command to end."""
+    return bool(_received)
 
 
 def exit_code() -> int:
@@ -207,6 +216,21 @@ def _handlers() -> dict[signal.Signals, Any]:
 def _restore(handlers: dict[signal.Signals, Any]) -> None:
     for number, handler in handlers.items():
         signal.signal(number, handler)
+
+
+def exit_quickly(code: int) -> NoReturn:
+    """End the process after what is registered with ``atexit``, without tearing modules down.
+
+    With torch loaded that takes 0.6 s of processor time, for which nobody who pressed Ctrl-C on a
+    busy machine wants to wait. Everything must be written by then, and no thread be needed.
+    """
+    for each in SIGNALS:
+        signal.signal(each, _ignore)
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):  # The terminal may be gone, and nothing can be said about it.
+            stream.flush()
+    os._exit(code)
 
 
 def end_at_once() -> None:

@@ -271,6 +271,35 @@ def test_a_run_without_evaluations(tmp_path):
     assert "no record of their links and data" in page.text
 
 
+def test_why_a_run_failed_stands_first(tmp_path):
+    runs = [write_run(tmp_path / f"{k}", seed=k, upto=0) for k in range(5)]
+    for run in runs:
+        (run / "failure.txt").write_text("client 3 diverged in round 0")
+    write_page(tmp_path / "page.html", runs, title="Failed")
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    lines = re.findall(r'<p class="note bad">(.*?)</p>', text)
+    reasons = [f"fedavg, seed {k}, failed: client 3 diverged in round 0" for k in range(3)]
+    assert lines == [*reasons, "2 more failed, see below"]
+    assert text.index(lines[0]) < text.index('data-chart="curve"')
+    # Nothing will follow.
+    assert '<p class="note">Nothing has been evaluated.</p>' in text
+
+
+@pytest.mark.parametrize(("alphas", "folded"), [((0.1, 0.5), 0), ((0.1, 0.5, 1.0), 3)])
+def test_many_verdicts_are_folded_to_their_choices(tmp_path, alphas, folded):
+    runs = [
+        write_run(tmp_path / f"{name}:{alpha}" / f"seed-{seed}", name, seed, data__alpha=alpha)
+        for name in ("fedpbc", "fedavg")
+        for alpha in alphas
+        for seed in (0, 1)
+    ]
+    write_page(tmp_path / "page.html", runs, title="A sweep")
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    choices = re.findall(r"<summary>Verdict with data\.alpha=(\S+): fedpbc", text)
+    assert len(choices) == folded
+    assert text.count(" is best: ") == len(alphas)
+
+
 def test_planned_runs_of_a_comparison_are_shown(tmp_path):
     folder = tmp_path / "compared"
     write_run(folder / "fedpbc" / "seed-0", "fedpbc")

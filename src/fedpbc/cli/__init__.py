@@ -17,5 +17,9 @@ def main() -> None:
                 sys.stderr.write("fedpbc: interrupted; nothing was written\n")
                 sys.exit(interrupts.exit_code())
             main()
+    except SystemExit as ending:
+        if interrupts.arrived():
+            interrupts.exit_quickly(int(ending.code or 0))
+        raise
     finally:
         interrupts.end_at_once()

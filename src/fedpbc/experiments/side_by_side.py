@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import Any
 
 from fedpbc.errors import explained, one_line
-from fedpbc.interrupts import held_back, interrupt_main, leave_to_parent
+from fedpbc.interrupts import exit_quickly, held_back, interrupt_main, leave_to_parent
 
 __all__ = ["Ended", "Work", "side_by_side"]
 
@@ -188,4 +188,6 @@ def serve(connection: Connection, work: Work) -> None:
             send(ended)
     except KeyboardInterrupt:
         pass  # Whoever gave the tasks wants no more of them.
+    if stop.is_set():
+        exit_quickly(0)  # Somebody waits for that.
     leave_to_parent()

@@ -9,6 +9,7 @@ from typing import Any
 from fedpbc.experiments.comparison import Comparison
 from fedpbc.experiments.comparison_directory import ComparisonDirectory
 from fedpbc.experiments.configuration import is_python_task
+from fedpbc.experiments.score_text import score_text
 from fedpbc.report.chart_data import chart_data, comparison_of
 from fedpbc.report.groups import LEARNING_RATES, RunGroup, flatten
 from fedpbc.report.load import LoadedRun
@@ -32,6 +33,7 @@ OPEN_RUNS = 6
 OPEN_GROUPS = 3
 """Of more groups than this, only the first starts unfolded."""
 SHOWN_COMMANDS = 4
+SHOWN_FAILURES = 3
 MOST_VALUES = 4
 """Of an option that differs between the runs of a group."""
 MAX_CONFIG = 1 << 20
@@ -49,13 +51,15 @@ def group_section(
     if shown_rounds is not None:
         notes.insert(0, f"No run is finished yet: this shows the first {shown_rounds:,} rounds.")
     if not rows:
-        notes.insert(0, "Nothing has been evaluated yet.")
+        may_follow = any(run.state in {"unfinished", "not begun"} for run in group.runs)
+        notes.insert(0, f"Nothing has been evaluated{' yet' if may_follow else ''}.")
     config_name, config = _first_config(group.runs)
     return {
         "number": number,
         "title": group.title,
         "facts": _facts(group),
         "notes": notes,
+        "failures": _failures(group),
         "verdicts": _verdicts(comparison, baseline) if len(comparison.runs) > 1 and rows else (),
         "table": comparison_table(comparison, rows, charts["memory"]) if rows else None,
         "footnotes": page_footnotes(group, comparison) if rows else (),
@@ -73,6 +77,14 @@ def group_section(
     }
 
 
+def _failures(group: RunGroup) -> list[str]:
+    """Return why runs failed, the first of them; the table of runs has all."""
+    failed = [run for run in group.runs if run.state == "failed"]
+    lines = [f"{group.label_of(run)}, seed {run.seed}, failed: {run.note}" for run in failed]
+    more = len(lines) - SHOWN_FAILURES
+    return [*lines[:SHOWN_FAILURES], *([f"{more} more failed, see below"] if more > 0 else [])]
+
+
 def _verdicts(comparison: Comparison, baseline: str | None) -> list[dict[str, Any]]:
     """Return each condition's verdict, its table of differences, and the notes on that."""
     parts = []
@@ -84,6 +96,10 @@ def _verdicts(comparison: Comparison, baseline: str | None) -> list[dict[str, An
             {
                 "condition": condition,
                 "sentence": verdict.sentence,
+                "choice": None
+                if verdict.chosen is None
+                else f"{verdict.chosen} (view {verdict.view}), "
+                f"{score_text(verdict.means[verdict.chosen], verdict.has_classes)}",
                 "table": paired_table(part, paired, verdict) if shown else None,
                 "notes": paired_notes(paired) if shown else (),
             }

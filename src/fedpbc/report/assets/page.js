@@ -144,7 +144,7 @@ addEventListener("resize", () => {
   cancelAnimationFrame(resizing);
   resizing = requestAnimationFrame(() => { charts.forEach((chart) => chart.resize()); hints(); });
 });
-const folds = [...document.querySelectorAll("details.fold")];
+const folds = [...document.querySelectorAll("details.fold, details.verdict")];
 addEventListener("beforeprint", () => {
   printing = true;
   root.classList.add("printing");

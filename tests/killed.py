@@ -145,8 +145,9 @@ def serve() -> None:
         import fedpbc.cli.results
         import fedpbc.experiments.comparison_directory  # noqa: F401
         from fedpbc.experiments.build import load_cached
+        from fedpbc.experiments.configuration import Config
 
-    load_cached("digits", None)
+    load_cached(Config.from_dict({"data": "digits"}))
     for line in sys.stdin:
         request = json.loads(line)
         kill = request["kill"] or {}

@@ -89,7 +89,8 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         supervised,
         dict.fromkeys(("module", "train", "test", "partition", "loss", "training", "normalise"))
         | {"clients": 4, "alpha": 0.1, "seed": 0, "crop_padding": 0, "flip": False}
-        | {"train_samples": 5, "device": "cpu", "validation": None, "metrics": None},
+        | {"train_samples": 5, "device": "cpu", "validation": None, "metrics": None}
+        | {"test_clients": None, "weigh": "volume", "perplexity": False},
     ),
     "Quadratic": (fedpbc.Quadratic, {"targets": [[1.0]], "training": None, "seed": 0}),
     "LocalTraining": (
@@ -160,14 +161,18 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         {"labels": [0, 1, 2, 0], "clients": 2, "alpha": 0.1, "seed": 0, "classes": None},
     ),
     "load": (fedpbc.load, {"name": "digits", "folder": None}),
-    "Split": (fedpbc.Split, {"inputs": SPLIT.inputs, "labels": SPLIT.labels}),
+    "Split": (fedpbc.Split, {"inputs": SPLIT.inputs, "labels": SPLIT.labels, "clients": None}),
     "DataSet": (
         fedpbc.DataSet,
-        {"name": "a", "train": SPLIT, "test": SPLIT, "classes": ("a", "b"), "crop_padding": 0},
+        {"name": "a", "train": SPLIT, "test": SPLIT, "classes": ("a", "b"), "crop_padding": 0}
+        | {"client_names": (), "vocabulary": 0, "next_token": False},
     ),
+    "register_dataset": (fedpbc.register_dataset, {"function": 3, "model": "a", "settings": None}),
+    "register_model": (fedpbc.register_model, {"function": 3}),
     "build_model": (
         fedpbc.build_model,
-        {"name": "mlp", "shape": (8, 8, 1), "classes": 10, "seed": 0},
+        {"name": "mlp", "shape": (8, 8, 1), "classes": 10, "seed": 0}
+        | {"vocabulary": 0, "every_position": False},
     ),
     "Layout": (fedpbc.Layout, {"names": ("w",), "shapes": ((2,),)}),
     "parts": (LAYOUT.parts, {"flat": torch.zeros(2)}),

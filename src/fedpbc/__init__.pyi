@@ -16,6 +16,7 @@ from .data import DataSet as DataSet
 from .data import Split as Split
 from .data import dirichlet_partition as dirichlet_partition
 from .data import load as load
+from .data import register_dataset as register_dataset
 from .engines import ENGINES as ENGINES
 from .engines import Engine as Engine
 from .engines import Segment as Segment
@@ -50,6 +51,7 @@ from .tasks import Supervised as Supervised
 from .tasks import Task as Task
 from .tasks.networks import MODELS as MODELS
 from .tasks.networks import build_model as build_model
+from .tasks.networks import register_model as register_model
 from .tasks.parameter_layout import Layout as Layout
 
 __version__: str

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from fedpbc.data import load
-from fedpbc.data.parquet import _decode, find_shards, read_images
+from fedpbc.data.parquet import find_shards, picture, read_images
 from fedpbc.errors import InputError
 
 COLOUR, GREY = (32, 32, 3), (28, 28, 1)
@@ -34,7 +34,7 @@ def random_image(shape):
 def test_png_is_decoded_exactly(shape, level):
     pixels, image = random_image(shape)
     np.testing.assert_array_equal(
-        _decode(FILE, 0, encoded(image, compress_level=level), shape), pixels
+        picture(FILE, 0, encoded(image, compress_level=level), shape), pixels
     )
 
 
@@ -50,7 +50,7 @@ def test_png_is_decoded_exactly(shape, level):
 def test_other_modes_and_formats_become_rgb(convert, kind):
     data = encoded(convert(random_image(COLOUR)[1]), kind)
     expected = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
-    np.testing.assert_array_equal(_decode(FILE, 0, data, COLOUR), expected)
+    np.testing.assert_array_equal(picture(FILE, 0, data, COLOUR), expected)
 
 
 def test_a_name_that_speaks_of_very_many_files(tmp_path):
@@ -62,7 +62,7 @@ def test_a_name_that_speaks_of_very_many_files(tmp_path):
 def test_another_size():
     small = encoded(Image.new("RGB", (4, 5)))
     with pytest.raises(InputError, match=r"an image of 4x5 pixels in row 7; .* 32x32 pixels$"):
-        _decode(FILE, 7, small, COLOUR)
+        picture(FILE, 7, small, COLOUR)
 
 
 def wrong_filter(data):
@@ -90,7 +90,7 @@ def wrong_filter(data):
 def test_damage_is_reported_with_its_row(damage):
     data = damage(encoded(random_image(COLOUR)[1]))
     with pytest.raises(InputError, match=rf"{FILE} has a damaged image in row 2;"):
-        _decode(FILE, 2, data, COLOUR)
+        picture(FILE, 2, data, COLOUR)
 
 
 class Pickled:
@@ -199,7 +199,7 @@ def test_no_image_starts_another_program(tmp_path, monkeypatch):
     monkeypatch.setattr("subprocess.check_call", lambda *given, **options: started.append(given))
     script = encoded(Image.new("RGB", (32, 32)), "EPS")
     with pytest.raises(InputError, match="has a damaged image in row 0"):
-        _decode(FILE, 0, script, COLOUR)
+        picture(FILE, 0, script, COLOUR)
     assert not started
 
 

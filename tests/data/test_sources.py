@@ -14,7 +14,11 @@ from fedpbc.data import SOURCES, DataSet, Split, load
 from fedpbc.errors import FedpbcError, InputError, MissingExtraError
 
 IMAGE = pa.struct({"bytes": pa.binary(), "path": pa.string()})
-HUB = [name for name, source in SOURCES.items() if source.repository]
+HUB = [
+    name
+    for name, source in SOURCES.items()
+    if source.repository and source.splits == ("train", "test") and source.function is None
+]
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 
 
@@ -89,6 +93,7 @@ def test_the_papers_augmentation():
         "cifar10": (4, True),
         "svhn": (4, False),
         "cinic10": (4, True),
+        "tiny_imagenet": (4, True),
     }
 
 
@@ -275,6 +280,78 @@ def test_a_damaged_file(tmp_path, damage):
     assert_refused(tmp_path, [str(file), "unreadable", "download it again"])
 
 
+def write_columns(file, **columns):
+    """Pictures in the first column, whatever else in the others."""
+    (image, inputs), *others = columns.items()
+    rows = pa.array([{"bytes": encoded(x), "path": None} for x in inputs], type=IMAGE)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({image: rows, **dict(others)}), file, row_group_size=7)
+
+
+def test_cifar100_with_fine_and_coarse_labels(tmp_path):
+    folder = tmp_path / "uoft-cs/cifar100/cifar100"
+    images, fine = pictures("cifar10", 12), np.arange(12) * 8
+    for name in ("train", "test"):
+        file = folder / f"{name}-00000-of-00001.parquet"
+        write_columns(file, img=images, fine_label=fine, coarse_label=fine % 20)
+    data = load("cifar100", tmp_path)
+    np.testing.assert_array_equal(data.train.inputs, images)
+    np.testing.assert_array_equal(data.train.labels, fine)
+    assert (len(data.classes), data.classes[88], data.crop_padding) == (100, "tiger", 4)
+    coarse = load("cifar100", tmp_path, labels="coarse")
+    np.testing.assert_array_equal(coarse.test.labels, fine % 20)
+    assert (len(coarse.classes), coarse.classes[-1]) == (20, "vehicles_2")
+    with pytest.raises(
+        InputError, match=r"data\.labels is 'fien', but should be 'fine' or 'coarse'"
+    ):
+        load("cifar100", tmp_path, labels="fien")
+
+
+def test_femnist_by_writer(tmp_path):
+    images = pictures("mnist", 26)
+    writers = ["f0000_14"] * 10 + ["f0001_41"] * 15 + ["f0002_00"]
+    write_columns(
+        tmp_path / "flwrlabs/femnist/data/train-00000-of-00001.parquet",
+        image=images,
+        writer_id=writers,
+        hsf_id=[0] * 26,
+        character=[10, 61, *range(24)],
+    )
+    data = load("femnist", tmp_path)
+    # The writer with most pictures is the first; a fifth of each writer's is for testing.
+    assert data.client_names == ("f0001_41", "f0000_14", "f0002_00")
+    assert np.bincount(data.train.clients).tolist() == [12, 8, 1]
+    assert np.bincount(data.test.clients).tolist() == [3, 2]
+    assert [data.classes[k] for k in (0, 10, 28, 53, 61)] == ["0", "A", "S", "r", "z"]
+    every = {picture.tobytes() for split in (data.train, data.test) for picture in split.inputs}
+    assert every == {picture.tobytes() for picture in images}
+
+
+def test_femnist_with_a_missing_column_or_writer(tmp_path):
+    file = tmp_path / "train-00000-of-00001.parquet"
+    write_columns(file, image=pictures("mnist", 6), character=[0] * 6)
+    assert_refused(tmp_path, ["columns image, character", "writer_id (texts)"], "femnist")
+    names = pa.array(["a", None, *"aaaa"])
+    write_columns(file, image=pictures("mnist", 6), character=[0] * 6, writer_id=names)
+    assert_refused(tmp_path, ["no writer_id in row 1"], "femnist")
+    write_columns(file, image=pictures("mnist", 4), character=[0, 62, 0, 0], writer_id=[*"aaaa"])
+    assert_refused(tmp_path, ["label 62 in row 1", "0 to 61"], "femnist")
+    write_columns(file, image=pictures("mnist", 4), character=[0] * 4, writer_id=[*"aabb"])
+    assert_refused(tmp_path, ["fewer than five images of each client"], "femnist")
+
+
+def test_tiny_imagenet_has_its_test_images_in_the_split_valid(tmp_path):
+    random = np.random.default_rng(3)
+    images = random.integers(0, 256, (6, 64, 64, 3), dtype=np.uint8)
+    for name, count in (("train-00000-of-00001-1359597a978bc4fa", 6), ("valid-00000-of-00001", 2)):
+        file = tmp_path / "zh-plus/tiny-imagenet/data" / f"{name}.parquet"
+        write_columns(file, image=images[:count], label=np.arange(count) * 39)
+    data = load("tiny_imagenet", tmp_path)
+    np.testing.assert_array_equal(data.train.inputs, images)
+    np.testing.assert_array_equal(data.test.labels, [0, 39])
+    assert len(data.classes) == 200
+
+
 def split(count=3, label=0):
     return Split(np.zeros((count, 2, 2, 1), np.uint8), np.full(count, label))
 
@@ -300,8 +377,12 @@ def test_fingerprint_of_a_view_is_that_of_its_copy():
 def test_ones_own_data_is_checked():
     with pytest.raises(InputError, match="one integer for each of 3 samples"):
         Split(np.zeros((3, 2)), np.zeros(2, int))
+    numbers = Split(np.zeros((3, 2)), np.zeros(3))
     with pytest.raises(InputError, match="labels are float64"):
-        Split(np.zeros((3, 2)), np.zeros(3))
+        DataSet("mine", numbers, numbers, ("a", "b"))
+    with pytest.raises(InputError, match=r"labels are int64 .* as there are 0 classes"):
+        DataSet("mine", split(), split(), ())
+    assert DataSet("mine", numbers, numbers, ()).train.labels.dtype == np.float64
     with pytest.raises(InputError, match="labels are 5 to 5, but should be 0 to 1"):
         DataSet("mine", split(), split(label=5), ("a", "b"))
     with pytest.raises(InputError, match="data is empty"):

@@ -72,6 +72,33 @@ def test_the_default_task_is_the_simulators():
     assert torch.equal(train(task, segment).end, train(whole, segment).end)
 
 
+def test_options_of_data_and_model_reach_the_devices():
+    section = {"data": {"name": "shakespeare", "length": 200}, "clients": 3, "seed": 2}
+    settings = FleetSettings.from_dict({**section, "model": {"name": "lstm", "hidden": 8}})
+    sent = json.loads(settings.client_settings())
+    assert sent["data"] == {"name": "shakespeare", "alpha": 0.1, "length": 200}
+    assert sent["model"] == {"name": "lstm", "embedding": 8, "hidden": 8, "layers": 2}
+    whole = settings.whole_task()
+    task = task_of_client(settings.client_settings(), 2, device="cpu")
+    segment = Segment(2, whole.init(), first_round=0, rounds=1, first_batch=0)
+    assert torch.equal(train(task, segment).end, train(whole, segment).end)
+    assert whole.data.inputs.shape[1] == 200
+    plain = FleetSettings.from_dict({"data": "digits", "clients": 5})
+    assert json.loads(plain.client_settings())["data"] == {"name": "digits", "alpha": 0.1}
+    assert json.loads(plain.client_settings())["model"] == {"name": "mlp"}
+
+
+def test_a_server_cannot_name_a_folder_of_the_device():
+    settings = json.loads(
+        FleetSettings.from_dict({"data": "digits", "clients": 5}).client_settings()
+    )
+    settings["data"]["dir"] = "/etc"
+    task_of_client(json.dumps(settings), 0, device="cpu")
+    settings["data"]["window"] = 3
+    with pytest.raises(InputError, match=r"data\.window is unknown"):
+        task_of_client(json.dumps(settings), 0, device="cpu")
+
+
 def test_the_servers_settings_are_checked(fleet):
     app = load_user_app(fleet.fleet.app)
     make = partial(task_of_client, client=0, device="cpu")

@@ -136,13 +136,14 @@ def warm_up(scratch: Path) -> None:
 
         from fedpbc.cli.app import app
         from fedpbc.experiments.build import load_cached
+        from fedpbc.experiments.configuration import Config
         from tests.fuzz.kinds import KINDS
         from tests.fuzz.templates import WARM_UP, make_template
 
         # Half of a short command's time, otherwise.
         command = typer.main.get_command(app)
         typer.main.get_command = lambda _: command
-        load_cached("digits", None)
+        load_cached(Config.from_dict({"data": "digits"}))
         assert KINDS
 
         def modules() -> list[str]:

@@ -61,7 +61,7 @@ def init(
     if algorithm not in (None, options.get("algorithm")):
         options.pop("options", None)
     if app is not None or data is not None:
-        for name in ("app", "data", "alpha", "model"):
+        for name in ("app", "data", "alpha", "model", "data_options", "model_options"):
             options.pop(name, None)
     options |= {name: value for name, value in given.items() if value is not None}
     clients = options.get("clients")

@@ -15,7 +15,7 @@ from fedpbc.cli.terminal import (
     show_fitted,
     terminal_width,
 )
-from fedpbc.experiments.comparison import Comparison, ComparisonRow
+from fedpbc.experiments.comparison import Comparison, ComparisonRow, RunResult
 from fedpbc.experiments.comparison_directory import ComparisonDirectory
 from fedpbc.experiments.conditions import is_ceiling
 from fedpbc.experiments.paired import Paired
@@ -27,6 +27,7 @@ from fedpbc.report.comparison_table import (
     headings,
     metric_names,
     sent_unit,
+    test_notes,
 )
 from fedpbc.report.paired_table import (
     DETAILS,
@@ -84,6 +85,9 @@ def show_summary(summary: dict[str, Any], path: Path) -> None:
         )
     left_out = show_fitted(table)
     say_left_out(left_out, "summary.json")
+    run = RunResult(summary["algorithm"], 0, metrics=[{}]).with_summary(summary)
+    for note in test_notes(Comparison([run])):
+        say(note)
     say(
         f"after {summary['rounds']} rounds: {', '.join(_costs(cost))}, {summary['seconds']:.1f} s, "
         f"engine {summary['engine']}"

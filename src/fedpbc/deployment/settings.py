@@ -130,8 +130,10 @@ class FleetSettings:
             "train": _training(config),
         }
         if self.fleet.app is None:
-            settings["data"] = {"name": config.data.name, "alpha": config.data.alpha}
-            settings["model"] = {"name": config.model.name}
+            # Options only where there are some: the settings of older jobs stay what they were.
+            data = {"name": config.data.name, "alpha": config.data.alpha}
+            settings["data"] = {**data, **config.data_options}
+            settings["model"] = {"name": config.model.name, **config.model_options}
         # Only where devices need it: the settings of older jobs stay what they were.
         if self.algorithm(torch.zeros(1)).client_rule() is not None:
             options = dict(config.algorithm)
@@ -199,8 +201,10 @@ def task_of_client(
         options = {name: received[name] for name in ("seed", "clients", "train")}
         if app is None:
             data, model = received["data"], received["model"]
-            options["data"] = {"name": data["name"], "alpha": data["alpha"]}
-            options["model"] = {"name": model["name"]}
+            # Where files are is the device's own affair.
+            options["data"] = {k: data[k] for k in data if k not in ("dir", "train_samples")}
+            options["data"] |= {"name": data["name"], "alpha": data["alpha"]}
+            options["model"] = {**model, "name": model["name"]}
     except (ValueError, KeyError, TypeError) as error:
         problem = "use a model and data of the user" if app is None else "are unreadable"
         raise MessageError(

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+
 from fedpbc import defaults
-from fedpbc.data import channel_statistics
+from fedpbc.data import DataSet, channel_statistics, find_source, first_clients, parts_of
 from fedpbc.data import load as load_data
 from fedpbc.engines import choose_engine
 from fedpbc.errors import InputError
 from fedpbc.experiments.configuration import Config, identity
-from fedpbc.experiments.settings import General
+from fedpbc.experiments.settings import DataSection, General
 from fedpbc.experiments.unused_settings import check_probabilities_are_read
 from fedpbc.experiments.user_app import HELD_OUT, load_user_app
 from fedpbc.simulation.build import draw_timetable, make_algorithm
@@ -31,8 +35,16 @@ from fedpbc.theory.run_bound import RunBound
 
 __all__ = ["Experiment", "build_experiment", "build_task"]
 
-load_cached = lru_cache(maxsize=2)(load_data)
-"""Load a data set, or take that of an earlier run in this process."""
+
+@lru_cache(maxsize=2)
+def _loaded(name: str, folder: str | None, options: str) -> DataSet:
+    return load_data(name, folder, **json.loads(options))
+
+
+def load_cached(config: Config) -> DataSet:
+    """Load a configuration's data set, or take that of an earlier run in this process."""
+    options = json.dumps(dict(config.data_options), sort_keys=True)
+    return _loaded(config.data.name, config.data.dir, options)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +96,7 @@ class Experiment:
         if config.task.name == "quadratic":
             targets = read_array(str(config.task.targets), "task.targets")
             return sha256(targets.tobytes()).hexdigest()
-        return load_cached(config.data.name, config.data.dir).fingerprint()
+        return load_cached(config).fingerprint()
 
 
 def build_experiment(config: Config, last_reports_path: Path | None = None) -> Experiment:
@@ -98,7 +110,7 @@ def build_experiment(config: Config, last_reports_path: Path | None = None) -> E
     task: Task = objects["task"] if "task" in objects else build_task(config)
     uplink = draw_timetable(objects.get("links", config.links), task, general.rounds, general.seed)
     check_probabilities_are_read(config, "links", uplink)
-    if general.rounds not in (uplink.rounds, General.rounds):
+    if general.rounds not in (uplink.rounds, General.rounds, _usual_rounds(config)):
         raise InputError(
             f"rounds is {general.rounds}, but the links are a table of {uplink.rounds} rounds: "
             "leave it out"
@@ -138,6 +150,14 @@ def build_experiment(config: Config, last_reports_path: Path | None = None) -> E
     return Experiment(replace(config, general=general), simulation, line, notes)
 
 
+def _usual_rounds(config: Config) -> int:
+    """How many rounds a run with this data has if nothing else is said."""
+    if config.task.name != "classification":
+        return General.rounds
+    settings = find_source(config.data.name).settings.get("", {})
+    return int(settings.get("rounds", General.rounds))
+
+
 def build_task(config: Config) -> Task:
     """The task that the configuration describes."""
     general = config.general
@@ -165,21 +185,55 @@ def build_task(config: Config) -> Task:
             device=str(device),
             validation=config.task.validation or 0.0,
         )
-    data = load_cached(config.data.name, config.data.dir)
-    height, width, channels = data.train.inputs.shape[1:]
-    means, deviations = channel_statistics(data.train.inputs)
+    return data_set_task(config, load_cached(config), training, device)
+
+
+def data_set_task(
+    config: Config, data: DataSet, training: LocalTraining, device: torch.device
+) -> Supervised:
+    """The task of a data set: pictures, texts or numbers, partitioned or of clients themselves."""
+    general, clients = config.general, config.general.clients
+    own: dict[str, Any] = {}
+    if data.client_names:
+        if config.data.alpha != DataSection.alpha:
+            raise InputError(
+                "data.alpha", config.data.alpha, f"left out: {data.name} has clients of its own"
+            )
+        data = first_clients(data, len(data.client_names) if clients is None else clients)
+        assert data.train.clients is not None
+        own["partition"] = parts_of(data.train.clients, len(data.client_names))
+        own["test_clients"] = data.test.clients
+        own["weigh"] = config.data.weigh
+    elif config.data.weigh != DataSection.weigh:
+        raise InputError(
+            "data.weigh", config.data.weigh, f"left out: the samples of {data.name} are no client's"
+        )
+    inputs, labels = data.train.inputs, data.train.labels
+    if inputs.dtype == np.uint8 and inputs.ndim == 4:
+        means, deviations = channel_statistics(inputs)
+        own["normalise"] = means.tolist(), deviations.tolist()
+    module = build_model(
+        config.model.name,
+        inputs.shape[1:],
+        len(data.classes) or math.prod(labels.shape[1:]),
+        general.seed,
+        vocabulary=data.vocabulary,
+        every_position=bool(data.classes) and labels.ndim == 2,
+        **config.model_options,
+    )
     return Supervised(
-        build_model(config.model.name, (height, width, channels), len(data.classes), general.seed),
-        (data.train.inputs, data.train.labels),
+        module,
+        (inputs, labels),
         (data.test.inputs, data.test.labels),
-        clients=defaults.CLIENTS if general.clients is None else general.clients,
+        clients=defaults.CLIENTS if clients is None else clients,
         alpha=config.data.alpha,
         training=training,
         seed=general.seed,
         crop_padding=data.crop_padding,
         flip=data.flip,
-        normalise=(means.tolist(), deviations.tolist()),
         train_samples=config.data.train_samples,
         validation=config.task.validation or 0.0,
         device=device,
+        perplexity=data.next_token,
+        **own,
     )

@@ -46,6 +46,8 @@ class RunResult:
         label: of its entry; by default the algorithm's name.
         condition: what it was run on, where a comparison has several.
         train_samples: how many training samples were evaluated, of how many; if it is known.
+        test_data: what was evaluated, where clients bring their own test samples.
+        client_accuracy: the statistics over clients of each view's accuracy, if it is known.
     """
 
     algorithm: str
@@ -57,6 +59,19 @@ class RunResult:
     label: str = ""
     condition: Condition = field(default_factory=Condition)
     train_samples: Mapping[str, int] | None = None
+    test_data: Mapping[str, Any] | None = None
+    client_accuracy: Mapping[str, Mapping[str, Any]] | None = None
+
+    def with_summary(self, summary: Mapping[str, Any]) -> Self:
+        """Return it with what a run's summary says besides its metrics."""
+        return replace(
+            self,
+            clients=summary.get("clients", self.clients),
+            cost=summary.get("cost"),
+            train_samples=summary.get("train_samples"),
+            test_data=summary.get("test_data"),
+            client_accuracy=summary.get("client_accuracy"),
+        )
 
     @property
     def evaluates_all(self) -> bool:

@@ -225,13 +225,7 @@ class ComparisonDirectory:
             if failure is None:
                 run = RunDirectory(cell.path)
                 summary = run.summary()
-                result = replace(
-                    result,
-                    clients=summary["clients"],
-                    metrics=run.metrics(),
-                    cost=summary["cost"],
-                    train_samples=summary.get("train_samples"),
-                )
+                result = replace(result, metrics=run.metrics()).with_summary(summary)
             results[label, seed] = result
         comparison = Comparison(results[pair] for pair in product(plan.entries, plan.seeds))
         if not comparison.finished:

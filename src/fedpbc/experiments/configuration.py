@@ -24,7 +24,13 @@ from fedpbc.algorithms import (
     find_algorithm,
 )
 from fedpbc.errors import InputError
-from fedpbc.experiments.plugins import load_plugin
+from fedpbc.experiments.data_sections import (
+    add_data_defaults,
+    checked_data,
+    checked_model,
+    data_table,
+)
+from fedpbc.experiments.plugins import load_plugins
 from fedpbc.experiments.settings import (
     EXECUTION,
     FILES,
@@ -51,9 +57,6 @@ from fedpbc.storage.files import expanded, read_regular_file
 
 __all__ = ["Config", "has_own_task", "identity", "is_python_task"]
 
-PAPER_MODELS = {"svhn": "cnn_svhn", "cifar10": "cnn_cifar10", "cinic10": "cnn_cinic10"}
-"""The paper's network for each data set."""
-
 
 @dataclass(frozen=True)
 class Config:
@@ -63,6 +66,7 @@ class Config:
         objects: sections that were given as Python objects, by name.
         unused: why some of the settings that were given have no effect, by key.
         lenient: whether such settings are allowed.
+        data_options, model_options: the options of the data set and of the network.
 
     Example:
         >>> config = Config.from_dict({"algorithm": "fedau", "rounds": 60})
@@ -84,6 +88,8 @@ class Config:
     objects: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     unused: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     lenient: bool = field(default=False, repr=False, compare=False)
+    data_options: Mapping[str, Any] = field(default_factory=dict)
+    model_options: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], *, lenient: bool = False) -> Config:
@@ -98,35 +104,38 @@ class Config:
         check_kind("lenient", lenient, bool, "True or False")
         top, sections, objects = split_sections(values)
         given = {"": top, **{name: dict(table) for name, table in sections.items()}}
-        general = General(**checked(General, top))
-        general = replace(general, track=checked_names(general.track) or None)
-        for plugin in general.plugins or ():
-            load_plugin(plugin)
-        data_set = str(sections["data"].get("name", DataSection.name))
-        sections["model"].setdefault("name", PAPER_MODELS.get(data_set, ModelSection.name))
+        load_plugins(top)
         if "targets" in sections["task"]:
             sections["task"].setdefault("name", "quadratic")
         if "app" in sections["task"]:
             sections["task"].setdefault("name", "app")
+        if _has_data_set(sections):
+            add_data_defaults(top, sections)
+        general = General(**checked(General, top))
+        general = replace(general, track=checked_names(general.track) or None)
         if "task" in objects:
             general = replace(general, clients=objects["task"].clients)
             sections["train"] |= asdict(objects["task"].training)
 
         options = dict(sections["algorithm"])
         name = _name(options, "algorithm", AlgorithmSection.name)
+        data, data_options = checked_data(sections["data"])
+        model, model_options = checked_model(sections["model"])
         kind: type[Algorithm] = objects.get("algorithm") or find_algorithm(name)
         config = cls(
             general=replace(general, views=list(views_of(kind, general.views))),
             algorithm={"name": kind.name, **checked(kind.__init__, options, "algorithm")},
             aggregation=Aggregation(**checked(Aggregation, sections["aggregation"], "aggregation")),
             task=TaskSection(**checked(TaskSection, sections["task"], "task")),
-            data=DataSection(**checked(DataSection, sections["data"], "data")),
-            model=ModelSection(**checked(ModelSection, sections["model"], "model")),
+            data=data,
+            model=model,
             train=TrainSection(**checked(TrainSection, sections["train"], "train")),
             links=checked_links(sections, objects, "links", LinksSection.name),
             downlink=checked_links(sections, objects, "downlink", DownlinkSection.name),
             objects=objects,
             lenient=lenient,
+            data_options=data_options,
+            model_options=model_options,
         )
         config._check_task()
         own = {key: value for key, value in config.algorithm.items() if key != "name"}
@@ -164,7 +173,8 @@ class Config:
             nested["aggregation"] = asdict(self.aggregation)
         nested["task"] = asdict(self.task)
         if self.task.name == "classification":
-            nested |= {"data": asdict(self.data), "model": asdict(self.model)}
+            nested["data"] = data_table(self.data, self.data_options)
+            nested["model"] = {**asdict(self.model), **self.model_options}
         nested["train"] = asdict(self.train)
         nested |= {"links": self.links, "downlink": self.downlink}
         return _without_none(nested)
@@ -298,6 +308,11 @@ def checked_links(
     probabilities = checked(ProbabilityOptions, take_probability_options(options), section)
     scheme_options = checked(scheme.rows, options, section, also=probabilities)
     return {"name": scheme.name, **probabilities, **scheme_options}
+
+
+def _has_data_set(sections: Sections) -> bool:
+    """Whether the task is one of a named data set."""
+    return sections["task"].get("name", TaskSection.name) == "classification"
 
 
 def _name(options: dict[str, Any], section: str, default: str) -> str:

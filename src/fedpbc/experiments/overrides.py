@@ -26,7 +26,7 @@ SHARED = {
     "links": ("p", "sigma", "delta"),
     "downlink": ("p", "sigma", "delta"),
     "aggregation": ("clip",),
-    "data": ("alpha", "train_samples"),
+    "data": ("alpha", "train_samples", "weigh"),
 }
 """Settings of a section that stay when another scheme or data set is chosen."""
 WITHOUT_PROBABILITIES = ("always", "by_volume", "label_cyclic", "table", "trace")

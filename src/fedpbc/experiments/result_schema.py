@@ -74,6 +74,7 @@ def check_summary(summary: Any, where: str = "summary.json") -> None:
     samples = summary.get("train_samples", {})
     if not isinstance(samples, dict) or not all(map(_is_count, samples.values())):
         raise InputError(f"train_samples in {where}", samples, "counts")
+    _check_test_data(summary.get("test_data"), where)
     memory = summary.get("memory", {})
     if not isinstance(memory, dict) or not all(map(_is_number, memory.values())):
         raise InputError(f"memory in {where}", memory, "a number for each kind of process")
@@ -97,6 +98,24 @@ def _checked_views(views: Any, where: str) -> dict[str, Any]:
             given = evaluation["per_class"]
             raise InputError(f"per_class of {view} in {where}", given, "a list or null")
     return views
+
+
+def _check_test_data(description: Any, where: str) -> None:
+    """Raise unless this describes test samples that are the clients' own."""
+    if description is None:
+        return
+    known = isinstance(description, dict) and all(
+        _is_count(description.get(key)) for key in ("clients", "samples")
+    )
+    share = description.get("most_frequent") if known else None
+    if (
+        not known
+        or description.get("weigh") not in ("volume", "clients")
+        or not (share is None or _is_share(share))
+    ):
+        raise InputError(
+            f"test_data in {where}", description, "counts, how they are weighed, and a share"
+        )
 
 
 def _check_clients(clients: Any, where: str) -> None:

@@ -13,6 +13,7 @@ from fedpbc.experiments.client_accuracy import client_summary
 from fedpbc.experiments.peak_memory import peak_memory
 from fedpbc.simulation.costs import costs_of
 from fedpbc.simulation.loop import Simulation
+from fedpbc.tasks import Supervised
 from fedpbc.tasks.client_data import ClientData
 
 __all__ = ["run_summary"]
@@ -36,6 +37,7 @@ def run_summary(
         "views": last["views"],
         **({"client_accuracy": served} if served else {}),
         **_train_samples(simulation),
+        **_test_data(simulation),
         "cost": costs_of(simulation.server),
         "engine": engine,
         "seconds": last["seconds"],
@@ -46,6 +48,13 @@ def run_summary(
             "python": platform.python_version(),
         },
     }
+
+
+def _test_data(simulation: Simulation) -> dict[str, Any]:
+    """What is evaluated, where clients bring their own test samples."""
+    task = simulation.task
+    description = task.test_description() if isinstance(task, Supervised) else None
+    return {} if description is None else {"test_data": description}
 
 
 def _train_samples(simulation: Simulation) -> dict[str, Any]:

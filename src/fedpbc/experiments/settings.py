@@ -104,7 +104,12 @@ class TaskSection:
 
 @dataclass(frozen=True, kw_only=True)
 class DataSection:
-    """The data set, and how clients share it."""
+    """The data set, and how clients share it; its own options are those of its function.
+
+    Attributes:
+        weigh: whether evaluations are means over all test samples, or over clients, where each
+            brings its own.
+    """
 
     name: Annotated[str, Help("Data set; see 'fedpbc list'")] = "fashion"
     dir: Annotated[str | None, Help("Folder of the data set's Parquet files", flag="data_dir")] = (
@@ -114,13 +119,14 @@ class DataSection:
         defaults.ALPHA
     )
     train_samples: Annotated[int, Ge(0)] = defaults.TRAIN_SAMPLES
+    weigh: Literal["volume", "clients"] = "volume"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSection:
-    """The network; by default the paper's for the data set."""
+    """The network; by default the data set's. Its own options are those of its function."""
 
-    name: Annotated[str, Help("Network", "the paper's for the data, or mlp")] = "mlp"
+    name: Annotated[str, Help("Network; see 'fedpbc list'", "the data set's, or mlp")] = "mlp"
 
 
 @dataclass(frozen=True, kw_only=True)

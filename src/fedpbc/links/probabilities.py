@@ -10,13 +10,15 @@ import numpy as np
 from annotated_types import Ge, Le
 from numpy.typing import ArrayLike, NDArray
 
+from fedpbc import defaults
 from fedpbc.errors import InputError
 from fedpbc.limits import array_of
 from fedpbc.options import check_arguments
 from fedpbc.randomness import generator
 
-__all__ = ["ProbabilityOptions", "class_rates", "from_data", "varying"]
+__all__ = ["ProbabilityOptions", "class_rates", "from_data", "hidden_shares", "varying"]
 
+HIDDEN_CLASSES = 10
 Probability = Annotated[float, Ge(0), Le(1)]
 
 
@@ -66,6 +68,16 @@ def from_data(
     # Not a matrix product: BLAS may round a row differently when there are more rows.
     products: NDArray[np.float64] = (shares * rates).sum(axis=1)
     return np.clip(products, delta, 1)
+
+
+def hidden_shares(seed: int, clients: int) -> NDArray[np.float64]:
+    """ν_i of clients that bring their own data: drawn from Dirichlet(α), as for the paper's images.
+
+    Then p_i has the paper's distribution, and does not depend on what a client holds.
+    """
+    draws = generator(seed, "hidden classes").dirichlet([defaults.ALPHA] * HIDDEN_CLASSES, clients)
+    # Where all ten draws are too small for a number, NumPy returns NaN.
+    return np.where(np.isfinite(draws), draws, 1 / HIDDEN_CLASSES)
 
 
 def varying(p: NDArray[np.float64], t: int, gamma: float, period: float) -> NDArray[np.float64]:

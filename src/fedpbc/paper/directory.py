@@ -236,9 +236,7 @@ class PaperDirectory:
             run.seed,
             summary["clients"],
             metrics,
-            cost=summary["cost"],
-            train_samples=summary.get("train_samples"),
-        )
+        ).with_summary(summary)
 
 
 def _count_alone(runs: Sequence[PlannedRun], jobs: int, engines: Mapping[str, str]) -> int:

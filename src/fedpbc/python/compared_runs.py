@@ -144,8 +144,7 @@ def run_one(
 def _with_results(
     run: RunResult, metrics: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]
 ) -> RunResult:
-    counts = summary.get("train_samples")
-    return replace(run, metrics=metrics, cost=summary["cost"], train_samples=counts)
+    return replace(run, metrics=metrics).with_summary(summary)
 
 
 def _run_elsewhere(

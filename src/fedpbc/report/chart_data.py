@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -60,21 +61,16 @@ def comparison_of(group: RunGroup) -> tuple[Comparison, int | None]:
         if last_round is not None:
             lines = [line for line in lines if line["round"] <= last_round]
         failure = None if lines else run.note or run.state
-        cost = run.summary.get("cost")
-        label = group.label_of(run)
-        cells.append(
-            RunResult(
-                run.algorithm,
-                run.seed or 0,
-                run.clients,
-                lines,
-                failure,
-                cost,
-                label,
-                conditions[run],
-                run.summary.get("train_samples"),
-            )
+        result = RunResult(
+            run.algorithm,
+            run.seed or 0,
+            run.clients,
+            lines,
+            failure,
+            label=group.label_of(run),
+            condition=conditions[run],
         )
+        cells.append(replace(result.with_summary(run.summary), clients=run.clients))
     return Comparison(cells), last_round
 
 
@@ -95,6 +91,7 @@ def chart_data(
         "best_view": {row.label: row.view for row in rows if row.best_deployable},
         "per_class": _per_class(comparison),
         "per_client": per_client(runs),
+        "per_client_on": "test" if any(r.test_data for r in comparison.runs) else "training",
         "classes": [] if source is None else list(source.classes),
         "staleness": _staleness([r for n, r in runs.items() if not is_ceiling(n)], limit),
         "time": {a: _mean(c["seconds"][-1:]) for a, c in curves.items()},

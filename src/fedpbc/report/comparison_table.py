@@ -5,6 +5,7 @@ Costs are what was counted: local steps, bytes that were sent and vectors that w
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 
 from fedpbc.algorithms import find_algorithm
@@ -121,6 +122,7 @@ def footnotes(comparison: Comparison) -> list[str]:
         "* the algorithm's best view that a server could deploy, chosen by the values shown here; "
         + MEAN_NOTE,
     ]
+    notes += test_notes(comparison)
     if any(row.train is not None for row in comparison.rows()) and not all(
         run.evaluates_all for run in comparison.finished
     ):
@@ -136,6 +138,41 @@ def footnotes(comparison: Comparison) -> list[str]:
     notes += [
         f"failed: {cell.label}, seed {cell.seed}: {cell.failure}" for cell in comparison.failed
     ]
+    return notes
+
+
+def test_notes(comparison: Comparison) -> list[str]:
+    """Return what was evaluated, where clients bring their own test samples, and how each fares."""
+    described = [run.test_data for run in comparison.finished if run.test_data]
+    if not described:
+        return []
+    means = {"volume": "the mean over all of them", "clients": "the mean of the clients' means"}
+    weighed = " or ".join(dict.fromkeys(means[str(each["weigh"])] for each in described))
+    clients = max(each["clients"] for each in described)
+    note = f"test: held-out samples of {clients:,} clients' own; accuracy and loss are {weighed}"
+    shares = [100 * each["most_frequent"] for each in described if each["most_frequent"]]
+    if shares:
+        note += f". Always predicting the most frequent class would be right in {shares[0]:.1f} %"
+    return [note + ".", *own_model_notes(comparison)]
+
+
+def own_model_notes(comparison: Comparison) -> list[str]:
+    """Return how well each client's own model does on its own test samples, as a distribution."""
+    notes = []
+    for label in comparison.labels:
+        runs = [run.client_accuracy for run in comparison.of(label) if run.client_accuracy]
+        views = {view: [run[view] for run in runs if view in run] for view in ("own", "mean")}
+        if not views["own"]:
+            continue
+        texts = []
+        for view, name in (("own", "its own model"), ("mean", "the mean of all models")):
+            mean, worst, deviation = (
+                100 * statistics.fmean(each[key] for each in views[view])
+                for key in ("mean", "worst_tenth", "deviation")
+            )
+            spread = f"worst tenth of clients {worst:.1f}, deviation {deviation:.1f}"
+            texts.append(f"{name} {mean:.1f} % ({spread})")
+        notes.append(f"{label}, mean over clients on their own test samples: {'; '.join(texts)}.")
     return notes
 
 

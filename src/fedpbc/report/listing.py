@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal, get_args, get_origin
@@ -14,21 +15,35 @@ from fedpbc.experiments.tracking.choose import TRACKERS
 from fedpbc.links import SCHEMES
 from fedpbc.links.probabilities import ProbabilityOptions
 from fedpbc.options import options_of
+from fedpbc.registration import summary_of
 
 __all__ = ["Choice", "list_choices"]
 
 # Repeated here, because listing does not import torch; tests compare them with the code.
 MODELS = {
-    "mlp": "One hidden layer of 64 units.",
-    "softmax": "Softmax regression.",
-    "cnn_svhn": "The paper's network for SVHN: two convolution blocks, FC128.",
-    "cnn_cifar10": "The paper's network for CIFAR-10: two convolution blocks, FC256, FC64.",
+    "resnet18_gn": ("ResNet-18 with group normalisation, for small pictures.", ["groups=32"]),
+    "resnet20_gn": ("ResNet-20 with group normalisation, for small pictures.", ["groups=8"]),
+    "lstm": (
+        "Embedding and LSTM layers, for texts; LEAF's has hidden=256.",
+        ["embedding=8", "hidden=64", "layers=2"],
+    ),
+    "transformer": (
+        "A small causal transformer, for texts.",
+        ["width=64", "heads=4", "layers=2"],
+    ),
+    "mlp": ("One hidden layer of 64 units.", []),
+    "softmax": ("Softmax regression.", []),
+    "cnn_svhn": ("The paper's network for SVHN: two convolution blocks, FC128.", []),
+    "cnn_cifar10": ("The paper's network for CIFAR-10: two convolution blocks, FC256, FC64.", []),
     "cnn_cinic10": (
-        "The paper's network for CINIC-10: two convolution blocks, FC512, FC256, dropout."
+        "The paper's network for CINIC-10: two convolution blocks, FC512, FC256, dropout.",
+        [],
     ),
 }
 TASKS = {
-    "classification": "Images of a data set, partitioned by Dirichlet(data.alpha).",
+    "classification": (
+        "The samples of a data set, partitioned by Dirichlet(data.alpha), or clients' own."
+    ),
     "app": "A model and data of your own: task.app, a file with model() and data(client).",
     "quadratic": "F_i(x) = ‖x − u_i‖²/2 with task.targets, a .npy file of clients × dimensions.",
 }
@@ -61,15 +76,20 @@ def list_choices() -> dict[str, list[Choice]]:
             for name, kind in ALGORITHMS.items()
         ],
         "links": [_choice(name, kind.summary, kind.options) for name, kind in SCHEMES.items()],
-        "data": _choices({name: source.summary for name, source in SOURCES.items()}),
-        "models": _choices(MODELS),
+        "data": [_choice(name, source.summary, source.options) for name, source in SOURCES.items()]
+        + [_choice("hub:OWNER/NAME", "Any data set of the hub, by the names of its columns")],
+        "models": [
+            {"name": name, "summary": summary, "options": options}
+            for name, (summary, options) in MODELS.items()
+        ]
+        + _registered_models(),
         "tasks": _choices(TASKS),
         "engines": _choices(ENGINES),
         "views": _choices(VIEWS),
         "trackers": _choices(TRACKERS),
         "options": [
             _settings("(top)", "Options outside of sections.", General),
-            _settings("data", "Which images, and how they are partitioned.", DataSection),
+            _settings("data", "Which data, and how it is partitioned.", DataSection),
             _settings("train", "The local steps and η_g.", TrainSection),
             _settings(
                 "links, downlink",
@@ -78,6 +98,18 @@ def list_choices() -> dict[str, list[Choice]]:
             ),
         ],
     }
+
+
+def _registered_models() -> list[Choice]:
+    """Return the networks of plugins; whoever registers one has imported torch."""
+    registry = sys.modules.get("fedpbc.tasks.model_registry")
+    if registry is None:
+        return []
+    return [
+        _choice(name, summary_of(function), registry.model_options(function))
+        for name, function in registry.MODELS.items()
+        if name not in MODELS
+    ]
 
 
 def _choice(name: str, summary: str, options: Mapping[str, object] | None = None) -> Choice:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedpbc.algorithms import Aggregation, Algorithm, ServerInit, find_algorithm
 from fedpbc.errors import InputError
 from fedpbc.links import Setting, Timetable, find_scheme, from_data, from_table
-from fedpbc.links.probabilities import ProbabilityOptions
+from fedpbc.links.probabilities import ProbabilityOptions, hidden_shares
 from fedpbc.options import checked
 from fedpbc.storage.arrays import read_array
 from fedpbc.tasks import Task
@@ -53,7 +53,11 @@ def make_algorithm(
 def base_probabilities(
     task: Task, options: ProbabilityOptions, seed: int, option: str = "links"
 ) -> NDArray[np.float64] | None:
-    """p_i of each client, from the options or else drawn from the classes that the client holds."""
+    """p_i of each client, from the options or else drawn from the classes that the client holds.
+
+    Clients that bring their own data are drawn as if they held a Dirichlet partition: all writers
+    write the same letters, so that from these all of them would have the same p_i.
+    """
     if options.p is not None:
         if isinstance(options.p, str):
             p = read_array(options.p, f"{option}.p").ravel()
@@ -65,6 +69,8 @@ def base_probabilities(
                 f"{task.clients} clients"
             )
         return np.broadcast_to(p.astype(np.float64), task.clients).copy()
+    if getattr(task, "has_natural_clients", False):
+        return from_data(seed, hidden_shares(seed, task.clients), options.sigma, options.delta)
     if task.class_shares is None:
         return None
     return from_data(seed, task.class_shares, options.sigma, options.delta)

@@ -43,6 +43,7 @@ class ClientData:
         normalise: tuple[Sequence[float], Sequence[float]] | None,
         train_samples: int,
         validation: float = 0.0,
+        test_clients: NDArray[np.int64] | None = None,
     ) -> None:
         # Prepared on the CPU, whatever the device: the same samples to the bit.
         self.inputs, self.labels = as_tensors(train, "train")
@@ -63,9 +64,18 @@ class ClientData:
             self.parts = self._draw_partition(clients, alpha, seed)
         else:
             self.parts = checked_partition(partition, len(self.labels))
+        if validation and test_clients is not None:
+            owners = np.zeros(len(self.labels), dtype=np.int64)
+            for client, part in enumerate(self.parts):
+                owners[part] = client
         if validation:
             self.parts, held_out = hold_out(self.parts, validation, seed)
             self.test_inputs, self.test_labels = self.inputs[held_out], self.labels[held_out]
+            if test_clients is not None:
+                test_clients = owners[held_out]
+        self.test_counts: NDArray[np.int64] | None = None
+        if test_clients is not None:
+            self._sort_test(test_clients)
         self.batches = Batches(seed, [len(part) for part in self.parts], batch_size)
         self.augmentation = augmentation
         self._normalise: tuple[Tensor, Tensor] | None = None
@@ -85,6 +95,31 @@ class ClientData:
         used = np.sort(np.concatenate(self.parts))
         count = min(train_samples, len(used)) if train_samples else len(used)
         self.evaluated = torch.from_numpy(used[np.linspace(0, len(used) - 1, count).astype(int)])
+
+    def _sort_test(self, owners: NDArray[np.int64]) -> None:
+        """Sort the test samples by the client whose they are, and count those of each."""
+        owners = array_of("test_clients", owners)
+        clients, samples = len(self.parts), len(self.test_labels)
+        if owners.shape != (samples,) or owners.dtype.kind not in "iu":
+            raise InputError(
+                f"test_clients is {owners.dtype} of shape {owners.shape}, "
+                f"but should be a client's number for each of {samples} test samples"
+            )
+        if owners.min() < 0 or owners.max() >= clients:
+            outside = int(owners.max() if owners.max() >= clients else owners.min())
+            raise InputError(
+                f"test_clients has the client {outside}, but should be from 0 to {clients - 1}"
+            )
+        order = torch.from_numpy(np.argsort(owners, kind="stable"))
+        self.test_inputs, self.test_labels = self.test_inputs[order], self.test_labels[order]
+        self.test_counts = np.bincount(owners, minlength=clients)
+
+    def test_samples_of(self, client: int) -> Tensor:
+        """The indices of a client's test samples; only where it is known whose they are."""
+        assert self.test_counts is not None
+        first = int(self.test_counts[:client].sum())
+        last = first + int(self.test_counts[client])
+        return torch.arange(first, last, device=self.test_labels.device)
 
     def _check_normalise(self, normalise: tuple[Sequence[float], Sequence[float]]) -> None:
         for name, inputs in (("train", self.inputs), ("test", self.test_inputs)):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import statistics
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["CHUNK", "Loss", "class_accuracies", "mean_loss_and_hits"]
+__all__ = ["CHUNK", "Loss", "class_accuracies", "mean_by_client", "mean_loss_and_hits"]
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -40,6 +41,31 @@ def mean_loss_and_hits(
     for value, size in zip(torch.stack(losses).flatten().tolist(), sizes, strict=True):
         total += value * size
     return total / len(index), torch.cat(hits).cpu() if hits else None
+
+
+def mean_by_client(
+    module: nn.Module,
+    loss: Loss,
+    prepare: Callable[[Tensor], Tensor],
+    inputs: Tensor,
+    labels: Tensor,
+    counts: Sequence[int],
+) -> tuple[float, float | None, Tensor | None]:
+    """Return the mean over clients of their mean losses and accuracies, and the hits.
+
+    The samples are sorted by client, ``counts`` of each. A client without samples does not count.
+    """
+    losses, accuracies, all_hits = [], [], []
+    every = torch.arange(len(labels), device=labels.device)
+    for own in every.split([count for count in counts if count]):  # type: ignore[no-untyped-call]
+        mean_loss, hits = mean_loss_and_hits(module, loss, prepare, inputs, labels, own)
+        losses.append(mean_loss)
+        if hits is not None:
+            accuracies.append(float(hits.double().mean()))
+            all_hits.append(hits)
+    if not all_hits:
+        return statistics.fmean(losses), None, None
+    return statistics.fmean(losses), statistics.fmean(accuracies), torch.cat(all_hits)
 
 
 def class_accuracies(labels: Tensor, hits: Tensor, classes: int) -> list[float | None]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from fedpbc.options import check_arguments, check_kind
 from fedpbc.randomness import generator, integer_seed
 from fedpbc.tasks.client_data import ClientData
 from fedpbc.tasks.dense_kernel import dense_steps, has_dense_steps
-from fedpbc.tasks.evaluation import Loss, class_accuracies, mean_loss_and_hits
+from fedpbc.tasks.evaluation import Loss, class_accuracies, mean_by_client, mean_loss_and_hits
 from fedpbc.tasks.local_training import LocalTraining
 from fedpbc.tasks.manual_backprop import ManualBackprop, manual_backprop
 from fedpbc.tasks.module_check import check_metrics, check_module, fit_precision
@@ -40,6 +41,8 @@ STACK_BYTES = 2**22
 """Bytes of a stack that are trained at once; the fastest value with a shared cache of 32 MB."""
 ESTIMATE_CLIENTS = 10
 """Clients whose gradients are estimated; more would cost more of a run than the bound is worth."""
+MAX_EXPONENT = 700.0
+"""exp of more than this is too large for a number."""
 GPU_ROWS = 128
 """Rows that a GPU trains at once; fixed, because the order of its sums depends on their number."""
 
@@ -96,6 +99,9 @@ class Supervised:
         validation: Annotated[float, Ge(0), Lt(1)] = 0.0,
         device: str | torch.device = "cpu",
         metrics: Mapping[str, Metric] | None = None,
+        test_clients: Any = None,
+        weigh: Literal["volume", "clients"] = "volume",
+        perplexity: bool = False,
     ) -> None:
         """Set up the task.
 
@@ -122,6 +128,13 @@ class Supervised:
             metrics: further values of an evaluation by name, each a function of the outputs for
                 all test samples and their labels: ``{"f1": f1}``. A value that is not finite, such
                 as an undefined ratio, is recorded as missing.
+            test_clients: whose each test sample is, a number of a client for each: data that
+                clients bring themselves has test samples of each. Every client is then evaluated
+                on its own.
+            weigh: with ``test_clients``, whether an evaluation is the mean over all test samples
+                ("volume") or the mean of the clients' means ("clients").
+            perplexity: whether evaluations have a ``perplexity``, exp(test loss): for a language
+                model, whose loss is in nats per token.
         """
         self.device = find_device(device)
         self.test_is_held_out = False
@@ -147,7 +160,11 @@ class Supervised:
             normalise=normalise,
             train_samples=train_samples,
             validation=validation,
+            test_clients=test_clients,
         )
+        if weigh == "clients" and test_clients is None:
+            raise InputError("weigh", weigh, "'volume', or given with test_clients")
+        self.weigh, self.perplexity = weigh, perplexity
         if loss is functional.cross_entropy and not self.data.has_classes:
             raise InputError(
                 f"labels are {self.data.labels.dtype}, but should be integers, or come with loss=…"
@@ -188,6 +205,38 @@ class Supervised:
     def samples(self) -> NDArray[np.int64]:
         """How many samples each client holds."""
         return np.array([len(part) for part in self.parts], dtype=np.int64)
+
+    @property
+    def has_natural_clients(self) -> bool:
+        """Whether clients bring their own samples, for training and for testing."""
+        return self.data.test_counts is not None
+
+    def test_description(self) -> dict[str, Any] | None:
+        """Describe the test samples where it is known whose they are; else None.
+
+        ``most_frequent`` is the accuracy of a model that always predicts the most frequent class.
+        """
+        counts = self.data.test_counts
+        if counts is None:
+            return None
+        share = None
+        if self.data.has_classes:
+            labels = self.data.test_labels.cpu().reshape(len(self.data.test_labels), -1)
+            width = labels.shape[1]
+            owners = torch.from_numpy(np.repeat(np.arange(self.clients), counts * width))
+            cells = owners * self.data.classes + labels.flatten()
+            table = torch.bincount(cells, minlength=self.clients * self.data.classes)
+            table = table.view(self.clients, self.data.classes).double()
+            if self.weigh == "clients":
+                table = table[table.sum(1) > 0]
+                table = table / table.sum(1, keepdim=True)
+            share = float(table.sum(0).max() / table.sum())
+        return {
+            "clients": int((counts > 0).sum()),
+            "samples": int(counts.sum()),
+            "weigh": self.weigh,
+            "most_frequent": share,
+        }
 
     def fingerprint(self) -> str:
         """Return a hash of all samples and of the partition."""
@@ -272,7 +321,13 @@ class Supervised:
             return mean_loss_and_hits(*settings, data.inputs, data.labels, samples)[0]
 
     def client_accuracies(self, model: Tensor) -> list[float | None]:
-        """Return the accuracy on each client's training samples, among those of an evaluation."""
+        """Return the accuracy on each client's own samples.
+
+        These are its test samples where they are known, as in data that clients bring themselves;
+        else its training samples, among those of an evaluation.
+        """
+        if self.data.test_counts is not None:
+            return self._test_accuracies(model)
         hits = self._hits(model, self.data.evaluated)
         if hits is None:
             return []
@@ -284,13 +339,27 @@ class Supervised:
         return [total / n if n else None for total, n in zip(totals, counts, strict=True)]
 
     def client_accuracy(self, client: int, model: Tensor) -> float | None:
-        """Return the accuracy on one client's training samples, among those of an evaluation."""
+        """Return the accuracy on one client's own samples."""
+        if self.data.test_counts is not None:
+            held_out = self.data.test_samples_of(client)
+            hits = self._hits(model, held_out, test=True) if len(held_out) else None
+            return None if hits is None else float(hits.mean())
         owners, samples = self._evaluated_parts
         own = samples[slice(*np.searchsorted(owners, [client, client + 1]))]
         if not len(own):
             return None
         hits = self._hits(model, torch.from_numpy(own).to(self.device))
         return None if hits is None else float(hits.mean())
+
+    def _test_accuracies(self, model: Tensor) -> list[float | None]:
+        """Return the accuracy on each client's test samples; empty without classes."""
+        assert self.data.test_counts is not None
+        every = torch.arange(len(self.data.test_labels), device=self.device)
+        hits = self._hits(model, every, test=True)
+        if hits is None:
+            return []
+        own = hits.split(self.data.test_counts.tolist())  # type: ignore[no-untyped-call]
+        return [float(part.mean()) if len(part) else None for part in own]
 
     @cached_property
     def _evaluated_parts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -305,13 +374,17 @@ class Supervised:
         used = evaluated[samples]
         return owners[used], samples[used]
 
-    def _hits(self, model: Tensor, samples: Tensor) -> Tensor | None:
-        """Return for each training sample how right a model is, from 0 to 1; None: no classes."""
+    def _hits(self, model: Tensor, samples: Tensor, *, test: bool = False) -> Tensor | None:
+        """Return for each training or test sample how right a model is, from 0 to 1.
+
+        None without classes.
+        """
         self.layout.fill(self._parameters, model.to(self.device))
         self.module.eval()
         data, settings = self.data, (self.module, self.loss, self.data.prepare)
+        arrays = (data.test_inputs, data.test_labels) if test else (data.inputs, data.labels)
         with repeatable(self.device):
-            _, hits = mean_loss_and_hits(*settings, data.inputs, data.labels, samples)
+            _, hits = mean_loss_and_hits(*settings, *arrays, samples)
         return None if hits is None else hits.double().reshape(len(hits), -1).mean(dim=1)
 
     @cached_property
@@ -380,7 +453,7 @@ class Supervised:
         self.module.eval()
         data, settings = self.data, (self.module, self.loss, self.data.prepare)
         with repeatable(self.device):
-            test_loss, hits = mean_loss_and_hits(*settings, data.test_inputs, data.test_labels)
+            test_loss, test_accuracy, hits = self._test_scores()
             train_loss, train_hits = mean_loss_and_hits(
                 *settings, data.inputs, data.labels, data.evaluated
             )
@@ -388,6 +461,9 @@ class Supervised:
             if self.metrics:
                 outputs = outputs_of(self.module, data.prepare, data.test_inputs)
                 extra = metric_values(self.metrics, outputs, data.test_labels)
+        if self.perplexity:
+            # Of a model that has hardly been trained it may be too large for a number.
+            extra["perplexity"] = math.exp(test_loss) if test_loss < MAX_EXPONENT else None
         if hits is None or train_hits is None:
             return Evaluation(test_loss=test_loss, train_loss=train_loss, extra=extra)
         per_class = None
@@ -396,11 +472,21 @@ class Supervised:
         return Evaluation(
             test_loss=test_loss,
             train_loss=train_loss,
-            test_accuracy=float(hits.double().mean()),
+            test_accuracy=test_accuracy,
             train_accuracy=float(train_hits.double().mean()),
             per_class=per_class,
             extra=extra,
         )
+
+    def _test_scores(self) -> tuple[float, float | None, Tensor | None]:
+        """Return loss, accuracy and hits of the module on the test samples."""
+        data, settings = self.data, (self.module, self.loss, self.data.prepare)
+        if self.weigh == "clients" and data.test_counts is not None:
+            return mean_by_client(
+                *settings, data.test_inputs, data.test_labels, data.test_counts.tolist()
+            )
+        loss, hits = mean_loss_and_hits(*settings, data.test_inputs, data.test_labels)
+        return loss, None if hits is None else float(hits.double().mean()), hits
 
     def gradients(self, model: Tensor, draw: int) -> Gradients:
         """Estimate from two batches of each of up to ten clients, drawn anew for each ``draw``."""

@@ -6,10 +6,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from fedpbc.data import find_source
 from fedpbc.errors import InputError
-from fedpbc.experiments.configuration import PAPER_MODELS, Config
+from fedpbc.experiments.configuration import Config
 from fedpbc.experiments.overrides import configuration_values
-from fedpbc.experiments.settings import ModelSection, TrainSection
+from fedpbc.experiments.settings import TrainSection
 from fedpbc.options import options_of
 
 __all__ = ["fleet_options"]
@@ -36,21 +37,26 @@ def fleet_options(file: Path, *, trust: bool = False) -> dict[str, Any]:
         "options": options,
         "rounds": config.general.rounds,
         "clients": config.general.clients,
-        "train": _given(asdict(config.train)),
+        "train": _given(config),
     }
     if config.task.app is not None:
         return {**found, "app": Path(config.task.app)}
-    usual = PAPER_MODELS.get(config.data.name, ModelSection.name)
+    usual = find_source(config.data.name).model
     model = config.model.name
     return {
         **found,
         "data": config.data.name,
         "alpha": config.data.alpha,
-        "model": None if model == usual else model,
+        "model": None if model == usual and not config.model_options else model,
+        "data_options": dict(config.data_options),
+        "model_options": dict(config.model_options),
     }
 
 
-def _given(train: dict[str, Any]) -> dict[str, Any]:
-    """The settings that are not the defaults."""
+def _given(config: Config) -> dict[str, Any]:
+    """The settings of the training that are not the defaults."""
+    train = asdict(config.train)
     defaults = {name: option.default for name, option in options_of(TrainSection).items()}
+    if config.task.name == "classification":
+        defaults |= find_source(config.data.name).settings.get("train", {})
     return {name: value for name, value in train.items() if value != defaults[name]}

@@ -11,19 +11,17 @@ import tomli_w
 from annotated_types import Ge, Le, MinLen
 
 from fedpbc import defaults
-from fedpbc.data import SOURCES
+from fedpbc.data import find_source
 from fedpbc.deployment.address import LOOPBACK, Address, check_host, is_loopback, is_unspecified
 from fedpbc.deployment.ops.consent import check_complete, check_plugins
 from fedpbc.deployment.settings import FleetSettings, read_fleet
 from fedpbc.errors import InputError
 from fedpbc.experiments.user_app import load_user_app
-from fedpbc.options import checked, nearest
+from fedpbc.options import checked
 from fedpbc.storage.files import refuse_links
 from fedpbc.storage.toml import parsed_toml
 
 __all__ = ["FleetPlan", "check_hosts", "listen_host", "read_fleet_plan"]
-
-EMBEDDED_DATA = ("digits", "fashion")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +36,7 @@ class FleetPlan:
         train: settings of the local training and η_g; others have their defaults.
         model: the network for the data set; None: the paper's.
         alpha: of the data set's partition.
+        data_options, model_options: of the data set, and of the network that is named.
         insecure: no encryption and no keys.
         days: validity of the server's certificate.
     """
@@ -54,6 +53,8 @@ class FleetPlan:
     train: Mapping[str, Any] = field(default_factory=dict)
     model: str | None = None
     alpha: float = defaults.ALPHA
+    data_options: Mapping[str, Any] = field(default_factory=dict)
+    model_options: Mapping[str, Any] = field(default_factory=dict)
     insecure: bool = False
     days: int = 825
 
@@ -72,7 +73,12 @@ class FleetPlan:
     @property
     def needs_files(self) -> bool:
         """Whether the data set is not part of the package."""
-        return self.data is not None and self.data not in EMBEDDED_DATA
+        return self.data is not None and find_source(self.data).reads_folder
+
+    @property
+    def natural(self) -> bool:
+        """Whether the data set's clients bring their own samples, as far as it is known here."""
+        return self.data is not None and find_source(self.data).has_clients(self.data_options)
 
     def validated(self) -> FleetPlan:
         """Check all options, and return the plan with normalized hosts."""
@@ -83,26 +89,30 @@ class FleetPlan:
             if not self.app.name.isprintable():
                 raise InputError("app", str(self.app), "a file with a printable name")
             load_user_app(self.app).module(seed=0)
-        if self.data is not None and self.data not in SOURCES:
-            raise InputError("data", self.data, nearest(self.data, SOURCES))
+        train = dict(self.train)
+        if self.data is not None:
+            train = {**find_source(self.data).settings.get("train", {}), **train}
         FleetSettings.from_dict(
             {
                 "clients": self.clients,
                 "rounds": self.rounds,
                 "algorithm": {"name": self.algorithm, **self.options},
-                "train": dict(self.train),
+                "train": train,
                 **self._data(),
                 "fleet": {"round_seconds": self.round_seconds, "wait_for": self.clients},
             }
         )
-        return replace(self, hosts=hosts)
+        return replace(self, hosts=hosts, train=train)
 
     def _data(self) -> dict[str, Any]:
         """The sections of a built-in data set."""
         if self.data is None:
             return {}
-        model = {} if self.model is None else {"model": self.model}
-        return {"data": {"name": self.data, "alpha": self.alpha}, **model}
+        model = {}
+        if self.model is not None:
+            model = {"model": {"name": self.model, **self.model_options}}
+        data = {"name": self.data, "alpha": self.alpha, **self.data_options}
+        return {"data": data, **model}
 
     def to_toml(self) -> str:
         """Return the content of ``init.toml``: what adding a device later needs."""

@@ -51,7 +51,11 @@ def write_fleet(folder: Path, plan: FleetPlan) -> FleetPlan:
             (server / "keys").mkdir()
             ca = authority.certificate_pem()
         app = read_regular_file(plan.app) if plan.app else render("app.py").encode()
-        values = {**asdict(plan), "listen": str(Address(listen_host(plan.hosts), plan.port))}
+        values = {
+            **asdict(plan),
+            "natural": plan.natural,
+            "listen": str(Address(listen_host(plan.hosts), plan.port)),
+        }
         _write_machine(server, "server", f"server of {plan.clients} clients", plan, app, values)
         for client in range(plan.clients):
             public = write_device(building / f"device-{client}", plan, client, app, ca)

@@ -442,6 +442,7 @@ class Comparison:
             }
             for condition, part in self.by_condition().items()
         ]
+        described = [dict(run.test_data) for run in self.finished if run.test_data]
         return {
             "rounds": self.rounds,
             "window": self.window,
@@ -451,6 +452,7 @@ class Comparison:
             "paired": parts[0]["paired"] if len(parts) == 1 else None,
             "verdict": parts[0]["verdict"] if len(parts) == 1 else None,
             "conditions": parts,
+            **({"test_data": described[0]} if described else {}),
             "failed": [
                 {
                     "algorithm": run.algorithm,

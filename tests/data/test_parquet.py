@@ -212,5 +212,5 @@ def test_damaged_files_are_one_line_or_read(tmp_path, seed):
     file.write_bytes(content[: draw.choice([len(content), draw.randrange(len(content))])])
     # Anything but an InputError would fail the test.
     with suppress(InputError):
-        images, labels = read_images([file], "image", GREY, 10)
+        images, labels, _ = read_images([file], "image", GREY, 10)
         assert len(images) == len(labels)

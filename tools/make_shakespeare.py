@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 EMBEDDED = Path(__file__).resolve().parent.parent / "src/fedpbc/data/embedded"
 LEAST_CHARACTERS = 2000
@@ -37,7 +36,7 @@ def speeches_by_speaker(text: str) -> dict[str, str]:
     return {speaker: "\n".join(each) for speaker, each in speeches.items()}
 
 
-def make_shakespeare(text: str) -> dict[str, npt.NDArray[Any]]:
+def make_shakespeare(text: str) -> dict[str, Any]:
     """The texts as bytes, one after another, where each ends, and whose each is."""
     texts = {
         speaker: speech

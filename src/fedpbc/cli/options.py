@@ -81,7 +81,9 @@ Trace = Annotated[
 ]
 Plugin = Annotated[
     list[Path] | None,
-    typer.Option(help="Python file with algorithms or link schemes of your own; repeatable."),
+    typer.Option(
+        help="Python file with algorithms, links, data sets or models of your own; repeatable."
+    ),
 ]
 Set = Annotated[
     list[str] | None,

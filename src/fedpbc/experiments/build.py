@@ -17,7 +17,7 @@ from fedpbc import defaults
 from fedpbc.data import DataSet, channel_statistics, find_source, first_clients, parts_of
 from fedpbc.data import load as load_data
 from fedpbc.engines import choose_engine
-from fedpbc.errors import InputError
+from fedpbc.errors import PLUGIN_MODULES, InputError
 from fedpbc.experiments.configuration import Config, identity
 from fedpbc.experiments.settings import DataSection, General
 from fedpbc.experiments.unused_settings import check_probabilities_are_read
@@ -37,14 +37,18 @@ __all__ = ["Experiment", "build_experiment", "build_task"]
 
 
 @lru_cache(maxsize=2)
-def _loaded(name: str, folder: str | None, options: str) -> DataSet:
+def _loaded(name: str, folder: str | None, options: str, version: object) -> DataSet:
     return load_data(name, folder, **json.loads(options))
 
 
 def load_cached(config: Config) -> DataSet:
     """Load a configuration's data set, or take that of an earlier run in this process."""
     options = json.dumps(dict(config.data_options), sort_keys=True)
-    return _loaded(config.data.name, config.data.dir, options)
+    function = find_source(config.data.name).function
+    # A plugin's module is named by its content, and imported anew for every run.
+    module = "" if function is None else function.__module__
+    version = module if module.startswith(PLUGIN_MODULES) else function
+    return _loaded(config.data.name, config.data.dir, options, version)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,6 @@
-"""Plugins: Python files whose algorithms and link schemes become known by being imported."""
+"""Plugins: Python files whose algorithms, link schemes, data sets and models become known by being
+imported.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fedpbc.errors import InputError, one_line
+from fedpbc.errors import PLUGIN_MODULES, InputError, one_line
 from fedpbc.options import check_type
 
 __all__ = ["load_plugin", "load_plugins"]
@@ -28,7 +30,7 @@ def load_plugin(path: str, option: str = "plugins") -> ModuleType:
     if not file.is_file():
         raise InputError(option, path, "a Python file that exists")
     # Named by its content: a run's copy of a plugin is the same plugin.
-    name = f"fedpbc_plugin_{sha256(file.read_bytes()).hexdigest()[:16]}"
+    name = f"{PLUGIN_MODULES}{sha256(file.read_bytes()).hexdigest()[:16]}"
     specification = importlib.util.spec_from_file_location(name, file)
     if specification is None or specification.loader is None:
         raise InputError(option, path, "a Python file, ending in .py")

@@ -106,7 +106,7 @@ def test_wrong_input_is_one_line_and_nothing_is_written(tmp_path, plugin, words,
     ("code", "message"),
     [
         ("return 3", "the data set own_rows returns a int, but should be a DataSet"),
-        ("raise OSError('no disk')", "the data set own_rows fails: no disk"),
+        ("raise OSError('no disk')", "the data set own_rows fails: OSError: no disk"),
     ],
 )
 def test_data_sets_that_fail(tmp_path, plugin, code, message):

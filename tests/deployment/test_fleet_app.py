@@ -73,16 +73,17 @@ def test_the_default_task_is_the_simulators():
 
 
 def test_options_of_data_and_model_reach_the_devices():
-    section = {"data": {"name": "shakespeare", "length": 200}, "clients": 3, "seed": 2}
+    section = {"data": {"name": "shakespeare", "length": 12}, "clients": 3, "seed": 2}
+    section |= {"train": {"local_steps": 1, "batch_size": 2}}
     settings = FleetSettings.from_dict({**section, "model": {"name": "lstm", "hidden": 8}})
     sent = json.loads(settings.client_settings())
-    assert sent["data"] == {"name": "shakespeare", "alpha": 0.1, "length": 200}
+    assert sent["data"] == {"name": "shakespeare", "alpha": 0.1, "length": 12}
     assert sent["model"] == {"name": "lstm", "embedding": 8, "hidden": 8, "layers": 2}
     whole = settings.whole_task()
     task = task_of_client(settings.client_settings(), 2, device="cpu")
     segment = Segment(2, whole.init(), first_round=0, rounds=1, first_batch=0)
     assert torch.equal(train(task, segment).end, train(whole, segment).end)
-    assert whole.data.inputs.shape[1] == 200
+    assert whole.data.inputs.shape[1] == 12
     plain = FleetSettings.from_dict({"data": "digits", "clients": 5})
     assert json.loads(plain.client_settings())["data"] == {"name": "digits", "alpha": 0.1}
     assert json.loads(plain.client_settings())["model"] == {"name": "mlp"}

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from fedpbc.algorithms import ALGORITHMS
+from fedpbc.data import SOURCES
 from fedpbc.links import SCHEMES
+from fedpbc.tasks.networks import MODELS
 
 # A busy machine is no reason to fail, and CI is not the place to look for new examples.
 settings.register_profile(
@@ -77,7 +79,7 @@ def browser():
 @pytest.fixture(autouse=True)
 def _own_plugins():
     """What a test's plugins bring is gone after it."""
-    before = [(registry, dict(registry)) for registry in (ALGORITHMS, SCHEMES)]
+    before = [(registry, dict(registry)) for registry in (ALGORITHMS, SCHEMES, SOURCES, MODELS)]
     yield
     for registry, known in before:
         registry.clear()

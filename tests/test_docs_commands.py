@@ -37,6 +37,8 @@ NOT_RUN = {
     ("README.md", "make test"): "it would run this test",
     ("data.md", "fedpbc run --data cifar10 --rounds"): NETWORK,
     ("data.md", "fedpbc run --data cifar10 --data-dir"): "needs the downloaded files of CIFAR-10",
+    ("data.md", "fedpbc run --data hub:"): NETWORK,
+    ("how-to.md", "fedpbc run --data hub:"): NETWORK,
     ("paper.md", "fedpbc paper table2 --data cifar10"): "needs the downloaded files of CIFAR-10",
     ("paper.md", "fedpbc paper tune --data svhn"): NETWORK,
     ("tracking.md", "fedpbc compare"): MLFLOW,
@@ -46,6 +48,9 @@ NOT_RUN = {
 
 SMALLER = (
     (r"check\.toml|--watch", ""),
+    (r"fedpbc compare --data shakespeare", "--rounds 1 --seeds 0 --clients 5"),
+    (r"fedpbc run --data shakespeare", "--rounds 1 --clients 5"),
+    (r"fedpbc run --data table", "--rounds 3 --clients 4"),
     (r"fedpbc run|fedpbc compare", "--rounds 3"),
     (r"fedpbc tune", "--rounds 4 --candidates 2"),
     (r"fedpbc advise", "--minutes 1 --rounds 10"),
@@ -66,6 +71,27 @@ def write_log(path: Path) -> None:
         for start in range(0, 2000, 100 + 10 * device):
             lines.append(f"device-{device},{start},{start + 60}")
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def write_rows(path: Path) -> None:
+    """Rows of numbers and their class."""
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.parquet as pq
+
+    columns = {"age": np.arange(100) % 70, "height": 150 + np.arange(100) % 47}
+    table = pa.table({**columns, "ill": np.arange(100) % 2})
+    writer = pyarrow.csv.write_csv if path.suffix == ".csv" else pq.write_table
+    writer(table, path)
+
+
+def write_texts(path: Path) -> None:
+    """Texts of four authors."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    texts = [f"Once upon a time there were {k} bears. " * 30 for k in range(8)]
+    pq.write_table(pa.table({"text": texts, "author": [*"abcdabcd"]}), path)
 
 
 def write_block(page: str, text: str) -> Callable[[Path], None]:
@@ -115,7 +141,11 @@ FILES: dict[str, Callable[[Path], None]] = {
     "check.toml": write_toml('targets = "targets.npy"'),
     "digits.toml": write_toml('data = "digits"'),
     "fedadam.py": write_block("algorithms.md", "class FedAdam"),
+    "machines.py": write_block("data.md", "def sensors"),
     "mine.py": write_mine,
+    "rows.csv": write_rows,
+    "rows.parquet": write_rows,
+    "texts.parquet": write_texts,
     "stations.py": write_block("links.md", "def base_stations"),
     "targets.npy": lambda path: np.save(path, [[0.0], [8.0]]),
     "timetable.npy": lambda path: np.save(path, [[1, 1], [0, 1]]),

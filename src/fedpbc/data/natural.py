@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -66,25 +67,18 @@ def first_clients(data: DataSet, count: int) -> DataSet:
         )
     if count == available:
         return data
-    splits = []
-    for split in (data.train, data.test):
-        assert split.clients is not None
-        kept = split.clients < count
-        splits.append(Split(split.inputs[kept], split.labels[kept], split.clients[kept]))
-    if not len(splits[1].inputs):
+    train, test = (_of_first(split, count) for split in (data.train, data.test))
+    if not len(test.inputs):
         raise InputError(
             "clients", count, f"larger: the first {count} clients of {data.name} have no test data"
         )
-    return DataSet(
-        data.name,
-        *splits,
-        data.classes,
-        data.crop_padding,
-        data.flip,
-        data.client_names[:count],
-        data.vocabulary,
-        data.next_token,
-    )
+    return replace(data, train=train, test=test, client_names=data.client_names[:count])
+
+
+def _of_first(split: Split, count: int) -> Split:
+    assert split.clients is not None
+    kept = split.clients < count
+    return Split(split.inputs[kept], split.labels[kept], split.clients[kept])
 
 
 def hold_out_of_each(clients: Integers | None, samples: int) -> tuple[Integers, Integers]:

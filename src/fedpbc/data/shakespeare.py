@@ -64,20 +64,8 @@ def next_character_data(name: str, texts: dict[str, str], length: int) -> DataSe
     """Return the windows of each client's text, the last fifth of which is for testing."""
     cuts = {client: len(text) - len(text) // TEST_PART for client, text in texts.items()}
     vocabulary = vocabulary_of([text[: cuts[client]] for client, text in texts.items()])
-    splits = []
-    for part in (lambda text, cut: text[:cut], lambda text, cut: text[cut:]):
-        windows = [
-            next_characters(encode(part(text, cuts[client]), vocabulary), length)
-            for client, text in texts.items()
-        ]
-        counts = [len(inputs) for inputs, _ in windows]
-        splits.append(
-            Split(
-                np.concatenate([inputs for inputs, _ in windows]),
-                np.concatenate([targets for _, targets in windows]),
-                np.repeat(np.arange(len(texts)), counts),
-            )
-        )
+    train = [text[: cuts[client]] for client, text in texts.items()]
+    test = [text[cuts[client] :] for client, text in texts.items()]
     shortest = min(cuts, key=lambda client: cuts[client])
     if len(next_characters(encode(texts[shortest][: cuts[shortest]], vocabulary), length)[0]) == 0:
         raise InputError(
@@ -85,11 +73,22 @@ def next_character_data(name: str, texts: dict[str, str], length: int) -> DataSe
         )
     return DataSet(
         name,
-        *splits,
+        _split(train, vocabulary, length),
+        _split(test, vocabulary, length),
         vocabulary,
         client_names=tuple(texts),
         vocabulary=len(vocabulary),
         next_token=True,
+    )
+
+
+def _split(texts: list[str], vocabulary: tuple[str, ...], length: int) -> Split:
+    """Return the windows of each client's text, one client after another."""
+    windows = [next_characters(encode(text, vocabulary), length) for text in texts]
+    return Split(
+        np.concatenate([inputs for inputs, _ in windows]),
+        np.concatenate([targets for _, targets in windows]),
+        np.repeat(np.arange(len(texts)), [len(inputs) for inputs, _ in windows]),
     )
 
 

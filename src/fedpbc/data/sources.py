@@ -279,10 +279,10 @@ def load_pictures(source: Source, folder: Path | None) -> DataSet:
                 f"data.dir: {shards[split][0]} has no images; it should have at least one"
             )
         arrays.append((images, labels, clients))
-    augmentation = source.crop_padding, source.flip
+    padding, flip = source.crop_padding, source.flip
     if not source.client:
         train, test = (Split(images, labels) for images, labels, _ in arrays)
-        return DataSet(source.name, train, test, source.classes, *augmentation)
+        return DataSet(source.name, train, test, source.classes, padding, flip)
     images, labels, writers = arrays[0]
     numbers, names = number_clients(writers)
     kept, held_out = hold_out_of_each(numbers, len(labels))
@@ -291,4 +291,4 @@ def load_pictures(source: Source, folder: Path | None) -> DataSet:
             f"data.dir: {folder} has fewer than five images of each client, too few to test with"
         )
     train, test = (Split(images[k], labels[k], numbers[k]) for k in (kept, held_out))
-    return DataSet(source.name, train, test, source.classes, *augmentation, names)
+    return DataSet(source.name, train, test, source.classes, padding, flip, names)

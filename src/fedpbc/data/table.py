@@ -104,7 +104,14 @@ def load_table(
         splits.append(
             Split(features[k][index], labels[k][index], None if owners is None else owners[index])
         )
-    return DataSet(name, *splits, classes, client_names=client_names, vocabulary=vocabulary)
+    return DataSet(
+        name,
+        splits[0],
+        splits[1],
+        classes,
+        client_names=client_names,
+        vocabulary=vocabulary,
+    )
 
 
 def _root(folder: Path | None, name: str, repository: str, splits: list[str]) -> Path:

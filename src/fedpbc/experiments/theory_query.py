@@ -219,7 +219,9 @@ def check_options_are_read(query: TheoryQuery, config: Any) -> None:
 
     A configuration file describes a whole run; what else it says does no harm.
     """
-    read = (*READ, *READ_WITH_DATA) if reads_data(config) else READ
+    read: tuple[str, ...] = READ
+    if reads_data(config):
+        read = (*READ, *READ_WITH_DATA, *(f"data.{name}" for name in config.data_options))
     assignments = dict(text.partition("=")[::2] for text in query.assignments or ())
     given = {**query.options, **{key.strip(): text for key, text in assignments.items()}}
     for key, value in given.items():

@@ -15,9 +15,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from fedpbc.errors import InputError
 from fedpbc.experiments.build import build_task
 from fedpbc.experiments.configuration import Config
 from fedpbc.links import class_rates, from_data
+from fedpbc.links.probabilities import hidden_shares
 from fedpbc.paper.catalog import ExperimentRequest, ExperimentResult
 from fedpbc.paper.request import (
     check_settings,
@@ -64,9 +66,13 @@ class ClientProbabilities:
 
 def draw_probabilities(config: Config) -> ClientProbabilities:
     """Draw r and p_i as a run with this configuration does, but without δ."""
-    shares = build_task(config).class_shares
-    assert shares is not None  # Every data set has classes.
+    task = build_task(config)
     seed, sigma = config.general.seed, config.links["sigma"]
+    shares = task.class_shares
+    if getattr(task, "has_natural_clients", False):
+        shares = hidden_shares(seed, task.clients)
+    if shares is None:
+        raise InputError("data", config.data.name, "one with classes, from which p_i is drawn")
     return ClientProbabilities(
         config.data.name,
         seed,

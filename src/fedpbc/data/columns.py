@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -94,11 +93,10 @@ def _parquet(file: Path, names: Sequence[str], expected: str) -> Any:
 
 def _csv(file: Path, names: Sequence[str], expected: str, texts: bool) -> Any:
     try:
-        importlib.import_module("pyarrow.csv")
+        import pyarrow as pa
+        from pyarrow import csv
     except ImportError as error:
         raise MissingExtraError("reading CSV files", "hub") from error
-    import pyarrow as pa
-    from pyarrow import csv
 
     try:
         if file.stat().st_size > MAX_CSV_BYTES:

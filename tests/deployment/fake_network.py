@@ -24,6 +24,7 @@ from fedpbc.errors import FedpbcError
 from fedpbc.links import from_table
 from fedpbc.simulation.build import make_algorithm
 from fedpbc.simulation.loop import Simulation
+from fedpbc.simulation.model_parts import ModelParts
 from fedpbc.tasks import LocalTraining, Supervised
 
 ROUND = 10.0
@@ -152,6 +153,7 @@ def make_server(
         network,
         rounds=rounds,
         layout=task.layout,
+        parts=ModelParts.of(task.init(), task.layout),
         client_settings="{}",
         fleet=FleetSection(**{"round_seconds": ROUND, "wait_for": len(network.trainers), **fleet}),
         now=network.now,

@@ -350,11 +350,14 @@ NAN[3, 2] = float("nan")
         ({"partition": [[[1]]]}, "partition of client 0 has shape"),
         ({"module": nn.ReLU()}, "module has no parameters"),
         (
-            {"module": nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4))},
-            "layer '1' (BatchNorm1d) keeps running statistics: use GroupNorm, or ",
+            {
+                "module": nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4)),
+                "running_statistics": "refuse",
+            },
+            "layer '1' (BatchNorm1d) keeps running statistics: use GroupNorm, ",
         ),
         (
-            {"module": nn.BatchNorm1d(6)},
+            {"module": nn.BatchNorm1d(6), "running_statistics": "refuse"},
             "layer 'BatchNorm1d' (BatchNorm1d) keeps running statistics",
         ),
         ({"crop_padding": -1}, "crop_padding is -1"),

@@ -23,12 +23,15 @@ from fedpbc.errors import InputError
 from fedpbc.experiments.build import build_task
 from fedpbc.experiments.config_file import read_toml
 from fedpbc.experiments.configuration import Config
+from fedpbc.experiments.settings import without_later
 from fedpbc.experiments.user_app import UserApp, load_user_app
 from fedpbc.limits import parse_json
 from fedpbc.options import checked
+from fedpbc.simulation.model_parts import ModelParts
 from fedpbc.simulation.norm_bound import NORM_FACTOR
 from fedpbc.tasks import LocalTraining, Task
-from fedpbc.tasks.parameter_layout import Layout, layout_of, parameters_of
+from fedpbc.tasks.module_vector import ModuleVector
+from fedpbc.tasks.parameter_layout import Layout, RunningStatistics
 
 __all__ = [
     "FleetSection",
@@ -135,6 +138,8 @@ class FleetSettings:
             settings["data"] = {**data, **config.data_options}
             settings["model"] = {"name": config.model.name, **config.model_options}
         # Only where devices need it: the settings of older jobs stay what they were.
+        if (task := without_later("task", {"running_statistics": self._statistics})) != {}:
+            settings["task"] = task
         if self.algorithm(torch.zeros(1)).client_rule() is not None:
             options = dict(config.algorithm)
             settings["algorithm"] = {
@@ -145,13 +150,21 @@ class FleetSettings:
         return json.dumps(settings, sort_keys=True)
 
     def first_model(self) -> tuple[Tensor, Layout]:
-        """The initial model x⁰, and the layout of its parameters."""
+        """The initial model x⁰ with all its parts, and its layout."""
         if self.fleet.app is None:
             task = build_task(self.config)
             return task.init(), task.layout
-        module = load_user_app(Path(self.fleet.app)).module(self.config.general.seed)
-        layout = layout_of(module)
-        return layout.flatten(parameters_of(module)), layout
+        module = self.app(self.fleet.app).module(self.config.general.seed)
+        vector = ModuleVector(module, self._statistics)
+        return vector.flatten(), vector.layout
+
+    @property
+    def _statistics(self) -> RunningStatistics:
+        return self.config.task.running_statistics
+
+    def app(self, path: str) -> UserApp:
+        """The user's app, with the settings of this fleet."""
+        return load_user_app(Path(path), self._statistics)
 
     def algorithm(self, x0: Tensor) -> Algorithm:
         """The server's rule."""
@@ -164,7 +177,7 @@ class FleetSettings:
         """The task with all clients' data, to simulate the same fleet."""
         if self.fleet.app is None:
             return build_task(self.config)
-        app, seed = load_user_app(Path(self.fleet.app)), self.config.general.seed
+        app, seed = self.app(self.fleet.app), self.config.general.seed
         return app.whole_task(clients=self.clients, seed=seed, training=self.training)
 
 
@@ -205,6 +218,8 @@ def task_of_client(
             options["data"] = {k: data[k] for k in data if k not in ("dir", "train_samples")}
             options["data"] |= {"name": data["name"], "alpha": data["alpha"]}
             options["model"] = {**model, "name": model["name"]}
+        if "task" in received:
+            options["task"] = {"running_statistics": received["task"]["running_statistics"]}
     except (ValueError, KeyError, TypeError) as error:
         problem = "use a model and data of the user" if app is None else "are unreadable"
         raise MessageError(
@@ -225,6 +240,7 @@ def task_of_client(
         return build_task(config)
     training = LocalTraining(**_training(config))
     seed = config.general.seed
+    app = replace(app, running_statistics=config.task.running_statistics)
     return app.task(client, clients=clients, seed=seed, training=training, device=device)
 
 
@@ -252,10 +268,11 @@ def rule_of_client(settings: str, task: Task) -> ClientRule | None:
             "server's version of fedpbc, or name the plugin in device.toml"
         ) from None
     given = checked(kind.__init__, options, "algorithm")
-    return kind(ServerInit(task.init(), task.clients, rate), **given).client_rule()
+    x0 = ModelParts.of(task.init(), task.layout).x0
+    return kind(ServerInit(x0, task.clients, rate), **given).client_rule()
 
 
 def _training(config: Config) -> dict[str, Any]:
     train = asdict(config.train)
     train.pop("global_learning_rate")
-    return train
+    return without_later("train", train)

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import torch
 from torch import Tensor
 
 from fedpbc.algorithms.client import ClientResult, ClientWork
-from fedpbc.engines.segment import Segment, Trained, after_round, all_finite
+from fedpbc.engines.segment import (
+    KEPT_LAYERS,
+    STATISTICS,
+    Segment,
+    Trained,
+    after_round,
+    all_finite,
+    parameters_of,
+)
 from fedpbc.errors import DivergedError, InputError
-from fedpbc.tasks.task import Task, WithBatchGradients, WithClientLoss
+from fedpbc.tasks.task import Task, WithBatchGradients, WithClientLoss, WithStatistics
 
-__all__ = ["finish", "own_steps", "work_of"]
+__all__ = ["finish", "own_steps", "plain_result", "work_of"]
 
 
 def work_of(task: Task, segment: Segment) -> ClientWork:
@@ -18,12 +29,13 @@ def work_of(task: Task, segment: Segment) -> ClientWork:
     def loss(model: Tensor) -> float:
         if not isinstance(task, WithClientLoss):
             raise InputError("task", type(task).__name__, "one with client_loss(), for this rule")
-        return task.client_loss(segment.client, model)
+        rest = segment.full_start[segment.trained :]
+        return task.client_loss(segment.client, torch.cat([model, rest]) if len(rest) else model)
 
     rounds = range(segment.first_round, segment.last_round + 1)
     return ClientWork(
         client=segment.client,
-        start=segment.start,
+        start=parameters_of(segment.start, segment.statistics),
         received=segment.received,
         state=segment.state,
         first_round=segment.first_round,
@@ -33,13 +45,44 @@ def work_of(task: Task, segment: Segment) -> ClientWork:
     )
 
 
+def sent_part(segment: Segment, end: Tensor) -> Tensor:
+    """A model after local steps without the layers that stay on the client."""
+    return end if len(end) == len(segment.start) else end[: len(segment.start)].clone()
+
+
+def kept_layers(segment: Segment, end: Tensor) -> dict[str, Tensor]:
+    """The layers that stay on the client, after local steps."""
+    if KEPT_LAYERS not in segment.state:
+        return {}
+    return {KEPT_LAYERS: end[len(segment.start) :].clone()}
+
+
+def plain_result(segment: Segment, end: Tensor) -> Trained:
+    """The result of a segment without a rule, whose local steps led to the model ``end``."""
+    return Trained(segment, {"model": sent_part(segment, end)}, kept_layers(segment, end))
+
+
 def finish(segment: Segment, work: ClientWork, end: Tensor) -> Trained:
     """Finish a segment after plain local steps, which led to the model ``end``."""
     assert segment.rule is not None
-    result = segment.rule.finish(work, end)
+    model = sent_part(segment, end)
+    result = segment.rule.finish(work, parameters_of(model, segment.statistics))
     if "model" in segment.rule.uploads:
-        result = ClientResult({"model": end, **result.upload}, result.state)
-    return checked(segment, result, end if segment.keeps_model else None)
+        result = ClientResult({"model": model, **result.upload}, result.state)
+    trained = checked(segment, result, model if segment.keeps_model else None)
+    return _with_statistics(trained, model[segment.trained :], kept_layers(segment, end))
+
+
+def _with_statistics(
+    trained: Trained, statistics: Tensor, layers: Mapping[str, Tensor] | None = None
+) -> Trained:
+    """The result of a rule with what the rule does not see."""
+    segment, upload = trained.segment, dict(trained.upload)
+    if segment.uploads_statistics:
+        if not all_finite(statistics):
+            raise DivergedError(client=segment.client, round=segment.last_round)
+        upload[STATISTICS] = statistics.clone()
+    return Trained(segment, upload, {**trained.state, **(layers or {})}, trained.kept_model)
 
 
 def own_steps(task: Task, segment: Segment, work: ClientWork) -> Trained:
@@ -48,16 +91,26 @@ def own_steps(task: Task, segment: Segment, work: ClientWork) -> Trained:
     if not isinstance(task, WithBatchGradients):
         raise InputError("task", type(task).__name__, "one with batch_gradient(), for this rule")
 
+    statistics = segment.start[segment.trained :]
+
     def gradient(model: Tensor, k: int) -> Tensor:
-        return task.batch_gradient(
-            segment.client, model.to(segment.start.dtype), segment.first_batch + k
-        )
+        nonlocal statistics
+        batch, vector = segment.first_batch + k, model.to(segment.start.dtype)
+        if not segment.statistics:
+            return task.batch_gradient(segment.client, vector, batch)
+        assert isinstance(task, WithStatistics)
+        full = torch.cat([vector, statistics])
+        result, statistics = task.gradient_and_statistics(segment.client, full, batch)
+        return result
 
     result = segment.rule.local_steps(work, gradient)
     if segment.scale != 1 and "model" in result.upload:
-        scaled = after_round(segment.start, result.upload["model"], segment.scale)
+        scaled = after_round(work.start, result.upload["model"], segment.scale)
         result = ClientResult({**result.upload, "model": scaled}, result.state)
-    return checked(segment, result)
+    if segment.statistics and "model" in result.upload:
+        full = torch.cat([result.upload["model"].to(segment.start.dtype), statistics])
+        result = ClientResult({**result.upload, "model": full}, result.state)
+    return _with_statistics(checked(segment, result), statistics)
 
 
 def checked(segment: Segment, result: ClientResult, kept_model: Tensor | None = None) -> Trained:

@@ -61,7 +61,9 @@ class PoolEngine:
         # A closed engine can be used again: its memory is freed with the engine itself.
         weakref.finalize(self, os.close, self._shared_task.file)
         model = task.init()
-        self._kind = len(model), model.dtype
+        # Layers that stay on a client have a slot of their own.
+        kept = task.layout.dimension - task.layout.sent
+        self._kind = max(len(model) - kept, kept), model.dtype
         lookahead = min(LOOKAHEAD_BYTES // max(model.nbytes, 1), task.clients)
         self._bound = max(4 * self.workers, lookahead)
         self._slots: Slots

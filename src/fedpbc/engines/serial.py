@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from fedpbc.engines.client_side import finish, own_steps, work_of
+from fedpbc.engines.client_side import finish, own_steps, plain_result, work_of
 from fedpbc.engines.engine import one_thread
 from fedpbc.engines.segment import Segment, Trained, after_round, all_finite
 from fedpbc.errors import DivergedError
@@ -17,7 +17,7 @@ def train(task: Task, segment: Segment, out: Tensor | None = None) -> Trained:
     """Run one segment; the model after plain local steps is written to ``out``, if given."""
     rule = segment.rule
     if rule is None:
-        return Trained(segment, {"model": train_model(task, segment, None, out)})
+        return plain_result(segment, train_model(task, segment, None, out))
     work = work_of(task, segment)
     if rule.has_own_steps:
         return own_steps(task, segment, work)
@@ -30,18 +30,24 @@ def train(task: Task, segment: Segment, out: Tensor | None = None) -> Trained:
 def train_model(
     task: Task, segment: Segment, correction: Tensor | None, out: Tensor | None = None
 ) -> Tensor:
-    """Take the plain local steps of a segment; ``correction`` is added to every gradient."""
+    """Take the plain local steps of a segment; ``correction`` is added to every gradient.
+
+    The result includes the layers that stay on the client.
+    """
+    model, steps = segment.full_start, task.training.local_steps
+    if out is not None and len(out) != len(model):
+        out = None  # A place for what is uploaded only.
     if isinstance(task, ManyRounds) and segment.scale == 1:
         rounds = segment.first_round, segment.rounds, segment.first_batch
-        model = task.local_rounds(segment.client, segment.start, *rounds, correction, out)
+        start, model = model, task.local_rounds(segment.client, model, *rounds, correction, out)
         if all_finite(model):
             return model
         # Run round by round to find the round in which it diverged.
-    model, steps = segment.start, task.training.local_steps
+        model = start
     for k in range(segment.rounds):
         round, batch = segment.first_round + k, segment.first_batch + k * steps
         end = task.local_steps(segment.client, model, round, batch, correction)
-        model = after_round(model, end, segment.scale)
+        model = after_round(model, end, segment.scale, segment.trained)
         if not all_finite(model):
             raise DivergedError(client=segment.client, round=round)
     return model if out is None else out.copy_(model)

@@ -181,7 +181,7 @@ def build_task(config: Config) -> Task:
     if config.task.name == "app":
         assert config.task.app is not None
         assert general.clients is not None
-        app = load_user_app(expanded(config.task.app, "task.app"))
+        app = load_user_app(expanded(config.task.app, "task.app"), config.task.running_statistics)
         return app.simulated_task(
             clients=general.clients,
             seed=general.seed,
@@ -238,6 +238,7 @@ def data_set_task(
         train_samples=config.data.train_samples,
         validation=config.task.validation or 0.0,
         device=device,
+        running_statistics=config.task.running_statistics,
         perplexity=data.next_token,
         **own,
     )

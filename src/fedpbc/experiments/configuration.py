@@ -44,6 +44,7 @@ from fedpbc.experiments.settings import (
     ModelSection,
     TaskSection,
     TrainSection,
+    without_later,
 )
 from fedpbc.experiments.tracking import checked_names
 from fedpbc.experiments.unused_settings import unused_settings
@@ -171,11 +172,11 @@ class Config:
         if self.aggregation != Aggregation():
             # Left out by default: an earlier version did not write it.
             nested["aggregation"] = asdict(self.aggregation)
-        nested["task"] = asdict(self.task)
+        nested["task"] = without_later("task", asdict(self.task))
         if self.task.name == "classification":
             nested["data"] = data_table(self.data, self.data_options)
             nested["model"] = {**asdict(self.model), **self.model_options}
-        nested["train"] = asdict(self.train)
+        nested["train"] = without_later("train", asdict(self.train))
         nested |= {"links": self.links, "downlink": self.downlink}
         return _without_none(nested)
 

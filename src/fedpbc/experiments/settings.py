@@ -22,6 +22,7 @@ __all__ = [
     "COMPUTE",
     "EXECUTION",
     "FILES",
+    "LATER",
     "PLACES",
     "SECTIONS",
     "AlgorithmSection",
@@ -34,6 +35,7 @@ __all__ = [
     "TaskSection",
     "TrainSection",
     "command_options",
+    "without_later",
 ]
 
 
@@ -92,6 +94,8 @@ class TaskSection:
         app: a Python file with ``model()`` and ``data(client)``, as a fleet has.
         validation: the share of each client's samples that is kept out of its training and
             evaluated in place of the test data; None: the test data is evaluated.
+        running_statistics: of layers such as BatchNorm: averaged with the model, kept on the client
+            together with the layers' parameters, or refused.
     """
 
     name: Literal["classification", "quadratic", "app", "python"] = "classification"
@@ -100,6 +104,7 @@ class TaskSection:
         str | None, Help("Your model and data: a Python file with model() and data(client)")
     ] = None
     validation: Annotated[float, Gt(0), Lt(1)] | None = None
+    running_statistics: Literal["average", "client", "refuse"] = "average"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,10 +180,19 @@ anywhere."""
 PLACES = (("data", "dir"), ("task", "app"))
 """Settings that name what stays where it is: a data set, and an app, which reads files beside it.
 The run's identity has their content, and not their path."""
+LATER = (("task", "running_statistics"),)
+"""Settings that a later version added: left out of what is written at their defaults, so that a run
+of before is still the same."""
 EXECUTION = ("checkpoint_every", "plugins", "workers", "ray_address", "reported", "track")
 """General settings of how a run is executed: they may change when it is resumed."""
 COMPUTE = ("engine", "device")
 """General settings that may change bits, but not what is computed."""
+
+
+def without_later(section: str, table: dict[str, Any]) -> dict[str, Any]:
+    """A section's values without later settings at their defaults."""
+    defaults = {name: getattr(SECTIONS[section], name) for part, name in LATER if part == section}
+    return {k: v for k, v in table.items() if k not in defaults or v != defaults[k]}
 
 
 @dataclass(frozen=True)

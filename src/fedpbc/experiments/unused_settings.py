@@ -89,6 +89,9 @@ def _reason(config: CheckedConfig, section: str, name: str, value: Any) -> str |
         return "a task made in Python has its own samples: give it validation=…"
     if (section, name) in {("train", "batch_size"), ("task", "validation")} and kind == "quadratic":
         return "a quadratic task has no samples: leave it out"
+    if (section, name) == ("task", "running_statistics") and kind in ("quadratic", "python"):
+        own = "give it running_statistics=…" if kind == "python" else "leave it out"
+        return f"a task of the kind '{kind}' does not use it: {own}"
     if (section, name) == ("", "reported") and STORED_VIEWS.isdisjoint(config.general.views or ()):
         return f"{algorithm} keeps no last reports with these views: leave it out"
     return None

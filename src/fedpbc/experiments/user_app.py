@@ -23,6 +23,7 @@ from fedpbc.experiments.plugins import load_plugin
 from fedpbc.randomness import generator, integer_seed
 from fedpbc.tasks import LocalTraining, Supervised
 from fedpbc.tasks.dataset_samples import is_samples
+from fedpbc.tasks.parameter_layout import RunningStatistics
 from fedpbc.tasks.user_data import Samples, as_tensors
 from fedpbc.tasks.user_metrics import Metric
 
@@ -46,6 +47,7 @@ class UserApp:
         loss: of a batch's outputs and labels; cross-entropy unless the file defines ``loss``.
         test: returns test inputs and labels; only simulations use it.
         metrics: further values of an evaluation: functions of outputs and labels, by name.
+        running_statistics: as for :class:`Supervised`.
 
     Example:
         >>> app = UserApp(
@@ -61,6 +63,7 @@ class UserApp:
     loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = functional.cross_entropy
     test: Callable[[], Samples] | None = None
     metrics: Mapping[str, Metric] | None = None
+    running_statistics: RunningStatistics = "average"
 
     def module(self, seed: int) -> nn.Module:
         """Make a module, initialized from the seed."""
@@ -100,7 +103,8 @@ class UserApp:
         """One client's task; the other clients' data is not loaded."""
         samples = self.samples(client)
         # The other clients get a placeholder, so that this one keeps its number.
-        everything, placeholder = np.arange(len(samples[0])), np.zeros(1, dtype=np.int64)
+        everything = np.arange(len(samples[0]))
+        placeholder = everything[: training.batch_size]
         parts = [everything if i == client else placeholder for i in range(clients)]
         # A device trains, and evaluates nothing.
         return replace(self, metrics=None)._supervised(samples, parts, seed, training, device)
@@ -204,10 +208,11 @@ class UserApp:
             device=device,
             validation=validation,
             metrics=self.metrics,
+            running_statistics=self.running_statistics,
         )
 
 
-def load_user_app(path: Path) -> UserApp:
+def load_user_app(path: Path, running_statistics: RunningStatistics = "average") -> UserApp:
     """Import a user's file."""
     module = load_plugin(str(path), "app")
     for name, signature in (("model", "model()"), ("data", "data(client)")):
@@ -222,7 +227,7 @@ def load_user_app(path: Path) -> UserApp:
         metrics = None  # Such as scikit-learn's, which the file imports.
     if metrics is not None and not isinstance(metrics, Mapping):
         raise InputError("app", str(path), "a file whose metrics are a table of functions")
-    return UserApp(module.model, module.data, loss, test, metrics)
+    return UserApp(module.model, module.data, loss, test, metrics, running_statistics)
 
 
 def _split(seed: int, client: int, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -73,7 +73,7 @@ class Result:
     def load_into(self, module: nn.Module, view: str) -> None:
         """Copy a view's model into a module with the same parameters."""
         check_kind("module", module, nn.Module, "a torch.nn.Module")
-        shapes = {name: tuple(p.shape) for name, p in module.named_parameters()}
+        shapes = {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
         for name, shape in zip(self.layout.names, self.layout.shapes, strict=True):
             if shapes.get(name) != shape:
                 raise InputError(

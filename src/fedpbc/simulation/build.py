@@ -13,6 +13,7 @@ from fedpbc.errors import InputError
 from fedpbc.links import Setting, Timetable, find_scheme, from_data, from_table
 from fedpbc.links.probabilities import ProbabilityOptions, hidden_shares
 from fedpbc.options import checked
+from fedpbc.simulation.model_parts import ModelParts
 from fedpbc.storage.arrays import read_array
 from fedpbc.tasks import Task
 
@@ -46,7 +47,8 @@ def make_algorithm(
     else:
         raise InputError("algorithm", algorithm, "a name, a table with a name, or a class")
     options = checked(kind.__init__, options, "algorithm")
-    init = ServerInit(task.init(), task.clients, global_lr, aggregation or Aggregation())
+    x0 = ModelParts.of(task.init(), task.layout).x0
+    init = ServerInit(x0, task.clients, global_lr, aggregation or Aggregation())
     return kind(init, **options)
 
 

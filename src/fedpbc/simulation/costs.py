@@ -37,12 +37,12 @@ def models_on_server(server: ServerState, view: str) -> int | None:
     stored = {"reported": range(clients), "corrected": range(clients, 2 * clients)}
     reports = server.last_reports.count(stored[view]) if view in stored else 0
     average = 1 if view in ("averaged", "corrected") else 0
-    return vectors_in(server.algorithm.state(), len(server.x0)) + average + reports
+    return vectors_in(server.algorithm.state(), len(server.algorithm.x)) + average + reports
 
 
 def models_on_client(server: ServerState) -> int:
     """Vectors of the model's size that a client keeps from contact to contact: the most of any."""
-    dimension = len(server.x0)
+    dimension = len(server.algorithm.x)
     kept = (vectors_in(state, dimension) for state in server.client_states.values())
     return max(kept, default=0) + (1 if server.algorithm.client_models else 0)
 

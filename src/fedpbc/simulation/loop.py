@@ -19,14 +19,16 @@ from torch import Tensor
 
 from fedpbc import defaults
 from fedpbc.algorithms.algorithm import Algorithm, Round
-from fedpbc.algorithms.client import ClientResult
+from fedpbc.algorithms.client import ClientResult, Vectors
 from fedpbc.engines.engine import Engine, one_thread
+from fedpbc.engines.segment import KEPT_LAYERS
 from fedpbc.errors import DivergedError, InputError
 from fedpbc.links import Timetable
 from fedpbc.options import check_kind, check_type
 from fedpbc.simulation.last_reports import LastReports
 from fedpbc.simulation.membership import MembershipChange
 from fedpbc.simulation.metrics import Metrics, Observer
+from fedpbc.simulation.model_parts import ModelParts, mean_layers
 from fedpbc.simulation.server_state import ServerState
 from fedpbc.simulation.views import stores_reports
 from fedpbc.tasks.task import Task, WithBatchGradients, WithClientAccuracy
@@ -115,6 +117,7 @@ class Simulation:
             # Without the view, no file is needed.
             last_reports=last_reports if stores_reports(type(algorithm), views) else None,
             lossy_downlink=downlink is not None,
+            parts=ModelParts.of(task.init(), task.layout),
         )
         self.seconds = 0.0
         self._observers = observers
@@ -231,11 +234,21 @@ class Simulation:
         return (t + 1) % self.evaluate_every == 0 or t + 1 == self.rounds
 
     def view_models(self) -> dict[str, Tensor]:
-        """The model of each view; ``mean`` only right after an evaluated round."""
+        """The model of each view; ``mean`` only right after an evaluated round.
+
+        Layers that clients keep to themselves are the mean of theirs.
+        """
         if self._evaluated[0] == self.round:
             # Not computed again: all reports would have to be read from disk once more.
             return dict(self._evaluated[1])
-        return self.server.view_models()
+        return self._complete(self.server.view_models())
+
+    def _complete(self, models: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Add the mean of the layers that clients keep to models without them."""
+        if not self.task.layout.kept:
+            return dict(models)
+        layers = mean_layers(self.server.client_state(i) for i in range(self.task.clients))
+        return {view: torch.cat([model, layers]) for view, model in models.items()}
 
     def client_accuracies(self) -> dict[str, list[float | None]]:
         """How often each view's model is right about each client's own samples.
@@ -243,24 +256,42 @@ class Simulation:
         ``own`` is each client's own model, where the view ``mean`` has them at hand; only right
         after an evaluated round. Empty for a task that cannot tell.
         """
-        task = self.task
+        task, server = self.task, self.server
         if not isinstance(task, WithClientAccuracy):
             return {}
         with one_thread():
             accuracies = {
-                view: task.client_accuracies(model) for view, model in self.view_models().items()
+                view: self._accuracies(task, model) for view, model in self.view_models().items()
             }
             if "mean" in self.views:
-                models = enumerate(self.server.client_models())
-                accuracies["own"] = [task.client_accuracy(i, model) for i, model in models]
+                models = enumerate(server.client_models())
+                accuracies["own"] = [
+                    task.client_accuracy(i, self._with_layers(server.newest_state(i), model))
+                    for i, model in models
+                ]
         return {
             name: values
             for name, values in accuracies.items()
             if any(v is not None for v in values)
         }
 
+    def _accuracies(self, task: WithClientAccuracy, model: Tensor) -> list[float | None]:
+        """One view's accuracy for each client, with the layers that the client keeps."""
+        if not self.task.layout.kept:
+            return task.client_accuracies(model)
+        shared, clients = model[: self.task.layout.sent], range(self.task.clients)
+        states = map(self.server.client_state, clients)
+        models = (self._with_layers(state, shared) for state in states)
+        return [task.client_accuracy(i, model) for i, model in enumerate(models)]
+
+    def _with_layers(self, state: Vectors, model: Tensor) -> Tensor:
+        """A model with the layers that a client keeps."""
+        return torch.cat([model, state[KEPT_LAYERS]]) if self.task.layout.kept else model
+
     def _evaluate(self, round: Round) -> Metrics:
-        server, models = self.server, self.server.view_models()
+        server = self.server
+        shared = server.view_models()
+        models = self._complete(shared)
         self._evaluated = server.round, models
         views = {view: self.task.evaluate(model) for view, model in models.items()}
         for view, evaluation in views.items():
@@ -274,7 +305,7 @@ class Simulation:
             views=views,
             staleness_mean=float(staleness.mean()),
             staleness_max=int(staleness.max()),
-            consensus_error=self._consensus_error(models.get("mean")),
+            consensus_error=self._consensus_error(shared.get("mean")),
             local_steps=server.local_steps,
             uploads=server.uploads,
             bytes_up=server.bytes_up,
@@ -341,6 +372,9 @@ def check_client_rule(algorithm: Algorithm, task: Task) -> None:
     if rule.has_own_steps and not isinstance(task, WithBatchGradients):
         kind = type(task).__name__
         raise InputError("task", kind, f"one with batch_gradient(), for {algorithm.name}")
+    if rule.has_own_steps and task.layout.kept:
+        expected = f"'average': {algorithm.name} takes the local steps itself, of the model only"
+        raise InputError("running_statistics", "client", expected)
 
 
 def upgrade_state(state: Mapping[str, Any]) -> Mapping[str, Any]:

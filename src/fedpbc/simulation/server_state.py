@@ -20,10 +20,11 @@ from torch import Tensor
 from fedpbc.algorithms.algorithm import Algorithm, Round, mean
 from fedpbc.algorithms.client import Vectors
 from fedpbc.engines.engine import one_thread
-from fedpbc.engines.segment import Segment, all_finite
+from fedpbc.engines.segment import Segment, all_finite, parameters_of
 from fedpbc.errors import DivergedError, InputError
 from fedpbc.interrupts import held_back
 from fedpbc.simulation.last_reports import LastReports, difference_key, report_key
+from fedpbc.simulation.model_parts import ModelParts, initial_state, joined
 from fedpbc.simulation.update_stream import Start, TrainedClient, UpdateStream, size_of
 from fedpbc.simulation.views import AVERAGED_WEIGHT, views_of
 
@@ -57,6 +58,8 @@ class ServerState:
             difference to the moving average then, for the view ``corrected``.
         messages: the vectors that each client received with its held model; only maintained where
             that is not the server's newest.
+        statistics: the running statistics that belong to the server's model; empty without any.
+        kept_layers: the initial layers that each client keeps to itself; empty without any.
         moved_from, moved_since: the held models, and since when, of clients that an evaluation has
             brought up to date since; only where updates are clipped.
         first_clients, left: how many clients there were in round 0, and who has left since.
@@ -89,30 +92,36 @@ class ServerState:
         views: Sequence[str] | None = None,
         last_reports: LastReports | None = None,
         lossy_downlink: bool = False,
+        parts: ModelParts | None = None,
     ) -> None:
         """Set up the state before round 0, with an algorithm fresh from its constructor.
 
         ``views`` are the models to provide; None: all that the algorithm has. The last reports are
         stored in memory by default. With a lossy downlink, clients may miss the server's answer.
+        ``parts`` has what the initial model has besides the parameters that the algorithm sees.
         """
-        self.x0 = algorithm.x
         m = algorithm.clients
+        parts = ModelParts(algorithm.x) if parts is None else parts
+        self.statistics = algorithm.x[:0] if parts.statistics is None else parts.statistics
+        self.x0 = joined(algorithm.x, self.statistics)
+        self._model = algorithm.x, self.statistics, self.x0
         self.algorithm, self.training = algorithm, training
         self.views = views_of(type(algorithm), views)
         self.last_reports = LastReports() if last_reports is None else last_reports
         self.lossy_downlink = lossy_downlink
         self.round = 0
-        self.held: list[Tensor] = [algorithm.x] * m
+        self.held: list[Tensor] = [self.x0] * m
         self.since = np.zeros(m, dtype=np.int64)
         self.batches = np.zeros(m, dtype=np.int64)
         self.last_contact = np.full(m, -1, dtype=np.int64)
-        self.averaged = algorithm.x.double()
+        self.averaged = self.x0.double()
         self.contacts = self.uploads = self.local_steps = 0
         self.bytes_up: int | None = 0
         self.bytes_down: int | None = 0
         self.last_upload = np.full(m, -1, dtype=np.int64)
         self.rule = algorithm.client_rule()
-        self._initial_state = {} if self.rule is None else self.rule.initial_state(self.x0)
+        self.kept_layers = algorithm.x[:0] if parts.kept_layers is None else parts.kept_layers
+        self._initial_state = self.initial_state()
         self.client_states: dict[int, Vectors] = {}
         self.messages: dict[int, Vectors] = {}
         self.moved_from: dict[int, Tensor] = {}
@@ -124,6 +133,8 @@ class ServerState:
         self.left: list[int] = []
         # The models of clients that train on until their next contact, for the view ``mean``.
         self._ahead: dict[int, Tensor] = {}
+        # What these clients keep by then.
+        self._ahead_states: dict[int, Vectors] = {}
 
     @property
     def _holds_models(self) -> bool:
@@ -132,7 +143,15 @@ class ServerState:
 
     def start_model(self, client: int) -> Tensor:
         """The model that the client's next segment starts from."""
-        return self.held[client] if self._holds_models else self.algorithm.x
+        return self.held[client] if self._holds_models else self.model
+
+    @property
+    def model(self) -> Tensor:
+        """The server's newest model, with its statistics: the same object until it changes."""
+        x, statistics = self.algorithm.x, self.statistics
+        if self._model[0] is not x or self._model[1] is not statistics:
+            self._model = x, statistics, joined(x, statistics)
+        return self._model[2]
 
     def message(self, client: int) -> Vectors:
         """The vectors that came, or come, with that model."""
@@ -144,9 +163,18 @@ class ServerState:
         """What the client keeps; only in a simulation."""
         return self.client_states.get(client, self._initial_state)
 
+    def initial_state(self) -> Vectors:
+        """What a client keeps before its first counted upload."""
+        x0 = parameters_of(self.x0, len(self.statistics))
+        return initial_state(self.rule, x0, self.kept_layers)
+
     def client_models(self) -> list[Tensor]:
         """The model of each client after the last round, once all are synchronised."""
         return [self._ahead.get(i, self.held[i]) for i in self._members()]
+
+    def newest_state(self, client: int) -> Vectors:
+        """What the client keeps together with its model in :meth:`client_models`."""
+        return self._ahead_states.get(client) or self.client_state(client)
 
     def _members(self) -> list[int]:
         """The clients that have not left."""
@@ -170,6 +198,7 @@ class ServerState:
             rule=self.rule,
             received=self.message(client),
             state=self.client_state(client),
+            statistics=len(self.statistics),
         )
 
     def _first_round(self, client: int, last: int) -> int:
@@ -219,7 +248,7 @@ class ServerState:
             synchronised: further clients whose model is brought up to this round although they did
                 not get through: an evaluation needs the mean of all clients.
         """
-        algorithm, t = self.algorithm, round.number
+        algorithm, t, statistics = self.algorithm, round.number, self.statistics
         # In-place changes do not reach these copies; tensors are never changed in place.
         before = {
             name: value.copy() if isinstance(value, dict | np.ndarray) else value
@@ -242,15 +271,18 @@ class ServerState:
                 algorithm.aggregate(round, uploads if algorithm.one_pass else list(uploads))
                 uploads.exhaust()
                 self._check_model(t)
-                if not all_finite(algorithm.x):
+                if uploads.statistics:
+                    self.statistics = algorithm.aggregation.mean_of(uploads.statistics)
+                if not all_finite(self.model):
                     raise DivergedError(client=None, round=t)
                 averaged = self._next_average(round)
                 for i, report in uploads.reports.items():
                     difference = (report.double() - averaged).to(report.dtype)
                     self.last_reports.put(difference_key(i, self.first_clients), difference)
-            others = {i: trained(i).upload for i in synchronised if i not in uploads.clients}
+            others = {i: trained(i) for i in synchronised if i not in uploads.clients}
         except BaseException:  # Also Ctrl-C: a checkpoint of the round before is written then.
             algorithm.restore(before)
+            self.statistics = statistics
             self.last_reports.discard()
             raise
         # A checkpoint after Ctrl-C must find all of the round, or nothing of it.
@@ -259,22 +291,25 @@ class ServerState:
             if self.bytes_down is not None:
                 self.bytes_down += sent
             self._commit(
-                round, uploads, hears, {i: vectors["model"] for i, vectors in others.items()}
+                round, uploads, hears, {i: each.upload["model"] for i, each in others.items()}
             )
+            self._ahead_states = {i: others[i].state for i in self._ahead}
 
     def _start(self, client: int, last: int) -> Start:
         """Where the client's work up to round ``last`` began."""
-        model = self.start_model(client)
+        model, statistics = self.start_model(client), len(self.statistics)
         if client in self.moved_from:
-            return Start(model, self.moved_from[client], last - self.moved_since[client] + 1)
-        return Start(model, model, last - self._first_round(client, last) + 1)
+            rounds = last - self.moved_since[client] + 1
+            return Start(model, self.moved_from[client], rounds, statistics)
+        return Start(model, model, last - self._first_round(client, last) + 1, statistics)
 
     def _request_bytes(self, client: int) -> int:
         return self.start_model(client).nbytes + size_of(self.message(client))
 
     def _check_model(self, t: int) -> None:
         """Raise InputError unless the algorithm's model is of the same kind as before round 0."""
-        found, expected = _described(self.algorithm.x), _described(self.x0)
+        first = parameters_of(self.x0, len(self.statistics))
+        found, expected = _described(self.algorithm.x), _described(first)
         if found != expected:
             raise InputError(
                 f"{self.algorithm.name} failed in round {t + 1}: its x is {found}, but should be "
@@ -285,7 +320,7 @@ class ServerState:
         """The moving average after the round."""
         if not len(round.active):
             return self.averaged
-        return self.averaged + AVERAGED_WEIGHT * (self.algorithm.x.double() - self.averaged)
+        return self.averaged + AVERAGED_WEIGHT * (self.model.double() - self.averaged)
 
     def _commit(
         self,
@@ -317,7 +352,7 @@ class ServerState:
         others: Mapping[int, Tensor],
     ) -> None:
         """Update which model each client holds, and count what was sent."""
-        algorithm, x = self.algorithm, self.algorithm.x
+        algorithm, x = self.algorithm, self.model
         self.batches[list(uploads.clients)] += round.local_steps
         self._ahead = {}
         if not self._holds_models:
@@ -330,7 +365,7 @@ class ServerState:
         for i, model in others.items():
             if not algorithm.everyone_trains:
                 self.since[i] = round.number + 1
-            elif self.rule is None:
+            elif self.rule is None and not self._initial_state:
                 if algorithm.aggregation.clip:
                     # Its update is clipped as a whole, wherever evaluations cut its work in two.
                     self.moved_from.setdefault(i, self.held[i])
@@ -355,7 +390,7 @@ class ServerState:
 
     def view_models(self) -> dict[str, Tensor]:
         """The model of each view; ``mean`` is exact only while all clients are synchronised."""
-        x = self.algorithm.x
+        x = self.model
         models: dict[str, Callable[[], Tensor]] = {
             "server": lambda: x,
             "averaged": lambda: self.averaged.to(x.dtype),
@@ -380,7 +415,11 @@ class ServerState:
             # Nobody has reported yet, or only to an earlier version, which kept no differences.
             return self.averaged.to(self.x0.dtype)
         differences = (each.double() for _, each in self.last_reports.items(keys))
-        return (self.averaged + self.algorithm.mean_of(differences)).to(self.x0.dtype)
+        model = self.averaged + self.algorithm.mean_of(differences)
+        if n := len(self.statistics):
+            # Not corrected: a variance plus a difference may be below zero.
+            model[-n:] = self.averaged[-n:]
+        return model.to(self.x0.dtype)
 
     def state(self) -> dict[str, Any]:
         """Everything that a later process needs to continue to the same bits."""
@@ -397,6 +436,7 @@ class ServerState:
         self.algorithm.restore(state["algorithm"])
         not_counted = {"bytes_up": None, "bytes_down": None}
         vars(self).update(not_counted | {name: state[name] for name in STATE if name in state})
+        self._initial_state = self.initial_state()
 
 
 STATE = (
@@ -405,6 +445,8 @@ STATE = (
     "uploads",
     "local_steps",
     "x0",
+    "statistics",
+    "kept_layers",
     "averaged",
     "held",
     "since",

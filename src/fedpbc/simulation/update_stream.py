@@ -11,8 +11,10 @@ from torch import Tensor
 
 from fedpbc.algorithms.algorithm import Algorithm, Round, Update
 from fedpbc.algorithms.client import ClientResult, Vectors
+from fedpbc.engines.segment import STATISTICS, parameters_of
 from fedpbc.errors import FedpbcError
 from fedpbc.simulation.last_reports import LastReports
+from fedpbc.simulation.model_parts import joined
 
 __all__ = ["Start", "TrainedClient", "UpdateStream", "size_of"]
 
@@ -28,11 +30,13 @@ class Start:
         model: the model before the segment.
         received: the model that the server last sent, from which an update is clipped.
         rounds: of local work since then.
+        statistics: how many of the last values of both are running statistics.
     """
 
     model: Tensor
     received: Tensor
     rounds: int
+    statistics: int = 0
 
 
 class UpdateStream:
@@ -66,6 +70,8 @@ class UpdateStream:
         # Reports that are compared with the moving average, which is known after the last of them.
         self.reports: dict[int, Tensor] = {}
         self.bytes_up = 0
+        # What each client uploaded of its running statistics.
+        self.statistics: list[Tensor] = []
         self._algorithm, self._round, self._starts = algorithm, round, dict(starts)
         self._trained, self._hears = trained, hears
         self._last_reports, self._corrects = last_reports, corrects
@@ -78,27 +84,31 @@ class UpdateStream:
             self.bytes_up += size_of(result.upload)
             if result.state:
                 self.states[client] = result.state
-            vectors = {name: v for name, v in result.upload.items() if name != "model"}
+            names = ("model", STATISTICS)
+            vectors = {name: v for name, v in result.upload.items() if name not in names}
             start = self._starts.pop(client)
-            sent = Update(client, start.model, result.upload.get("model"), vectors)
+            before, after, statistics = split(start, result.upload)
+            self.statistics += [] if statistics is None else [statistics]
+            sent = Update(client, before, after, vectors)
             update = self._clipped(sent, start)
             heard = self._hears is None or self._hears[client]
             if update.end is None:
                 if not heard:
                     # A client whose rule throws its model away still has the one it started from.
                     kept = result.kept_model
-                    self.unanswered[client] = update.start if kept is None else kept
+                    held = joined(update.start, statistics) if kept is None else kept
+                    self.unanswered[client] = held
             elif self._last_reports is not None or self._corrects or not heard:
-                report = self._algorithm.report(self._round, update)
+                report = joined(self._algorithm.report(self._round, update), statistics)
                 if self._corrects:
                     self.reports[client] = report
                 if self._last_reports is not None:
                     self._last_reports.put(self._report_key(client), report)
                 if not heard:
                     # It knows nothing of clipping: that is the server's.
-                    kept = (
-                        self._algorithm.report(self._round, sent) if sent is not update else report
-                    )
+                    kept = report
+                    if sent is not update:
+                        kept = joined(self._algorithm.report(self._round, sent), statistics)
                     self.unanswered[client] = kept
             yield update
 
@@ -107,7 +117,8 @@ class UpdateStream:
         if update.end is None:
             return update
         aggregation = self._algorithm.aggregation
-        end = aggregation.clipped(start.received, update.end, start.rounds)
+        received = parameters_of(start.received, start.statistics)
+        end = aggregation.clipped(received, update.end, start.rounds)
         return update if end is update.end else replace(update, end=end)
 
     def exhaust(self) -> None:
@@ -124,6 +135,15 @@ class UpdateStream:
             raise FedpbcError(f"{name} iterates over its updates twice: it must not set one_pass")
         self._begun = True
         return self._updates
+
+
+def split(start: Start, upload: Vectors) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """The parameters before and after a client's work, and its statistics after it."""
+    model, n = upload.get("model"), start.statistics
+    if not n:
+        return start.model, model, None
+    statistics = upload[STATISTICS] if model is None else model[-n:]
+    return start.model[:-n], None if model is None else model[:-n], statistics
 
 
 def size_of(vectors: Vectors) -> int:

@@ -13,7 +13,7 @@ from fedpbc.tasks.client_data import ClientData
 from fedpbc.tasks.evaluation import Loss
 from fedpbc.tasks.user_metrics import Metric, check_metric_names, metric_values, outputs_of
 
-__all__ = ["check_metrics", "check_module", "fit_precision"]
+__all__ = ["check_metrics", "check_module", "check_training_batch", "fit_precision"]
 
 
 def fit_precision(module: nn.Module, data: ClientData, loss: Loss) -> None:
@@ -76,6 +76,27 @@ def check_module(module: nn.Module, data: ClientData, loss: Loss) -> None:
         )
     if loss is not functional.cross_entropy:
         _check_loss(module, data, loss)
+
+
+def check_training_batch(module: nn.Module, data: ClientData) -> None:
+    """Raise InputError if the smallest client's batches are too small for running statistics."""
+    sizes = [min(data.batches.batch_size, len(part)) for part in data.parts]
+    client = min(range(len(sizes)), key=sizes.__getitem__)
+    before = [buffer.clone() for buffer in module.buffers()]
+    module.train()
+    try:
+        # Dropout draws from the generator of whoever made the task.
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            module(data.take(data.parts[client][: sizes[client]], client, 0)[0])
+    except ValueError as error:
+        raise InputError(
+            f"client {client} trains on batches of {sizes[client]}: {one_line(error)}; use "
+            "GroupNorm, or more samples"
+        ) from error
+    finally:
+        with torch.no_grad():
+            for buffer, value in zip(module.buffers(), before, strict=True):
+                buffer.copy_(value)
 
 
 def _check_loss(module: nn.Module, data: ClientData, function: Loss) -> None:

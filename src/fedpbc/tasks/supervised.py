@@ -25,12 +25,18 @@ from fedpbc.tasks.dense_kernel import dense_steps, has_dense_steps
 from fedpbc.tasks.evaluation import Loss, class_accuracies, mean_by_client, mean_loss_and_hits
 from fedpbc.tasks.local_training import LocalTraining
 from fedpbc.tasks.manual_backprop import ManualBackprop, manual_backprop
-from fedpbc.tasks.module_check import check_metrics, check_module, fit_precision
-from fedpbc.tasks.parameter_layout import layout_of, parameters_of
+from fedpbc.tasks.module_check import (
+    check_metrics,
+    check_module,
+    check_training_batch,
+    fit_precision,
+)
+from fedpbc.tasks.module_vector import ModuleVector
+from fedpbc.tasks.parameter_layout import RunningStatistics, layout_of, parameters_of
 from fedpbc.tasks.stacked_training import StackAdvice, advise, on_all_cores, stacked_steps
 from fedpbc.tasks.task import Evaluation, Gradients
 from fedpbc.tasks.torch_device import find_device, refuse_double, repeatable, seeded
-from fedpbc.tasks.user_data import Partition, Samples, refuse_running_statistics
+from fedpbc.tasks.user_data import Partition, Samples
 from fedpbc.tasks.user_metrics import Metric, metric_values, outputs_of
 
 __all__ = ["Supervised"]
@@ -102,11 +108,12 @@ class Supervised:
         test_clients: Any = None,
         weigh: Literal["volume", "clients"] = "volume",
         perplexity: bool = False,
+        running_statistics: RunningStatistics = "average",
     ) -> None:
         """Set up the task.
 
         Args:
-            module: any module without running statistics (BatchNorm); GroupNorm is supported.
+            module: any module.
             train: inputs and labels, as tensors, arrays or data frames; or a torch ``Dataset`` of
                 such pairs, or a Hugging Face dataset with a column of each. Read once. Floats are
                 converted to the module's precision where it takes no other.
@@ -135,6 +142,8 @@ class Supervised:
                 ("volume") or the mean of the clients' means ("clients").
             perplexity: whether evaluations have a ``perplexity``, exp(test loss): for a language
                 model, whose loss is in nats per token.
+            running_statistics: of layers such as BatchNorm: "average" them with the model, keep
+                them on the "client", together with the layers' parameters (FedBN), or "refuse".
         """
         self.device = find_device(device)
         self.test_is_held_out = False
@@ -143,10 +152,9 @@ class Supervised:
         check_kind("training", self.training, LocalTraining, "a LocalTraining")
         if not callable(loss):
             raise InputError("loss", loss, "a function of outputs and labels")
-        refuse_running_statistics(module)
         self.loss, self.seed = loss, seed
-        self.layout = layout_of(module)
-        if not self.layout.names:
+        self.layout = layout_of(module, running_statistics)
+        if not parameters_of(module):
             raise InputError("module has no parameters, but should have some to train")
         self.data = ClientData(
             train,
@@ -176,11 +184,13 @@ class Supervised:
         refuse_double(self.device, [tensor.dtype for tensor in tensors])
         self.data.move_to(self.device)
         self.module = module.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self._parameters = parameters_of(self.module)
-        for parameter in self._parameters:
+        self._vector = ModuleVector(self.module, running_statistics)
+        for parameter in self._vector.parameters:
             self.training.check_precision(parameter.dtype)
-        self._initial = self.layout.flatten(self._parameters).cpu()
+        self._initial = self._vector.flatten().cpu()
         check_module(self.module, self.data, loss)
+        if self.layout.statistics:
+            check_training_batch(self.module, self.data)
         self.metrics: Mapping[str, Metric] = {} if metrics is None else metrics
         check_metrics(self.module, self.data, self.metrics)
 
@@ -267,16 +277,18 @@ class Supervised:
         out: Tensor | None = None,
     ) -> Tensor:
         """Return the client's model after several rounds; in between it stays in the module."""
-        self.layout.fill(self._parameters, start.to(self.device))
+        self._vector.fill(start.to(self.device))
         self.module.train()
-        corrections = [] if correction is None else self.layout.parts(correction.to(self.device))
+        corrections = []
+        if correction is not None:
+            corrections = self._vector.corrections(correction.to(self.device))
         for k in range(rounds):
             batch = first_batch + k * self.training.local_steps
             self._train_round(client, self.training.rate(first_round + k), batch, corrections)
         if self.device.type != "cpu":
-            end = self.layout.flatten(self._parameters).cpu()
+            end = self._vector.flatten().cpu()
             return end if out is None else out.copy_(end)
-        return self.layout.flatten(self._parameters, out)
+        return self._vector.flatten(out)
 
     def _train_round(
         self, client: int, rate: float, first_batch: int, corrections: list[Tensor]
@@ -287,12 +299,13 @@ class Supervised:
         is_random = backprop is None or backprop.is_random
         # Seeds dropout and the like, so that they too are a function of the batch.
         seed = integer_seed(self.seed, "module", client, first_batch) if is_random else None
+        self._vector.count_batches(first_batch)
         with seeded(seed, self.device), repeatable(self.device):
             if backprop is not None and self.training.is_plain and not corrections:
                 for k in batches:
                     backprop.sgd_step(*self.data.batch(client, k), rate)
             else:
-                step = self.training.begin(self._parameters, rate, corrections)
+                step = self.training.begin(self._vector.parameters, rate, corrections)
                 for k in batches:
                     step(self._gradients(*self.data.batch(client, k)))
 
@@ -300,20 +313,27 @@ class Supervised:
         if self._backprop is not None:
             return self._backprop.gradients(inputs, labels)
         loss = self.loss(self.module(inputs), labels)
-        return torch.autograd.grad(loss, self._parameters, materialize_grads=True)
+        return torch.autograd.grad(loss, self._vector.parameters, materialize_grads=True)
 
     def batch_gradient(self, client: int, model: Tensor, batch: int) -> Tensor:
         """Return the gradient of the client's loss on one of its batches."""
-        self.layout.fill(self._parameters, model.to(self.device))
+        return self.gradient_and_statistics(client, model, batch)[0]
+
+    def gradient_and_statistics(
+        self, client: int, model: Tensor, batch: int
+    ) -> tuple[Tensor, Tensor]:
+        """Return the gradient on one batch, and the running statistics after it."""
+        self._vector.fill(model.to(self.device))
+        self._vector.count_batches(batch)
         self.module.train()
         seed = integer_seed(self.seed, "module", client, batch)
         with seeded(seed, self.device), repeatable(self.device):
             gradients = self._gradients(*self.data.batch(client, batch))
-        return self.layout.flatten(gradients).cpu()
+        return self._vector.shared(gradients).cpu(), self._vector.statistics().cpu()
 
     def client_loss(self, client: int, model: Tensor) -> float:
         """Return a model's mean loss over the client's samples."""
-        self.layout.fill(self._parameters, model.to(self.device))
+        self._vector.fill(model.to(self.device))
         self.module.eval()
         samples = torch.as_tensor(self.parts[client], device=self.device)
         data, settings = self.data, (self.module, self.loss, self.data.prepare)
@@ -379,7 +399,7 @@ class Supervised:
 
         None without classes.
         """
-        self.layout.fill(self._parameters, model.to(self.device))
+        self._vector.fill(model.to(self.device))
         self.module.eval()
         data, settings = self.data, (self.module, self.loss, self.data.prepare)
         arrays = (data.test_inputs, data.test_labels) if test else (data.inputs, data.labels)
@@ -449,7 +469,7 @@ class Supervised:
 
     def evaluate(self, model: Tensor) -> Evaluation:
         """Return loss and accuracy on the test samples and on a part of the training samples."""
-        self.layout.fill(self._parameters, model.to(self.device))
+        self._vector.fill(model.to(self.device))
         self.module.eval()
         data, settings = self.data, (self.module, self.loss, self.data.prepare)
         with repeatable(self.device):
@@ -490,7 +510,7 @@ class Supervised:
 
     def gradients(self, model: Tensor, draw: int) -> Gradients:
         """Estimate from two batches of each of up to ten clients, drawn anew for each ``draw``."""
-        self.layout.fill(self._parameters, model.to(self.device))
+        self._vector.fill(model.to(self.device))
         self.module.train()
         random = generator(self.seed, "gradients", draw)
         count = min(self.clients, ESTIMATE_CLIENTS)
@@ -502,7 +522,7 @@ class Supervised:
             samples = random.choice(part, size, replace=False)
             # Negative batch numbers: training never uses them.
             batch = self.data.take(samples, client, -1 - (2 * draw + k))
-            return self.layout.flatten(self._gradients(*batch))
+            return self._vector.shared(self._gradients(*batch))
 
         pairs = ((gradient(client, 0), gradient(client, 1)) for client in clients)
         seed = integer_seed(self.seed, "gradients", draw)

@@ -26,6 +26,7 @@ __all__ = [
     "WithClientAccuracy",
     "WithClientLoss",
     "WithGradients",
+    "WithStatistics",
 ]
 
 
@@ -103,7 +104,9 @@ class Gradients:
 class Task(Protocol):
     """What is minimised. Any object with these members can be trained.
 
-    Models are vectors on the CPU. A task that computes on another device moves them there and back,
+    Models are vectors on the CPU. What its layout says of statistics and kept layers is at their
+    end; a correction is for the parameters that clients share, the first ``layout.trained`` values.
+    A task that computes on another device moves them there and back,
     and names the device in an attribute ``device`` (torch.device).
     """
 
@@ -177,6 +180,16 @@ class WithBatchGradients(Protocol):
 
     def batch_gradient(self, client: int, model: Tensor, batch: int) -> Tensor:
         """Return the gradient of the client's loss on one batch, a pure function, as a vector."""
+
+
+@runtime_checkable
+class WithStatistics(Protocol):
+    """A task whose model keeps running statistics: its layout says how many."""
+
+    def gradient_and_statistics(
+        self, client: int, model: Tensor, batch: int
+    ) -> tuple[Tensor, Tensor]:
+        """Return the gradient on one batch, and the statistics after it, as vectors."""
 
 
 @runtime_checkable

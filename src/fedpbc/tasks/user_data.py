@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import Dataset
 
 from fedpbc.errors import InputError
 from fedpbc.limits import numbers_of
 from fedpbc.tasks.dataset_samples import pair_of
 
-__all__ = ["Partition", "Samples", "as_tensors", "checked_partition", "refuse_running_statistics"]
+__all__ = ["Partition", "Samples", "as_tensors", "checked_partition"]
 
 Samples = tuple[Any, Any] | Dataset[Any] | Any
 """A pair of inputs and labels (tensors, arrays, data frames), or a dataset of such pairs."""
@@ -70,14 +70,3 @@ def checked_partition(partition: Partition, samples: int) -> list[NDArray[np.int
                 f"{name} has the index {outside}, but should be from 0 to {samples - 1}"
             )
     return [part.astype(np.int64) for part in parts]
-
-
-def refuse_running_statistics(module: nn.Module) -> None:
-    """Raise if a layer keeps running statistics: as buffers, they would not be averaged."""
-    for name, layer in module.named_modules():
-        if getattr(layer, "track_running_stats", False):
-            kind = type(layer).__name__
-            raise InputError(
-                f"layer {name or kind!r} ({kind}) keeps running statistics: "
-                "use GroupNorm, or track_running_stats=False"
-            )

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fedpbc.algorithms import FedPBC
@@ -46,7 +47,10 @@ class RunBound:
             and uplink.independent
             and isinstance(task, WithGradients)
         )
-        self._x0 = algorithm.x
+        # With the statistics and layers that the algorithm does not see.
+        self._x0, layout = algorithm.x, task.layout
+        if layout.trained != layout.dimension:
+            self._x0 = torch.cat([algorithm.x, task.init()[layout.trained :]])
         # The gradients seen so far; empty before the first evaluation.
         self._seen: dict[str, float] = {}
 

@@ -13,7 +13,7 @@ from hashlib import sha256
 
 from torch import Tensor
 
-from fedpbc.algorithms.client import ClientRule, Vectors
+from fedpbc.algorithms.client import Vectors
 from fedpbc.deployment.protocol.messages import MessageError, TrainRequest
 from fedpbc.deployment.protocol.tensors import initial_checksum
 
@@ -26,12 +26,10 @@ COUNTED = 2
 is damaged, and which repeats a round."""
 
 
-def state_for(
-    request: TrainRequest, rule: ClientRule, kept: KeptStates, x0: Tensor
-) -> Mapping[str, Tensor]:
+def state_for(request: TrainRequest, kept: KeptStates, initial: Vectors) -> Vectors:
     """The state that a request starts from; a MessageError if this device does not have it.
 
-    ``kept`` are the states of the request's job, and ``x0`` is this device's initial model.
+    ``kept`` are the states of the request's job, and ``initial`` is what this device has at first.
     """
     if request.counted >= 0:
         if request.counted not in kept:
@@ -41,7 +39,6 @@ def state_for(
                 "that gave it, or start a new job; this job goes on without the client"
             )
         return kept[request.counted]
-    initial = rule.initial_state(x0)
     if initial_checksum(initial) != request.initial:
         raise MessageError(
             f"what client {request.client} keeps at first is not what the server expects: the "

@@ -34,12 +34,13 @@ from fedpbc.deployment.device.client_state import (
 )
 from fedpbc.deployment.protocol.messages import MessageError, Payload, TrainReply, TrainRequest
 from fedpbc.deployment.protocol.tensors import checksum, dtype_name, to_vectors
-from fedpbc.engines.client_side import finish, own_steps, work_of
+from fedpbc.engines.client_side import finish, own_steps, plain_result, work_of
 from fedpbc.engines.engine import one_thread
-from fedpbc.engines.segment import Segment, Trained
+from fedpbc.engines.segment import KEPT_LAYERS, Segment, Trained
 from fedpbc.engines.serial import train_model
 from fedpbc.errors import FedpbcError
 from fedpbc.limits import MAX_INTEGER
+from fedpbc.simulation.model_parts import ModelParts, initial_state
 from fedpbc.storage.files import append_line, refuse_links
 from fedpbc.storage.tensors import DamagedCheckpointError, load_state, save_state
 from fedpbc.tasks import Task
@@ -47,7 +48,7 @@ from fedpbc.tasks import Task
 __all__ = ["Trainer"]
 
 LOG = logging.getLogger("fedpbc.deployment")
-ON_DISK = ("client", "start", "first_round", "rounds", "first_batch", "scale")
+ON_DISK = ("client", "start", "first_round", "rounds", "first_batch", "scale", "statistics")
 """The fields of a segment that are saved: what is sent along comes again, with the request."""
 
 
@@ -68,7 +69,9 @@ class TrainerState:
         round_seconds: the deadline of a round.
         job_rounds: T, as of the last request.
         correction: what the client's rule adds to every gradient of the segment.
-        kept: what the client keeps, if its rule keeps anything.
+        layers: the normalisation layers at the segment's start, if they stay on the client; then
+            the models after it have them at their end.
+        kept: what the client keeps, if it keeps anything.
         request: identifies the request that was last replied to, in that case.
         data: the fingerprint of the samples; empty where an earlier version saved none.
     """
@@ -86,6 +89,7 @@ class TrainerState:
     round_seconds: float
     job_rounds: int
     correction: Tensor | None = None
+    layers: Tensor | None = None
     kept: KeptStates = field(default_factory=dict)
     request: str = ""
     data: str = ""
@@ -94,10 +98,12 @@ class TrainerState:
     def from_disk(cls, saved: Mapping[str, Any]) -> TrainerState:
         """Restore what :meth:`on_disk` returned; KeyError, TypeError or ValueError if damaged."""
         segment = dict(saved["segment"])
+        layers = saved.get("layers")
         # An earlier version saved it there; only scaffold's were not None.
         if segment.pop("correction", None) is not None:
             raise ValueError("the state is that of an earlier version")
-        state = cls(**{**saved, "segment": Segment(**segment)})
+        kept = {} if layers is None else {KEPT_LAYERS: layers}
+        state = cls(**{**saved, "segment": Segment(**segment, state=kept)})
         state.check()
         return state
 
@@ -111,8 +117,8 @@ class TrainerState:
         segment = self.segment
         counts = (self.done, self.round, self.asked, self.job_rounds, segment.first_round)
         times = (self.began, self.round_seconds)
-        models = [self.model, self.asked_model, segment.start]
-        models += [] if self.correction is None else [self.correction]
+        models = [self.model, self.asked_model, segment.full_start]
+        others = [each for each in (self.correction, self.layers) if each is not None]
         if not all(
             isinstance(text, str) for text in (self.job, self.settings, self.request, self.data)
         ):
@@ -123,17 +129,24 @@ class TrainerState:
             raise TypeError("the trainer's state has a wrong time")
         if not all(isinstance(m, Tensor) and m.shape == models[0].shape for m in models):
             raise TypeError("the trainer's state has a wrong model")
-        check_states(self.kept, len(segment.start))
+        size = len(self.model)
+        if not all(isinstance(v, Tensor) and v.dim() == 1 and len(v) <= size for v in others):
+            raise TypeError("the trainer's state has a wrong vector")
+        check_states(self.kept, size)
 
     def progress_on(
         self, request: TrainRequest, segment: Segment, correction: Tensor | None
     ) -> tuple[int, Tensor]:
         """How many rounds of the requested segment are done, and the model after them."""
-        if self._is_same_work(request, segment) and equal(self.correction, correction):
+        same_layers = equal(self.layers, segment.state.get(KEPT_LAYERS))
+        if (
+            self._is_same_work(request, segment)
+            and equal(self.correction, correction) & same_layers
+        ):
             for done, model in ((self.done, self.model), (self.asked, self.asked_model)):
                 if done <= segment.rounds:
                     return done, model
-        return 0, segment.start
+        return 0, segment.full_start
 
     def _is_same_work(self, request: TrainRequest, segment: Segment) -> bool:
         mine = self.segment
@@ -238,12 +251,13 @@ class Trainer:
         segment, before = _segment_of(request, task, rule), self.state
         progress = before if before is None or before.data in ("", self._data) else None
         kept: KeptStates = {}
-        if keeps_state := rule is not None and bool(rule.keeps):
-            assert rule is not None
+        if keeps_state := bool(task.layout.kept) or (rule is not None and bool(rule.keeps)):
             if before is not None and before.job == request.job:
                 check_order(request, before.round, before.request)
                 kept = before.kept
-            segment = replace(segment, state=state_for(request, rule, kept, task.init()))
+            parts = ModelParts.of(task.init(), task.layout)
+            initial = initial_state(rule, parts.x0, parts.kept_layers)
+            segment = replace(segment, state=state_for(request, kept, initial))
         done, model, correction, trained = _run(task, request, segment, progress)
         has_own_steps = rule is not None and rule.has_own_steps
         # Steps of the rule's own cannot be continued from a model.
@@ -262,6 +276,7 @@ class Trainer:
             round_seconds=request.round_seconds,
             job_rounds=request.job_rounds,
             correction=correction,
+            layers=segment.state.get(KEPT_LAYERS),
             kept=after_reply(kept, request, trained.state) if keeps_state else {},
             request=fingerprint(request) if keeps_state else "",
             data=self._data,
@@ -343,16 +358,16 @@ def _run(
         work = None if rule is None else work_of(task, segment)
         if rule is not None and work is not None:
             if rule.has_own_steps:
-                return 0, segment.start, None, own_steps(task, segment, work)
+                return 0, segment.full_start, None, own_steps(task, segment, work)
             correction = rule.correction(work)
         if correction is not None:
             correction = correction.to(segment.start.dtype)
-        done, model = 0, segment.start
+        done, model = 0, segment.full_start
         if before is not None:
             done, model = before.progress_on(request, segment, correction)
         model = _train_on(task, segment, done, model, correction)
         if work is None:
-            return done, model, correction, Trained(segment, {"model": model})
+            return done, model, correction, plain_result(segment, model)
         return done, model, correction, finish(segment, work, model)
 
 
@@ -362,9 +377,12 @@ def _train_on(
     """Take the local steps of a segment from the model after ``done`` of its rounds."""
     if segment.rounds == done:
         return model
+    sent = len(segment.start)
+    layers = {KEPT_LAYERS: model[sent:]} if sent < len(model) else {}
     rest = replace(
         segment,
-        start=model,
+        start=model[:sent],
+        state={**segment.state, **layers},
         first_round=segment.first_round + done,
         rounds=segment.rounds - done,
         first_batch=segment.first_batch + done * task.training.local_steps,
@@ -373,7 +391,7 @@ def _train_on(
 
 
 def _segment_of(request: TrainRequest, task: Task, rule: ClientRule | None) -> Segment:
-    template = task.init()
+    template = task.init()[: task.layout.sent]
     dtype, size = dtype_name(template), len(template)
     received = {}
     try:
@@ -393,4 +411,5 @@ def _segment_of(request: TrainRequest, task: Task, rule: ClientRule | None) -> S
         scale=request.scale,
         rule=rule,
         received=received,
+        statistics=task.layout.sent - task.layout.trained,
     )

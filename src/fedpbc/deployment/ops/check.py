@@ -25,6 +25,7 @@ from fedpbc.links import from_table
 from fedpbc.parallel import usable_cores
 from fedpbc.simulation.loop import Simulation
 from fedpbc.simulation.membership import MembershipChange
+from fedpbc.simulation.model_parts import ModelParts
 from fedpbc.simulation.views import DEPLOYABLE
 from fedpbc.storage.files import is_own_file
 from fedpbc.tasks import Task
@@ -94,7 +95,7 @@ def check_job(folder: Path, on_round: Callable[[int, int], None] | None = None) 
     task = _whole_task(settings, folder)
     simulation = Simulation(
         task,
-        first.algorithm(task.init()),
+        first.algorithm(ModelParts.of(task.init(), task.layout).x0),
         _exact_engine(task, int(timetable.size)),
         from_table(timetable),
         evaluate_every=last,
@@ -111,12 +112,16 @@ def check_job(folder: Path, on_round: Callable[[int, int], None] | None = None) 
                 on_round(done, last)
     checks = []
     for view, (rounds, parameters) in models.items():
-        pair = flat_model(folder, view, parameters, task.layout), simulated[rounds][view]
+        layout = task.layout.without_kept()
+        model = simulated[rounds][view]
+        pair = flat_model(folder, view, parameters, layout), model[: layout.dimension]
         difference = float((pair[0].double() - pair[1].cpu().double()).abs().max())
         accuracies: list[float | None] = [None, None]
         # User data has no designated test samples.
         if settings.fleet.app is None:
-            accuracies = [task.evaluate(model).test_accuracy for model in pair]
+            rest = model[layout.dimension :]
+            whole = (torch.cat([each, rest]) if len(rest) else each for each in pair)
+            accuracies = [task.evaluate(each).test_accuracy for each in whole]
         checks.append(ViewCheck(view, rounds, difference, *accuracies))
     return checks
 

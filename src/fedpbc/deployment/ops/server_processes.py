@@ -23,6 +23,7 @@ from fedpbc.deployment.settings import read_fleet
 from fedpbc.deployment.sockets import socket_for
 from fedpbc.errors import FedpbcError, InputError, TryAgainError
 from fedpbc.limits import MAX_CLIENTS
+from fedpbc.simulation.model_parts import ModelParts
 from fedpbc.storage.files import open_regular_file
 
 __all__ = ["ServerProcesses"]
@@ -59,8 +60,8 @@ class ServerProcesses:
                     f"{self.folder / 'keys'} contains no key: it should contain client-0.pub to "
                     f"{self._last_key}; or use --insecure"
                 )
-        x0, _ = self.settings.first_model()
-        uploads = UploadCheck(self.settings.algorithm(x0))
+        parts = ModelParts.of(*self.settings.first_model())
+        uploads = UploadCheck(self.settings.algorithm(parts.x0), parts)
         self._largest_answer = uploads.largest + REPLY_OVERHEAD
         self.socket = socket_for(self.folder, ".server")
         # None: nothing has been pinned yet.

@@ -10,7 +10,6 @@ from fedpbc.deployment.ops.consent import check_plugins
 from fedpbc.deployment.settings import FleetSettings, read_fleet
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.build import build_task
-from fedpbc.experiments.user_app import load_user_app
 from fedpbc.tasks import Task
 
 __all__ = ["ViewAccuracies", "ViewAccuracy", "view_accuracies"]
@@ -54,6 +53,10 @@ def view_accuracies(folder: Path) -> ViewAccuracies:
         task = _test_task(read_fleet(folder / "fleet.toml"))
         if task is None:
             return ViewAccuracies(unknown, "The app has no test(), so there are no test samples.")
+        if task.layout.kept:
+            return ViewAccuracies(
+                unknown, "Not evaluated: normalisation layers are on the devices."
+            )
         evaluated = []
         for view, (rounds, parameters) in models.items():
             model = flat_model(folder, view, parameters, task.layout)
@@ -66,7 +69,7 @@ def view_accuracies(folder: Path) -> ViewAccuracies:
 def _test_task(settings: FleetSettings) -> Task | None:
     if settings.fleet.app is None:
         return build_task(settings.config)
-    app = load_user_app(Path(settings.fleet.app))
+    app = settings.app(settings.fleet.app)
     test = app.test
     if test is None:
         return None

@@ -26,6 +26,7 @@ from fedpbc.deployment.server.upload_check import UploadCheck
 from fedpbc.deployment.settings import FleetSection
 from fedpbc.errors import InputError, one_line
 from fedpbc.simulation.membership import join, leave
+from fedpbc.simulation.model_parts import ModelParts
 from fedpbc.simulation.norm_bound import NormBound, close_bounded_round
 from fedpbc.simulation.server_state import ServerState
 from fedpbc.simulation.views import DEPLOYABLE
@@ -56,19 +57,23 @@ class Server:
         layout: Layout,
         client_settings: str,
         fleet: FleetSection,
+        parts: ModelParts | None = None,
         now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Set up a job, or resume the one in this folder.
 
         The algorithm is fresh from its constructor; ``client_settings`` is sent with every request;
-        ``now`` and ``sleep`` are in seconds.
+        ``parts`` has what the initial model has besides; ``now`` and ``sleep`` are in seconds.
         """
         self.folder, self.transport = folder, transport
-        self.state = ServerState(algorithm, training, views=DEPLOYABLE, last_reports=folder.reports)
-        self.rounds, self.layout, self.fleet = rounds, layout, fleet
+        self.state = ServerState(
+            algorithm, training, views=DEPLOYABLE, last_reports=folder.reports, parts=parts
+        )
+        # What stays on the devices is not known here.
+        self.rounds, self.layout, self.fleet = rounds, layout.without_kept(), fleet
         self.client_settings = client_settings
-        self._uploads = UploadCheck(algorithm)
+        self._uploads = UploadCheck(algorithm, parts)
         self._norms = NormBound(fleet.norm_factor, fleet.norm_bound)
         self._now, self._sleep = now, sleep
         # Without keys, Flower assigns a node another number whenever it starts.
@@ -86,10 +91,8 @@ class Server:
         self._identities = Identities(folder.path, self.job)
         self._departures = Departures(folder.path)
         self.nodes.clients = algorithm.clients
-        rule = self.state.rule
         # Of the model that the job started with, which a checkpoint has.
-        initial = {} if rule is None else rule.initial_state(self.state.x0)
-        self._initial = initial_checksum(initial)
+        self._initial = initial_checksum(self.state.initial_state())
         # The job's clock: it stands still while no server runs.
         self._began = now() - self._seconds
 
@@ -107,7 +110,7 @@ class Server:
                 raise InputError(
                     f"{option} is {now}, but the job in {self.folder.path} started with {before}"
                 )
-        if (started := len(self.state.algorithm.x)) != self.layout.dimension:
+        if (started := len(self.state.model)) != self.layout.dimension:
             raise InputError(
                 f"model() has {self.layout.dimension:,} parameters, "
                 f"but the job in {self.folder.path} started with {started:,}"

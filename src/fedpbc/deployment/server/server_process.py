@@ -22,6 +22,7 @@ from fedpbc.deployment.server.server_loop import Server
 from fedpbc.deployment.server.upload_check import REPLY_OVERHEAD, UploadCheck
 from fedpbc.deployment.settings import read_fleet
 from fedpbc.errors import FedpbcError, InputError, one_line
+from fedpbc.simulation.model_parts import ModelParts
 
 __all__ = ["main", "run_job"]
 
@@ -53,9 +54,10 @@ def run_job(path: Path, socket: Path, *, has_keys: bool) -> None:
     """Run the job that the folder's ``fleet.toml`` describes; devices reach it at the socket."""
     settings = read_fleet(path / "fleet.toml")
     x0, layout = settings.first_model()
-    mailbox, algorithm = Mailbox(), settings.algorithm(x0)
+    parts = ModelParts.of(x0, layout)
+    mailbox, algorithm = Mailbox(), settings.algorithm(parts.x0)
     keys = KeyDirectory(path / "keys", clients_before(path)) if has_keys else None
-    api = FleetApi(mailbox, keys, UploadCheck(algorithm).largest + REPLY_OVERHEAD)
+    api = FleetApi(mailbox, keys, UploadCheck(algorithm, parts).largest + REPLY_OVERHEAD)
     with ServerDirectory(path) as folder:
         server = Server(
             algorithm,
@@ -64,6 +66,7 @@ def run_job(path: Path, socket: Path, *, has_keys: bool) -> None:
             mailbox,
             rounds=settings.config.general.rounds,
             layout=layout,
+            parts=parts,
             client_settings=settings.client_settings(),
             fleet=settings.fleet,
         )

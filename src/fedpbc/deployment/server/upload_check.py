@@ -11,7 +11,8 @@ from fedpbc.algorithms.algorithm import Algorithm
 from fedpbc.algorithms.trial import trial_sizes
 from fedpbc.deployment.protocol.messages import MessageError, Vector
 from fedpbc.deployment.protocol.tensors import dtype_name
-from fedpbc.engines.segment import all_finite
+from fedpbc.engines.segment import STATISTICS, all_finite
+from fedpbc.simulation.model_parts import ModelParts
 
 __all__ = ["REPLY_OVERHEAD", "UploadCheck"]
 
@@ -35,16 +36,19 @@ class UploadCheck:
         {'model': 3, 'control_change': 3}
     """
 
-    def __init__(self, algorithm: Algorithm) -> None:
-        """Prepare for an algorithm fresh from its constructor."""
+    def __init__(self, algorithm: Algorithm, parts: ModelParts | None = None) -> None:
+        """Prepare for an algorithm fresh from its constructor, and what its model has besides."""
         x0, rule = algorithm.x, algorithm.client_rule()
-        self._dtype, self._dimension = dtype_name(x0), len(x0)
-        self.sizes: dict[str, int | None] = {"model": len(x0)}
+        statistics = 0 if parts is None or parts.statistics is None else len(parts.statistics)
+        self._dtype, self._dimension = dtype_name(x0), len(x0) + statistics
+        self.sizes: dict[str, int | None] = {"model": len(x0) + statistics}
         if rule is not None:
             trial = trial_sizes(rule, x0, algorithm.message(0))
             self.sizes = {name: trial.get(name) for name in rule.uploads}
             if "model" in self.sizes:
-                self.sizes["model"] = len(x0)
+                self.sizes["model"] = len(x0) + statistics
+            elif statistics:
+                self.sizes[STATISTICS] = statistics
         self.largest = sum(size or len(x0) for size in self.sizes.values()) * x0.element_size()
         """Bytes of an upload's vectors, at most."""
 

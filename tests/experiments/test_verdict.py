@@ -120,7 +120,7 @@ def test_the_highest_of_the_cheapest():
     assert found.cheapest == ("fedau", "fedavg")
     assert (
         "choose fedau (view server), the highest of the cheapest among those at most half a point "
-        "below it: 70.2 %, 0.2 points"
+        "below it: 70.2 %, 0.2 points above fedavg"
     ) in str(found)
 
 

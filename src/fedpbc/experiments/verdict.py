@@ -230,7 +230,7 @@ def _result(found: Verdict, scores: Scores) -> str:
         costs = _costs(found, best, who=f"{best} costs")
     above = "" if found.baseline == best else _above(found, chosen)
     distance = f"{_distance(behind, has_classes)}{_at_worst(behind, found)}"
-    choice = f"choose {named}, {why}: {mean}, {distance}{above}{costs}"
+    choice = f"choose {named}, {why}: {mean}{above}, {distance}{costs}"
     return f"{highest}; {apart}; {choice}{_seeds_needed(behind)}{gamble}"
 
 

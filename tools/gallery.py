@@ -73,8 +73,7 @@ def store(picture: bytes | Path, name: str, width: int) -> None:
         size = (width, round(image.height * width / image.width))
         image = image.resize(size, Image.Resampling.LANCZOS)
     file = PICTURES / name
-    # The default method drops the colours of small areas, such as markers and links.
-    image.quantize(256, Image.Quantize.MAXCOVERAGE).save(file, optimize=True)
+    image.quantize(128).save(file, optimize=True)
     if file.stat().st_size > LIMIT:
         raise SystemExit(f"{file} has {file.stat().st_size} bytes: more than {LIMIT}")
     print(f"{file.relative_to(ROOT)}: {image.width} x {image.height}, {file.stat().st_size} bytes")

@@ -71,7 +71,8 @@ class Block(nn.Module):
         query, key, value = heads.permute(2, 0, 3, 1, 4).unbind()
         mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.projection(mixed.transpose(1, 2).reshape(batch, length, width))
-        return x + self.dense(self.dense_norm(x))
+        dense: Tensor = self.dense(self.dense_norm(x))
+        return x + dense
 
 
 class Transformer(nn.Module):

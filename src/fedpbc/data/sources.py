@@ -154,7 +154,7 @@ def register_dataset(
     check_kind("model", model, str, "the name of a network")
     check_kind("settings", settings, (Mapping, type(None)), "a table of settings")
     if function is None:
-        return partial(register_dataset, model=model, settings=settings)  # type: ignore[return-value]
+        return partial(register_dataset, model=model, settings=settings)
     registered = SOURCES.get(getattr(function, "__name__", ""))
     if registered is not None and registered.function is None:
         raise InputError("data set", registered.name, "a new name: fedpbc has it")

@@ -50,7 +50,7 @@ def shakespeare_full(folder: Path | None = None) -> DataSet:
 
 
 NEXT_CHARACTER: dict[str, dict[str, Any]] = {
-    "": {"rounds": 40},
+    "": {"rounds": 80},
     "train": {"optimizer": "adam", "learning_rate": 0.01},
     "data": {"train_samples": 1000},
 }

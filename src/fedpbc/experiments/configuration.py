@@ -313,7 +313,7 @@ def checked_links(
 
 def _has_data_set(sections: Sections) -> bool:
     """Whether the task is one of a named data set."""
-    return sections["task"].get("name", TaskSection.name) == "classification"
+    return bool(sections["task"].get("name", TaskSection.name) == "classification")
 
 
 def _name(options: dict[str, Any], section: str, default: str) -> str:

@@ -83,6 +83,7 @@ def chart_data(
     curves = {name: _curves(members, limit) for name, members in runs.items()}
     labels = comparison.labels
     source = SOURCES.get(group.shared.get("data.name", ""))
+    is_coarse = group.shared.get("data.labels", "fine") != "fine"
     return {
         "title": group.title,
         "values": _values(curves),
@@ -92,7 +93,8 @@ def chart_data(
         "per_class": _per_class(comparison),
         "per_client": per_client(runs),
         "per_client_on": "test" if any(r.test_data for r in comparison.runs) else "training",
-        "classes": [] if source is None else list(source.classes),
+        # The names are those of its own labels; CIFAR-100 can have coarse ones.
+        "classes": [] if source is None or is_coarse else list(source.classes),
         "staleness": _staleness([r for n, r in runs.items() if not is_ceiling(n)], limit),
         "time": {a: _mean(c["seconds"][-1:]) for a, c in curves.items()},
         "memory": _memory(group),

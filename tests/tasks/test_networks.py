@@ -181,7 +181,7 @@ def test_the_seed_decides_and_the_global_generator_is_left_alone(name):
 @pytest.mark.parametrize("name", ["cnn_svhn", "cnn_cifar10"])
 def test_pooling_before_relu_is_the_papers_network(name):
     network = build_model(name, PICTURE, 10, seed=0)
-    layers = list(network)
+    layers = list(network.children())
     # Conv, pool, ReLU, conv, pool, ReLU, …, as the paper has it: conv, ReLU, pool.
     assert [type(layer) for layer in layers[:6]] == [nn.Conv2d, nn.MaxPool2d, nn.ReLU] * 2
     paper = nn.Sequential(*[layers[k] for k in (0, 2, 1, 3, 5, 4)], *layers[6:])
@@ -198,10 +198,11 @@ def test_pooling_before_relu_is_the_papers_network(name):
 
 
 def test_dropout_stands_before_each_dense_layer_of_cinic10():
-    kinds = [type(layer) for layer in build_model("cnn_cinic10", PICTURE, 10, seed=0)][6:]
+    kinds = [type(k) for k in build_model("cnn_cinic10", PICTURE, 10, seed=0).children()][6:]
     dropped = [nn.Dropout, nn.Linear, nn.ReLU]
     assert kinds == [nn.Flatten, *dropped, *dropped, nn.Dropout, nn.Linear]
-    rates = {d.p for d in build_model("cnn_cinic10", PICTURE, 10, 0) if isinstance(d, nn.Dropout)}
+    network = build_model("cnn_cinic10", PICTURE, 10, 0)
+    rates = {d.p for d in network.modules() if isinstance(d, nn.Dropout)}
     assert rates == {0.2}
 
 

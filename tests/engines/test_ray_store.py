@@ -9,7 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from fedpbc.engines import Segment
+from fedpbc.engines import Segment, SerialEngine
+from fedpbc.engines.choose import ENGINES
+from fedpbc.engines.engine import one_thread
 from fedpbc.engines.ray_store import (
     SHARED_BYTES,
     Failure,
@@ -19,10 +21,13 @@ from fedpbc.engines.ray_store import (
     store_task,
     store_vector,
 )
+from fedpbc.engines.segment import Trained
 from fedpbc.engines.serial import train
+from fedpbc.engines.shared_memory import pickled_by_value
 from fedpbc.errors import DivergedError, InputError
 from fedpbc.tasks import LocalTraining
 from tests import small_runs as small
+from tests.simulation import test_normalisation_layers as normalisation
 
 LARGE = SHARED_BYTES // 4 + 3
 
@@ -173,3 +178,32 @@ def test_a_task_that_cannot_travel():
     lock = threading.Lock()
     with pytest.raises(InputError, match=r"engine is 'ray', but should be 'serial', since .*lock"):
         store_task(Told(lambda task, start: lock))
+
+
+class StoreEngine(SerialEngine):
+    """Runs every segment as a worker of Ray does, in this process."""
+
+    def __init__(self, task):
+        super().__init__(task)
+        self.stored = read_only(store_task(task))
+
+    def result(self, client):
+        segment = self._waiting.pop(client)
+        rule = None if segment.rule is None else pickled_by_value(segment.rule)
+        names, vectors = list(segment.inputs), map(store_vector, segment.inputs.values())
+        given = segment.numbers, rule, segment.outputs, names
+        with one_thread():
+            found = run_segment(f"store {id(self)}", self.stored, *given, *vectors)
+        results = found if isinstance(found, list) else [found]
+        fetched = map(fetch_vector, results)
+        return Trained.from_vectors(segment, dict(zip(segment.outputs, fetched, strict=True)))
+
+
+@pytest.mark.parametrize(
+    ("mode", "algorithm"), [("average", "fedpbc"), ("average", "focus"), ("client", "fedpbc")]
+)
+def test_running_statistics_and_kept_layers_travel(mode, algorithm, monkeypatch):
+    here = normalisation.run(mode, algorithm)
+    monkeypatch.setitem(ENGINES, "serial", StoreEngine)
+    there = normalisation.run(mode, algorithm)
+    assert all(torch.equal(there.models[view], here.models[view]) for view in here.models)

@@ -283,3 +283,13 @@ def test_a_plugin_says_what_is_wrong_with_it_in_one_line(tmp_path):
     with pytest.raises(InputError, match="importable \\(ModuleNotFoundError") as caught:
         load_plugin(str(file))
     assert "\n" not in str(caught.value)
+
+
+def test_settings_of_a_later_version_are_written_only_where_they_matter():
+    values = Config.from_dict({}).to_dict()
+    assert "running_statistics" not in values["task"]
+    assert not {"weight_decay", "schedule", "schedule_rounds"} & set(values["train"])
+    given = {"weight_decay": 0.1, "schedule": "cosine", "schedule_rounds": 7}
+    train = Config.from_dict({"train": given}).to_dict()["train"]
+    assert {name: train[name] for name in given} == given
+    assert Config.from_dict(Config.from_dict({"train": given}).to_dict()).train.schedule == "cosine"

@@ -26,6 +26,14 @@ UNUSED = [
         "downlink.p is 0.01, but downlink 'always' does not use it: choose a scheme with "
         "--downlink bernoulli",
     ),
+    (
+        {"train": {"schedule": "constant", "schedule_rounds": 7}},
+        "train.schedule_rounds is 7, but the schedule 'constant' does not use it",
+    ),
+    (
+        {"train": {"schedule": "cosine", "decay": False}},
+        "train.decay is False, but the schedule 'cosine' replaces it: leave it out",
+    ),
     ({"downlink": {"sigma": 3.0}}, "downlink.sigma is 3.0, but downlink 'always' does not"),
     (
         {**QUADRATIC, "data": {"alpha": 0.1}},

@@ -16,6 +16,7 @@ from fedpbc.experiments.comparison_directory import plan_comparison
 from fedpbc.experiments.resume import resume_run
 from fedpbc.experiments.user_app import HELD_OUT, load_user_app
 from fedpbc.tasks import LocalTraining, Supervised
+from fedpbc.tasks.losses import LOSSES
 from tests.commandline import fedpbc, refused
 
 APP = """
@@ -265,3 +266,49 @@ def test_classes_of_the_app_reach_other_processes(app, tmp_path):
     serial = start_run(configured(engine="serial"), tmp_path / "serial")
     pool = start_run(configured(engine="pool", workers=2), tmp_path / "pool")
     assert serial["views"] == pool["views"]
+
+
+REGRESSION = """
+import torch
+from torch import nn
+
+loss = "squared"
+
+def model():
+    return nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2), nn.Linear(2, 1))
+
+def data(client):
+    random = torch.Generator().manual_seed(client)
+    x = torch.randn(20, 4, generator=random)
+    return x, x.sum(1)
+"""
+
+
+def test_an_apps_loss_is_a_name_or_the_settings(tmp_path):
+    (tmp_path / "app.py").write_text(REGRESSION)
+    values = {
+        "task": {"app": str(tmp_path / "app.py")},
+        "clients": 3,
+        "links": {"name": "bernoulli", "p": 0.5},
+    }
+    task = build_task(Config.from_dict(values))
+    assert isinstance(task, Supervised)
+    assert task.loss is LOSSES["squared"].function
+    assert set(task.evaluate(task.init()).extra) == {"mae", "rmse"}
+    more = {**values["task"], "loss": "huber", "running_statistics": "client"}
+    task = build_task(Config.from_dict({**values, "task": more}))
+    assert isinstance(task, Supervised)
+    assert task.loss is LOSSES["huber"].function
+    assert task.layout.without_kept().names == ("0.weight", "0.bias", "2.weight", "2.bias")
+    with pytest.raises(InputError, match=r"task\.loss is 'hubert', but should be"):
+        Config.from_dict({**values, "task": {**more, "loss": "hubert"}})
+
+
+@pytest.mark.slow
+def test_a_regression_from_the_command_line(tmp_path):
+    (tmp_path / "app.py").write_text(REGRESSION)
+    arguments = ("run", "--app", tmp_path / "app.py", "--clients", 3, "--rounds", 2)
+    settings = ("--set", "task.loss=absolute", "--set", "links.p=0.5", "--links", "bernoulli")
+    worked(*arguments, *settings, "--evaluate-every", 2, "--out", tmp_path / "run")
+    [line] = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert {"mae", "rmse"} <= set(json.loads(line)["views"]["server"])

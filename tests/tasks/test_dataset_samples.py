@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, Tenso
 
 from fedpbc import InputError, LocalTraining, Supervised, simulate
 from fedpbc.tasks.dataset_samples import pair_of
+from fedpbc.tasks.inputs import TensorGroup
 
 X = torch.arange(24.0).reshape(8, 3)
 Y = torch.arange(8) % 2
@@ -108,7 +109,7 @@ class Failing(Pairs):
         (Failing([0]), "train is a Failing whose item 0 failed: OSError: no such picture"),
         ({"train": (X, Y), "test": (X, Y)}, "train is \"dict of 'train', 'test'\", but should be"),
         (Columns({"text": X, "id": Y}), "the columns 'text', 'id', but should have one of inputs"),
-        (Columns({"a": X, "b": X, "label": Y}), "choose them with d.select_columns"),
+        (Columns({"a": X, "b": ["x"] * 8, "label": Y}), "choose them with d.select_columns"),
     ],
 )
 def test_wrong_samples_are_one_line(samples, line):
@@ -150,3 +151,13 @@ def test_integers_for_a_dense_layer_are_named():
     x = np.zeros((10, 4), dtype=np.uint8)
     with pytest.raises(InputError, match=r"shape \(4,\) and type uint8; layers other than Embed"):
         Supervised(nn.Linear(4, 2), (x, np.arange(10) % 2), (x, np.arange(10) % 2), clients=2)
+
+
+def test_several_columns_of_numbers_are_inputs_by_name():
+    inputs, labels = pair_of(Columns({"a": X, "label": Y, "b": 2 * X}), "train")
+    assert isinstance(inputs, TensorGroup)
+    assert {name: tensor.tolist() for name, tensor in inputs.tensors.items()} == {
+        "a": X.tolist(),
+        "b": (2 * X).tolist(),
+    }
+    assert labels.tolist() == Y.tolist()

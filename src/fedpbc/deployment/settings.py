@@ -138,7 +138,8 @@ class FleetSettings:
             settings["data"] = {**data, **config.data_options}
             settings["model"] = {"name": config.model.name, **config.model_options}
         # Only where devices need it: the settings of older jobs stay what they were.
-        if (task := without_later("task", {"running_statistics": self._statistics})) != {}:
+        task = {"running_statistics": self._statistics, "loss": config.task.loss}
+        if task := {k: v for k, v in without_later("task", task).items() if v is not None}:
             settings["task"] = task
         if self.algorithm(torch.zeros(1)).client_rule() is not None:
             options = dict(config.algorithm)
@@ -164,7 +165,7 @@ class FleetSettings:
 
     def app(self, path: str) -> UserApp:
         """The user's app, with the settings of this fleet."""
-        return load_user_app(Path(path), self._statistics)
+        return load_user_app(Path(path), self._statistics, self.config.task.loss)
 
     def algorithm(self, x0: Tensor) -> Algorithm:
         """The server's rule."""
@@ -219,7 +220,8 @@ def task_of_client(
             options["data"] |= {"name": data["name"], "alpha": data["alpha"]}
             options["model"] = {**model, "name": model["name"]}
         if "task" in received:
-            options["task"] = {"running_statistics": received["task"]["running_statistics"]}
+            task = received["task"]
+            options["task"] = {k: task[k] for k in ("running_statistics", "loss") if k in task}
     except (ValueError, KeyError, TypeError) as error:
         problem = "use a model and data of the user" if app is None else "are unreadable"
         raise MessageError(
@@ -240,7 +242,11 @@ def task_of_client(
         return build_task(config)
     training = LocalTraining(**_training(config))
     seed = config.general.seed
-    app = replace(app, running_statistics=config.task.running_statistics)
+    app = replace(
+        app,
+        running_statistics=config.task.running_statistics,
+        loss=config.task.loss or app.loss,
+    )
     return app.task(client, clients=clients, seed=seed, training=training, device=device)
 
 
@@ -275,4 +281,5 @@ def rule_of_client(settings: str, task: Task) -> ClientRule | None:
 def _training(config: Config) -> dict[str, Any]:
     train = asdict(config.train)
     train.pop("global_learning_rate")
-    return without_later("train", train)
+    # As an earlier version sent it, where nothing of this one is used.
+    return {k: v for k, v in without_later("train", train).items() if v is not None}

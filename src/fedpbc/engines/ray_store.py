@@ -109,6 +109,9 @@ class StorePacker(Packer):
         tensors: list[Tensor] = [value] if isinstance(value, nn.Parameter) else []
         if isinstance(value, nn.Module):
             tensors = [*value.parameters(recurse=False), *value.buffers(recurse=False)]
+        # A frozen base is never modified: one copy serves all processes of a node.
+        frozen = (isinstance(each, nn.Parameter) and not each.requires_grad for each in tensors)
+        tensors = [each for each, fixed in zip(tensors, frozen, strict=True) if not fixed]
         self._addresses.update(tensor.untyped_storage().data_ptr() for tensor in tensors)
         return super().persistent_id(value)
 

@@ -181,7 +181,9 @@ def build_task(config: Config) -> Task:
     if config.task.name == "app":
         assert config.task.app is not None
         assert general.clients is not None
-        app = load_user_app(expanded(config.task.app, "task.app"), config.task.running_statistics)
+        app = load_user_app(
+            expanded(config.task.app, "task.app"), config.task.running_statistics, config.task.loss
+        )
         return app.simulated_task(
             clients=general.clients,
             seed=general.seed,
@@ -239,6 +241,7 @@ def data_set_task(
         validation=config.task.validation or 0.0,
         device=device,
         running_statistics=config.task.running_statistics,
+        loss=config.task.loss or ("cross_entropy" if data.classes else "squared"),
         perplexity=data.next_token,
         **own,
     )

@@ -55,6 +55,7 @@ from fedpbc.options import check_kind, checked, options_of, unknown_option
 from fedpbc.simulation.build import take_probability_options
 from fedpbc.simulation.views import views_of
 from fedpbc.storage.files import expanded, read_regular_file
+from fedpbc.tasks.local_training import PYTHON
 
 __all__ = ["Config", "has_own_task", "identity", "is_python_task"]
 
@@ -116,7 +117,7 @@ class Config:
         general = replace(general, track=checked_names(general.track) or None)
         if "task" in objects:
             general = replace(general, clients=objects["task"].clients)
-            sections["train"] |= asdict(objects["task"].training)
+            sections["train"] |= objects["task"].training.described()
 
         options = dict(sections["algorithm"])
         name = _name(options, "algorithm", AlgorithmSection.name)
@@ -160,6 +161,10 @@ class Config:
             raise InputError(
                 "clients is missing: say for how many clients the app has data, as in --clients 20"
             )
+        for name in ("optimizer", "schedule"):
+            value = getattr(self.train, name)
+            if kind != "python" and isinstance(value, str) and value.startswith(PYTHON):
+                raise InputError(f"train.{name}", value, "a name: functions are for Python")
         if kind == "python" and "task" not in self.objects:
             raise InputError(
                 "task.name", kind, "'classification', 'quadratic' or 'app' outside of Python"

@@ -17,6 +17,7 @@ from fedpbc.aggregation import Aggregation
 from fedpbc.limits import MAX_CLIENTS, MAX_ROUNDS, MAX_WORKERS
 from fedpbc.options import Help, options_of
 from fedpbc.tasks.local_training import LocalTraining
+from fedpbc.tasks.loss_names import LossName
 
 __all__ = [
     "COMPUTE",
@@ -96,6 +97,7 @@ class TaskSection:
             evaluated in place of the test data; None: the test data is evaluated.
         running_statistics: of layers such as BatchNorm: averaged with the model, kept on the client
             together with the layers' parameters, or refused.
+        loss: what is minimised, by name; None: cross-entropy, or what an app defines.
     """
 
     name: Literal["classification", "quadratic", "app", "python"] = "classification"
@@ -105,6 +107,7 @@ class TaskSection:
     ] = None
     validation: Annotated[float, Gt(0), Lt(1)] | None = None
     running_statistics: Literal["average", "client", "refuse"] = "average"
+    loss: LossName | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,7 +183,11 @@ anywhere."""
 PLACES = (("data", "dir"), ("task", "app"))
 """Settings that name what stays where it is: a data set, and an app, which reads files beside it.
 The run's identity has their content, and not their path."""
-LATER = (("task", "running_statistics"),)
+LATER = (
+    ("task", "running_statistics"),
+    ("train", "weight_decay"),
+    ("train", "schedule_rounds"),
+)
 """Settings that a later version added: left out of what is written at their defaults, so that a run
 of before is still the same."""
 EXECUTION = ("checkpoint_every", "plugins", "workers", "ray_address", "reported", "track")

@@ -44,6 +44,8 @@ class CheckedConfig(Protocol):
 
 
 PROBABILITIES = tuple(ProbabilityOptions.__dataclass_fields__)
+HORIZONS = ("inverse", "exponential", "step", "linear", "cosine")
+"""The schedules that have a horizon."""
 
 
 def unused_settings(
@@ -85,12 +87,20 @@ def _reason(config: CheckedConfig, section: str, name: str, value: Any) -> str |
             f"the optimizer '{config.train.optimizer}' does not use it: choose another with "
             "--set train.optimizer=momentum"
         )
+    if (section, name) == ("train", "schedule_rounds") and config.train.schedule not in HORIZONS:
+        return (
+            f"the schedule '{config.train.schedule}' does not use it: choose another with "
+            "--set train.schedule=cosine"
+        )
+    if (section, name) == ("train", "decay") and config.train.schedule is not None:
+        return f"the schedule '{config.train.schedule}' replaces it: leave it out"
     if (section, name) == ("task", "validation") and kind == "python":
         return "a task made in Python has its own samples: give it validation=…"
     if (section, name) in {("train", "batch_size"), ("task", "validation")} and kind == "quadratic":
         return "a quadratic task has no samples: leave it out"
-    if (section, name) == ("task", "running_statistics") and kind in ("quadratic", "python"):
-        own = "give it running_statistics=…" if kind == "python" else "leave it out"
+    own_task = {("task", "running_statistics"), ("task", "loss")}
+    if (section, name) in own_task and kind in ("quadratic", "python"):
+        own = f"give it {name}=…" if kind == "python" else "leave it out"
         return f"a task of the kind '{kind}' does not use it: {own}"
     if (section, name) == ("", "reported") and STORED_VIEWS.isdisjoint(config.general.views or ()):
         return f"{algorithm} keeps no last reports with these views: leave it out"

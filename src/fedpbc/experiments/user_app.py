@@ -23,6 +23,8 @@ from fedpbc.experiments.plugins import load_plugin
 from fedpbc.randomness import generator, integer_seed
 from fedpbc.tasks import LocalTraining, Supervised
 from fedpbc.tasks.dataset_samples import is_samples
+from fedpbc.tasks.inputs import Inputs, joined_inputs, tensors_in
+from fedpbc.tasks.losses import Loss, find_loss
 from fedpbc.tasks.parameter_layout import RunningStatistics
 from fedpbc.tasks.user_data import Samples, as_tensors
 from fedpbc.tasks.user_metrics import Metric
@@ -44,7 +46,8 @@ class UserApp:
     Attributes:
         model: returns a new module; the server's is the initial model.
         data: returns a client's inputs and labels; called only on that client's device.
-        loss: of a batch's outputs and labels; cross-entropy unless the file defines ``loss``.
+        loss: of a batch's outputs and labels, or its name; cross-entropy unless the file defines
+            ``loss``.
         test: returns test inputs and labels; only simulations use it.
         metrics: further values of an evaluation: functions of outputs and labels, by name.
         running_statistics: as for :class:`Supervised`.
@@ -60,7 +63,7 @@ class UserApp:
 
     model: Callable[[], nn.Module]
     data: Callable[[int], Samples]
-    loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = functional.cross_entropy
+    loss: Loss | str = functional.cross_entropy
     test: Callable[[], Samples] | None = None
     metrics: Mapping[str, Metric] | None = None
     running_statistics: RunningStatistics = "average"
@@ -75,13 +78,13 @@ class UserApp:
             raise InputError(f"model() returns a {name}, but should return a torch.nn.Module")
         return module
 
-    def samples(self, client: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def samples(self, client: int) -> tuple[Inputs, torch.Tensor]:
         """A client's inputs and labels."""
         return self._pair(f"data({client})", self.data, client)
 
     def _pair(
         self, call: str, function: Callable[..., Any], *arguments: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    ) -> tuple[Inputs, torch.Tensor]:
         samples = _call(call, function, *arguments)
         if not is_samples(samples):
             kind = type(samples).__name__
@@ -89,7 +92,7 @@ class UserApp:
                 f"{call} returns a {kind}, but should return a pair, inputs and labels, or a "
                 "dataset of such pairs"
             )
-        return as_tensors(samples, call)
+        return as_tensors(samples, call, find_loss(self.loss).labels)
 
     def task(
         self,
@@ -103,7 +106,7 @@ class UserApp:
         """One client's task; the other clients' data is not loaded."""
         samples = self.samples(client)
         # The other clients get a placeholder, so that this one keeps its number.
-        everything = np.arange(len(samples[0]))
+        everything = np.arange(len(samples[1]))
         placeholder = everything[: training.batch_size]
         parts = [everything if i == client else placeholder for i in range(clients)]
         # A device trains, and evaluates nothing.
@@ -112,10 +115,9 @@ class UserApp:
     def whole_task(self, *, clients: int, seed: int, training: LocalTraining) -> Supervised:
         """The task with all clients' data, to simulate the same fleet."""
         samples = [self.samples(client) for client in range(clients)]
-        ends = np.cumsum([len(inputs) for inputs, _ in samples])
+        ends = np.cumsum([len(labels) for _, labels in samples])
         parts = np.split(np.arange(ends[-1]), ends[:-1])
-        inputs, labels = (torch.cat(each) for each in zip(*samples, strict=True))
-        return self._supervised((inputs, labels), parts, seed, training, "cpu")
+        return self._supervised(_joined(samples), parts, seed, training, "cpu")
 
     def simulated_task(
         self,
@@ -156,7 +158,7 @@ class UserApp:
             split = [_split(seed, k, len(labels)) for k, (_, labels) in enumerate(samples)]
             kept = [indices for indices, _ in split]
             out = [(x[held], y[held]) for (x, y), (_, held) in zip(samples, split, strict=True)]
-            test = torch.cat([x for x, _ in out]), torch.cat([y for _, y in out])
+            test = _joined(out)
             if not len(test[1]):
                 raise InputError(
                     f"data(client) returns fewer than {HELD_OUT_PART} samples for every client, "
@@ -166,16 +168,15 @@ class UserApp:
         parts = [np.arange(a, b) for a, b in pairwise(starts.tolist())]
         trained = zip(samples, kept, strict=True)
         train = [(x[indices], y[indices]) for (x, y), indices in trained]
-        inputs, labels = torch.cat([x for x, _ in train]), torch.cat([y for _, y in train])
         task = self._supervised(
-            (inputs, labels), parts, seed, training, device, test, validation=validation
+            _joined(train), parts, seed, training, device, test, validation=validation
         )
         task.test_is_held_out = self.test is None
         return task
 
-    def _check_alike(self, samples: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    def _check_alike(self, samples: Sequence[tuple[Inputs, torch.Tensor]]) -> None:
         """Raise unless all clients' samples fit together."""
-        kinds = [[(a.shape[1:], a.dtype) for a in pair] for pair in samples]
+        kinds = [[(a.shape[1:], a.dtype) for a in (*tensors_in(x), y)] for x, y in samples]
         for client, kind in enumerate(kinds):
             if kind != kinds[0]:
                 first, other = (
@@ -212,13 +213,16 @@ class UserApp:
         )
 
 
-def load_user_app(path: Path, running_statistics: RunningStatistics = "average") -> UserApp:
-    """Import a user's file."""
+def load_user_app(
+    path: Path, running_statistics: RunningStatistics = "average", loss_name: str | None = None
+) -> UserApp:
+    """Import a user's file; a loss that is named replaces the file's."""
     module = load_plugin(str(path), "app")
     for name, signature in (("model", "model()"), ("data", "data(client)")):
         if not callable(getattr(module, name, None)):
             raise InputError("app", str(path), f"a file with a function {signature}")
-    loss = getattr(module, "loss", functional.cross_entropy)
+    own: Any = getattr(module, "loss", functional.cross_entropy)
+    loss = own if loss_name is None else loss_name
     test = getattr(module, "test", None)
     if test is not None and not callable(test):
         raise InputError("app", str(path), "a file whose test is a function test()")
@@ -235,6 +239,11 @@ def _split(seed: int, client: int, count: int) -> tuple[NDArray[np.int64], NDArr
     order = generator(seed, "held out", client).permutation(count)
     held = count // HELD_OUT_PART
     return np.sort(order[held:]), np.sort(order[:held])
+
+
+def _joined(samples: Sequence[tuple[Inputs, torch.Tensor]]) -> tuple[Inputs, torch.Tensor]:
+    """The samples of all clients, one client after another."""
+    return joined_inputs([x for x, _ in samples]), torch.cat([y for _, y in samples])
 
 
 def _call(call: str, function: Callable[..., Any], *arguments: Any) -> Any:

@@ -366,7 +366,7 @@ def check_client_rule(algorithm: Algorithm, task: Task) -> None:
             f"algorithm {algorithm.name} has client models, so its clients must upload 'model'"
         )
     if rule.has_own_steps and not task.training.is_plain:
-        option = "proximal" if task.training.proximal else "optimizer"
+        option = task.training.not_plain
         expected = f"left out: {algorithm.name} takes the local steps itself"
         raise InputError(f"train.{option}", getattr(task.training, option), expected)
     if rule.has_own_steps and not isinstance(task, WithBatchGradients):

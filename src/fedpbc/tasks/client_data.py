@@ -16,6 +16,8 @@ from fedpbc.data import Augmentation, Batches, class_shares, dirichlet_partition
 from fedpbc.errors import InputError
 from fedpbc.limits import array_of
 from fedpbc.randomness import generator
+from fedpbc.tasks.inputs import Inputs, TensorGroup, tensors_in
+from fedpbc.tasks.losses import LabelKind
 from fedpbc.tasks.user_data import Partition, Samples, as_tensors, checked_partition
 
 __all__ = ["ClientData"]
@@ -44,13 +46,17 @@ class ClientData:
         train_samples: int,
         validation: float = 0.0,
         test_clients: NDArray[np.int64] | None = None,
+        label_kind: LabelKind = "any",
     ) -> None:
         # Prepared on the CPU, whatever the device: the same samples to the bit.
-        self.inputs, self.labels = as_tensors(train, "train")
+        self.inputs, self.labels = as_tensors(train, "train", label_kind)
         # Of the test samples nothing may be known to who tunes, not even their labels.
         self.test_inputs, self.test_labels = (
-            (self.inputs, self.labels) if validation else as_tensors(test, "test")
+            (self.inputs, self.labels) if validation else as_tensors(test, "test", label_kind)
         )
+        _check_alike(self.inputs, self.test_inputs)
+        if augmentation.is_used and not isinstance(self.inputs, Tensor):
+            raise InputError("train has several inputs, but crop_padding and flip are for images")
         self.has_classes = not self.labels.is_floating_point()
         if self.test_labels.is_floating_point() == self.has_classes:
             raise InputError(
@@ -80,14 +86,14 @@ class ClientData:
         self.augmentation = augmentation
         self._normalise: tuple[Tensor, Tensor] | None = None
         if normalise is not None:
-            self._check_normalise(normalise)
-            width = self.inputs.shape[2]
+            pictures = self._check_normalise(normalise)
+            width = pictures.shape[2]
             means, deviations = (
                 torch.tensor(v, dtype=torch.float32, device="cpu") for v in normalise
             )
             # Repeated for each value of an image row: faster than broadcasting three values.
             self._normalise = means.repeat(width), deviations.repeat(width)
-            if not augmentation.is_used and self.inputs.numel() < 2**27:
+            if not augmentation.is_used and pictures.numel() < 2**27:
                 # Without augmentation the prepared inputs never change: compute them once.
                 self.inputs = self.prepare(self.inputs)
                 self.test_inputs = self.prepare(self.test_inputs)
@@ -121,18 +127,23 @@ class ClientData:
         last = first + int(self.test_counts[client])
         return torch.arange(first, last, device=self.test_labels.device)
 
-    def _check_normalise(self, normalise: tuple[Sequence[float], Sequence[float]]) -> None:
+    def _check_normalise(self, normalise: tuple[Sequence[float], Sequence[float]]) -> Tensor:
+        """Return the training inputs, if they are images."""
         for name, inputs in (("train", self.inputs), ("test", self.test_inputs)):
+            if not isinstance(inputs, Tensor):
+                raise InputError(f"{name} has several inputs, but normalise is for images")
             if inputs.dim() != 4:
                 raise InputError(
                     f"{name} has inputs of shape {tuple(inputs.shape)}, but should have images "
                     "[N, H, W, C] with normalise"
                 )
+        assert isinstance(self.inputs, Tensor)
         channels = self.inputs.shape[3]
         expected = f"means and deviations above 0, {channels} of each, one per channel"
         values = array_of("normalise", normalise)
         if values.shape != (2, channels) or not (values[1] > 0).all():
             raise InputError("normalise", normalise, expected)
+        return self.inputs
 
     def _draw_partition(self, clients: int, alpha: float, seed: int) -> list[NDArray[np.int64]]:
         if clients < 1:
@@ -149,14 +160,26 @@ class ClientData:
         return {k: v for k, v in vars(self).items() if k != "flat_inputs"}
 
     @property
-    def arrays(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def arrays(self) -> list[Tensor]:
         """The inputs and labels of both splits."""
-        return self.inputs, self.labels, self.test_inputs, self.test_labels
+        train, test = tensors_in(self.inputs), tensors_in(self.test_inputs)
+        return [*train, self.labels, *test, self.test_labels]
 
     @property
     def is_raw(self) -> bool:
         """Whether the module sees the inputs unchanged."""
         return not self.augmentation.is_used and self._normalise is None
+
+    def add_labels(self) -> None:
+        """Make the labels one of the inputs: a module with a loss of its own takes them."""
+        for name in ("inputs", "test_inputs"):
+            inputs = getattr(self, name)
+            if not isinstance(inputs, TensorGroup) or not inputs.named:
+                raise InputError(
+                    "loss", "model", 'given with inputs by name, such as {"input_ids": …}'
+                )
+            labels = self.labels if name == "inputs" else self.test_labels
+            setattr(self, name, TensorGroup({**inputs.tensors, "labels": labels}))
 
     def convert_inputs(self, dtype: torch.dtype) -> None:
         """Convert the inputs of both splits to another precision."""
@@ -168,9 +191,8 @@ class ClientData:
 
     def move_to(self, device: torch.device) -> None:
         """Move all tensors to a device."""
-        self.inputs, self.labels, self.test_inputs, self.test_labels = (
-            array.to(device) for array in self.arrays
-        )
+        self.inputs, self.test_inputs = self.inputs.to(device), self.test_inputs.to(device)
+        self.labels, self.test_labels = self.labels.to(device), self.test_labels.to(device)
         self.evaluated = self.evaluated.to(device)
         if self._normalise is not None:
             means, deviations = self._normalise
@@ -187,7 +209,7 @@ class ClientData:
         """A hash of one client's samples."""
         part = torch.from_numpy(np.asarray(self.parts[client]))
         digest = sha256()
-        for values in (self.inputs, self.labels):
+        for values in (*tensors_in(self.inputs), self.labels):
             own = values[part.to(values.device)].cpu().contiguous()
             digest.update(f"{own.dtype} {tuple(own.shape)}\n".encode())
             digest.update(own.view(torch.uint8).numpy().tobytes())
@@ -202,28 +224,31 @@ class ClientData:
             digest.update(indices.tobytes())
         return digest.hexdigest()
 
-    def prepare(self, inputs: Tensor) -> Tensor:
+    def prepare(self, inputs: Inputs) -> Inputs:
         """Return inputs as the module sees them: normalised."""
-        if self._normalise is None:
+        if self._normalise is None or not isinstance(inputs, Tensor):
             return inputs
         means, deviations = self._normalise
         rows = inputs.to(torch.float32, copy=True).flatten(2)
         # Channels-last memory format, in which convolutions are fastest on a CPU.
         return rows.sub_(means).div_(deviations).view(inputs.shape).permute(0, 3, 1, 2)
 
-    def batch(self, client: int, k: int) -> tuple[Tensor, Tensor]:
+    def batch(self, client: int, k: int) -> tuple[Inputs, Tensor]:
         """Return the client's k-th batch, augmented, as the module sees it."""
         return self.take(self.parts[client][self.batches.positions(client, k)], client, k)
 
-    def take(self, samples: NDArray[np.int64], client: int, k: int) -> tuple[Tensor, Tensor]:
+    def take(self, samples: NDArray[np.int64], client: int, k: int) -> tuple[Inputs, Tensor]:
         """Return training samples, augmented as those of the client's k-th batch."""
         index = torch.from_numpy(samples).to(self.labels.device)
-        inputs = self.augmentation.apply(self.inputs[index], client, k)
+        inputs = self.inputs[index]
+        if isinstance(inputs, Tensor):
+            inputs = self.augmentation.apply(inputs, client, k)
         return self.prepare(inputs), self.labels[index]
 
     @cached_property
     def flat_inputs(self) -> Tensor:
         """The training inputs as dense layers see them, one row per sample."""
+        assert isinstance(self.inputs, Tensor)
         return self.inputs.flatten(1).contiguous()
 
     def batch_indices(
@@ -248,7 +273,20 @@ class ClientData:
             if self.is_raw:
                 inputs = self.flat_inputs.index_select(0, index)
             else:
+                assert isinstance(self.inputs, Tensor)
                 parts = zip(self.inputs[index].chunk(len(clients)), pairs, strict=True)
                 augmented = [self.augmentation.apply(x, c, k + step) for x, (c, k) in parts]
-                inputs = self.prepare(torch.cat(augmented)).flatten(1)
+                prepared = self.prepare(torch.cat(augmented))
+                assert isinstance(prepared, Tensor)
+                inputs = prepared.flatten(1)
             yield inputs.view(*stack, -1), labels.view(*stack, *labels.shape[1:])
+
+
+def _check_alike(train: Inputs, test: Inputs) -> None:
+    """Raise InputError unless both splits have the same inputs."""
+    names = [
+        list(each.tensors) if isinstance(each, TensorGroup) else None for each in (train, test)
+    ]
+    if names[0] != names[1]:
+        given, other = ("one input" if each is None else ", ".join(each) for each in names)
+        raise InputError(f"train has {given}, but test has {other}: they should be alike")

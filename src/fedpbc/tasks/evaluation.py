@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+
+from fedpbc.tasks.inputs import Inputs
+from fedpbc.tasks.losses import Loss, hits_of
 
 __all__ = ["CHUNK", "Loss", "class_accuracies", "mean_by_client", "mean_loss_and_hits"]
-
-Loss = Callable[[Tensor, Tensor], Tensor]
 
 CHUNK = 100
 """Samples evaluated at once; fixed, so that the sums have the same bits everywhere."""
@@ -18,10 +20,10 @@ CHUNK = 100
 
 @torch.no_grad()
 def mean_loss_and_hits(
-    module: nn.Module,
+    module: Callable[[Inputs], Any],
     loss: Loss,
-    prepare: Callable[[Tensor], Tensor],
-    inputs: Tensor,
+    prepare: Callable[[Inputs], Inputs],
+    inputs: Inputs,
     labels: Tensor,
     index: Tensor | None = None,
 ) -> tuple[float, Tensor | None]:
@@ -33,8 +35,8 @@ def mean_loss_and_hits(
         outputs, targets = module(prepare(inputs[chunk])), labels[chunk]
         losses.append(loss(outputs, targets))
         sizes.append(len(chunk))
-        if not targets.is_floating_point() and outputs.dim() == targets.dim() + 1:
-            hits.append(outputs.argmax(dim=1) == targets)
+        if (correct := hits_of(loss, outputs, targets)) is not None:
+            hits.append(correct)
     total = 0.0
     # Read at the end: each read of a GPU's memory waits for its queue. Not with sum(), which adds
     # differently from Python 3.12 on.
@@ -44,10 +46,10 @@ def mean_loss_and_hits(
 
 
 def mean_by_client(
-    module: nn.Module,
+    module: Callable[[Inputs], Any],
     loss: Loss,
-    prepare: Callable[[Tensor], Tensor],
-    inputs: Tensor,
+    prepare: Callable[[Inputs], Inputs],
+    inputs: Inputs,
     labels: Tensor,
     counts: Sequence[int],
 ) -> tuple[float, float | None, Tensor | None]:

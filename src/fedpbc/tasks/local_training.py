@@ -9,20 +9,26 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from fedpbc.errors import InputError
+from fedpbc.errors import InputError, one_line
 from fedpbc.limits import MAX_INTEGER, MAX_LOCAL_STEPS
-from fedpbc.options import Help, check_kind, checked
+from fedpbc.options import Help, check_kind, checked, nearest
+from fedpbc.tasks.schedules import SCHEDULES, ScheduleName
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-__all__ = ["LocalTraining"]
+__all__ = ["PYTHON", "LocalTraining"]
+
+BUILT_IN = ("sgd", "momentum", "adam", "adamw")
+"""The optimizers that also train clients in a stack."""
+PYTHON = "python:"
+"""What a configuration writes before the name of a function that only a Python task has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,13 +39,19 @@ class LocalTraining:
         local_steps: s, the number of steps in a round.
         batch_size: samples per step.
         learning_rate: η_0.
-        decay: whether η_t = η_0/√(t/10 + 1); otherwise η_t = η_0.
-        optimizer: how a step uses the gradient.
+        decay: whether η_t = η_0/√(t/10 + 1); otherwise η_t = η_0. Without effect with a schedule.
+        schedule: by what η_0 is multiplied in round t: a name, or a function of the round.
+        schedule_rounds: R, the horizon of schedules that have one.
+        optimizer: how a step uses the gradient: "sgd", "momentum", "adam", "adamw", the name of a
+            class in ``torch.optim``, or a function of the parameters and ``lr`` that returns one.
         momentum: for the optimizer "momentum".
+        weight_decay: λ; λ·x is added to the gradient, or with "adamw" η_t·λ·x is subtracted from x.
         proximal: μ of the term μ/2·‖x − x_start‖², x_start the model at the start of the round.
 
     Example:
         >>> LocalTraining(learning_rate=0.1).rate(30)
+        0.05
+        >>> LocalTraining(learning_rate=0.1, schedule=lambda t: 1 / (1 + t)).rate(1)
         0.05
     """
 
@@ -47,19 +59,44 @@ class LocalTraining:
     batch_size: Annotated[int, Ge(1), Help("Samples per step")] = 16
     learning_rate: Annotated[float, Gt(0), Help("η_0")] = 0.05
     decay: bool = True
-    optimizer: Literal["sgd", "momentum", "adam"] = "sgd"
+    optimizer: Literal["sgd", "momentum", "adam", "adamw"] | str | Callable[..., Any] = "sgd"
     momentum: Annotated[float, Ge(0), Lt(1)] = 0.9
     proximal: Annotated[float, Ge(0)] = 0.0
+    weight_decay: Annotated[float, Ge(0)] = 0.0
+    schedule: ScheduleName | str | Callable[[int], float] | None = None
+    schedule_rounds: Annotated[int, Ge(1)] = 100
 
     def __post_init__(self) -> None:
         checked(type(self), vars(self), "train")
+        if isinstance(self.optimizer, str) and self.optimizer not in BUILT_IN:
+            if not self.optimizer.startswith(PYTHON):
+                find_optimizer(self.optimizer)
+        elif callable(self.optimizer) and self.weight_decay:
+            raise InputError(
+                "train.weight_decay", self.weight_decay, "left out: give it to the optimizer"
+            )
+        is_name = isinstance(self.schedule, str) and not self.schedule.startswith(PYTHON)
+        if is_name and self.schedule not in SCHEDULES:
+            raise InputError("train.schedule", self.schedule, nearest(self.schedule, SCHEDULES))
+        if callable(self.schedule):
+            self.rate(0)
+
+    def described(self) -> dict[str, Any]:
+        """The settings as plain values: functions by their names."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {
+            name: PYTHON + getattr(value, "__name__", type(value).__name__)
+            if callable(value)
+            else value
+            for name, value in values.items()
+        }
 
     def check_precision(self, dtype: torch.dtype) -> None:
         """Raise InputError if a number is too large for models of that type."""
         import torch
 
         largest = torch.finfo(dtype).max
-        for name in ("learning_rate", "proximal"):
+        for name in ("learning_rate", "proximal", "weight_decay"):
             if getattr(self, name) > largest:
                 kind = str(dtype).removeprefix("torch.")
                 expected = f"at most {largest:g}, the largest number in {kind}, the model's type"
@@ -70,12 +107,39 @@ class LocalTraining:
         check_kind("round", t, numbers.Real, "a number")
         if not 0 <= t <= MAX_INTEGER:
             raise InputError("round", t, "at least 0")
-        return self.learning_rate / (math.sqrt(t / 10 + 1) if self.decay else 1.0)
+        if self.schedule is None:
+            return self.learning_rate / (math.sqrt(t / 10 + 1) if self.decay else 1.0)
+        if isinstance(self.schedule, str):
+            return self.learning_rate * SCHEDULES[self.schedule](int(t), self.schedule_rounds)
+        try:
+            factor: Any = self.schedule(int(t))
+        except Exception as error:
+            raise InputError(f"train.schedule({t}) fails: {one_line(error)}") from error
+        is_number = isinstance(factor, numbers.Real) and not isinstance(factor, bool)
+        if not is_number or not 0 < factor < math.inf:
+            raise InputError(f"train.schedule({t})", factor, "a number above 0")
+        return self.learning_rate * float(factor)
+
+    def largest_rate(self, rounds: int) -> float:
+        """The largest η_t of so many rounds."""
+        # Only a function of the user's own may rise.
+        ends = range(rounds) if callable(self.schedule) else (0, rounds - 1)
+        return max(self.rate(t) for t in ends)
 
     @property
     def is_plain(self) -> bool:
         """Whether a step only subtracts η_t times the gradient (plain SGD)."""
-        return self.optimizer == "sgd" and not self.proximal
+        return self.optimizer == "sgd" and not self.proximal and not self.weight_decay
+
+    @property
+    def is_built_in(self) -> bool:
+        """Whether the optimizer is one of ours, which can also train clients in a stack."""
+        return isinstance(self.optimizer, str) and self.optimizer in BUILT_IN
+
+    @property
+    def not_plain(self) -> str:
+        """The setting because of which steps are not plain SGD."""
+        return next((n for n in ("proximal", "weight_decay") if getattr(self, n)), "optimizer")
 
     def begin(
         self, parameters: Sequence[Tensor], rates: float | Tensor, correction: Sequence[Tensor] = ()
@@ -89,16 +153,22 @@ class LocalTraining:
         import torch
 
         starts = [p.detach().clone() for p in parameters] if self.proximal else []
+
+        def corrected(gradients: Sequence[Tensor]) -> Sequence[Tensor]:
+            if correction:
+                gradients = torch._foreach_add(list(gradients), list(correction))
+            if self.proximal:
+                pulls = torch._foreach_sub([p.detach() for p in parameters], starts)
+                gradients = torch._foreach_add(list(gradients), pulls, alpha=self.proximal)
+            return gradients
+
+        if not self.is_built_in:
+            return self._torch_steps(parameters, rates, corrected)
         direction_of = self._optimizer(parameters)
 
         def step(gradients: Sequence[Tensor]) -> None:
             with torch.no_grad():
-                if correction:
-                    gradients = torch._foreach_add(list(gradients), list(correction))
-                if self.proximal:
-                    pulls = torch._foreach_sub([p.detach() for p in parameters], starts)
-                    gradients = torch._foreach_add(list(gradients), pulls, alpha=self.proximal)
-                directions = direction_of(gradients)
+                directions = direction_of(self._decayed(parameters, rates, corrected(gradients)))
                 if isinstance(rates, float):
                     torch._foreach_add_(list(parameters), list(directions), alpha=-rates)
                 else:
@@ -107,6 +177,65 @@ class LocalTraining:
                         parameter.addcmul_(rate, direction, value=-1)
 
         return step
+
+    def _decayed(
+        self, parameters: Sequence[Tensor], rates: float | Tensor, gradients: Sequence[Tensor]
+    ) -> Sequence[Tensor]:
+        """The gradients with weight decay; AdamW's shrinks the parameters instead."""
+        import torch
+
+        if not self.weight_decay:
+            return gradients
+        if self.optimizer != "adamw":
+            values = [p.detach() for p in parameters]
+            return torch._foreach_add(list(gradients), values, alpha=self.weight_decay)
+        for parameter in parameters:
+            rate = rates
+            if not isinstance(rate, float):
+                rate = rate.view(-1, *[1] * (parameter.dim() - 1))
+            parameter.mul_(1 - rate * self.weight_decay)
+        return gradients
+
+    def _torch_steps(
+        self,
+        parameters: Sequence[Tensor],
+        rate: float | Tensor,
+        corrected: Callable[[Sequence[Tensor]], Sequence[Tensor]],
+    ) -> Callable[[Sequence[Tensor]], None]:
+        """Return the function that makes one step with an optimizer of PyTorch."""
+        import torch
+
+        if not isinstance(rate, float):
+            expected = f"one of {', '.join(BUILT_IN)}: this task trains clients in a stack"
+            raise InputError("train.optimizer", self.described()["optimizer"], expected)
+        optimizer = self._torch_optimizer(parameters, rate)
+
+        def step(gradients: Sequence[Tensor]) -> None:
+            with torch.no_grad():
+                for parameter, gradient in zip(parameters, corrected(gradients), strict=True):
+                    parameter.grad = gradient
+                optimizer.step()
+                for parameter in parameters:
+                    parameter.grad = None
+
+        return step
+
+    def _torch_optimizer(self, parameters: Sequence[Tensor], rate: float) -> Any:
+        """An optimizer of PyTorch, fresh for this round."""
+        name, options = self.described()["optimizer"], {}
+        make = self.optimizer
+        if isinstance(make, str):
+            make = find_optimizer(make)
+            options = {"weight_decay": self.weight_decay} if self.weight_decay else {}
+        try:
+            optimizer = make(parameters, lr=rate, **options)
+        except Exception as error:
+            expected = f"one that takes the parameters and lr ({one_line(error)})"
+            raise InputError("train.optimizer", name, expected) from error
+        if not hasattr(optimizer, "param_groups") or not callable(getattr(optimizer, "step", None)):
+            kind = type(optimizer).__name__
+            raise InputError("train.optimizer", name, f"one that returns an optimizer, not {kind}")
+        return optimizer
 
     def _optimizer(
         self, parameters: Sequence[Tensor]
@@ -123,9 +252,26 @@ class LocalTraining:
                 return velocity
 
             return momentum
-        if self.optimizer == "adam":
+        if self.optimizer in ("adam", "adamw"):
             return _adam(parameters)
         return lambda gradients: gradients
+
+
+def find_optimizer(name: str) -> Callable[..., Any]:
+    """A class of ``torch.optim`` by its name."""
+    import torch
+
+    classes = {
+        name: kind
+        for name, kind in vars(torch.optim).items()
+        if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)
+    }
+    # One is abstract, one evaluates the loss several times in a step, one needs sparse gradients.
+    for unusable in ("Optimizer", "LBFGS", "SparseAdam"):
+        classes.pop(unusable, None)
+    if name not in classes:
+        raise InputError("train.optimizer", name, nearest(name, [*BUILT_IN, *sorted(classes)]))
+    return classes[name]
 
 
 def _adam(parameters: Sequence[Tensor]) -> Callable[[Sequence[Tensor]], Sequence[Tensor]]:

@@ -10,13 +10,14 @@ from torch.nn import functional
 
 from fedpbc.errors import InputError, one_line
 from fedpbc.tasks.client_data import ClientData
-from fedpbc.tasks.evaluation import Loss
+from fedpbc.tasks.inputs import Forward, Inputs, logits_of, tensors_in
+from fedpbc.tasks.losses import Loss, find_loss, loss_name, model_loss
 from fedpbc.tasks.user_metrics import Metric, check_metric_names, metric_values, outputs_of
 
 __all__ = ["check_metrics", "check_module", "check_training_batch", "fit_precision"]
 
 
-def fit_precision(module: nn.Module, data: ClientData, loss: Loss) -> None:
+def fit_precision(module: nn.Module, forward: Forward, data: ClientData, loss: Loss) -> None:
     """Convert inputs and labels to the module's precision where it takes no other.
 
     NumPy's default is double precision, PyTorch's is single. What a module or a loss takes as it
@@ -32,12 +33,14 @@ def fit_precision(module: nn.Module, data: ClientData, loss: Loss) -> None:
         module.eval()
         with torch.no_grad():
             for inputs in (data.inputs, data.test_inputs):
-                found = module(data.prepare(inputs[:2]).to(device))
+                found = logits_of(forward(data.prepare(inputs[:2]).to(device)))
         assert isinstance(found, Tensor)
         return found
 
-    floating = all(x.is_floating_point() for x in (data.inputs, data.test_inputs))
-    if floating and {data.inputs.dtype, data.test_inputs.dtype} != {dtype}:
+    groups = [tensors_in(inputs) for inputs in (data.inputs, data.test_inputs)]
+    # One input must be a number to be converted; of several, those that are.
+    floating = [[x.dtype for x in group if x.is_floating_point()] for group in groups]
+    if all(floating) and {each for group in floating for each in group} != {dtype}:
         try:
             outputs()
         except Exception:  # A module may raise anything; if it is not this, it is said later.
@@ -52,33 +55,55 @@ def fit_precision(module: nn.Module, data: ClientData, loss: Loss) -> None:
             data.convert_labels(dtype)
 
 
-def check_module(module: nn.Module, data: ClientData, loss: Loss) -> None:
+def check_module(module: nn.Module, forward: Forward, data: ClientData, loss: Loss) -> None:
     """Raise InputError if the module does not accept the inputs or has too few outputs."""
     module.eval()
     for name, inputs in (("test inputs", data.test_inputs), ("inputs", data.inputs)):
         try:
             with torch.no_grad():
-                outputs = module(data.prepare(inputs[:2]))
+                # A token that an Embedding does not have may be anywhere.
+                forward(data.prepare(inputs[_extremes(inputs)]))
+                outputs = logits_of(forward(data.prepare(inputs[:2])))
         except Exception as error:
-            expected = f"one that takes {name} of shape {tuple(inputs.shape[1:])}"
-            if not inputs.is_floating_point():
+            expected = f"one that takes {name} of shape {_shape(inputs)}"
+            if isinstance(inputs, Tensor) and not inputs.is_floating_point():
                 kind = str(inputs.dtype).removeprefix("torch.")
                 expected += f" and type {kind}; layers other than Embedding need floats"
             reason = f"{expected} ({one_line(error)})"
             raise InputError("module", type(module).__name__, reason) from error
-    if not isinstance(outputs, Tensor):
-        raise InputError(f"module returns a {type(outputs).__name__}, but should return a tensor")
-    classes = data.classes if loss is functional.cross_entropy else 0
-    if classes and (outputs.dim() < 2 or outputs.shape[1] < classes):
+    named = find_loss(loss)
+    if not isinstance(outputs, Tensor) and (named.labels != "any" or loss is model_loss):
+        raise InputError(
+            f"module returns a {type(outputs).__name__}, but should return a tensor, or an object "
+            "with logits"
+        )
+    classes = data.classes if named.labels == "classes" else 0
+    axis = 1 if loss is functional.cross_entropy else -1
+    if classes and (outputs.dim() < 2 or outputs.shape[axis] < classes):
         raise InputError(
             f"module has outputs of shape {tuple(outputs.shape)}, "
             f"but should have one output for each of {classes} classes"
         )
     if loss is not functional.cross_entropy:
-        _check_loss(module, data, loss)
+        _check_loss(forward, data, loss)
 
 
-def check_training_batch(module: nn.Module, data: ClientData) -> None:
+def _extremes(inputs: Inputs) -> list[int]:
+    """The samples with the smallest and the largest integers."""
+    rows = {0}
+    for tensor in tensors_in(inputs):
+        if not tensor.is_floating_point() and tensor.dtype != torch.bool and tensor.numel():
+            size = tensor[0].numel()
+            rows |= {int(tensor.argmin()) // size, int(tensor.argmax()) // size}
+    return sorted(rows)
+
+
+def _shape(inputs: Inputs) -> str:
+    """The shape of one sample's inputs."""
+    return f"{tuple(inputs.shape[1:])}" if isinstance(inputs, Tensor) else inputs.shapes
+
+
+def check_training_batch(module: nn.Module, forward: Forward, data: ClientData) -> None:
     """Raise InputError if the smallest client's batches are too small for running statistics."""
     sizes = [min(data.batches.batch_size, len(part)) for part in data.parts]
     client = min(range(len(sizes)), key=sizes.__getitem__)
@@ -87,7 +112,7 @@ def check_training_batch(module: nn.Module, data: ClientData) -> None:
     try:
         # Dropout draws from the generator of whoever made the task.
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            module(data.take(data.parts[client][: sizes[client]], client, 0)[0])
+            forward(data.take(data.parts[client][: sizes[client]], client, 0)[0])
     except ValueError as error:
         raise InputError(
             f"client {client} trains on batches of {sizes[client]}: {one_line(error)}; use "
@@ -99,17 +124,18 @@ def check_training_batch(module: nn.Module, data: ClientData) -> None:
                 buffer.copy_(value)
 
 
-def _check_loss(module: nn.Module, data: ClientData, function: Loss) -> None:
+def _check_loss(forward: Forward, data: ClientData, function: Loss) -> None:
     """Raise InputError if the user's loss cannot be minimised."""
-    name = getattr(function, "__name__", type(function).__name__)
     try:
-        function(module(data.prepare(data.test_inputs[:3])), data.test_labels[:3])
+        function(forward(data.prepare(data.test_inputs[:3])), data.test_labels[:3])
         for count in (3, 2):  # Two samples fit two outputs by chance.
-            outputs = module(data.prepare(data.inputs[:count]))
+            outputs = forward(data.prepare(data.inputs[:count]))
             loss = function(outputs, data.labels[:count])
+    except InputError:
+        raise
     except Exception as error:
         expected = f"one that takes outputs and labels ({one_line(error)})"
-        raise InputError("loss", name, expected) from error
+        raise InputError("loss", loss_name(function), expected) from error
     if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
         kind = type(loss).__name__
         if isinstance(loss, Tensor):
@@ -121,9 +147,12 @@ def _check_loss(module: nn.Module, data: ClientData, function: Loss) -> None:
         )
 
 
-def check_metrics(module: nn.Module, data: ClientData, metrics: Mapping[str, Metric]) -> None:
+def check_metrics(
+    module: nn.Module, forward: Forward, data: ClientData, metrics: Mapping[str, Metric]
+) -> None:
     """Raise InputError if a metric cannot be computed for the initial model."""
     check_metric_names(metrics)
     if metrics:
-        outputs = outputs_of(module.eval(), data.prepare, data.test_inputs)
+        module.eval()
+        outputs = outputs_of(forward, data.prepare, data.test_inputs)
         metric_values(metrics, outputs, data.test_labels)

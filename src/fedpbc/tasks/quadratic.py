@@ -52,6 +52,8 @@ class Quadratic:
         refuse_double(self.device, [torch.float64])
         self.training = LocalTraining() if training is None else training
         check_kind("training", self.training, LocalTraining, "a LocalTraining")
+        # Refuses optimizers that cannot train clients in a stack.
+        self.training.begin([], torch.zeros(1))
         array = numbers_of("task.targets", targets)
         if array.ndim != 2 or 0 in array.shape or array.dtype.kind not in "fiu":
             raise InputError(

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedpbc.parallel import usable_cores
-from fedpbc.tasks.evaluation import Loss
 from fedpbc.tasks.local_training import LocalTraining
+from fedpbc.tasks.losses import Loss
 from fedpbc.tasks.parameter_layout import Layout
 
 __all__ = ["StackAdvice", "advise", "on_all_cores", "stacked_steps"]

@@ -22,8 +22,10 @@ from fedpbc.options import check_arguments, check_kind
 from fedpbc.randomness import generator, integer_seed
 from fedpbc.tasks.client_data import ClientData
 from fedpbc.tasks.dense_kernel import dense_steps, has_dense_steps
-from fedpbc.tasks.evaluation import Loss, class_accuracies, mean_by_client, mean_loss_and_hits
+from fedpbc.tasks.evaluation import class_accuracies, mean_by_client, mean_loss_and_hits
+from fedpbc.tasks.inputs import Forward, Inputs
 from fedpbc.tasks.local_training import LocalTraining
+from fedpbc.tasks.losses import Loss, find_loss, model_loss
 from fedpbc.tasks.manual_backprop import ManualBackprop, manual_backprop
 from fedpbc.tasks.module_check import (
     check_metrics,
@@ -95,7 +97,7 @@ class Supervised:
         clients: Annotated[int, Ge(1), Le(MAX_CLIENTS)] = defaults.CLIENTS,
         alpha: Annotated[float, Gt(0)] = defaults.ALPHA,
         partition: Partition | None = None,
-        loss: Loss = functional.cross_entropy,
+        loss: Loss | str = functional.cross_entropy,
         training: LocalTraining | None = None,
         seed: Annotated[int, Ge(0)] = 0,
         crop_padding: Annotated[int, Ge(0), Le(MAX_PADDING)] = 0,
@@ -115,13 +117,16 @@ class Supervised:
         Args:
             module: any module.
             train: inputs and labels, as tensors, arrays or data frames; or a torch ``Dataset`` of
-                such pairs, or a Hugging Face dataset with a column of each. Read once. Floats are
-                converted to the module's precision where it takes no other.
+                such pairs, or a Hugging Face dataset with a column of each. Inputs may be a tuple
+                of tensors, for ``module(*inputs)``, or a table of them, for ``module(**inputs)``.
+                Read once. Floats are converted to the module's precision where it takes no other.
             test: the same.
             clients: m.
             alpha: of the Dirichlet partition; small is heterogeneous.
             partition: indices into ``train``, one array per client, instead of a drawn partition.
-            loss: function of a batch's outputs and labels, the mean over the batch.
+            loss: function of a batch's outputs and labels, the mean over the batch; or a name:
+                "cross_entropy", "next_token", "binary_cross_entropy", "squared", "absolute",
+                "huber", or "model": the module is called with ``labels`` and returns its loss.
             training: the local steps.
             seed: of the partition, the batches and any randomness in the module.
             crop_padding: padding of the random crop of [N, H, W, C] images, drawn once per batch.
@@ -150,8 +155,8 @@ class Supervised:
         check_kind("module", module, nn.Module, "a torch.nn.Module")
         self.training = LocalTraining() if training is None else training
         check_kind("training", self.training, LocalTraining, "a LocalTraining")
-        if not callable(loss):
-            raise InputError("loss", loss, "a function of outputs and labels")
+        named = find_loss(loss)
+        loss = named.function
         self.loss, self.seed = loss, seed
         self.layout = layout_of(module, running_statistics)
         if not parameters_of(module):
@@ -169,6 +174,7 @@ class Supervised:
             train_samples=train_samples,
             validation=validation,
             test_clients=test_clients,
+            label_kind=named.labels,
         )
         if weigh == "clients" and test_clients is None:
             raise InputError("weigh", weigh, "'volume', or given with test_clients")
@@ -177,9 +183,11 @@ class Supervised:
             raise InputError(
                 f"labels are {self.data.labels.dtype}, but should be integers, or come with loss=…"
             )
+        if loss is model_loss:
+            self.data.add_labels()
         self.parts = self.data.parts
         self.clients = len(self.parts)
-        fit_precision(module, self.data, loss)
+        fit_precision(module, Forward(module, whole=loss is model_loss), self.data, loss)
         tensors = *module.parameters(), *module.buffers(), *self.data.arrays
         refuse_double(self.device, [tensor.dtype for tensor in tensors])
         self.data.move_to(self.device)
@@ -188,11 +196,15 @@ class Supervised:
         for parameter in self._vector.parameters:
             self.training.check_precision(parameter.dtype)
         self._initial = self._vector.flatten().cpu()
-        check_module(self.module, self.data, loss)
+        self._forward = Forward(self.module, whole=loss is model_loss)
+        checked = self.module, self._forward, self.data
+        check_module(*checked, loss)
         if self.layout.statistics:
-            check_training_batch(self.module, self.data)
-        self.metrics: Mapping[str, Metric] = {} if metrics is None else metrics
-        check_metrics(self.module, self.data, self.metrics)
+            check_training_batch(*checked)
+        # An optimizer of PyTorch may refuse these parameters.
+        self.training.begin(self._vector.parameters, self.training.rate(0))
+        check_metrics(*checked, {} if metrics is None else metrics)
+        self.metrics: Mapping[str, Metric] = {**named.metrics, **(metrics or {})}
 
     def __getstate__(self) -> dict[str, Any]:
         # Recreated in the other process: the hand-written pass refers to the module's parameters.
@@ -303,16 +315,18 @@ class Supervised:
         with seeded(seed, self.device), repeatable(self.device):
             if backprop is not None and self.training.is_plain and not corrections:
                 for k in batches:
-                    backprop.sgd_step(*self.data.batch(client, k), rate)
+                    inputs, labels = self.data.batch(client, k)
+                    assert isinstance(inputs, Tensor)
+                    backprop.sgd_step(inputs, labels, rate)
             else:
                 step = self.training.begin(self._vector.parameters, rate, corrections)
                 for k in batches:
                     step(self._gradients(*self.data.batch(client, k)))
 
-    def _gradients(self, inputs: Tensor, labels: Tensor) -> Sequence[Tensor]:
-        if self._backprop is not None:
+    def _gradients(self, inputs: Inputs, labels: Tensor) -> Sequence[Tensor]:
+        if self._backprop is not None and isinstance(inputs, Tensor):
             return self._backprop.gradients(inputs, labels)
-        loss = self.loss(self.module(inputs), labels)
+        loss = self.loss(self._forward(inputs), labels)
         return torch.autograd.grad(loss, self._vector.parameters, materialize_grads=True)
 
     def batch_gradient(self, client: int, model: Tensor, batch: int) -> Tensor:
@@ -336,7 +350,7 @@ class Supervised:
         self._vector.fill(model.to(self.device))
         self.module.eval()
         samples = torch.as_tensor(self.parts[client], device=self.device)
-        data, settings = self.data, (self.module, self.loss, self.data.prepare)
+        data, settings = self.data, (self._forward, self.loss, self.data.prepare)
         with repeatable(self.device):
             return mean_loss_and_hits(*settings, data.inputs, data.labels, samples)[0]
 
@@ -401,7 +415,7 @@ class Supervised:
         """
         self._vector.fill(model.to(self.device))
         self.module.eval()
-        data, settings = self.data, (self.module, self.loss, self.data.prepare)
+        data, settings = self.data, (self._forward, self.loss, self.data.prepare)
         arrays = (data.test_inputs, data.test_labels) if test else (data.inputs, data.labels)
         with repeatable(self.device):
             _, hits = mean_loss_and_hits(*settings, *arrays, samples)
@@ -411,11 +425,15 @@ class Supervised:
     def _backprop(self) -> ManualBackprop | None:
         is_classifier = self.loss is functional.cross_entropy and self.data.labels.dim() == 1
         # Written for a CPU, and measured only there.
-        usable = is_classifier and self.device.type == "cpu"
+        usable = is_classifier and self.device.type == "cpu" and self._has_one_input
         return manual_backprop(self.module) if usable else None
 
     def stack_advice(self) -> StackAdvice:
         """Return whether clients can be stacked, and whether it pays."""
+        if not self._has_one_input:
+            return StackAdvice(False, False, "samples have several inputs")
+        if not self.training.is_built_in:
+            return StackAdvice(False, False, "the optimizer is PyTorch's")
         smallest = min(len(part) for part in self.parts)
         if smallest < self.training.batch_size:
             return StackAdvice(False, False, f"a client has {smallest} samples, less than a batch")
@@ -458,9 +476,14 @@ class Supervised:
             for k in range(0, len(clients), GPU_ROWS):
                 advance(slice(k, k + GPU_ROWS))
 
+    @property
+    def _has_one_input(self) -> bool:
+        return isinstance(self.data.inputs, Tensor)
+
     def _can_use_kernel(self, models: Tensor) -> bool:
         return (
             has_dense_steps()
+            and isinstance(self.data.inputs, Tensor)
             and self.device.type == "cpu"
             and self.training.is_plain
             and models.dtype == self.data.inputs.dtype == torch.float32
@@ -471,7 +494,7 @@ class Supervised:
         """Return loss and accuracy on the test samples and on a part of the training samples."""
         self._vector.fill(model.to(self.device))
         self.module.eval()
-        data, settings = self.data, (self.module, self.loss, self.data.prepare)
+        data, settings = self.data, (self._forward, self.loss, self.data.prepare)
         with repeatable(self.device):
             test_loss, test_accuracy, hits = self._test_scores()
             train_loss, train_hits = mean_loss_and_hits(
@@ -479,7 +502,7 @@ class Supervised:
             )
             extra = {}
             if self.metrics:
-                outputs = outputs_of(self.module, data.prepare, data.test_inputs)
+                outputs = outputs_of(self._forward, data.prepare, data.test_inputs)
                 extra = metric_values(self.metrics, outputs, data.test_labels)
         if self.perplexity:
             # Of a model that has hardly been trained it may be too large for a number.
@@ -500,7 +523,7 @@ class Supervised:
 
     def _test_scores(self) -> tuple[float, float | None, Tensor | None]:
         """Return loss, accuracy and hits of the module on the test samples."""
-        data, settings = self.data, (self.module, self.loss, self.data.prepare)
+        data, settings = self.data, (self._forward, self.loss, self.data.prepare)
         if self.weigh == "clients" and data.test_counts is not None:
             return mean_by_client(
                 *settings, data.test_inputs, data.test_labels, data.test_counts.tolist()

@@ -14,39 +14,58 @@ from torch.utils.data import Dataset
 from fedpbc.errors import InputError
 from fedpbc.limits import numbers_of
 from fedpbc.tasks.dataset_samples import pair_of
+from fedpbc.tasks.inputs import Inputs, tensors_in
+from fedpbc.tasks.losses import IGNORED, LabelKind
 
 __all__ = ["Partition", "Samples", "as_tensors", "checked_partition"]
 
 Samples = tuple[Any, Any] | Dataset[Any] | Any
-"""A pair of inputs and labels (tensors, arrays, data frames), or a dataset of such pairs."""
+"""A pair of inputs and labels (tensors, arrays, data frames), or a dataset of such pairs; inputs
+can be a tuple of tensors, or tensors by name."""
 Partition = Sequence[NDArray[np.int64]] | NDArray[np.int64]
 
 
-def as_tensors(samples: Samples, name: str) -> tuple[Tensor, Tensor]:
-    """Return validated inputs and labels as tensors on the CPU."""
+def as_tensors(samples: Samples, name: str, kind: LabelKind = "any") -> tuple[Inputs, Tensor]:
+    """Return validated inputs and labels as tensors on the CPU.
+
+    ``kind`` is that of the labels: as numbers, integers become floating-point ones.
+    """
     inputs, labels = pair_of(samples, name)
-    if labels.is_complex() or inputs.is_complex():
+    arrays = [*tensors_in(inputs), labels]
+    if any(array.is_complex() for array in arrays):
         raise InputError(f"{name} has complex numbers, but should be real")
-    if inputs.layout != torch.strided or labels.layout != torch.strided:
+    if any(array.layout != torch.strided for array in arrays):
         raise InputError(f"{name} has sparse tensors, but should have dense ones: use to_dense()")
-    if not inputs.dim() or not labels.dim():
+    if not all(array.dim() for array in arrays):
         raise InputError(f"{name} is a single number, but should be one input and label per sample")
-    if len(inputs) != len(labels):
-        raise InputError(
-            f"{name} has {len(inputs)} inputs and {len(labels)} labels, "
-            "but should have one label per input"
-        )
-    if not len(inputs):
-        raise InputError(f"{name} is empty, but should have at least one sample")
-    if any(array.is_floating_point() and not array.isfinite().all() for array in (inputs, labels)):
-        raise InputError(f"{name} has infinite or NaN values, but should be finite")
-    if not labels.is_floating_point():
-        labels = labels.long()
-        if int(labels.min()) < 0:
+    for array in arrays[:-1]:
+        if len(array) != len(labels):
             raise InputError(
-                f"{name} has the label {int(labels.min())}, but classes should be numbered from 0"
+                f"{name} has {len(array)} inputs and {len(labels)} labels, "
+                "but should have one label per input"
             )
-    return inputs, labels
+    if not len(labels):
+        raise InputError(f"{name} is empty, but should have at least one sample")
+    if any(array.is_floating_point() and not array.isfinite().all() for array in arrays):
+        raise InputError(f"{name} has infinite or NaN values, but should be finite")
+    return inputs, _checked_labels(labels, name, kind)
+
+
+def _checked_labels(labels: Tensor, name: str, kind: LabelKind) -> Tensor:
+    if kind == "numbers":
+        return labels if labels.is_floating_point() else labels.to(torch.get_default_dtype())
+    if kind == "flags" and not bool(((labels == 0) | (labels == 1)).all()):
+        raise InputError(f"{name} has labels other than 0 and 1, but the loss needs only these")
+    if labels.is_floating_point():
+        return labels
+    labels = labels.long()
+    # In sequences, some positions may not count.
+    counted = labels if labels.dim() == 1 else labels[labels != IGNORED]
+    if len(counted) and int(counted.min()) < 0:
+        raise InputError(
+            f"{name} has the label {int(counted.min())}, but classes should be numbered from 0"
+        )
+    return labels
 
 
 def checked_partition(partition: Partition, samples: int) -> list[NDArray[np.int64]]:

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedpbc.errors import InputError, one_line
 from fedpbc.tasks.evaluation import CHUNK
+from fedpbc.tasks.inputs import Inputs, logits_of
 from fedpbc.tasks.task import Evaluation
 
 __all__ = ["Metric", "check_metric_names", "metric_values", "outputs_of"]
@@ -23,10 +24,16 @@ MAX_NAME = 40
 
 
 @torch.no_grad()
-def outputs_of(module: nn.Module, prepare: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
+def outputs_of(
+    module: Callable[[Inputs], Any], prepare: Callable[[Inputs], Inputs], inputs: Inputs
+) -> Tensor:
     """Return a module's outputs for all inputs, on the CPU."""
-    chunks = inputs.split(CHUNK)  # type: ignore[no-untyped-call]
-    return torch.cat([module(prepare(chunk)).cpu() for chunk in chunks])
+    chunks = (inputs[k : k + CHUNK] for k in range(0, len(inputs), CHUNK))
+    outputs = [logits_of(module(prepare(chunk))) for chunk in chunks]
+    if not isinstance(outputs[0], Tensor):
+        kind = type(outputs[0]).__name__
+        raise InputError("metrics", "given", f"left out: the module returns a {kind}, no tensor")
+    return torch.cat([each.cpu() for each in outputs])
 
 
 def check_metric_names(metrics: Mapping[str, Metric]) -> None:

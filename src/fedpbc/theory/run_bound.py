@@ -77,7 +77,7 @@ class RunBound:
         if not all(map(math.isfinite, (slopes, *worst.values()))):
             return None
         bound = consensus_bound(
-            step_size=max(self.task.training.rate(t) for t in (0, rounds - 1)),
+            step_size=self.task.training.largest_rate(rounds),
             local_steps=self.task.training.local_steps,
             rho=self.rho,
             sigma=math.sqrt(worst["noise"]),

@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 import torch
 
+from fedpbc import Supervised
 from fedpbc.algorithms import ALGORITHMS
 from fedpbc.deployment.settings import FleetSettings, read_fleet, rule_of_client, task_of_client
 from fedpbc.engines.segment import Segment
@@ -80,6 +81,7 @@ def test_options_of_data_and_model_reach_the_devices():
     assert sent["data"] == {"name": "shakespeare", "alpha": 0.1, "length": 12}
     assert sent["model"] == {"name": "lstm", "embedding": 8, "hidden": 8, "layers": 2}
     whole = settings.whole_task()
+    assert isinstance(whole, Supervised)
     task = task_of_client(settings.client_settings(), 2, device="cpu")
     segment = Segment(2, whole.init(), first_round=0, rounds=1, first_batch=0)
     assert torch.equal(train(task, segment).end, train(whole, segment).end)

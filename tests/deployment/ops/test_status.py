@@ -118,6 +118,11 @@ def test_the_time_left_is_estimated_from_recent_rounds(tmp_path):
     assert status.seconds_left == pytest.approx(20.0)
 
 
+def test_nothing_is_estimated_from_absurd_numbers(tmp_path):
+    log = write_log(tmp_path, [round_line(0, [0])], rounds=10**308)
+    assert FleetLog(log).status().seconds_left is None
+
+
 def test_an_incomplete_line_is_read_once_it_is_complete(tmp_path):
     folder = write_log(tmp_path, [round_line(0, [0])])
     log, text = FleetLog(folder), json.dumps(round_line(1, [1])) + "\n"

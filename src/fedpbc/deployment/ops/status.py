@@ -5,6 +5,7 @@ It only reads, so it can be queried at any time, also while the server writes.
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections import deque
@@ -187,6 +188,8 @@ class FleetLog:
             idle = max(0.0, now - self._ended_at)
             mean = sum(self._durations) / len(self._durations)
             left = max(0.0, (self.job.rounds - self._rounds_done) * mean - min(idle, mean))
+            # From a damaged plan or log nothing can be estimated.
+            left = left if math.isfinite(left) else None
         elif nodes:
             idle = max(0.0, now - min(at for _, at in nodes.values()))
         clients = [self._client(i, nodes, now) for i in range(len(self._contact))]

@@ -119,7 +119,7 @@ def test_the_time_left_is_estimated_from_recent_rounds(tmp_path):
 
 
 def test_nothing_is_estimated_from_absurd_numbers(tmp_path):
-    log = write_log(tmp_path, [round_line(0, [0])], rounds=10**308)
+    log = write_log(tmp_path, [round_line(0, [0])], rounds=1.7e308)
     assert FleetLog(log).status().seconds_left is None
 
 

@@ -7,7 +7,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from fedpbc.tasks.parameter_layout import RunningStatistics, has_statistics, layout_of, tensors_of
+from fedpbc.tasks.parameter_layout import (
+    Layout,
+    RunningStatistics,
+    has_statistics,
+    layout_of,
+    tensors_of,
+)
 
 __all__ = ["ModuleVector"]
 
@@ -27,10 +33,13 @@ class ModuleVector:
     """
 
     def __init__(
-        self, module: nn.Module, running_statistics: RunningStatistics = "average"
+        self,
+        module: nn.Module,
+        running_statistics: RunningStatistics = "average",
+        layout: Layout | None = None,
     ) -> None:
         self.module = module
-        self.layout = layout_of(module, running_statistics)
+        self.layout = layout_of(module, running_statistics) if layout is None else layout
         self.parameters, self._statistics = tensors_of(module, running_statistics)
         self._counts = [
             layer.num_batches_tracked

@@ -192,7 +192,7 @@ class Supervised:
         refuse_double(self.device, [tensor.dtype for tensor in tensors])
         self.data.move_to(self.device)
         self.module = module.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self._vector = ModuleVector(self.module, running_statistics)
+        self._vector = ModuleVector(self.module, running_statistics, self.layout)
         for parameter in self._vector.parameters:
             self.training.check_precision(parameter.dtype)
         self._initial = self._vector.flatten().cpu()

@@ -133,7 +133,7 @@ class Told:
 
 def run(steps, key, scale=1.0):
     stored = read_only(store_task(Told(steps)))
-    numbers, keys = (4, 2, 1, 0, scale), (["upload model"], ["start"])
+    numbers, keys = (4, 2, 1, 0, scale, 0), (["upload model"], ["start"])
     return run_segment(key, stored, numbers, None, *keys, store_vector(torch.ones(2)))
 
 

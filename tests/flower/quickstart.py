@@ -14,6 +14,7 @@ from fedpbc.engines import SerialEngine
 from fedpbc.links import from_table
 from fedpbc.simulation.loop import Simulation
 from fedpbc.tasks import Evaluation, LocalTraining
+from fedpbc.tasks.parameter_layout import Layout
 
 FOLDER = Path(__file__).parents[2] / "examples" / "flower-quickstart"
 SETTINGS = {"local-epochs": 1, "learning-rate": 0.05, "batch-size": 16, "fraction-evaluate": 0.5}
@@ -32,13 +33,14 @@ def import_example(monkeypatch):
 class QuickstartTask:
     """What the example's ``train`` does, called by the simulator."""
 
-    seed, class_shares, layout = 0, None, None
+    seed, class_shares = 0, None
     training = LocalTraining(local_steps=1)
 
     def __init__(self, task, clients: int) -> None:
         self._task, self.clients = task, clients
         torch.manual_seed(0)
         self._first = task.Net().state_dict()
+        self.layout = Layout(tuple(self._first), tuple(p.shape for p in self._first.values()))
 
     def init(self):
         return torch.cat([part.reshape(-1) for part in self._first.values()])

@@ -41,7 +41,7 @@ class Comparison(experiments.Comparison):
         >>> found
         <Comparison: fedavg and mifa, seeds 0-2, 50 rounds; 6 runs>
         >>> found.verdict().chosen
-        'fedavg'
+        'mifa'
     """
 
     def __init__(

@@ -100,11 +100,12 @@ class ServerState:
         stored in memory by default. With a lossy downlink, clients may miss the server's answer.
         ``parts`` has what the initial model has besides the parameters that the algorithm sees.
         """
-        m = algorithm.clients
-        parts = ModelParts(algorithm.x) if parts is None else parts
-        self.statistics = algorithm.x[:0] if parts.statistics is None else parts.statistics
-        self.x0 = joined(algorithm.x, self.statistics)
-        self._model = algorithm.x, self.statistics, self.x0
+        # First of all its model: an algorithm that did not begin as its base class says so.
+        x, m = algorithm.x, algorithm.clients
+        parts = ModelParts(x) if parts is None else parts
+        self.statistics = x[:0] if parts.statistics is None else parts.statistics
+        self.x0 = joined(x, self.statistics)
+        self._model = x, self.statistics, self.x0
         self.algorithm, self.training = algorithm, training
         self.views = views_of(type(algorithm), views)
         self.last_reports = LastReports() if last_reports is None else last_reports

@@ -301,7 +301,7 @@ def test_the_options_are_saved(fleet):
         ((*LEAST, "--round-seconds", "nan"), "fleet.round_seconds is nan"),
         ((*LEAST, "--algorithm", "fedpb"), "algorithm is 'fedpb', but should be one of"),
         ((*LEAST, "--algorithm", "fedavg_known"), "algorithm is 'fedavg_known', but should be"),
-        ((*LEAST, "--data", "digit"), "data is 'digit', but should be one of"),
+        ((*LEAST, "--data", "digit"), "data.name is 'digit', but should be one of"),
         ((*LEAST, "--app", "nowhere.py"), "app is 'nowhere.py', but should be a Python file that"),
         ((*LEAST, "--app", "bad.py"), "app is 'bad.py', but should be a file with a function data"),
         ((*LEAST, "--app", "ill.py"), "model() fails: NameError: name 'nn' is not defined"),

@@ -32,7 +32,7 @@ class Task:
     """What an algorithm is made for, before anybody joins."""
 
     def __init__(self, task, clients):
-        self.init, self.clients = task.init, clients
+        self.init, self.layout, self.clients = task.init, task.layout, clients
 
 
 def pin(folder, clients):

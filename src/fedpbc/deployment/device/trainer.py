@@ -132,6 +132,8 @@ class TrainerState:
         size = len(self.model)
         if not all(isinstance(v, Tensor) and v.dim() == 1 and len(v) <= size for v in others):
             raise TypeError("the trainer's state has a wrong vector")
+        if self.correction is not None and len(self.correction) != segment.trained:
+            raise TypeError("the trainer's state has a wrong correction")
         check_states(self.kept, size)
 
     def progress_on(

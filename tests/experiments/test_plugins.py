@@ -164,6 +164,16 @@ def test_an_error_of_the_system_is_told_with_its_place(run_own, tmp_path, line, 
     assert run_own(line) == f"{tmp_path / 'own.py'} line 12: {said}"
 
 
+def test_a_scheme_that_yields_nothing_is_one_line(tmp_path):
+    plugin = tmp_path / "own.py"
+    plugin.write_text(
+        "from fedpbc import link_scheme\n\n@link_scheme\ndef own_links(setting):\n    return None\n"
+    )
+    words = ("--plugin", plugin, "--links", "own_links", "--data", "digits", "--clients", "3")
+    line = refused(fedpbc("run", *words, "--out", tmp_path / "out"))
+    assert line == "links own_links returns a NoneType, but should yield one row per round"
+
+
 @pytest.mark.parametrize("content", ["x = 1\n", "raise RuntimeError\n"])
 def test_nothing_is_written_beside_a_plugin(content, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "dont_write_bytecode", False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
@@ -91,7 +91,11 @@ class Timetable:
             raise InputError("rounds", setting.rounds, f"fewer: {reason}")
         packed = np.empty((setting.rounds, -(-setting.clients // 8)), dtype=np.uint8)
         drawn, with_p = 0, 0
-        for t, item in enumerate(islice(run(), setting.rounds)):
+        rows = run()
+        if not isinstance(rows, Iterable):
+            kind = type(rows).__name__
+            raise InputError(f"{name} returns a {kind}, but should yield one row per round")
+        for t, item in enumerate(islice(rows, setting.rounds)):
             row, p = item if isinstance(item, tuple) and len(item) == 2 else (item, None)
             _check_array(f"{name}: row {t}", row, setting.clients, np.bool_)
             if p is not None:

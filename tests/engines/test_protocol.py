@@ -150,7 +150,7 @@ def test_work_is_done_on_one_thread(engine, monkeypatch):
     if engine(small.quadratic()).name not in {"serial", "stacked"}:
         pytest.skip("its threads cannot be seen from here; they have a test of their own")
     threads, seen = torch.get_num_threads(), []
-    begin = LocalTraining.begin
+    task, begin = small.quadratic(), LocalTraining.begin
 
     def watched(self, *args):
         seen.append(torch.get_num_threads())
@@ -159,7 +159,7 @@ def test_work_is_done_on_one_thread(engine, monkeypatch):
     monkeypatch.setattr(LocalTraining, "begin", watched)
     torch.set_num_threads(2)
     try:
-        results(engine(small.quadratic()), segments(small.quadratic(), 3))
+        results(engine(task), segments(task, 3))
     finally:
         torch.set_num_threads(threads)
     assert set(seen) == {1}

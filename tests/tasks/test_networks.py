@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -211,3 +212,13 @@ def test_refusals():
         build_model("cnn_svh", PICTURE, 10, seed=0)
     with pytest.raises(InputError, match="mlp"):
         build_model("cnn_svhn", (3, 8, 1), 10, seed=0)
+
+
+def test_threads_that_build_at_once_get_the_models_of_their_seeds():
+    """As the devices of a fleet that tests run in one process; they share PyTorch's generator."""
+    expected = [build_model("mlp", (8, 8, 1), 10, seed) for seed in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        built = list(pool.map(lambda k: build_model("mlp", (8, 8, 1), 10, k % 4), range(200)))
+    for k, network in enumerate(built):
+        for found, right in zip(network.parameters(), expected[k % 4].parameters(), strict=True):
+            assert torch.equal(found, right)

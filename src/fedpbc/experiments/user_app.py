@@ -26,6 +26,7 @@ from fedpbc.tasks.dataset_samples import is_samples
 from fedpbc.tasks.inputs import Inputs, joined_inputs, tensors_in
 from fedpbc.tasks.losses import Loss, find_loss
 from fedpbc.tasks.parameter_layout import RunningStatistics
+from fedpbc.tasks.torch_device import initial_draws
 from fedpbc.tasks.user_data import Samples, as_tensors
 from fedpbc.tasks.user_metrics import Metric
 
@@ -70,8 +71,7 @@ class UserApp:
 
     def module(self, seed: int) -> nn.Module:
         """Make a module, initialized from the seed."""
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(integer_seed(seed, "initial model"))
+        with initial_draws(seed):
             module = _call("model()", self.model)
         if not isinstance(module, nn.Module):
             name = type(module).__name__

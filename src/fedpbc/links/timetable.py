@@ -91,7 +91,7 @@ class Timetable:
             raise InputError("rounds", setting.rounds, f"fewer: {reason}")
         packed = np.empty((setting.rounds, -(-setting.clients // 8)), dtype=np.uint8)
         drawn, with_p = 0, 0
-        rows = run()
+        rows: object = run()  # A plugin may return anything.
         if not isinstance(rows, Iterable):
             kind = type(rows).__name__
             raise InputError(f"{name} returns a {kind}, but should yield one row per round")

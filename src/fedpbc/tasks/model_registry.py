@@ -6,14 +6,13 @@ from collections.abc import Callable, Mapping
 from inspect import Parameter
 from typing import Annotated, Any, TypeVar
 
-import torch
 from annotated_types import Ge, Le
 from torch import nn
 
 from fedpbc.errors import InputError, one_line
 from fedpbc.options import Option, check_arguments, check_type, nearest, options_of, unknown_option
-from fedpbc.randomness import integer_seed
 from fedpbc.registration import call_with, check_function
+from fedpbc.tasks.torch_device import initial_draws
 
 __all__ = [
     "MODELS",
@@ -137,9 +136,7 @@ def build_model(
         "vocabulary": vocabulary,
         "every_position": every_position,
     }
-    with torch.random.fork_rng(devices=[]):
-        # Not torch.manual_seed, which would also seed every GPU, without restoring it.
-        torch.default_generator.manual_seed(integer_seed(seed, "initial model"))
+    with initial_draws(seed):
         try:
             network = call_with(function, arguments, given)
         except InputError:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
 
 from fedpbc.errors import InputError
+from fedpbc.randomness import integer_seed
 
-__all__ = ["find_device", "refuse_double", "repeatable", "seeded"]
+__all__ = ["find_device", "initial_draws", "refuse_double", "repeatable", "seeded"]
+
+_drawing = threading.Lock()
 
 
 def find_device(device: str | torch.device) -> torch.device:
@@ -68,6 +72,23 @@ def seeded(seed: int | None, device: torch.device) -> Iterator[None]:
     finally:
         for generator, state in zip(used, states, strict=True):
             generator.set_state(state)
+
+
+@contextmanager
+def initial_draws(seed: int) -> Iterator[None]:
+    """Seed what a module draws when it is made; one thread at a time, since all share a generator.
+
+    Example:
+        >>> with initial_draws(3):
+        ...     first = torch.rand(2)
+        >>> with initial_draws(3):
+        ...     torch.equal(torch.rand(2), first)
+        True
+    """
+    with _drawing, torch.random.fork_rng(devices=[]):
+        # Not torch.manual_seed, which would also seed every GPU, without restoring it.
+        torch.default_generator.manual_seed(integer_seed(seed, "initial model"))
+        yield
 
 
 @contextmanager

@@ -234,13 +234,15 @@ def prepare(page: Path, folder: Path) -> None:
 def run_line(line: Line, folder: Path) -> None:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     options = {"cwd": folder, "env": {**os.environ, "PATH": path}}
+    # A comment may speak of the option, too.
+    watches = "--watch" in line.text.partition("#")[0]
     with child(["bash", "-euc", line.command], stderr=subprocess.STDOUT, **options) as process:
-        if "--watch" in line.text:
+        if watches:
             # It goes on until somebody stops it: once the page is there.
             wait_until(lambda: list(folder.glob("**/report.html")) or process.poll() is not None)
             os.killpg(process.pid, signal.SIGINT)
         out, _ = process.communicate(timeout=10 * PATIENCE)
-    ended = {0, 130} if "--watch" in line.text else {0}
+    ended = {0, 130} if watches else {0}
     assert process.returncode in ended, f"{line.page}: {line.command}\n{out}"
     assert "Traceback" not in out, f"{line.page}: {line.command}\n{out}"
 

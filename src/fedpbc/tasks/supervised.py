@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -22,11 +21,11 @@ from fedpbc.options import check_arguments, check_kind
 from fedpbc.randomness import generator, integer_seed
 from fedpbc.tasks.client_data import ClientData
 from fedpbc.tasks.dense_kernel import dense_steps, has_dense_steps
-from fedpbc.tasks.evaluation import class_accuracies, mean_by_client, mean_loss_and_hits
 from fedpbc.tasks.inputs import Forward, Inputs
 from fedpbc.tasks.local_training import LocalTraining
 from fedpbc.tasks.losses import Loss, find_loss, model_loss
 from fedpbc.tasks.manual_backprop import ManualBackprop, manual_backprop
+from fedpbc.tasks.model_evaluator import ModelEvaluator
 from fedpbc.tasks.module_check import (
     check_metrics,
     check_module,
@@ -39,7 +38,7 @@ from fedpbc.tasks.stacked_training import StackAdvice, advise, on_all_cores, sta
 from fedpbc.tasks.task import Evaluation, Gradients
 from fedpbc.tasks.torch_device import find_device, refuse_double, repeatable, seeded
 from fedpbc.tasks.user_data import Partition, Samples
-from fedpbc.tasks.user_metrics import Metric, metric_values, outputs_of
+from fedpbc.tasks.user_metrics import Metric
 
 __all__ = ["Supervised"]
 
@@ -49,8 +48,6 @@ STACK_BYTES = 2**22
 """Bytes of a stack that are trained at once; the fastest value with a shared cache of 32 MB."""
 ESTIMATE_CLIENTS = 10
 """Clients whose gradients are estimated; more would cost more of a run than the bound is worth."""
-MAX_EXPONENT = 700.0
-"""exp of more than this is too large for a number."""
 GPU_ROWS = 128
 """Rows that a GPU trains at once; fixed, because the order of its sums depends on their number."""
 
@@ -178,7 +175,6 @@ class Supervised:
         )
         if weigh == "clients" and test_clients is None:
             raise InputError("weigh", weigh, "'volume', or given with test_clients")
-        self.weigh, self.perplexity = weigh, perplexity
         if loss is functional.cross_entropy and not self.data.has_classes:
             raise InputError(
                 f"labels are {self.data.labels.dtype}, but should be integers, or come with loss=…"
@@ -205,11 +201,20 @@ class Supervised:
         self.training.begin(self._vector.parameters, self.training.rate(0))
         check_metrics(*checked, {} if metrics is None else metrics)
         self.metrics: Mapping[str, Metric] = {**named.metrics, **(metrics or {})}
+        self._evaluator = ModelEvaluator(
+            self.data,
+            self._vector,
+            self._forward,
+            loss,
+            self.device,
+            weigh=weigh,
+            perplexity=perplexity,
+            metrics=self.metrics,
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         # Recreated in the other process: the hand-written pass refers to the module's parameters.
-        made_anew = ("_backprop", "_evaluated_parts")
-        return {k: v for k, v in vars(self).items() if k not in made_anew}
+        return {k: v for k, v in vars(self).items() if k != "_backprop"}
 
     @property
     def class_shares(self) -> NDArray[np.float64] | None:
@@ -238,27 +243,27 @@ class Supervised:
 
         ``most_frequent`` is the accuracy of a model that always predicts the most frequent class.
         """
-        counts = self.data.test_counts
-        if counts is None:
-            return None
-        share = None
-        if self.data.has_classes:
-            labels = self.data.test_labels.cpu().reshape(len(self.data.test_labels), -1)
-            width = labels.shape[1]
-            owners = torch.from_numpy(np.repeat(np.arange(self.clients), counts * width))
-            cells = owners * self.data.classes + labels.flatten()
-            table = torch.bincount(cells, minlength=self.clients * self.data.classes)
-            table = table.view(self.clients, self.data.classes).double()
-            if self.weigh == "clients":
-                table = table[table.sum(1) > 0]
-                table = table / table.sum(1, keepdim=True)
-            share = float(table.sum(0).max() / table.sum())
-        return {
-            "clients": int((counts > 0).sum()),
-            "samples": int(counts.sum()),
-            "weigh": self.weigh,
-            "most_frequent": share,
-        }
+        return self._evaluator.test_description()
+
+    def evaluate(self, model: Tensor) -> Evaluation:
+        """Return loss and accuracy on the test samples and on a part of the training samples."""
+        return self._evaluator.evaluate(model)
+
+    def client_loss(self, client: int, model: Tensor) -> float:
+        """Return a model's mean loss over the client's samples."""
+        return self._evaluator.client_loss(client, model)
+
+    def client_accuracies(self, model: Tensor) -> list[float | None]:
+        """Return the accuracy on each client's own samples.
+
+        These are its test samples where they are known, as in data that clients bring themselves;
+        else its training samples, among those of an evaluation.
+        """
+        return self._evaluator.client_accuracies(model)
+
+    def client_accuracy(self, client: int, model: Tensor) -> float | None:
+        """Return the accuracy on one client's own samples."""
+        return self._evaluator.client_accuracy(client, model)
 
     def fingerprint(self) -> str:
         """Return a hash of all samples and of the partition."""
@@ -345,82 +350,6 @@ class Supervised:
             gradients = self._gradients(*self.data.batch(client, batch))
         return self._vector.shared(gradients).cpu(), self._vector.statistics().cpu()
 
-    def client_loss(self, client: int, model: Tensor) -> float:
-        """Return a model's mean loss over the client's samples."""
-        self._vector.fill(model.to(self.device))
-        self.module.eval()
-        samples = torch.as_tensor(self.parts[client], device=self.device)
-        data, settings = self.data, (self._forward, self.loss, self.data.prepare)
-        with repeatable(self.device):
-            return mean_loss_and_hits(*settings, data.inputs, data.labels, samples)[0]
-
-    def client_accuracies(self, model: Tensor) -> list[float | None]:
-        """Return the accuracy on each client's own samples.
-
-        These are its test samples where they are known, as in data that clients bring themselves;
-        else its training samples, among those of an evaluation.
-        """
-        if self.data.test_counts is not None:
-            return self._test_accuracies(model)
-        hits = self._hits(model, self.data.evaluated)
-        if hits is None:
-            return []
-        owners, samples = self._evaluated_parts
-        by_sample = np.zeros(len(self.data.labels))
-        by_sample[self.data.evaluated.cpu().numpy()] = hits.numpy()
-        totals = np.bincount(owners, by_sample[samples], minlength=self.clients).tolist()
-        counts = np.bincount(owners, minlength=self.clients).tolist()
-        return [total / n if n else None for total, n in zip(totals, counts, strict=True)]
-
-    def client_accuracy(self, client: int, model: Tensor) -> float | None:
-        """Return the accuracy on one client's own samples."""
-        if self.data.test_counts is not None:
-            held_out = self.data.test_samples_of(client)
-            hits = self._hits(model, held_out, test=True) if len(held_out) else None
-            return None if hits is None else float(hits.mean())
-        owners, samples = self._evaluated_parts
-        own = samples[slice(*np.searchsorted(owners, [client, client + 1]))]
-        if not len(own):
-            return None
-        hits = self._hits(model, torch.from_numpy(own).to(self.device))
-        return None if hits is None else float(hits.mean())
-
-    def _test_accuracies(self, model: Tensor) -> list[float | None]:
-        """Return the accuracy on each client's test samples; empty without classes."""
-        assert self.data.test_counts is not None
-        every = torch.arange(len(self.data.test_labels), device=self.device)
-        hits = self._hits(model, every, test=True)
-        if hits is None:
-            return []
-        own = hits.split(self.data.test_counts.tolist())  # type: ignore[no-untyped-call]
-        return [float(part.mean()) if len(part) else None for part in own]
-
-    @cached_property
-    def _evaluated_parts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Whose samples an evaluation uses, in the clients' order, and which these are.
-
-        In two arrays: there may be a million clients, most of them without any.
-        """
-        evaluated = np.zeros(len(self.data.labels), dtype=bool)
-        evaluated[self.data.evaluated.cpu().numpy()] = True
-        samples = np.concatenate(self.parts)
-        owners = np.repeat(np.arange(self.clients), self.samples)
-        used = evaluated[samples]
-        return owners[used], samples[used]
-
-    def _hits(self, model: Tensor, samples: Tensor, *, test: bool = False) -> Tensor | None:
-        """Return for each training or test sample how right a model is, from 0 to 1.
-
-        None without classes.
-        """
-        self._vector.fill(model.to(self.device))
-        self.module.eval()
-        data, settings = self.data, (self._forward, self.loss, self.data.prepare)
-        arrays = (data.test_inputs, data.test_labels) if test else (data.inputs, data.labels)
-        with repeatable(self.device):
-            _, hits = mean_loss_and_hits(*settings, *arrays, samples)
-        return None if hits is None else hits.double().reshape(len(hits), -1).mean(dim=1)
-
     @cached_property
     def _backprop(self) -> ManualBackprop | None:
         is_classifier = self.loss is functional.cross_entropy and self.data.labels.dim() == 1
@@ -489,47 +418,6 @@ class Supervised:
             and models.dtype == self.data.inputs.dtype == torch.float32
             and self.data.is_raw
         )
-
-    def evaluate(self, model: Tensor) -> Evaluation:
-        """Return loss and accuracy on the test samples and on a part of the training samples."""
-        self._vector.fill(model.to(self.device))
-        self.module.eval()
-        data, settings = self.data, (self._forward, self.loss, self.data.prepare)
-        with repeatable(self.device):
-            test_loss, test_accuracy, hits = self._test_scores()
-            train_loss, train_hits = mean_loss_and_hits(
-                *settings, data.inputs, data.labels, data.evaluated
-            )
-            extra = {}
-            if self.metrics:
-                outputs = outputs_of(self._forward, data.prepare, data.test_inputs)
-                extra = metric_values(self.metrics, outputs, data.test_labels)
-        if self.perplexity:
-            # Of a model that has hardly been trained it may be too large for a number.
-            extra["perplexity"] = math.exp(test_loss) if test_loss < MAX_EXPONENT else None
-        if hits is None or train_hits is None:
-            return Evaluation(test_loss=test_loss, train_loss=train_loss, extra=extra)
-        per_class = None
-        if data.test_labels.dim() == 1:
-            per_class = class_accuracies(data.test_labels, hits, data.classes)
-        return Evaluation(
-            test_loss=test_loss,
-            train_loss=train_loss,
-            test_accuracy=test_accuracy,
-            train_accuracy=float(train_hits.double().mean()),
-            per_class=per_class,
-            extra=extra,
-        )
-
-    def _test_scores(self) -> tuple[float, float | None, Tensor | None]:
-        """Return loss, accuracy and hits of the module on the test samples."""
-        data, settings = self.data, (self._forward, self.loss, self.data.prepare)
-        if self.weigh == "clients" and data.test_counts is not None:
-            return mean_by_client(
-                *settings, data.test_inputs, data.test_labels, data.test_counts.tolist()
-            )
-        loss, hits = mean_loss_and_hits(*settings, data.test_inputs, data.test_labels)
-        return loss, None if hits is None else float(hits.double().mean()), hits
 
     def gradients(self, model: Tensor, draw: int) -> Gradients:
         """Estimate from two batches of each of up to ten clients, drawn anew for each ``draw``."""

@@ -1,0 +1,202 @@
+"""Models of a module, evaluated on a task's samples: all of them, or those of each client."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedpbc.tasks.client_data import ClientData
+from fedpbc.tasks.evaluation import class_accuracies, mean_by_client, mean_loss_and_hits
+from fedpbc.tasks.inputs import Forward, Inputs
+from fedpbc.tasks.losses import Loss
+from fedpbc.tasks.module_vector import ModuleVector
+from fedpbc.tasks.task import Evaluation
+from fedpbc.tasks.torch_device import repeatable
+from fedpbc.tasks.user_metrics import Metric, metric_values, outputs_of
+
+__all__ = ["ModelEvaluator"]
+
+MAX_EXPONENT = 700.0
+"""exp of more than this is too large for a number."""
+
+
+class ModelEvaluator:
+    """Loss, accuracy and further metrics of a model, given as a vector that fills the module.
+
+    ``weigh``, ``perplexity`` and ``metrics`` are those of :class:`~fedpbc.tasks.Supervised`.
+    """
+
+    def __init__(
+        self,
+        data: ClientData,
+        vector: ModuleVector,
+        forward: Forward,
+        loss: Loss,
+        device: torch.device,
+        *,
+        weigh: Literal["volume", "clients"],
+        perplexity: bool,
+        metrics: Mapping[str, Metric],
+    ) -> None:
+        self.data, self.vector, self.forward, self.loss = data, vector, forward, loss
+        self.device, self.weigh, self.clients = device, weigh, len(data.parts)
+        self.perplexity, self.metrics = perplexity, metrics
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Quickly computed again, and large where there are many clients.
+        return {k: v for k, v in vars(self).items() if k != "_evaluated_parts"}
+
+    def _load(self, model: Tensor) -> None:
+        self.vector.fill(model.to(self.device))
+        self.vector.module.eval()
+
+    def _scores(
+        self, inputs: Inputs, labels: Tensor, index: Tensor | None = None
+    ) -> tuple[float, Tensor | None]:
+        """Return the mean loss on samples and, for classes, which ones the module gets right."""
+        prepare = self.data.prepare
+        return mean_loss_and_hits(self.forward, self.loss, prepare, inputs, labels, index)
+
+    def test_description(self) -> dict[str, Any] | None:
+        """Describe the test samples where it is known whose they are; else None.
+
+        ``most_frequent`` is the accuracy of a model that always predicts the most frequent class.
+        """
+        counts = self.data.test_counts
+        if counts is None:
+            return None
+        share = None
+        if self.data.has_classes:
+            labels = self.data.test_labels.cpu().reshape(len(self.data.test_labels), -1)
+            width = labels.shape[1]
+            owners = torch.from_numpy(np.repeat(np.arange(self.clients), counts * width))
+            cells = owners * self.data.classes + labels.flatten()
+            table = torch.bincount(cells, minlength=self.clients * self.data.classes)
+            table = table.view(self.clients, self.data.classes).double()
+            if self.weigh == "clients":
+                table = table[table.sum(1) > 0]
+                table = table / table.sum(1, keepdim=True)
+            share = float(table.sum(0).max() / table.sum())
+        return {
+            "clients": int((counts > 0).sum()),
+            "samples": int(counts.sum()),
+            "weigh": self.weigh,
+            "most_frequent": share,
+        }
+
+    def evaluate(self, model: Tensor) -> Evaluation:
+        """Return loss and accuracy on the test samples and on a part of the training samples."""
+        self._load(model)
+        data = self.data
+        with repeatable(self.device):
+            test_loss, test_accuracy, hits = self._test_scores()
+            train_loss, train_hits = self._scores(data.inputs, data.labels, data.evaluated)
+            extra = {}
+            if self.metrics:
+                outputs = outputs_of(self.forward, data.prepare, data.test_inputs)
+                extra = metric_values(self.metrics, outputs, data.test_labels)
+        if self.perplexity:
+            # Of a model that has hardly been trained it may be too large for a number.
+            extra["perplexity"] = math.exp(test_loss) if test_loss < MAX_EXPONENT else None
+        if hits is None or train_hits is None:
+            return Evaluation(test_loss=test_loss, train_loss=train_loss, extra=extra)
+        per_class = None
+        if data.test_labels.dim() == 1:
+            per_class = class_accuracies(data.test_labels, hits, data.classes)
+        return Evaluation(
+            test_loss=test_loss,
+            train_loss=train_loss,
+            test_accuracy=test_accuracy,
+            train_accuracy=float(train_hits.double().mean()),
+            per_class=per_class,
+            extra=extra,
+        )
+
+    def _test_scores(self) -> tuple[float, float | None, Tensor | None]:
+        """Return loss, accuracy and hits of the module on the test samples."""
+        samples = self.data.test_inputs, self.data.test_labels
+        if self.weigh == "clients" and self.data.test_counts is not None:
+            counts = self.data.test_counts.tolist()
+            return mean_by_client(self.forward, self.loss, self.data.prepare, *samples, counts)
+        loss, hits = self._scores(*samples)
+        return loss, None if hits is None else float(hits.double().mean()), hits
+
+    def client_loss(self, client: int, model: Tensor) -> float:
+        """Return a model's mean loss over the client's samples."""
+        self._load(model)
+        samples = torch.as_tensor(self.data.parts[client], device=self.device)
+        with repeatable(self.device):
+            return self._scores(self.data.inputs, self.data.labels, samples)[0]
+
+    def client_accuracies(self, model: Tensor) -> list[float | None]:
+        """Return the accuracy on each client's own samples.
+
+        These are its test samples where they are known, as in data that clients bring themselves;
+        else its training samples, among those of an evaluation.
+        """
+        if self.data.test_counts is not None:
+            return self._test_accuracies(model)
+        hits = self._hits(model, self.data.evaluated)
+        if hits is None:
+            return []
+        owners, samples = self._evaluated_parts
+        by_sample = np.zeros(len(self.data.labels))
+        by_sample[self.data.evaluated.cpu().numpy()] = hits.numpy()
+        totals = np.bincount(owners, by_sample[samples], minlength=self.clients).tolist()
+        counts = np.bincount(owners, minlength=self.clients).tolist()
+        return [total / n if n else None for total, n in zip(totals, counts, strict=True)]
+
+    def client_accuracy(self, client: int, model: Tensor) -> float | None:
+        """Return the accuracy on one client's own samples."""
+        if self.data.test_counts is not None:
+            held_out = self.data.test_samples_of(client)
+            hits = self._hits(model, held_out, test=True) if len(held_out) else None
+            return None if hits is None else float(hits.mean())
+        owners, samples = self._evaluated_parts
+        own = samples[slice(*np.searchsorted(owners, [client, client + 1]))]
+        if not len(own):
+            return None
+        hits = self._hits(model, torch.from_numpy(own).to(self.device))
+        return None if hits is None else float(hits.mean())
+
+    def _test_accuracies(self, model: Tensor) -> list[float | None]:
+        """Return the accuracy on each client's test samples; empty without classes."""
+        assert self.data.test_counts is not None
+        every = torch.arange(len(self.data.test_labels), device=self.device)
+        hits = self._hits(model, every, test=True)
+        if hits is None:
+            return []
+        own = hits.split(self.data.test_counts.tolist())  # type: ignore[no-untyped-call]
+        return [float(part.mean()) if len(part) else None for part in own]
+
+    @cached_property
+    def _evaluated_parts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Whose samples an evaluation uses, in the clients' order, and which these are.
+
+        In two arrays: there may be a million clients, most of them without any.
+        """
+        evaluated = np.zeros(len(self.data.labels), dtype=bool)
+        evaluated[self.data.evaluated.cpu().numpy()] = True
+        samples = np.concatenate(self.data.parts)
+        owners = np.repeat(np.arange(self.clients), list(map(len, self.data.parts)))
+        used = evaluated[samples]
+        return owners[used], samples[used]
+
+    def _hits(self, model: Tensor, samples: Tensor, *, test: bool = False) -> Tensor | None:
+        """Return for each training or test sample how right a model is, from 0 to 1.
+
+        None without classes.
+        """
+        self._load(model)
+        data = self.data
+        arrays = (data.test_inputs, data.test_labels) if test else (data.inputs, data.labels)
+        with repeatable(self.device):
+            _, hits = self._scores(*arrays, samples)
+        return None if hits is None else hits.double().reshape(len(hits), -1).mean(dim=1)

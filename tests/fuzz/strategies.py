@@ -292,7 +292,8 @@ def spelled(given: dict[str, str]) -> str:
 def written(given: dict[str, str]) -> tuple[str, ...]:
     """Files that arguments name."""
     values = (given.get(key, "") for key in ("checkpoint", "links"))
-    return tuple(str(eval(value)) for value in values if value.startswith(("'", '"')))
+    named = (value.removeprefix("Path(").removesuffix(")") for value in values)
+    return tuple(str(eval(value)) for value in named if value.startswith(("'", '"')))
 
 
 @cache

@@ -42,7 +42,7 @@ def flop_of_step(work: Work) -> int:
             products.append(outputs.numel() * layer.in_features)
 
     module = network(work)
-    for layer in module:
+    for layer in module.modules():
         layer.register_forward_hook(count)
     height, width, channels = work.shape
     with torch.no_grad():

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from benchmarks.protocol import refuse, serve
-from benchmarks.work import CLASSES, Prepared, participation
+from benchmarks.work import CLASSES, PACKAGED, Prepared, participation
 from fedpbc import InputError, LocalTraining, MissingExtraError, Simulation, Supervised
 from fedpbc.engines import Engine, Segment, Trained, choose_engine
 from fedpbc.engines.malloc import keep_freed_memory
@@ -59,8 +59,7 @@ def make_task(data: Prepared) -> Supervised:
             nn.Linear(work.hidden, CLASSES),
         )
     else:
-        name = "mlp" if work.hidden else "cnn_cifar10"
-        module = build_model(name, work.shape, CLASSES, seed=0)
+        module = build_model(PACKAGED[work.name], work.shape, CLASSES, seed=0)
     every_class = np.arange(CLASSES)
     return Supervised(
         module,

@@ -56,8 +56,8 @@ def links(scheme: str, clients: int, rounds: int, file: str) -> dict[str, Any]:
     }
 
 
-def memory(engine: str, clients: int, rounds: int) -> dict[str, Any]:
-    """FedPBC with the paper's network for CIFAR-10; whoever started us watches the memory."""
+def memory(engine: str, model: str, clients: int, rounds: int) -> dict[str, Any]:
+    """FedPBC with a network for CIFAR-10; whoever started us watches the memory."""
     from fedpbc import LocalTraining, Supervised, simulate
     from fedpbc.engines.malloc import keep_freed_memory
     from fedpbc.tasks.networks import build_model
@@ -68,7 +68,7 @@ def memory(engine: str, clients: int, rounds: int) -> dict[str, Any]:
     pictures = rng.integers(0, 256, (100, 32, 32, 3), dtype=np.uint8)
     labels = np.arange(100) % 10
     task = Supervised(
-        build_model("cnn_cifar10", (32, 32, 3), 10, seed=0),
+        build_model(model, (32, 32, 3), 10, seed=0),
         (pictures, labels),
         (pictures[:10], labels[:10]),
         partition=rng.integers(0, 100, (clients, 2)),
@@ -89,6 +89,7 @@ def memory(engine: str, clients: int, rounds: int) -> dict[str, Any]:
     )
     return {
         "engine": engine,
+        "model": model,
         "clients": clients,
         "rounds": rounds,
         "seconds": time.perf_counter() - start,
@@ -105,11 +106,12 @@ def main() -> None:
     parser.add_argument("--scheme", default="")
     parser.add_argument("--file", default="")
     parser.add_argument("--engine", default="serial")
+    parser.add_argument("--model", default="cnn_cifar10")
     o = parser.parse_args()
     if o.kind == "links":
         point = links(o.scheme, o.clients, o.rounds, o.file)
     else:
-        point = memory(o.engine, o.clients, o.rounds)
+        point = memory(o.engine, o.model, o.clients, o.rounds)
     print(json.dumps(point))
 
 

@@ -3,7 +3,8 @@
 python -m benchmarks.scaling                     all parts; what ``make bench`` ends with
 python -m benchmarks.scaling cores               the engine "pool" with 1, 2, … workers
 python -m benchmarks.scaling links               timetables of every scheme, up to a million clients
-python -m benchmarks.scaling memory              FedPBC on the paper's network, 10,000 clients
+python -m benchmarks.scaling memory              FedPBC on the paper's network, 10,000 clients, and
+                                                 with a ResNet-18, 100 clients
 python -m benchmarks.scaling models              a local step of dense networks of many sizes
 """
 
@@ -39,6 +40,7 @@ MODEL_ROUNDS = 2
 LINK_CLIENTS = (100, 1_000, 10_000, 100_000, 1_000_000)
 MEMORY_CLIENTS = (100, 1_000, 10_000)
 MEMORY_ROUNDS = 10
+RESNET_CLIENTS = 100
 
 
 def cores_part(options: argparse.Namespace) -> str:
@@ -173,20 +175,24 @@ def links_part(options: argparse.Namespace) -> str:
 
 
 def memory_part(options: argparse.Namespace) -> str:
-    """What a fleet takes in memory: FedPBC, the paper's network, views server and averaged."""
+    """What many clients take in memory: FedPBC, views server and averaged."""
     points = []
     rounds = options.rounds or MEMORY_ROUNDS
+    works = [("cnn_cifar10", clients) for clients in options.clients or MEMORY_CLIENTS]
+    works.append(("resnet18_gn", RESNET_CLIENTS))
     for name in ("serial", "pool"):
-        for clients in options.clients or MEMORY_CLIENTS:
-            size = ["--clients", str(clients), "--rounds", str(rounds)]
+        for model, clients in works:
+            size = ["--clients", str(clients), "--rounds", str(rounds), "--model", model]
             points.append(run_point("memory", "--engine", name, *size, watch=True))
             point = points[-1]
             note(
-                f"{name}, {clients:,} clients: {point['pss_mib']:.0f} MiB, {point['seconds']:.1f} s"
+                f"{name}, {model}, {clients:,} clients: {point['pss_mib']:.0f} MiB, "
+                f"{point['seconds']:.1f} s"
             )
-    each = {p["clients"]: p["clients"] * p["model_bytes"] / MIB for p in points}
+    plotted = [p for p in points if p["model"] == "cnn_cifar10"]
+    each = {p["clients"]: p["clients"] * p["model_bytes"] / MIB for p in plotted}
     curves = {
-        **curves_of(points, "engine", "pss_mib"),
+        **curves_of(plotted, "engine", "pss_mib"),
         "a model for every client": (list(each), list(each.values())),
     }
     plot_lines(
@@ -200,15 +206,16 @@ def memory_part(options: argparse.Namespace) -> str:
     lines = [
         [
             p["engine"],
+            p["model"],
             f"{p['clients']:,}",
             f"{p['pss_mib']:.0f} MiB",
             f"{p['rss_mib']:.0f} MiB",
-            f"{each[p['clients']]:.0f} MiB",
+            f"{p['clients'] * p['model_bytes'] / MIB:.0f} MiB",
             duration(p["seconds"]),
         ]
         for p in points
     ]
-    heads = ["engine", "clients", "PSS", "RSS", "a model each would be", "took"]
+    heads = ["engine", "network", "clients", "PSS", "RSS", "a model each would be", "took"]
     about = (
         f"{rounds} rounds, a tenth of the links up, one step on one image per round: steps take "
         "time, not memory. Peak over all processes; memory that they share counts once in the PSS "

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 __all__ = [
     "ALGORITHMS",
     "FOLDER",
+    "PACKAGED",
     "WORKLOADS",
     "Prepared",
     "Work",
@@ -26,7 +27,9 @@ __all__ = [
 ]
 
 ALGORITHMS = ("fedpbc", "fedavg")
-WORKLOADS = ("cifar10", "fashion")
+WORKLOADS = ("cifar10", "fashion", "resnet18")
+PACKAGED = {"fashion": "mlp", "cifar10": "cnn_cifar10", "resnet18": "resnet18_gn"}
+"""The package's own name for each workload's network."""
 CLASSES = 10
 SEED = 20240607
 TABLE_ROUNDS = 1000
@@ -41,11 +44,12 @@ class Work:
     """A number of rounds of this is what is timed.
 
     Attributes:
-        name: of the workload: "cifar10", "fashion", or "dense" for fashion with another width.
+        name: of the workload: "cifar10", "fashion", "resnet18", or "dense" for fashion with another
+            width.
         algorithm: "fedpbc": all clients train, a tenth upload; "fedavg": a tenth train.
         clients: m.
         samples: how many each client holds.
-        hidden: the width of the dense network; 0: the paper's network for CIFAR-10.
+        hidden: the width of the dense network; 0: a convolutional one for CIFAR-10.
         local_steps: s.
         batch_size: samples a step.
         learning_rate: constant, so that nobody has to spend time on changing it.
@@ -68,6 +72,8 @@ class Work:
         if name == "cifar10":
             # The peers have no augmentation of one crop a batch, so FedAvg goes without.
             return cls(name, algorithm, samples=samples or 500, augment=algorithm == "fedpbc")
+        if name == "resnet18":
+            return cls(name, algorithm, samples=samples or 100, learning_rate=0.01)
         return cls(name, algorithm, samples=samples or 100, hidden=64)
 
     @property
@@ -94,6 +100,8 @@ class Work:
     def title(self) -> str:
         """One line for tables and plots."""
         network = f"dense, {self.hidden} hidden" if self.hidden else "the paper's CNN for CIFAR-10"
+        if self.name == "resnet18":
+            network = "ResNet-18 with GroupNorm, 32×32 pictures"
         part = "all train" if self.algorithm == "fedpbc" else f"{self.trained} train"
         return (
             f"{self.algorithm}, {self.name} ({network}): {self.clients} clients, {part}, "
@@ -102,7 +110,12 @@ class Work:
 
 
 def network(work: Work) -> nn.Sequential:
-    """The network as the paper writes it: convolution, ReLU, pooling."""
+    """The network as the paper writes it: convolution, ReLU, pooling; or the ResNet."""
+    if work.name == "resnet18":
+        # Of the package: only plain PyTorch and the package itself train it.
+        from fedpbc.tasks.networks import build_model
+
+        return build_model(PACKAGED[work.name], work.shape, CLASSES, seed=0)
     if work.hidden:
         height, width, channels = work.shape
         return nn.Sequential(

@@ -50,8 +50,8 @@ def shakespeare_full(folder: Path | None = None) -> DataSet:
 
 
 NEXT_CHARACTER: dict[str, dict[str, Any]] = {
-    "": {"rounds": 80},
-    "train": {"optimizer": "adam", "learning_rate": 0.01},
+    "": {"rounds": 60},
+    "train": {"optimizer": "adam", "learning_rate": 0.04},
     "data": {"train_samples": 1000},
 }
 """Settings for the next character: with plain SGD the LSTM would predict the space for hundreds of

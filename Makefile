@@ -10,10 +10,11 @@ export PYTHONDONTWRITEBYTECODE :=
 
 install: $(READY)
 
-# The stamp is written last, so that an installation that was interrupted is done again.
+# The stamp is written last, so that an installation that was interrupted is done again. Python compiles a
+# module when it is first imported: pip would compile every one, most of them never used, for a minute.
 $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip --version > /dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[hub,ray,tensorboard,flower,pandas,docs,dev]'
+	$(BIN)/python -m pip install --no-compile --quiet --constraint constraints.txt --editable '.[hub,ray,tensorboard,flower,pandas,docs,dev]'
 	touch $@
 
 # What failing links do to an average, then who repairs how much of it.

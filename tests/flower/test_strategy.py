@@ -19,6 +19,7 @@ from fedpbc.flower import FedAU, FedPBC, Scaffold, strategy_for
 from fedpbc.flower.array_layout import ArrayLayout
 from fedpbc.flower.supported import SUPPORTED, check_flower
 from fedpbc.links import Setting, Timetable, find_scheme
+from fedpbc.links.link_log import link_log
 from fedpbc.links.trace import fleet_log_settings
 from tests import small_runs as small
 from tests.flower.fake_grid import app_of, cut, grid_of, record_of, vector_of
@@ -84,6 +85,16 @@ def test_options_are_the_algorithms_and_flowers():
 def test_wrong_options_are_one_line(make, line):
     with pytest.raises(InputError, match=line):
         make()
+
+
+def test_a_file_that_is_no_log_of_links_is_not_replaced(tmp_path):
+    file = tmp_path / "mine.csv"
+    file.write_text("somebody's own notes\n")
+    with pytest.raises(InputError, match="links is .*a new file, or an earlier log of links"):
+        FedPBC(links=file)
+    assert file.read_text() == "somebody's own notes\n"
+    file.write_text(link_log([[0], []], clients=1, round_seconds=10.0))
+    assert FedPBC(links=file).links == file
 
 
 @pytest.mark.parametrize(

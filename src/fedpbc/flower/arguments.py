@@ -17,6 +17,7 @@ from fedpbc.aggregation import Aggregation
 from fedpbc.errors import InputError
 from fedpbc.flower.messages import PROTOCOL
 from fedpbc.limits import MAX_CLIENTS, MAX_LOCAL_STEPS, MAX_ROUNDS, MAX_SECONDS, check_path
+from fedpbc.links.link_log import is_link_log
 from fedpbc.options import check_kind, check_type, checked
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "checked_aggregation",
     "checked_file",
     "checked_flower_options",
+    "checked_link_log",
     "checked_numbers",
     "checked_start",
 ]
@@ -82,6 +84,19 @@ def checked_file(name: str, file: Any) -> Path | None:
         raise InputError(name, str(file), f"a file ({error.strerror})") from None
     if not os.access(path.absolute().parent, os.W_OK | os.X_OK):
         raise InputError(name, str(file), "a file in a folder that can be written to")
+    return path
+
+
+def checked_link_log(name: str, file: Any) -> Path | None:
+    """A file for the log of links: a new one, or an earlier log, which is replaced."""
+    path = checked_file(name, file)
+    if path is None:
+        return None
+    try:
+        if path.exists() and path.stat().st_size and not is_link_log(path):
+            raise InputError(name, str(file), "a new file, or an earlier log of links")
+    except OSError as error:
+        raise InputError(name, str(file), f"a file that can be read ({error.strerror})") from None
     return path
 
 

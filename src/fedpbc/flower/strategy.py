@@ -27,6 +27,7 @@ from fedpbc.flower.arguments import (
     checked_aggregation,
     checked_file,
     checked_flower_options,
+    checked_link_log,
     checked_numbers,
     checked_start,
 )
@@ -110,7 +111,7 @@ class AlgorithmStrategy(flower.FedAvg):  # type: ignore[misc]
         )
         self.checkpoint, self.links = (
             checked_file("checkpoint", checkpoint),
-            checked_file("links", links),
+            checked_link_log("links", links),
         )
         own = checked(kind.__init__, own, also=FLOWER_OPTIONS)
         check_runs_in_apps(kind, own)

@@ -6,8 +6,11 @@ Fleets and Flower strategies write it, ``--trace`` replays it.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from pathlib import Path
 
-__all__ = ["link_intervals", "link_log"]
+__all__ = ["is_link_log", "link_intervals", "link_log"]
+
+_FIRST = "# round_seconds = "
 
 
 def link_log(rounds: Sequence[Collection[int]], clients: int, round_seconds: float) -> str:
@@ -21,9 +24,15 @@ def link_log(rounds: Sequence[Collection[int]], clients: int, round_seconds: flo
         0,20,20
     """
     intervals = link_intervals(rounds, clients, round_seconds)
-    head = f"# round_seconds = {round_seconds!r}\nclient,online_from_s,online_until_s\n"
+    head = f"{_FIRST}{round_seconds!r}\nclient,online_from_s,online_until_s\n"
     # 12 digits hide rounding errors.
     return head + "".join(f"{i},{a:.12g},{b:.12g}\n" for i, a, b in intervals)
+
+
+def is_link_log(file: Path) -> bool:
+    """Whether a file begins as :func:`link_log` does, so that a newer log may replace it."""
+    with file.open("rb") as opened:
+        return opened.read(len(_FIRST)) == _FIRST.encode()
 
 
 def link_intervals(

@@ -27,7 +27,7 @@ check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers 2
 
 # One more than there are cores where CI runs: many tests wait for processes.
 PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist worksteal

@@ -3,6 +3,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -23,8 +24,10 @@ settings.register_profile(
 settings.load_profile("suite")
 
 
+@pytest.hookimpl(tryfirst=True)  # Before tests are left out by their marks.
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes longest, so that no core waits for it at the end."""
+    """Leave most cases of a sampled test to `make test-long`; begin with what takes longest."""
+    _mark_sampled(items)
 
     def rank(item: pytest.Item) -> int:
         # The fleet of real processes waits more than it computes: other tests run beside it.
@@ -38,8 +41,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=rank)
 
 
+def _parameters(item: pytest.Item) -> dict[str, object]:
+    return item.callspec.params if hasattr(item, "callspec") else {}
+
+
+def _mark_sampled(items: list[pytest.Item]) -> None:
+    """Mark all but every n-th case of ``sampled(n)`` as long; with engines, those of processes."""
+    counts: Counter[tuple[object, ...]] = Counter()
+    for item in items:
+        mark = item.get_closest_marker("sampled")
+        engine = _parameters(item).get("engine")
+        if mark is None or engine in ("serial", "stacked"):
+            continue
+        test = item.path, item.originalname, engine
+        if counts[test] % mark.args[0]:
+            item.add_marker(pytest.mark.long)
+        counts[test] += 1
+
+
 def _needs_ray(item: pytest.Item) -> bool:
-    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    parameters = _parameters(item)
     return "local_ray" in getattr(item, "fixturenames", ()) or parameters.get("engine") == "ray"
 
 

@@ -64,6 +64,7 @@ def started(case: str) -> list[object]:
     return ["run", *OFTEN, *LINKS, *CASES[case]]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", CASES)
 def test_a_run_killed_while_it_writes_gives_the_same_bits(fork_server, tmp_path, case):
     whole, broken = tmp_path / "whole", tmp_path / "broken"

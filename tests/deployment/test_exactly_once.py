@@ -56,6 +56,7 @@ def ticking(network):
     return network
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", [*STATEFUL, "ca_fed"])
 @pytest.mark.parametrize("lazy", [True, False])
 def test_the_result_is_the_simulators_whatever_the_network_does(tmp_path, name, lazy):

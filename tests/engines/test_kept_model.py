@@ -17,6 +17,7 @@ def a_segment(task, name, **options):
     return Segment(2, start, 3, 1, 6, rule=rule, state=rule.initial_state(start))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("name", "options"), [("area", {}), ("mifa", {"memory": "client"})])
 def test_the_model_after_plain_steps_is_kept(engine, name, options):
     task = small.quadratic()
@@ -48,6 +49,7 @@ def test_the_vectors_of_a_result_are_all_of_it():
     assert copy.kept_model is three
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "options"), [("area", {}), ("mifa", {"memory": "client"}), ("focus", {})]
 )

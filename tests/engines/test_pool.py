@@ -166,6 +166,7 @@ def test_the_same_bits_as_serial(algorithm, workers):
     assert not workers_of(os.getpid())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("algorithm", small.TWO_SIDED)
 def test_the_same_bits_with_a_rule_of_the_clients(opened, algorithm):
     task, up, options = small.network(), small.random_table(), small.TWO_SIDED[algorithm]

@@ -173,6 +173,7 @@ def test_results_are_not_overwritten_by_later_work(engine):
     assert all(torch.equal(first[client], kept[client]) for client in kept)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("scale", [0.5, 1.0, 3.0])
 def test_scale_by_hand(engine, scale):
     half = LocalTraining(local_steps=1, learning_rate=0.5, decay=False)
@@ -201,6 +202,7 @@ def test_scales_and_corrections_are_each_segments_own(engine):
     assert small.distance(found[2], plain) > 1e-3
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_a_rule_uploads_and_keeps_what_it_declares(engine, rounds):
     task, rule = small.network(), Counting()
@@ -226,6 +228,7 @@ def test_a_rule_uploads_and_keeps_what_it_declares(engine, rounds):
     assert torch.equal(found.state["sum"], kept)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("scale", [1.0, 0.5])
 def test_a_rule_takes_the_steps_itself(engine, scale):
     task, rule = small.network(), OwnSteps()
@@ -245,6 +248,7 @@ def test_a_rule_takes_the_steps_itself(engine, scale):
         assert torch.equal(found.end, after_round(segment.start, model, scale))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("kind", "message"),
     [

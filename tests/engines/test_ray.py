@@ -68,6 +68,7 @@ def made(ray, capfd):
 # The same bits
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("algorithm", "options"),
     [
@@ -291,7 +292,9 @@ def test_what_fails_twice_is_one_line_and_others_go_on(made, tmp_path):
         engine.result(3)
 
 
-@pytest.mark.parametrize("way", ["raise", "kill", pytest.param("exit", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "way", ["raise", *(pytest.param(way, marks=pytest.mark.long) for way in ("kill", "exit"))]
+)
 def test_what_fails_once_ends_with_the_same_bits(made, tmp_path, way):
     up = small.random_table()
     task = small.network(module=Frail(small.mlp(), tmp_path / "marker", way))
@@ -333,7 +336,7 @@ def test_another_address_than_the_one_in_use(ray):
     here = ray.get_runtime_context().gcs_address
     port = here.rpartition(":")[2]
     for same in (here, f"127.0.0.1:{port}", f"localhost:{port}", "auto"):
-        engine = RayEngine(small.quadratic(), ray_address=same)
+        engine = RayEngine(small.quadratic(), workers=1, ray_address=same)
         results(engine, [Segment(0, small.quadratic().init(), 0, 1, 0)])
         engine.close()
         assert ray.is_initialized()
@@ -546,6 +549,7 @@ def test_an_instance_of_its_own_leaves_nothing_behind(tmp_path):
         wait_until(lambda: not begun & running())
 
 
+@pytest.mark.long
 def test_an_existing_cluster(tmp_path):
     pytest.importorskip("ray", reason=EXTRA)
     with socket.socket() as free:

@@ -90,7 +90,7 @@ def test_wrong_options_are_one_line(make, line):
 def test_a_file_that_is_no_log_of_links_is_not_replaced(tmp_path):
     file = tmp_path / "mine.csv"
     file.write_text("somebody's own notes\n")
-    with pytest.raises(InputError, match="links is .*a new file, or an earlier log of links"):
+    with pytest.raises(InputError, match=r"links is .*a new file, or an earlier log of links"):
         FedPBC(links=file)
     assert file.read_text() == "somebody's own notes\n"
     file.write_text(link_log([[0], []], clients=1, round_seconds=10.0))

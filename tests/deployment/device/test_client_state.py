@@ -330,6 +330,7 @@ class KilledAt:
         return call
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", ["scaffold", "mifa", "drift"])
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("counted", [True, False])

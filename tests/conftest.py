@@ -53,7 +53,7 @@ def _mark_sampled(items: list[pytest.Item]) -> None:
         engine = _parameters(item).get("engine")
         if mark is None or engine in ("serial", "stacked"):
             continue
-        test = item.path, item.originalname, engine
+        test = item.nodeid.partition("[")[0], engine
         if counts[test] % mark.args[0]:
             item.add_marker(pytest.mark.long)
         counts[test] += 1

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedpbc.experiments.comparison import Comparison, RunResult
+from fedpbc.experiments.comparison import Comparison
+from fedpbc.experiments.run_result import RunResult
 
 
 def run(

@@ -14,9 +14,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedpbc.experiments.comparison import Comparison, RunResult
+from fedpbc.experiments.comparison import Comparison
 from fedpbc.experiments.conditions import is_ceiling
 from fedpbc.experiments.run_directory import RunDirectory
+from fedpbc.experiments.run_result import RunResult
 from fedpbc.experiments.score_text import difference_text, recovered_text
 from fedpbc.report.comparison_table import markdown
 from fedpbc.storage.atomic import write_atomically

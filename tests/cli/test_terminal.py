@@ -246,7 +246,8 @@ def test_an_error_of_ours_is_still_a_traceback(monkeypatch):
 
 
 def test_names_that_matplotlib_would_interpret(tmp_path, monkeypatch):
-    from fedpbc.experiments.comparison import Comparison, RunResult
+    from fedpbc.experiments.comparison import Comparison
+    from fedpbc.experiments.run_result import RunResult
     from fedpbc.report.plot import plot_comparison
     from tests.synthetic_runs import metrics
 

@@ -23,7 +23,8 @@ from fedpbc import (
     mean,
 )
 from fedpbc.algorithms import ALGORITHMS
-from fedpbc.experiments.comparison import RunResult, Spread
+from fedpbc.experiments.comparison import Spread
+from fedpbc.experiments.run_result import RunResult
 from tests.scored_runs import run as scored_run
 
 

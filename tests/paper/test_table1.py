@@ -9,7 +9,8 @@ import time
 import pytest
 
 from fedpbc.algorithms import ALGORITHMS
-from fedpbc.experiments.comparison import Comparison, RunResult
+from fedpbc.experiments.comparison import Comparison
+from fedpbc.experiments.run_result import RunResult
 from fedpbc.paper.plan import Condition
 from fedpbc.paper.result_table import Entry
 from fedpbc.paper.table1 import accuracy_table

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedpbc.experiments.comparison import Comparison, RunResult
+from fedpbc.experiments.comparison import Comparison
+from fedpbc.experiments.run_result import RunResult
 from fedpbc.paper.plan import Condition
 from fedpbc.paper.table2 import (
     accuracy_table,

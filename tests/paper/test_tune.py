@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from fedpbc.errors import InputError
-from fedpbc.experiments.comparison import RunResult, Spread
+from fedpbc.experiments.comparison import Spread
+from fedpbc.experiments.run_result import RunResult
 from fedpbc.experiments.sweep import DivergedReason
 from fedpbc.paper import ExperimentRequest
 from fedpbc.paper.catalog import default_folder

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fedpbc import ALGORITHMS, Comparison
-from fedpbc.experiments.comparison import RunResult
+from fedpbc.experiments.run_result import RunResult
 from fedpbc.report.comparison_table import CEILING_NOTE, TRAIN_NOTE, footnotes, markdown_table
 from fedpbc.report.plot import comparison_figure, plot_comparison
 from fedpbc.report.style import curve_styles, line_style, style_of

@@ -8,8 +8,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from fedpbc.experiments.comparison import Comparison, RunResult
+from fedpbc.experiments.comparison import Comparison
 from fedpbc.experiments.run_directory import RunDirectory
+from fedpbc.experiments.run_result import RunResult
 from fedpbc.report.comparison_table import cells_of, sent_unit
 from fedpbc.report.page import PageTable, asset, write_page
 from tests.commandline import content, fedpbc, ran, refused

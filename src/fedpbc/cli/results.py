@@ -15,10 +15,11 @@ from fedpbc.cli.terminal import (
     show_fitted,
     terminal_width,
 )
-from fedpbc.experiments.comparison import Comparison, ComparisonRow, RunResult
+from fedpbc.experiments.comparison import Comparison, ComparisonRow
 from fedpbc.experiments.comparison_directory import ComparisonDirectory
 from fedpbc.experiments.conditions import is_ceiling
 from fedpbc.experiments.paired import Paired
+from fedpbc.experiments.run_result import RunResult
 from fedpbc.report.byte_units import with_unit
 from fedpbc.report.comparison_table import (
     TRAIN_NOTE,

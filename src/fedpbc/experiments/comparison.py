@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from fedpbc.algorithms import ALGORITHMS
 from fedpbc.errors import InputError
-from fedpbc.experiments.conditions import Condition, is_ceiling
+from fedpbc.experiments.conditions import is_ceiling
 from fedpbc.experiments.paired import (
     Costs,
     EntryScores,
@@ -24,64 +24,17 @@ from fedpbc.experiments.paired import (
     check_baseline,
     paired,
 )
+from fedpbc.experiments.run_result import RunResult
 from fedpbc.experiments.spread import Spread, mean_of
 from fedpbc.experiments.verdict import Verdict, verdict
 from fedpbc.options import check_kind, nearest
 from fedpbc.simulation.views import DEPLOYABLE, paper_view
 from fedpbc.tasks.task import Evaluation
 
-__all__ = ["Comparison", "ComparisonRow", "RunResult", "Spread", "further_values", "mean_of"]
+__all__ = ["Comparison", "ComparisonRow", "Spread", "further_values", "mean_of"]
 
 Value = Callable[[Mapping[str, Any]], Any]
 """Extracts a value from the evaluation of a view."""
-
-
-@dataclass(frozen=True)
-class RunResult:
-    """The result of one run of a comparison: its metrics, or why it failed.
-
-    Attributes:
-        metrics: one line per evaluation.
-        cost: as in a run's summary: what the run stored.
-        label: of its entry; by default the algorithm's name.
-        condition: what it was run on, where a comparison has several.
-        train_samples: how many training samples were evaluated, of how many; if it is known.
-        test_data: what was evaluated, where clients bring their own test samples.
-        client_accuracy: the statistics over clients of each view's accuracy, if it is known.
-    """
-
-    algorithm: str
-    seed: int
-    clients: int = 0
-    metrics: Sequence[Mapping[str, Any]] = ()
-    failure: str | None = None
-    cost: Mapping[str, Any] | None = None
-    label: str = ""
-    condition: Condition = field(default_factory=Condition)
-    train_samples: Mapping[str, int] | None = None
-    test_data: Mapping[str, Any] | None = None
-    client_accuracy: Mapping[str, Mapping[str, Any]] | None = None
-
-    def with_summary(self, summary: Mapping[str, Any]) -> Self:
-        """Return it with what a run's summary says besides its metrics."""
-        return replace(
-            self,
-            clients=summary.get("clients", self.clients),
-            cost=summary.get("cost"),
-            train_samples=summary.get("train_samples"),
-            test_data=summary.get("test_data"),
-            client_accuracy=summary.get("client_accuracy"),
-        )
-
-    @property
-    def evaluates_all(self) -> bool:
-        """Whether the training accuracy is known to be of all training samples."""
-        counts = self.train_samples or {}
-        return counts.get("evaluated", 0) >= counts.get("all", 1)
-
-    def __post_init__(self) -> None:
-        if not self.label:
-            object.__setattr__(self, "label", self.algorithm)
 
 
 @dataclass(frozen=True)

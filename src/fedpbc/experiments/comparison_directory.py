@@ -19,7 +19,7 @@ import tomli_w
 
 from fedpbc.algorithms import find_algorithm
 from fedpbc.errors import FedpbcError, InputError
-from fedpbc.experiments.comparison import Comparison, RunResult
+from fedpbc.experiments.comparison import Comparison
 from fedpbc.experiments.comparison_plan import (
     DEFAULT_SEEDS,
     ComparisonPlan,
@@ -38,6 +38,7 @@ from fedpbc.experiments.plan_files import (
 )
 from fedpbc.experiments.rehearsal import clear_rehearsal, rehearse
 from fedpbc.experiments.run_directory import RunDirectory, inputs_named_in, is_report
+from fedpbc.experiments.run_result import RunResult
 from fedpbc.experiments.sweep import GridCell, GridProgress, run_grid
 from fedpbc.experiments.trust import check_trust, remember_plugins
 from fedpbc.experiments.widening import widened

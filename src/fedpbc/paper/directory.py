@@ -21,12 +21,12 @@ from fedpbc.algorithms import find_algorithm
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.build import build_experiment
 from fedpbc.experiments.checkpoints import rounds_of
-from fedpbc.experiments.comparison import RunResult
 from fedpbc.experiments.config_file import read_own_toml
 from fedpbc.experiments.configuration import Config, identity
 from fedpbc.experiments.integrity import damage_of
 from fedpbc.experiments.rehearsal import clear_rehearsal, rehearse
 from fedpbc.experiments.run_directory import RunDirectory, is_report, write_inputs
+from fedpbc.experiments.run_result import RunResult
 from fedpbc.experiments.settings import EXECUTION, FILES
 from fedpbc.experiments.sweep import GridCell, GridProgress, long_ones_alone, run_grid
 from fedpbc.experiments.trust import remember_plugins

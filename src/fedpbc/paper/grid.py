@@ -10,7 +10,8 @@ from pathlib import Path
 
 from fedpbc.engines.malloc import keep_freed_memory
 from fedpbc.errors import FedpbcError, InputError
-from fedpbc.experiments.comparison import Comparison, RunResult
+from fedpbc.experiments.comparison import Comparison
+from fedpbc.experiments.run_result import RunResult
 from fedpbc.experiments.sweep import DivergedReason, GridProgress
 from fedpbc.paper.catalog import ExperimentRequest, OnProgress, ProgressRow
 from fedpbc.paper.directory import PaperDirectory

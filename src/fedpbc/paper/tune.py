@@ -11,7 +11,8 @@ import tomli_w
 
 from fedpbc.algorithms import PAPER_ALGORITHMS
 from fedpbc.errors import InputError
-from fedpbc.experiments.comparison import Comparison, RunResult
+from fedpbc.experiments.comparison import Comparison
+from fedpbc.experiments.run_result import RunResult
 from fedpbc.experiments.sweep import DivergedReason
 from fedpbc.paper.catalog import ExperimentRequest, ExperimentResult, default_folder
 from fedpbc.paper.grid import WINDOW, SweepResult, run_planned

@@ -19,11 +19,11 @@ from fedpbc.engines.malloc import keep_freed_memory
 from fedpbc.engines.shared_memory import pickled_by_value, unpickled
 from fedpbc.errors import DivergedError, FedpbcError, InputError, one_line
 from fedpbc.experiments.build import build_experiment
-from fedpbc.experiments.comparison import RunResult
 from fedpbc.experiments.entries import Entry
 from fedpbc.experiments.integrity import damage_of
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.run_record import RunRecord
+from fedpbc.experiments.run_result import RunResult
 from fedpbc.experiments.settings import General
 from fedpbc.experiments.side_by_side import Ended, side_by_side
 from fedpbc.links import SCHEMES

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from fedpbc.errors import InputError
 from fedpbc.experiments import comparison as experiments
-from fedpbc.experiments.comparison import RunResult
 from fedpbc.experiments.conditions import is_ceiling
 from fedpbc.experiments.run_record import RunRecord
+from fedpbc.experiments.run_result import RunResult
 from fedpbc.limits import check_path
 from fedpbc.options import check_type
 from fedpbc.python.data_frame import data_frame, evaluation_rows

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedpbc.data.sources import SOURCES
-from fedpbc.experiments.comparison import Comparison, ComparisonRow, RunResult, mean_of
+from fedpbc.experiments.comparison import Comparison, ComparisonRow, mean_of
 from fedpbc.experiments.conditions import is_ceiling
 from fedpbc.experiments.intervals import t_quantile
+from fedpbc.experiments.run_result import RunResult
 from fedpbc.report.client_charts import fleet_data, per_client
 from fedpbc.report.groups import RunGroup
 from fedpbc.report.load import LoadedRun

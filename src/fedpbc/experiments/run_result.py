@@ -1,0 +1,59 @@
+"""The result of one run of a comparison: its metrics and costs, or why it failed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+from fedpbc.experiments.conditions import Condition
+
+__all__ = ["RunResult"]
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """The result of one run of a comparison: its metrics, or why it failed.
+
+    Attributes:
+        metrics: one line per evaluation.
+        cost: as in a run's summary: what the run stored.
+        label: of its entry; by default the algorithm's name.
+        condition: what it was run on, where a comparison has several.
+        train_samples: how many training samples were evaluated, of how many; if it is known.
+        test_data: what was evaluated, where clients bring their own test samples.
+        client_accuracy: the statistics over clients of each view's accuracy, if it is known.
+    """
+
+    algorithm: str
+    seed: int
+    clients: int = 0
+    metrics: Sequence[Mapping[str, Any]] = ()
+    failure: str | None = None
+    cost: Mapping[str, Any] | None = None
+    label: str = ""
+    condition: Condition = field(default_factory=Condition)
+    train_samples: Mapping[str, int] | None = None
+    test_data: Mapping[str, Any] | None = None
+    client_accuracy: Mapping[str, Mapping[str, Any]] | None = None
+
+    def with_summary(self, summary: Mapping[str, Any]) -> Self:
+        """Return it with what a run's summary says besides its metrics."""
+        return replace(
+            self,
+            clients=summary.get("clients", self.clients),
+            cost=summary.get("cost"),
+            train_samples=summary.get("train_samples"),
+            test_data=summary.get("test_data"),
+            client_accuracy=summary.get("client_accuracy"),
+        )
+
+    @property
+    def evaluates_all(self) -> bool:
+        """Whether the training accuracy is known to be of all training samples."""
+        counts = self.train_samples or {}
+        return counts.get("evaluated", 0) >= counts.get("all", 1)
+
+    def __post_init__(self) -> None:
+        if not self.label:
+            object.__setattr__(self, "label", self.algorithm)

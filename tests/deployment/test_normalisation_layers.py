@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import numpy as np
 import pytest
 import torch
@@ -113,3 +116,23 @@ def test_devices_are_told_what_stays_on_them(tmp_path):
     (tmp_path / "fleet.toml").write_text(averaged)
     # As before, so that a job that an earlier version began goes on.
     assert "task" not in read_fleet(tmp_path / "fleet.toml").client_settings()
+
+
+@pytest.mark.fleet
+@pytest.mark.parametrize("mode", ["average", "client"])
+def test_real_devices_with_an_outage_and_a_kill(tmp_path, mode):
+    pytest.importorskip("flwr", reason="needs the extra: pip install 'fedpbc[flower]'")
+    from tests.deployment.real_fleet import after_round, make_fleet, to_the_end, until
+
+    task = {"running_statistics": mode}
+    with make_fleet(tmp_path, clients=2, rounds=10, seconds=20.0, app=APP, task=task) as fleet:
+        fleet.start()
+        after_round(fleet, 2)
+        fleet.proxies[1].cut()
+        until(fleet, lambda: any(1 not in line["active"] for line in fleet.lines()[2:]), 240)
+        killed = fleet.supervisor.service("node-0").pid
+        os.kill(killed, signal.SIGKILL)
+        fleet.proxies[1].restore()
+        table = to_the_end(fleet)
+    assert not table[:, 1].all()
+    assert table.any(axis=0).all()

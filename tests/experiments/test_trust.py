@@ -160,6 +160,44 @@ def test_a_link_in_a_folder_does_not_change_its_target(stopped, name, command):
     assert content(outside) == {"mine": b"mine"}
 
 
+@pytest.mark.parametrize("files", [(), ("ready", "metrics.jsonl"), ("config.toml", "moving")])
+def test_a_run_does_not_begin_in_another_folder(stopped, files):
+    """The new run begins in .next, which is removed when it takes its place."""
+    outside = stopped.parent / "outside"
+    outside.mkdir()
+    for name in files:
+        (outside / name).write_text("mine")
+    (stopped / ".next").symlink_to(outside)
+    before = content(stopped)
+    overwritten = ["run", *DIGITS, "--rounds", 2, "--overwrite", "--out", stopped]
+    assert ".next is a link: a run's folder has none" in refused(fedpbc(*overwritten))
+    assert content(outside) == dict.fromkeys(files, b"mine")
+    assert content(stopped) == before
+    (stopped / ".next").unlink()
+    outside.rename(stopped / ".next")
+    if files:
+        assert ".next holds other files" in refused(fedpbc(*overwritten))
+        assert content(stopped / ".next") == dict.fromkeys(files, b"mine")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["compare", *DIGITS, "--algorithms", "fedavg", "--seeds", "0", "--rounds", 2],
+        ["tune", *DIGITS, "--algorithms", "fedavg", "--rounds", 4, "--candidates", 2],
+    ],
+    ids=lambda command: command[0],
+)
+def test_no_rehearsal_in_another_folder(tmp_path, command):
+    ran(*command, "--out", tmp_path / "results")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "results/.next").symlink_to(tmp_path / "outside")
+    before = content(tmp_path)
+    line = refused(fedpbc(*command, "--overwrite", "--out", tmp_path / "results"))
+    assert ".next is a link" in line
+    assert content(tmp_path) == before
+
+
 @pytest.mark.parametrize(
     ("name", "command"),
     [

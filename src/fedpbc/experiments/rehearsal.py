@@ -32,6 +32,7 @@ def rehearse(folder: Path, configs: Sequence[Mapping[str, Any]]) -> None:
     def stop(done: int, metrics: Metrics | None) -> None:
         raise StoppedError("stopped after its first round")
 
+    RunDirectory(folder).check_folders()
     run, diverged = RunDirectory(folder / STAGING), []
     for values in configs:
         config = Config.from_dict({**values, "track": []}, lenient=True)

@@ -116,7 +116,7 @@ class RunDirectory:
 
     def check_folders(self) -> None:
         """Raise if a folder of the run is a link: files would be written through it."""
-        for name in ("inputs", EVENT_FOLDER):
+        for name in ("inputs", EVENT_FOLDER, STAGING):
             if (self.path / name).is_symlink():
                 raise InputError(f"{self.path / name} is a link: a run's folder has none")
 

@@ -58,7 +58,10 @@ def start_run(
     target.check_folders()
     # An earlier run stays until the new one has completed a round.
     staged = target.holds_run
-    directory = staged_run(path) if staged else target
+    directory = target
+    if staged:
+        directory = staged_run(path)
+        directory.check_free()  # A folder of the user's may have this name.
     # Everything that can be wrong is found before anything is written.
     if group is None:
         check_trackers(config.general.track or ())

@@ -340,6 +340,15 @@ def test_a_run_in_use_is_refused(tmp_path, whole):
     assert_same_run(whole, run)
 
 
+@pytest.mark.parametrize("command", ["resume", "verify"])
+def test_a_damaged_configuration_is_said_to_be_damaged(tmp_path, command):
+    ran("run", *DIGITS, "--rounds", 2, "--out", tmp_path / "run")
+    (tmp_path / "run/config.toml").write_bytes(b"rounds = = 2\n")
+    ended = fedpbc(command, tmp_path / "run")
+    assert ended.code == 2
+    assert "(its config.toml is damaged, or none of a run)\n" in ended.out + ended.err
+
+
 @pytest.mark.parametrize("kind", ["missing", "empty", "other files", "a file"])
 def test_a_folder_that_holds_no_run_is_refused(tmp_path, kind):
     place = tmp_path / "place"

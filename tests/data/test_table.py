@@ -1,6 +1,7 @@
 """Any data set by the names of its columns."""
 
 import io
+import json
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,7 @@ from PIL import Image
 
 from fedpbc.data import load
 from fedpbc.errors import InputError
+from tests.commandline import ran
 
 IMAGE = pa.struct({"bytes": pa.binary(), "path": pa.string()})
 
@@ -88,6 +90,32 @@ def test_lists_of_numbers_and_a_numeric_target(tmp_path):
     assert data.train.labels.shape == (8, 1)
 
 
+def test_integers_as_numbers_and_several_targets(tmp_path):
+    file = write(
+        tmp_path / "d.parquet",
+        x=[k / 2 for k in range(10)],
+        y=[-13, 5, 0, 7, 2] * 2,
+        red=[True, False] * 5,
+        blue=[0, 1, 1, 0, 1] * 2,
+    )
+    data = load("table", file, input="x", target="y", target_kind="numbers")
+    assert data.classes == ()
+    assert set(data.train.labels[:, 0]) <= {-13.0, 5.0, 0.0, 7.0, 2.0}
+    data = load("table", file, input="x", target="red,blue")
+    assert data.classes == ()
+    assert data.train.labels.shape == (8, 2)
+    assert set(data.train.labels.flatten()) == {0.0, 1.0}
+    # What the loss needs is known where there is one.
+    short = ["--data", "table", "--data-dir", file, "--set", "data.input=x", "--clients", 2]
+    short += ["--rounds", 2, "--set", "links.p=0.9", "--json", "--out"]
+    numbers = ["--set", "data.target=y", "--set", "task.loss=huber"]
+    ended = json.loads(ran("run", *numbers, *short, tmp_path / "numbers").out)
+    assert {"mae", "rmse"} <= ended["views"]["server"].keys()
+    labels = ["--set", "data.target=red,blue", "--set", "task.loss=binary_cross_entropy"]
+    ended = json.loads(ran("run", *labels, *short, tmp_path / "labels").out)
+    assert {"subset_accuracy", "macro_f1"} <= ended["views"]["server"].keys()
+
+
 def test_texts_with_classes(tmp_path):
     texts = ["abc", "b", "", "cabab", "a" * 9] * 2
     file = write(tmp_path / "t.parquet", text=texts, label=[True, False] * 5)
@@ -107,6 +135,20 @@ def test_the_next_character_of_clients_texts(tmp_path):
     own = data.train.inputs[data.train.clients == 1]
     assert "".join(data.classes[k] for k in own[0]) == "abc"
     assert "".join(data.classes[k] for k in data.train.labels[data.train.clients == 1][0]) == "bcd"
+
+
+def test_the_next_character_with_a_test_split(tmp_path):
+    write(tmp_path / "train.parquet", text=["abab" * 5, "cdcd" * 4], who=["ann", "ben"])
+    write(tmp_path / "test.parquet", text=["ba" * 6, "zz" * 9], who=["ann", "zoe"])
+    data = load("table", tmp_path, input="text", client="who", length=4)
+    assert data.client_names == ("ann", "ben")
+    # Nothing of the texts for training is held out, and nobody is tested who has none.
+    assert len(data.train.inputs) == len(data.train.clients) == 4 + 3
+    assert data.test.clients.tolist() == [0, 0]
+    assert "".join(data.classes[k] for k in data.test.inputs[0]) == "baba"
+    write(tmp_path / "test.parquet", text=["ba"], who=["ann"])
+    with pytest.raises(InputError, match=r"no client of table's test split has training texts"):
+        load("table", tmp_path, input="text", client="who", length=4)
 
 
 @pytest.mark.parametrize(

@@ -211,6 +211,10 @@ def stray(random: Random, place: Place, folder: Path, content: bytes) -> str:
 def moved(random: Random, place: Place, folder: Path) -> str:
     """A folder in it is elsewhere, behind a link; or gone."""
     folders = [path for path in folder.rglob("*") if path.is_dir() and not path.is_symlink()]
+    staging = folder / ".next"  # Where a run begins that is to replace the one here.
+    if not staging.is_symlink() and (not folders or random.random() < 0.1):
+        staging.symlink_to(place.work / "mine")
+        return "a link to mine, named .next"
     if not folders:
         return "nothing"
     path = random.choice(folders)

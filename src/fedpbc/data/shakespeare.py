@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.resources import as_file, files
 from pathlib import Path
 
@@ -60,16 +61,26 @@ def load_shakespeare(length: int) -> DataSet:
     return next_character_data("shakespeare", texts, length)
 
 
-def next_character_data(name: str, texts: dict[str, str], length: int) -> DataSet:
-    """Return the windows of each client's text, the last fifth of which is for testing."""
-    cuts = {client: len(text) - len(text) // TEST_PART for client, text in texts.items()}
-    vocabulary = vocabulary_of([text[: cuts[client]] for client, text in texts.items()])
-    train = [text[: cuts[client]] for client, text in texts.items()]
-    test = [text[cuts[client] :] for client, text in texts.items()]
-    shortest = min(cuts, key=lambda client: cuts[client])
-    if len(next_characters(encode(texts[shortest][: cuts[shortest]], vocabulary), length)[0]) == 0:
+def next_character_data(
+    name: str, texts: Mapping[str, str], length: int, test_texts: Mapping[str, str] | None = None
+) -> DataSet:
+    """Return the windows of each client's text.
+
+    The last fifth of each text is for testing, unless there are ``test_texts``.
+    """
+    if test_texts is None:
+        cuts = [len(text) - len(text) // TEST_PART for text in texts.values()]
+        train = [text[:cut] for text, cut in zip(texts.values(), cuts, strict=True)]
+        test = [text[cut:] for text, cut in zip(texts.values(), cuts, strict=True)]
+    else:
+        train = list(texts.values())
+        test = [test_texts.get(client, "") for client in texts]
+    vocabulary = vocabulary_of(train)
+    shortest = min(range(len(train)), key=lambda k: len(train[k]))
+    if not len(next_characters(encode(train[shortest], vocabulary), length)[0]):
+        client, count = list(texts)[shortest], len(train[shortest])
         raise InputError(
-            "data.length", length, f"smaller: {shortest!r} has {cuts[shortest]} characters to train"
+            "data.length", length, f"smaller: {client!r} has {count} characters to train"
         )
     return DataSet(
         name,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +37,8 @@ def load_table(
     repository: str = "",
     *,
     input: str | list[str] = "",
-    target: str = "",
+    target: str | list[str] = "",
+    target_kind: Literal["auto", "numbers"] = "auto",
     client: str = "",
     config: str = "",
     train: str = "train",
@@ -51,36 +52,39 @@ def load_table(
         name: of the data set, for messages.
         repository: of the hub.
         input: the column of pictures or texts; or one or several of numbers, separated by commas.
-        target: the column of classes (integers from 0, texts or truth values) or of numbers. With
+        target: the column of classes (integers from 0, texts or truth values) or of numbers; or
+            several of numbers, separated by commas, such as the labels that a sample may have. With
             texts it may be left out: the target is then the next character.
+        target_kind: whether integers are "numbers", as in a regression; "auto": if the loss needs
+            them, else classes.
         client: the column that says whose a sample is; without it, samples are partitioned.
         config: the folder in the repository.
         train: the split for training.
         test: the split for testing; without such files, a part of each client's samples is.
         length: of a text, the characters of a sample.
     """
-    inputs = [each.strip() for each in (input.split(",") if isinstance(input, str) else input)]
+    inputs, targets = _column_names(input), _column_names(target)
     if not all(inputs):
         raise InputError(
             "data.input is missing: name the column of inputs, as in --set data.input=image"
         )
     root = _root(folder, name, repository, [train, test])
-    names = list(dict.fromkeys([*inputs, *filter(None, [target, client])]))
+    names = list(dict.fromkeys([*inputs, *filter(None, [*targets, client])]))
     expected = f"the columns {', '.join(names)}"
     files = find_table(root, repository, config or None, train)
     columns = read_columns(files, names, expected)
     if not len(columns[names[0]]):
         raise InputError(f"data.dir: {files[0]} has no rows; it should have at least one")
-    if not target:
-        return _next_characters(files[0], name, columns, inputs, client, length)
     test_files = _test_files(root, repository, config or None, test, files)
     test_columns = read_columns(test_files, names, expected) if test_files else None
     if test_columns is not None and not len(test_columns[names[0]]):
         raise InputError(f"data.dir: {test_files[0]} has no rows; it should have at least one")
     both = [columns] if test_columns is None else [columns, test_columns]
+    if not all(targets):
+        return _next_characters(name, both, inputs, client, length)
     each_file = [files[0], *test_files[:1]]
     features, vocabulary = _features(each_file, inputs, both, length)
-    labels, classes = _targets(each_file, target, both)
+    labels, classes = _targets(each_file, targets, both, target_kind)
     clients, client_names = _clients(name, client, both)
     if test_columns is None:
         kept, held_out = hold_out_of_each(clients[0], len(labels[0]))
@@ -112,6 +116,10 @@ def load_table(
         client_names=client_names,
         vocabulary=vocabulary,
     )
+
+
+def _column_names(given: str | list[str]) -> list[str]:
+    return [name.strip() for name in (given.split(",") if isinstance(given, str) else given)]
 
 
 def _root(folder: Path | None, name: str, repository: str, splits: list[str]) -> Path:
@@ -171,11 +179,17 @@ def _padded(texts: list[str], vocabulary: tuple[str, ...], length: int) -> npt.N
 
 
 def _targets(
-    files: list[Path], name: str, both: list[Columns]
+    files: list[Path], names: list[str], both: list[Columns], target_kind: str
 ) -> tuple[list[npt.NDArray[Any]], tuple[str, ...]]:
     """Return the labels of each split, and the names of the classes: none for numbers."""
     import pyarrow as pa
 
+    if target_kind == "numbers" or len(names) > 1:
+        return [
+            np.hstack([numbers(file, name, columns[name]) for name in names])
+            for file, columns in zip(files, both, strict=True)
+        ], ()
+    name = names[0]
     columns = [each[name] for each in both]
     kind = columns[0].type
     if is_text(columns[0]):
@@ -230,10 +244,10 @@ def _clients(
 
 
 def _next_characters(
-    file: Path, name: str, columns: Columns, inputs: list[str], client: str, length: int
+    name: str, both: list[Columns], inputs: list[str], client: str, length: int
 ) -> DataSet:
     """Return the windows of each client's texts: its rows one after another."""
-    if len(inputs) > 1 or not is_text(columns[inputs[0]]):
+    if len(inputs) > 1 or not is_text(both[0][inputs[0]]):
         raise InputError(
             "data.target is missing: name the column of targets; only texts have a next character"
         )
@@ -242,13 +256,24 @@ def _next_characters(
             "data.client is missing: name the column that says whose a text is, for the next "
             "character"
         )
+    train, *test = [_joined_texts(columns, inputs[0], client) for columns in both]
+    ordered = sorted(train, key=lambda owner: -len(train[owner]))
+    texts = {owner: train[owner] for owner in ordered}
+    if test and not any(len(test[0].get(owner, "")) > length for owner in texts):
+        raise InputError(
+            f"data.client is {client!r}, but no client of {name}'s test split has training texts "
+            f"and more than data.length = {length} characters: leave the test split out with "
+            "--set data.test=none"
+        )
+    return next_character_data(name, texts, length, *test)
+
+
+def _joined_texts(columns: Columns, text: str, client: str) -> dict[str, str]:
+    """Return each client's texts, one after another."""
     texts: dict[str, list[str]] = {}
-    pairs = zip(columns[client].to_pylist(), columns[inputs[0]].to_pylist(), strict=True)
-    for owner, text in pairs:
-        texts.setdefault(str(owner), []).append(text)
-    joined = {owner: "\n".join(each) for owner, each in texts.items()}
-    ordered = sorted(joined, key=lambda owner: -len(joined[owner]))
-    return next_character_data(name, {owner: joined[owner] for owner in ordered}, length)
+    for owner, each in zip(columns[client].to_pylist(), columns[text].to_pylist(), strict=True):
+        texts.setdefault(str(owner), []).append(each)
+    return {owner: "\n".join(each) for owner, each in texts.items()}
 
 
 def _standardised(

@@ -29,6 +29,7 @@ from fedpbc.storage.arrays import read_array
 from fedpbc.storage.files import expanded
 from fedpbc.storage.tensors import checksum
 from fedpbc.tasks import LocalTraining, Quadratic, Supervised, Task
+from fedpbc.tasks.losses import find_loss
 from fedpbc.tasks.networks import build_model
 from fedpbc.tasks.torch_device import find_device
 from fedpbc.theory.run_bound import RunBound
@@ -43,12 +44,20 @@ def _loaded(name: str, folder: str | None, options: str, version: object) -> Dat
 
 def load_cached(config: Config) -> DataSet:
     """Load a configuration's data set, or take that of an earlier run in this process."""
-    options = json.dumps(dict(config.data_options), sort_keys=True)
+    options = dict(config.data_options)
+    if options.get("target_kind") == "auto" and _needs_numbers(config):
+        options["target_kind"] = "numbers"
     function = find_source(config.data.name).function
     # A plugin's module is named by its content, and imported anew for every run.
     module = "" if function is None else function.__module__
     version = module if module.startswith(PLUGIN_MODULES) else function
-    return _loaded(config.data.name, config.data.dir, options, version)
+    return _loaded(config.data.name, config.data.dir, json.dumps(options, sort_keys=True), version)
+
+
+def _needs_numbers(config: Config) -> bool:
+    """Whether the loss takes integers as numbers, not as classes."""
+    loss = config.task.loss
+    return loss is not None and find_loss(loss).labels in ("numbers", "flags")
 
 
 @dataclass(frozen=True, eq=False)

@@ -121,8 +121,7 @@ def verify_run(path: Path) -> Verification:
     """
     check_path(path, "path")
     directory = RunDirectory(path)
-    if not directory.holds_run:
-        raise InputError("folder", str(path), "one that holds a run (there is no config.toml)")
+    directory.check_holds_run()
     directory.check_links()
     if not directory.was_finished:
         damage = tuple(_damage_of_unfinished(directory))

@@ -9,7 +9,7 @@ from typing import Any
 
 import tomli_w
 
-from fedpbc.errors import FedpbcError, InputError
+from fedpbc.errors import FedpbcError
 from fedpbc.experiments.build import build_experiment
 from fedpbc.experiments.config_file import read_own_toml
 from fedpbc.experiments.configuration import Config, is_python_task
@@ -60,8 +60,7 @@ def resume_run(
     path, watcher = Path(path), watcher or Watcher()
     recover_run(path)
     directory = RunDirectory(path)
-    if not directory.holds_run:
-        raise InputError("folder", str(path), "one that holds a run (there is no config.toml)")
+    directory.check_holds_run()
     directory.check_links()
     # As it stands there: nothing that it names is opened before it is known to be a run's.
     values = parsed_toml(directory.config_path, follow_links=False)

@@ -96,6 +96,14 @@ class RunDirectory:
             return False
         return {"algorithm", "links", "rounds"} <= values.keys()
 
+    def check_holds_run(self) -> None:
+        """Raise unless a run was begun here."""
+        if not self.holds_run:
+            reason = "there is no config.toml"
+            if self.config_path.exists():
+                reason = "its config.toml is damaged, or none of a run"
+            raise InputError("folder", str(self.path), f"one that holds a run ({reason})")
+
     @property
     def finished(self) -> bool:
         """Whether the run is complete; :mod:`fedpbc.experiments.integrity` checks its files."""

@@ -8,12 +8,15 @@ import torch
 
 from fedpbc import Supervised
 from fedpbc.algorithms import ALGORITHMS
+from fedpbc.data import SOURCES
 from fedpbc.deployment.settings import FleetSettings, read_fleet, rule_of_client, task_of_client
 from fedpbc.engines.segment import Segment
 from fedpbc.engines.serial import train
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.plugins import load_plugin
 from fedpbc.experiments.user_app import load_user_app
+from fedpbc.tasks.networks import MODELS
+from tests.data.test_registration import PLUGIN as DATA_PLUGIN
 
 APP = """
 import torch
@@ -260,6 +263,28 @@ def test_an_algorithm_of_a_plugin_is_built_where_the_plugin_is(fleet, tmp_path):
         assert rule_of_client(settings, task).pull == 1.0
     finally:
         del ALGORITHMS["mine_in_a_fleet"]
+
+
+def test_data_and_model_of_a_plugin_are_built_where_the_plugin_is(tmp_path):
+    plugin = tmp_path / "own.py"
+    plugin.write_text(DATA_PLUGIN)
+    data = {"name": "own_rows", "scale": 2.0}
+    options = {"rounds": 3, "clients": 3, "data": data, "plugins": [str(plugin)]}
+    settings = FleetSettings.from_dict({**options, "model": {"name": "own_net", "width": 5}})
+    sent, whole = settings.client_settings(), settings.whole_task()
+    assert "own.py" not in sent
+    task = task_of_client(sent, 1, device="cpu")
+    assert torch.equal(task.init(), whole.init())
+    assert task.layout == whole.layout
+    assert task.class_shares[1].tolist() == whole.class_shares[1].tolist()
+    for registry, kind, name in ((MODELS, "model", "own_net"), (SOURCES, "data set", "own_rows")):
+        del registry[name]
+        with pytest.raises(FedpbcError) as unknown:
+            task_of_client(sent, 1, device="cpu")
+        assert str(unknown.value) == (
+            f"the server's {kind} '{name}' is unknown on this device: install the server's version "
+            "of fedpbc, or name the plugin in device.toml"
+        )
 
 
 @pytest.mark.parametrize(

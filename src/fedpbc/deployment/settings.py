@@ -7,16 +7,17 @@ only the device knows: where its data is, and on what it trains.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import torch
 from annotated_types import Ge, Gt, Le
 from torch import Tensor
 
 from fedpbc.algorithms import Algorithm, ClientRule, ServerInit, find_algorithm
+from fedpbc.data import find_source
 from fedpbc.deployment.address import parse_address
 from fedpbc.deployment.protocol.messages import MessageError, sanitized
 from fedpbc.errors import InputError
@@ -30,6 +31,7 @@ from fedpbc.options import checked
 from fedpbc.simulation.model_parts import ModelParts
 from fedpbc.simulation.norm_bound import NORM_FACTOR
 from fedpbc.tasks import LocalTraining, Task
+from fedpbc.tasks.model_registry import find_model
 from fedpbc.tasks.module_vector import ModuleVector
 from fedpbc.tasks.parameter_layout import Layout, RunningStatistics
 
@@ -41,6 +43,8 @@ __all__ = [
     "rule_of_client",
     "task_of_client",
 ]
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,6 +234,8 @@ def task_of_client(
     if app is None:
         if not all(isinstance(options[name]["name"], str) for name in ("data", "model")):
             raise MessageError("the server's settings name no data and model")
+        _known_here("data set", find_source, options["data"]["name"])
+        _known_here("model", find_model, options["model"]["name"])
         if data_dir is not None:
             options["data"]["dir"] = data_dir
     config = Config.from_dict({**options, "device": device})
@@ -266,16 +272,21 @@ def rule_of_client(settings: str, task: Task) -> ClientRule | None:
             raise TypeError("its name is not text")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise MessageError("the server's settings name no algorithm") from error
-    try:
-        kind = find_algorithm(name)
-    except InputError:
-        raise MessageError(
-            f"the server's algorithm {sanitized(name)!r} is unknown on this device: install the "
-            "server's version of fedpbc, or name the plugin in device.toml"
-        ) from None
+    kind = _known_here("algorithm", find_algorithm, name)
     given = checked(kind.__init__, options, "algorithm")
     x0 = ModelParts.of(task.init(), task.layout).x0
     return kind(ServerInit(x0, task.clients, rate), **given).client_rule()
+
+
+def _known_here(kind: str, find: Callable[[str], Found], name: str) -> Found:
+    """What the server names, if the device has it: built in, or of a plugin."""
+    try:
+        return find(name)
+    except InputError:
+        raise MessageError(
+            f"the server's {kind} {sanitized(name)!r} is unknown on this device: install the "
+            "server's version of fedpbc, or name the plugin in device.toml"
+        ) from None
 
 
 def _training(config: Config) -> dict[str, Any]:

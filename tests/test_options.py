@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 import pytest
+import torch
 from annotated_types import Ge, Le
 
 from fedpbc.algorithms import ALGORITHMS
@@ -27,6 +28,11 @@ def scheme(
 
 
 def required_options(setting, *, path: str, count: int): ...
+
+
+def test_a_tensor_without_data_is_no_number():
+    with pytest.raises(InputError, match=r"cutoff is .*, but should be"):
+        checked(scheme, {"cutoff": torch.zeros((), device="meta")}, "links")
 
 
 DEFAULTS = {

@@ -241,7 +241,10 @@ def _is_plain(annotation: Any) -> bool:
 def _plain(value: Any) -> Any:
     """A number of NumPy or PyTorch as a number of Python."""
     is_scalar = getattr(value, "shape", None) == () and hasattr(value, "item")
-    return value.item() if is_scalar else value
+    try:
+        return value.item() if is_scalar else value
+    except RuntimeError:  # A tensor without data, on the device "meta".
+        return value
 
 
 def _expected(error: ValidationError) -> str:

@@ -161,6 +161,20 @@ def test_a_folder_in_place_of_a_comparisons_file(tmp_path):
     ran("verify", tmp_path / "c")
 
 
+def test_something_else_in_place_of_a_comparisons_page(tmp_path):
+    folder = tmp_path / "c"
+    words = ("compare", *DIGITS, "--rounds", 2, "--algorithms", "fedavg", "--seeds", 0)
+    ran(*words, "--jobs", 1, "--out", folder)
+    (tmp_path / "mine.txt").write_text("mine")
+    (folder / "report.html").unlink(missing_ok=True)
+    (folder / "report.html").symlink_to(tmp_path / "mine.txt")
+    ended = fedpbc("verify", folder)
+    assert ended.code == 2
+    assert "report.html is damaged: it is not a report, and is not replaced by one" in ended.out
+    assert "which is not a report" in fedpbc("resume", folder).err
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+
+
 @pytest.mark.parametrize("how", ["flipped", "another seed", "../mine"])
 def test_a_damaged_plan_of_a_comparison(tmp_path, how):
     folder = tmp_path / "compared"

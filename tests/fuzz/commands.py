@@ -128,6 +128,9 @@ def step_of(line: Line) -> Step:
     words = line.words()
     outs = [value for flag, value in line.options if flag in ("--out", "--state") and value]
     writes = (*line.writes, *(outs or ("runs", "paper", "report.html")))
+    if line.command == ("report",) and not outs:
+        # A fault may have named another folder.
+        writes += tuple(f"{folder}/report.html" for folder in line.positionals[:1])
     if line.command == ("fleet", "init"):
         writes += tuple(line.positionals)  # A fault may have changed the folder's name.
     quick = line.quick and not any(LONG.search(word) for word in words[1:])

@@ -145,7 +145,8 @@ def compare(random: Random, place: Place) -> Line:
         copy_template(place, random.choice(("comparison", "comparison-killed")), place.work / "out")
         line.sound = False
         if random.random() < 0.3:
-            line.positionals = []  # As in the folder.
+            line.positionals = []  # As in the folder; overwritten, with the settings of no file.
+            line.quick = False
     return line
 
 

@@ -12,7 +12,7 @@ from fedpbc.paper import EXPERIMENTS, ExperimentRequest
 from fedpbc.paper.directory import PaperDirectory, fingerprint
 from fedpbc.paper.plan import plan_conditions, plan_runs
 from fedpbc.paper.table1 import LINKS
-from tests.commandline import fedpbc, refused
+from tests.commandline import content, fedpbc, refused
 from tests.small_grids import SMALL
 
 pytestmark = pytest.mark.slow
@@ -138,6 +138,27 @@ def test_a_folder_with_other_files_is_refused(tmp_path):
     (tmp_path / "plan.toml").write_text("experiment = 'moon landing'\n")
     assert "holds other files" in refused(fedpbc("paper", "table1", *SMALL, "--out", tmp_path))
     assert PaperDirectory(tmp_path, "table1").recorded_runs == {}
+
+
+def test_a_folder_in_place_of_a_result_is_refused_before_anything_runs(tmp_path):
+    """Writing would fail when all runs are done, with the earlier results removed."""
+    conditions = plan_conditions(request(), ["digits"], ["always"], 5)
+    run = plan_runs(request(), conditions, [0], evaluate_every=1)[0]
+    directory = PaperDirectory(tmp_path, "table1")
+    with directory.opened([run], "fedpbc paper table1"):
+        pass
+    for name in ("fedpbc-manifest.json", "table1-digits.svg", "chosen.toml"):
+        (tmp_path / name).mkdir()
+        before = content(tmp_path)
+        with pytest.raises(InputError, match=f"{name} is a folder where a result belongs: remove"):
+            directory.check([run])
+        with (
+            pytest.raises(InputError, match=f"{name} is a folder where a result belongs: remove"),
+            directory.opened([run], "fedpbc paper table1", overwrite=True),
+        ):
+            pass
+        assert content(tmp_path) == before
+        (tmp_path / name).rmdir()
 
 
 def test_links_in_place_of_its_folders_are_not_followed(tmp_path):

@@ -343,6 +343,18 @@ def test_a_damaged_run_among_good_ones_is_shown_as_damaged(tmp_path, damage):
     assert not (tmp_path / "other.html").exists()
 
 
+@pytest.mark.parametrize("key", ["clients", "rounds", "evaluate_every"])
+def test_a_list_in_place_of_a_number_is_damage(tmp_path, key):
+    write_run(tmp_path / "runs" / "good", "fedpbc")
+    bad = write_run(tmp_path / "runs" / "bad", "fedavg", upto=10)
+    config = bad / "config.toml"
+    lines = [line for line in config.read_text().splitlines() if not line.startswith(f"{key} =")]
+    config.write_text("\n".join([f"{key} = [3]", *lines]) + "\n")
+    ran("report", tmp_path / "runs", "--out", tmp_path / "page.html")
+    page, _ = read(tmp_path / "page.html")
+    assert "damaged" in page.text
+
+
 def test_a_damaged_configuration_among_good_ones_is_listed(tmp_path):
     write_run(tmp_path / "runs" / "good", "fedpbc")
     bad = write_run(tmp_path / "runs" / "bad", "fedavg")

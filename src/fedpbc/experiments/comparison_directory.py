@@ -9,6 +9,7 @@ comparison.json, table.md, accuracy.png, report.html     written at the end
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -147,7 +148,7 @@ class ComparisonDirectory:
 
     def _widened(self, plan: ComparisonPlan) -> ComparisonPlan:
         """The plan in this directory with what another one adds."""
-        for each in self.verify().damage:
+        for each in self._plan_damage():
             raise InputError(str(each))
         values = read_own_toml(self.plan_path)
         check_trust(self.path, values)
@@ -172,13 +173,19 @@ class ComparisonDirectory:
         remove_files(self.path, FILES)
 
     def verify(self) -> Verification:
-        """Check the plan and its inputs; the runs are checked one by one."""
+        """Check the plan, its inputs and the page; the runs are checked one by one."""
+        damage = self._plan_damage()
+        if os.path.lexists(self.report_path) and not is_report(self.report_path):
+            reason = "it is not a report, and is not replaced by one; move it elsewhere"
+            damage.append(Damage(self.report_path, reason, repairable=False))
+        return Verification(self.path, "comparison", tuple(damage), checked=1)
+
+    def _plan_damage(self) -> list[Damage]:
         damage = plan_damage(self.path, "comparison", self.plan_path.name)
         damage += self._misplaced(self._planned_names())
         if not damage and not self.holds_comparison:
             damage = [Damage(self.plan_path, "it is no plan of runs in this folder", False)]
-        state = "comparison"
-        return Verification(self.path, state, tuple(damage), checked=1)
+        return damage
 
     def load_plan(
         self, track: Sequence[str] | None = None, *, trust: bool = False
@@ -187,7 +194,7 @@ class ComparisonDirectory:
 
         ``trust`` allows plugins that this user has not run on this machine.
         """
-        for each in self.verify().damage:
+        for each in self._plan_damage():
             raise InputError(str(each))
         values = read_own_toml(self.plan_path)
         for name in values.get("algorithms", ()):

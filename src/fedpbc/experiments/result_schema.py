@@ -29,6 +29,8 @@ def check_metrics(lines: Sequence[Any], config: Mapping[str, Any]) -> None:
 def metrics_check(config: Mapping[str, Any]) -> Callable[[int, Any], None]:
     """Return a check of single lines, which raises unless the n-th may be this one; n from 1."""
     interval, rounds = (_count(config, key, "config.toml") for key in ("evaluate_every", "rounds"))
+    if config.get("clients") is not None:
+        _count(config, "clients", "config.toml")
     names = config.get("views")
     expected_views = sorted(map(str, names)) if isinstance(names, list) else None
 

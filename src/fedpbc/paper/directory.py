@@ -41,6 +41,8 @@ from fedpbc.storage.removal import remove_empty_folder, remove_files
 
 __all__ = ["PaperDirectory", "read_plan"]
 
+RESULT_SUFFIXES = (".md", ".json", ".png", ".svg", ".pdf")
+
 
 class PaperDirectory:
     """An experiment on disk."""
@@ -107,6 +109,9 @@ class PaperDirectory:
                     f"{self.path / place} is a link, or behind one, which is not followed: "
                     "remove it"
                 )
+        for entry in self.path.iterdir():
+            if entry.is_dir() and self._is_name_of_result(entry):
+                raise InputError(f"{entry} is a folder where a result belongs: remove it")
         plan = read_plan(self.path)
         if plan is None:
             files = {place.name for place in self.path.iterdir()} - {".lock", "inputs"}
@@ -118,6 +123,12 @@ class PaperDirectory:
             raise InputError(
                 f"{self.path} holds the experiment {plan['experiment']}: use another folder as out"
             )
+
+    def _is_name_of_result(self, entry: Path) -> bool:
+        """Whether the experiment writes a file of that name."""
+        if entry.name in (MANIFEST, "plan.toml", "chosen.toml", "report.html"):
+            return True
+        return entry.name.startswith(self.experiment) and entry.suffix in RESULT_SUFFIXES
 
     def _refuse_changed_runs(
         self, runs: Sequence[PlannedRun], fingerprints: Mapping[str, str]

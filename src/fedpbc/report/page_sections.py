@@ -119,8 +119,8 @@ def _facts(group: RunGroup) -> list[tuple[str, str]]:
     unsaid = len(names) == 1 and not any(n in group.label_of(r) for r in group.runs for n in names)
     facts = [
         ("algorithm", names.pop() if unsaid else ""),
-        ("rounds", _listed(f"{config.get('rounds') or 0:,}" for config in configs)),
-        ("clients", _listed(f"{n:,}" for config in configs if (n := config.get("clients")))),
+        ("rounds", _listed(_count(config.get("rounds") or 0) for config in configs)),
+        ("clients", _listed(_count(n) for config in configs if (n := config.get("clients")))),
         ("seeds", ", ".join(map(str, seeds)) if len(seeds) <= 8 else f"{len(seeds)}"),
         *(
             (name, _listed(config.get(key) for config in configs))
@@ -135,6 +135,11 @@ def _facts(group: RunGroup) -> list[tuple[str, str]]:
         ("links", _listed(map(_describe_links, configs), "; ")),
     ]
     return [(name, value) for name, value in facts if value]
+
+
+def _count(value: Any) -> str:
+    """A number with its thousands apart; a damaged configuration may have anything."""
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _listed(values: Iterable[Any], between: str = ", ") -> str:

@@ -86,6 +86,7 @@ def test_a_run_comes_to_the_same_bits_as_in_memory(tmp_path, in_memory, case):
     assert names(run) == RESULTS
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", CASES)
 def test_a_run_killed_while_it_writes_gives_the_same_bits(fork_server, tmp_path, in_memory, case):
     dice, run = random.Random(case), tmp_path / "run"

@@ -159,6 +159,7 @@ SHORT = [
 """Those of `make test`; `make test-faults` has all."""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "number"),
     [

@@ -295,6 +295,7 @@ def finished_copy(path, target):
     return directory
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "name", ["tuning.json", "tuned.toml", "tuned-fedavg.toml", "table.md", "tuning.png", "metrics"]
 )

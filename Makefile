@@ -29,8 +29,8 @@ check: $(READY)
 	$(BIN)/lint-imports
 	$(BIN)/mypy --num-workers 2
 
-# Two more than there are cores where CI runs: many tests wait for processes.
-PYTEST := $(BIN)/python -m pytest --numprocesses 4 --dist worksteal
+# One more than there are cores where CI runs: many tests wait for processes. With four it took longer.
+PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist worksteal
 
 test: check $(AXE)
 	$(PYTEST)

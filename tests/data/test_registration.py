@@ -166,7 +166,7 @@ def test_a_model_takes_what_it_names():
 def test_settings_that_suit_a_data_set_are_outranked_by_those_given():
     config = Config.from_dict({"data": "shakespeare"})
     assert (config.general.rounds, config.train.optimizer, config.model.name) == (
-        80,
+        60,
         "adam",
         "lstm",
     )

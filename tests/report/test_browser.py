@@ -190,8 +190,8 @@ def test_a_page_before_the_first_evaluation_works_and_reloads(opened, page_file)
     file = page_file.with_name("begun.html")
     write_page(file, [run], title="Before", live=1)
     open_ = opened(1280, file=file)
-    assert (
-        open_.page.locator("[data-chart=curve]").inner_text() == "Nothing has been evaluated yet."
-    )
+    # It is loaded anew every second: on a busy machine a look may fall between two pages.
+    chart = open_.page.locator("[data-chart=curve]")
+    chart.get_by_text("Nothing has been evaluated yet.", exact=True).wait_for(timeout=60_000)
     write_page(file, [run], title="After")
     open_.page.get_by_role("heading", name="After").wait_for(timeout=60_000)

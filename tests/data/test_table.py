@@ -12,6 +12,8 @@ from PIL import Image
 
 from fedpbc.data import load
 from fedpbc.errors import InputError
+from fedpbc.experiments.build import build_task
+from fedpbc.experiments.configuration import Config
 from tests.commandline import ran
 
 IMAGE = pa.struct({"bytes": pa.binary(), "path": pa.string()})
@@ -135,6 +137,15 @@ def test_the_next_character_of_clients_texts(tmp_path):
     own = data.train.inputs[data.train.clients == 1]
     assert "".join(data.classes[k] for k in own[0]) == "abc"
     assert "".join(data.classes[k] for k in data.train.labels[data.train.clients == 1][0]) == "bcd"
+
+
+def test_texts_are_for_networks_that_take_texts(tmp_path):
+    table = {"text": ["abcde" * 9, "xy" * 40], "who": ["ann", "ben"]}
+    options = {"name": "table", "dir": str(write(tmp_path / "t.parquet", **table)), "length": 3}
+    given = {"data": {**options, "input": "text", "client": "who"}}
+    assert Config.from_dict(given).model.name == "lstm"
+    with pytest.raises(InputError, match="model is 'mlp', but should be lstm or transformer"):
+        build_task(Config.from_dict({**given, "model": {"name": "mlp"}}))
 
 
 def test_the_next_character_with_a_test_split(tmp_path):

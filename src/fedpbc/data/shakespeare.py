@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from importlib.resources import as_file, files
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from fedpbc.data.columns import find_table, read_columns
 from fedpbc.data.dataset import DataSet, Split
 from fedpbc.data.hub import download
 from fedpbc.data.natural import TEST_PART, hold_out_last, number_clients
-from fedpbc.data.text import encode, next_characters, vocabulary_of
+from fedpbc.data.text import next_character_data
 from fedpbc.errors import InputError
 
 __all__ = [
@@ -21,7 +20,6 @@ __all__ = [
     "embedded_speakers",
     "load_hub_shakespeare",
     "load_shakespeare",
-    "next_character_data",
 ]
 
 SHAKESPEARE_REPOSITORY = "flwrlabs/shakespeare"
@@ -59,48 +57,6 @@ def load_shakespeare(length: int) -> DataSet:
     """
     texts = embedded_speakers()
     return next_character_data("shakespeare", texts, length)
-
-
-def next_character_data(
-    name: str, texts: Mapping[str, str], length: int, test_texts: Mapping[str, str] | None = None
-) -> DataSet:
-    """Return the windows of each client's text.
-
-    The last fifth of each text is for testing, unless there are ``test_texts``.
-    """
-    if test_texts is None:
-        cuts = [len(text) - len(text) // TEST_PART for text in texts.values()]
-        train = [text[:cut] for text, cut in zip(texts.values(), cuts, strict=True)]
-        test = [text[cut:] for text, cut in zip(texts.values(), cuts, strict=True)]
-    else:
-        train = list(texts.values())
-        test = [test_texts.get(client, "") for client in texts]
-    vocabulary = vocabulary_of(train)
-    shortest = min(range(len(train)), key=lambda k: len(train[k]))
-    if not len(next_characters(encode(train[shortest], vocabulary), length)[0]):
-        client, count = list(texts)[shortest], len(train[shortest])
-        raise InputError(
-            "data.length", length, f"smaller: {client!r} has {count} characters to train"
-        )
-    return DataSet(
-        name,
-        _split(train, vocabulary, length),
-        _split(test, vocabulary, length),
-        vocabulary,
-        client_names=tuple(texts),
-        vocabulary=len(vocabulary),
-        next_token=True,
-    )
-
-
-def _split(texts: list[str], vocabulary: tuple[str, ...], length: int) -> Split:
-    """Return the windows of each client's text, one client after another."""
-    windows = [next_characters(encode(text, vocabulary), length) for text in texts]
-    return Split(
-        np.concatenate([inputs for inputs, _ in windows]),
-        np.concatenate([targets for _, targets in windows]),
-        np.repeat(np.arange(len(texts)), [len(inputs) for inputs, _ in windows]),
-    )
 
 
 def load_hub_shakespeare(folder: Path | None) -> DataSet:

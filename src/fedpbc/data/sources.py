@@ -80,6 +80,11 @@ class Source:
         """Whether clients bring their own samples; of a plugin's data set that is not known."""
         return bool(self.client or self.natural or options.get("client"))
 
+    def model_for(self, options: Mapping[str, Any]) -> str:
+        """Return the network unless another is named: a table without targets is texts."""
+        is_text = self.is_ours and "target" in self.options and not options.get("target")
+        return "lstm" if is_text else self.model
+
     @property
     def options(self) -> dict[str, Option]:
         """The options of its own."""

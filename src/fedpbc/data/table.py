@@ -21,8 +21,7 @@ from fedpbc.data.dataset import DataSet, Split
 from fedpbc.data.hub import download
 from fedpbc.data.natural import hold_out_of_each, number_clients
 from fedpbc.data.parquet import wrong
-from fedpbc.data.shakespeare import next_character_data
-from fedpbc.data.text import MAX_LENGTH, encode, vocabulary_of
+from fedpbc.data.text import MAX_LENGTH, encode, next_character_data, vocabulary_of
 from fedpbc.errors import InputError
 
 __all__ = ["load_table"]

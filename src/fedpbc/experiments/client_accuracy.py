@@ -38,6 +38,8 @@ def client_summary(
         known = [value for value in values if value is not None]
         summary[view] = {
             "clients": len(known),
+            # Not so in earlier versions: there it was of training samples.
+            "held_out": True,
             "mean": statistics.fmean(known),
             "worst_tenth": worst_tenth(known),
             "deviation": statistics.pstdev(known),

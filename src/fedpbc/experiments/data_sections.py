@@ -19,7 +19,7 @@ Sections = dict[str, dict[str, Any]]
 def add_data_defaults(top: dict[str, Any], sections: Sections) -> None:
     """Add the settings that suit a data set, where others are not given; in place."""
     source = find_source(_name(sections["data"], DataSection.name))
-    sections["model"].setdefault("name", source.model)
+    sections["model"].setdefault("name", source.model_for(sections["data"]))
     for section, settings in source.settings.items():
         if section and section not in sections:
             names = ", ".join(sections)

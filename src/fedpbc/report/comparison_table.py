@@ -142,10 +142,10 @@ def footnotes(comparison: Comparison) -> list[str]:
 
 
 def test_notes(comparison: Comparison) -> list[str]:
-    """Return what was evaluated, where clients bring their own test samples, and how each fares."""
+    """Return whose the test samples are, where that is known, and how clients' own models fare."""
     described = [run.test_data for run in comparison.finished if run.test_data]
     if not described:
-        return []
+        return own_model_notes(comparison, "test samples of their classes")
     means = {"volume": "the mean over all of them", "clients": "the mean of the clients' means"}
     weighed = " or ".join(dict.fromkeys(means[str(each["weigh"])] for each in described))
     clients = max(each["clients"] for each in described)
@@ -153,16 +153,16 @@ def test_notes(comparison: Comparison) -> list[str]:
     shares = [100 * each["most_frequent"] for each in described if each["most_frequent"]]
     if shares:
         note += f". Always predicting the most frequent class would be right in {shares[0]:.1f} %"
-    return [note + ".", *own_model_notes(comparison)]
+    return [note + ".", *own_model_notes(comparison, "their own test samples")]
 
 
-def own_model_notes(comparison: Comparison) -> list[str]:
-    """Return how well each client's own model does on its own test samples, as a distribution."""
+def own_model_notes(comparison: Comparison, samples: str) -> list[str]:
+    """Return how well each client's own model does on these test samples, as a distribution."""
     notes = []
     for label in comparison.labels:
         runs = [run.client_accuracy for run in comparison.of(label) if run.client_accuracy]
         views = {view: [run[view] for run in runs if view in run] for view in ("own", "mean")}
-        if not views["own"]:
+        if not views["own"] or not all(each.get("held_out") for each in views["own"]):
             continue
         texts = []
         for view, name in (("own", "its own model"), ("mean", "the mean of all models")):
@@ -172,7 +172,7 @@ def own_model_notes(comparison: Comparison) -> list[str]:
             )
             spread = f"worst tenth of clients {worst:.1f}, deviation {deviation:.1f}"
             texts.append(f"{name} {mean:.1f} % ({spread})")
-        notes.append(f"{label}, mean over clients on their own test samples: {'; '.join(texts)}.")
+        notes.append(f"{label}, mean over clients on {samples}: {'; '.join(texts)}.")
     return notes
 
 

@@ -251,7 +251,7 @@ class Simulation:
         return {view: torch.cat([model, layers]) for view, model in models.items()}
 
     def client_accuracies(self) -> dict[str, list[float | None]]:
-        """How often each view's model is right about each client's own samples.
+        """How often each view's model is right about each client's own held-out samples.
 
         ``own`` is each client's own model, where the view ``mean`` has them at hand; only right
         after an evaluated round. Empty for a task that cannot tell.

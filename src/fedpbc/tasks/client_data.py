@@ -205,6 +205,19 @@ class ClientData:
             return None
         return class_shares(self.labels.cpu().numpy(), self.parts, self.classes)
 
+    @property
+    def client_strata(self) -> NDArray[np.float64]:
+        """What a client's own test samples are like: its classes, or one kind for all."""
+        shares = self.class_shares
+        return np.ones((len(self.parts), 1)) if shares is None else shares
+
+    @property
+    def test_strata(self) -> NDArray[np.int64]:
+        """The kind of each test sample, of those in :attr:`client_strata`."""
+        if self.class_shares is None:
+            return np.zeros(len(self.test_labels), dtype=np.int64)
+        return self.test_labels.cpu().numpy().astype(np.int64)
+
     def client_fingerprint(self, client: int) -> str:
         """A hash of one client's samples."""
         part = torch.from_numpy(np.asarray(self.parts[client]))

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedpbc.data.natural import parts_of
 from fedpbc.tasks.client_data import ClientData
 from fedpbc.tasks.evaluation import class_accuracies, mean_by_client, mean_loss_and_hits
 from fedpbc.tasks.inputs import Forward, Inputs
@@ -25,6 +26,8 @@ __all__ = ["ModelEvaluator"]
 
 MAX_EXPONENT = 700.0
 """exp of more than this is too large for a number."""
+CLIENT_SAMPLES = 1000
+"""Test samples on which a client's own model is evaluated, about, if its classes have more."""
 
 
 class ModelEvaluator:
@@ -50,8 +53,9 @@ class ModelEvaluator:
         self.perplexity, self.metrics = perplexity, metrics
 
     def __getstate__(self) -> dict[str, Any]:
-        # Quickly computed again, and large where there are many clients.
-        return {k: v for k, v in vars(self).items() if k != "_evaluated_parts"}
+        # Quickly computed again.
+        computed = "_test_by_stratum", "_tested"
+        return {k: v for k, v in vars(self).items() if k not in computed}
 
     def _load(self, model: Tensor) -> None:
         self.vector.fill(model.to(self.device))
@@ -136,67 +140,83 @@ class ModelEvaluator:
             return self._scores(self.data.inputs, self.data.labels, samples)[0]
 
     def client_accuracies(self, model: Tensor) -> list[float | None]:
-        """Return the accuracy on each client's own samples.
+        """Return the expected accuracy on each client's own held-out samples.
 
-        These are its test samples where they are known, as in data that clients bring themselves;
-        else its training samples, among those of an evaluation.
+        These are its test samples where it is known whose they are, as in data that clients bring
+        themselves. Else they are test samples in the proportions of the client's classes: the
+        accuracy on each class, weighted by its share of the client's samples.
         """
         if self.data.test_counts is not None:
             return self._test_accuracies(model)
-        hits = self._hits(model, self.data.evaluated)
+        every = torch.arange(len(self.data.test_labels), device=self.device)
+        hits = self._hits(model, every)
         if hits is None:
             return []
-        owners, samples = self._evaluated_parts
-        by_sample = np.zeros(len(self.data.labels))
-        by_sample[self.data.evaluated.cpu().numpy()] = hits.numpy()
-        totals = np.bincount(owners, by_sample[samples], minlength=self.clients).tolist()
-        counts = np.bincount(owners, minlength=self.clients).tolist()
-        return [total / n if n else None for total, n in zip(totals, counts, strict=True)]
+        sums = np.bincount(self.data.test_strata, hits.numpy(), minlength=len(self._tested))
+        means = sums / np.maximum(self._tested, 1)
+        known = self.data.client_strata @ (self._tested > 0)
+        shares = self.data.client_strata @ means
+        return [a / k if k else None for a, k in zip(shares.tolist(), known.tolist(), strict=True)]
 
     def client_accuracy(self, client: int, model: Tensor) -> float | None:
-        """Return the accuracy on one client's own samples."""
+        """Return the same for one client, for instance of its own model.
+
+        Of many test samples in the proportions of its classes only some are used.
+        """
         if self.data.test_counts is not None:
             held_out = self.data.test_samples_of(client)
-            hits = self._hits(model, held_out, test=True) if len(held_out) else None
+            hits = self._hits(model, held_out) if len(held_out) else None
             return None if hits is None else float(hits.mean())
-        owners, samples = self._evaluated_parts
-        own = samples[slice(*np.searchsorted(owners, [client, client + 1]))]
-        if not len(own):
+        shares = self.data.client_strata[client] * (self._tested > 0)
+        parts = [self._test_by_stratum[kind] for kind in np.flatnonzero(shares)]
+        if sum(map(len, parts)) > CLIENT_SAMPLES:
+            wanted = np.ceil(CLIENT_SAMPLES * shares[shares > 0]).astype(int)
+            parts = [evenly(part, count) for part, count in zip(parts, wanted, strict=True)]
+        if not parts:
             return None
-        hits = self._hits(model, torch.from_numpy(own).to(self.device))
-        return None if hits is None else float(hits.mean())
+        hits = self._hits(model, torch.from_numpy(np.concatenate(parts)))
+        if hits is None:
+            return None
+        own = hits.split([len(part) for part in parts])  # type: ignore[no-untyped-call]
+        means, held = np.array([float(part.mean()) for part in own]), shares[shares > 0]
+        # The same sum above and below: a model that is always right has 1, not a little more.
+        return float((held * means).sum() / held.sum())
 
     def _test_accuracies(self, model: Tensor) -> list[float | None]:
         """Return the accuracy on each client's test samples; empty without classes."""
         assert self.data.test_counts is not None
         every = torch.arange(len(self.data.test_labels), device=self.device)
-        hits = self._hits(model, every, test=True)
+        hits = self._hits(model, every)
         if hits is None:
             return []
         own = hits.split(self.data.test_counts.tolist())  # type: ignore[no-untyped-call]
         return [float(part.mean()) if len(part) else None for part in own]
 
     @cached_property
-    def _evaluated_parts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Whose samples an evaluation uses, in the clients' order, and which these are.
+    def _test_by_stratum(self) -> list[NDArray[np.int64]]:
+        """The test samples of each class."""
+        return parts_of(self.data.test_strata, self.data.client_strata.shape[1])
 
-        In two arrays: there may be a million clients, most of them without any.
-        """
-        evaluated = np.zeros(len(self.data.labels), dtype=bool)
-        evaluated[self.data.evaluated.cpu().numpy()] = True
-        samples = np.concatenate(self.data.parts)
-        owners = np.repeat(np.arange(self.clients), list(map(len, self.data.parts)))
-        used = evaluated[samples]
-        return owners[used], samples[used]
+    @cached_property
+    def _tested(self) -> NDArray[np.int64]:
+        """How many test samples each class has."""
+        return np.array([len(part) for part in self._test_by_stratum])
 
-    def _hits(self, model: Tensor, samples: Tensor, *, test: bool = False) -> Tensor | None:
-        """Return for each training or test sample how right a model is, from 0 to 1.
+    def _hits(self, model: Tensor, samples: Tensor) -> Tensor | None:
+        """Return for each of these test samples how right a model is, from 0 to 1.
 
         None without classes.
         """
         self._load(model)
-        data = self.data
-        arrays = (data.test_inputs, data.test_labels) if test else (data.inputs, data.labels)
+        data, index = self.data, samples.to(self.device)
         with repeatable(self.device):
-            _, hits = self._scores(*arrays, samples)
+            _, hits = self._scores(data.test_inputs, data.test_labels, index)
         return None if hits is None else hits.double().reshape(len(hits), -1).mean(dim=1)
+
+
+def evenly(samples: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """Return at most ``count`` of these samples, from the first to the last."""
+    if count >= len(samples):
+        return samples
+    places = np.linspace(0, len(samples) - 1, count).astype(np.int64)
+    return np.take(samples, places)

@@ -43,15 +43,23 @@ def dense(sizes: list[int], dropout: float = 0.0) -> list[nn.Module]:
     return layers[:-1]
 
 
+def check_numbers(name: str, vocabulary: int) -> None:
+    """Raise unless samples are numbers: those of a text only count characters."""
+    if vocabulary:
+        raise InputError("model", name, "lstm or transformer: the samples are texts")
+
+
 @register_model
-def mlp(shape: Shape, classes: int) -> nn.Sequential:
+def mlp(shape: Shape, classes: int, vocabulary: int = 0) -> nn.Sequential:
     """One hidden layer of 64 units."""
+    check_numbers("mlp", vocabulary)
     return initialise(nn.Sequential(nn.Flatten(), *dense([math.prod(shape), 64, classes])))
 
 
 @register_model
-def softmax(shape: Shape, classes: int) -> nn.Sequential:
+def softmax(shape: Shape, classes: int, vocabulary: int = 0) -> nn.Sequential:
     """Softmax regression."""
+    check_numbers("softmax", vocabulary)
     return initialise(nn.Sequential(nn.Flatten(), *dense([math.prod(shape), classes])))
 
 

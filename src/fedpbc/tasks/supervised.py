@@ -254,15 +254,15 @@ class Supervised:
         return self._evaluator.client_loss(client, model)
 
     def client_accuracies(self, model: Tensor) -> list[float | None]:
-        """Return the accuracy on each client's own samples.
+        """Return the expected accuracy on each client's own held-out samples.
 
-        These are its test samples where they are known, as in data that clients bring themselves;
-        else its training samples, among those of an evaluation.
+        These are its test samples where it is known whose they are, as in data that clients bring
+        themselves; else test samples in the proportions of the client's classes.
         """
         return self._evaluator.client_accuracies(model)
 
     def client_accuracy(self, client: int, model: Tensor) -> float | None:
-        """Return the accuracy on one client's own samples."""
+        """Return the same for one client, for instance of its own model."""
         return self._evaluator.client_accuracy(client, model)
 
     def fingerprint(self) -> str:

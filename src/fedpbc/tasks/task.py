@@ -202,10 +202,10 @@ class WithClientLoss(Protocol):
 
 @runtime_checkable
 class WithClientAccuracy(Protocol):
-    """A task that can tell how often a model is right about each client's own samples."""
+    """A task that can tell how often a model is right about each client's held-out samples."""
 
     def client_accuracies(self, model: Tensor) -> list[float | None]:
-        """Return one model's accuracy for each client; None for one without evaluated samples.
+        """Return one model's accuracy for each client; None for one without held-out samples.
 
         Empty if the task has no accuracy.
         """

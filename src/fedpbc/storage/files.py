@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from contextlib import suppress
 from io import BufferedReader
 from pathlib import Path
 
@@ -124,7 +125,8 @@ def append_line(path: Path, line: str) -> None:
                 content = content[os.write(handle, content) :]
             os.fsync(handle)
         except OSError as error:
-            os.ftruncate(handle, status.st_size)
+            with suppress(OSError):  # A disk that takes nothing more has kept no part of it.
+                os.ftruncate(handle, status.st_size)
             raise OSError(error.errno, error.strerror, str(path)) from None
     finally:
         os.close(handle)

@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from fedpbc.storage.atomic import naming_errors
 from fedpbc.storage.files import is_own_file
 
 __all__ = ["own_files", "remove_empty_folder", "remove_entries", "remove_files", "remove_tree"]
@@ -50,7 +51,9 @@ def remove_entries(folder: Path, names: Iterable[str]) -> None:
 def remove_tree(folder: Path, *, ignore_errors: bool = False) -> None:
     """Remove a folder that we made, with everything in it; what links lead to stays."""
     if not folder.is_symlink():
-        shutil.rmtree(folder, ignore_errors=ignore_errors)
+        # It knows the files by their names alone.
+        with naming_errors(folder):
+            shutil.rmtree(folder, ignore_errors=ignore_errors)
 
 
 def remove_empty_folder(folder: Path) -> None:

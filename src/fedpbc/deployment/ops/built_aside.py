@@ -52,10 +52,19 @@ def built_aside(folder: Path) -> Iterator[Path]:
                     move_into(building, folder)
                 else:
                     building.chmod(0o755)
-                    building.rename(folder)
-                sync_folder(target.parent)
+                    rename_or_not(building, folder)
     finally:
         remove_tree(building, ignore_errors=True)
+
+
+def rename_or_not(building: Path, folder: Path) -> None:
+    """Rename a folder, or leave it as it was if the disk cannot keep that."""
+    building.rename(folder)
+    try:
+        sync_folder(folder.resolve().parent)
+    except OSError:
+        folder.rename(building)
+        raise
 
 
 def remove_unused(building: Path) -> None:

@@ -157,7 +157,7 @@ def test_a_live_page_reloads_itself_and_keeps_its_state(opened, page_file):
     file = page_file.with_name("live.html")
     runs = sorted(page_file.parent.glob("classes/*/seed-*"))
     # Seconds enough for what follows, also on a busy machine.
-    write_page(file, runs, title="Before", live=4)
+    write_page(file, runs, title="Before", live=12)
     open_ = opened(1280, file=file)
     open_.page.locator("#choose-x").select_option("uploads")
     open_.legend().first.click()

@@ -155,7 +155,7 @@ class ComparisonDirectory:
         return widened(parse_plan(values), plan, self.path)
 
     def _clear(self) -> None:
-        """Remove what an earlier comparison wrote, and nothing else; its plan last."""
+        """Remove what an earlier comparison wrote, and nothing else."""
         runs = self.planned_runs()
         if plan_damage(self.path, "comparison", self.plan_path.name) or not runs:
             # The plan does not say which runs there were.
@@ -170,7 +170,10 @@ class ComparisonDirectory:
         remove_empty_folder(self.path / "inputs")
         if is_report(self.report_path):
             remove_files(self.path, [self.report_path.name])
-        remove_files(self.path, FILES)
+        # The plan stays until the new one takes its place: if the disk fails before that, the
+        # earlier comparison can be run again. With inputs it cannot: the new ones replace them.
+        kept = () if inputs else (self.plan_path.name, MANIFEST)
+        remove_files(self.path, [name for name in FILES if name not in kept])
 
     def verify(self) -> Verification:
         """Check the plan, its inputs and the page; the runs are checked one by one."""

@@ -538,3 +538,27 @@ def test_verdict_chart_and_table_come_in_this_order(grid_page, tmp_path):
     ]
     places = [text.index(mark) for mark in marks]
     assert places == sorted(places)
+
+
+def held_out(run) -> None:
+    summary = json.loads((run / "summary.json").read_text())
+    for view in summary["client_accuracy"].values():
+        view["held_out"] = True
+    (run / "summary.json").write_text(json.dumps(summary))
+
+
+def test_the_chart_of_clients_says_on_which_samples(tmp_path):
+    first, second = write_grid(tmp_path / "runs", ["fedpbc"])
+
+    def words() -> str:
+        write_page(tmp_path / "page.html", [first, second], title="Two")
+        return " ".join(read(tmp_path / "page.html")[0].text.split())
+
+    training = "training samples of its own"
+    test = "test samples, each class weighted by its share of the client's samples"
+    assert f"On {training};" in words()
+    held_out(first)
+    assert f"On {test} (runs of earlier versions: {training});" in words()
+    held_out(second)
+    assert f"On {test};" in words()
+    assert training not in words()

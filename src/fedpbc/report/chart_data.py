@@ -15,7 +15,7 @@ from fedpbc.experiments.comparison import Comparison, ComparisonRow, mean_of
 from fedpbc.experiments.conditions import is_ceiling
 from fedpbc.experiments.intervals import t_quantile
 from fedpbc.experiments.run_result import RunResult
-from fedpbc.report.client_charts import fleet_data, per_client
+from fedpbc.report.client_charts import client_samples, fleet_data, per_client
 from fedpbc.report.groups import RunGroup
 from fedpbc.report.load import LoadedRun
 from fedpbc.report.run_conditions import conditions_of
@@ -93,7 +93,7 @@ def chart_data(
         "best_view": {row.label: row.view for row in rows if row.best_deployable},
         "per_class": _per_class(comparison),
         "per_client": per_client(runs),
-        "per_client_on": "test" if any(r.test_data for r in comparison.runs) else "training",
+        "per_client_on": client_samples(runs, any(r.test_data for r in comparison.runs)),
         # The names are those of its own labels; CIFAR-100 can have coarse ones.
         "classes": [] if source is None or is_coarse else list(source.classes),
         "staleness": _staleness([r for n, r in runs.items() if not is_ceiling(n)], limit),

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedpbc.report.load import LoadedRun
 
-__all__ = ["fleet_data", "histogram", "per_client", "timetable_image"]
+__all__ = ["client_samples", "fleet_data", "histogram", "per_client", "timetable_image"]
 
 BINS = 20
 MAX_CLASSES = 12
@@ -70,6 +70,27 @@ def per_client(runs: Mapping[str, Sequence[LoadedRun]]) -> dict[str, dict[str, A
                 "accuracy": np.mean(curves, axis=0).round(4).tolist(),
             }
     return served
+
+
+def client_samples(runs: Mapping[str, Sequence[LoadedRun]], own_test: bool) -> str:
+    """Return on which samples the accuracy of each client was measured, in words.
+
+    Without ``own_test``, test samples of the clients' own, runs of earlier versions used
+    training samples.
+    """
+    if own_test:
+        return "its own test samples"
+    held_out = {
+        bool(view.get("held_out"))
+        for members in runs.values()
+        for run in members
+        for view in run.client_accuracy.values()
+    }
+    training = "training samples of its own"
+    if held_out == {False}:
+        return training
+    test = "test samples, each class weighted by its share of the client's samples"
+    return f"{test} (runs of earlier versions: {training})" if False in held_out else test
 
 
 def _by_rank(accuracies: Sequence[float | None]) -> NDArray[np.float64]:

@@ -41,6 +41,16 @@ def test_every_chart_is_drawn_and_nothing_overflows(opened, width):
     assert open_.page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+def test_the_worst_tenth_of_the_clients_is_grey(opened):
+    open_ = opened()
+    plot = open_.plot("spread")
+    box = plot.locator("svg path[fill-opacity='0.15']").bounding_box()
+    whole = plot.locator("svg").bounding_box()
+    # A tenth of the axis, as high as the picture without its labels.
+    assert 0.07 < box["width"] / whole["width"] < 0.1
+    assert box["height"] > 0.6 * whole["height"]
+
+
 def rows(open_: OpenPage, table: int) -> list[str]:
     return (
         open_.page.locator("table").nth(table).locator("tbody tr td:first-child").all_inner_texts()

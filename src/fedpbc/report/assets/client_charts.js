@@ -9,9 +9,9 @@ Object.assign(CHARTS, {
       // Where clients have models of their own, each is evaluated on its client's samples.
       if (views.own && !series.some((s) => s.name === `${name} (own models)`)) series.push(rankCurve(`${name} (own models)`, Object.assign({}, style, { dash: [2, 4] }), views.own));
     }
-    const chart = lines(series, { x: "clients, from the worst served, %", y: "accuracy on the client's own samples, %", format: percent, xFormat: (v) => `${Math.round(v)} %`, fit: state.fit === "fit", limits: [0, 100] });
+    const chart = lines(series, { x: "clients, from the worst served, %", y: "accuracy on samples of the client's classes, %", format: percent, xFormat: (v) => `${Math.round(v)} %`, fit: state.fit === "fit", limits: [0, 100] });
     // The worst tenth is what the table sums up.
-    if (chart) chart.option.series[0].markArea = { silent: true, itemStyle: { color: css("--dim"), opacity: 0.1 }, data: [[{ xAxis: 0 }, { xAxis: 10 }]] };
+    if (chart) chart.option.series.push(shaded(0, 10));
     return chart;
   },
   likely(group) {
@@ -46,6 +46,14 @@ Object.assign(CHARTS, {
     option.tooltip.formatter = (hovered) => `client ${hovered[0].axisValue}` + hovered.filter((p) => p.value > 0).sort((a, b) => b.value - a.value)
       .map((p) => `<br><span style="color:${p.color}">■</span> ${escaped(p.seriesName)}: ${p.value}`).join("");
     return { option, csv: [["client", ...names], ...counts.map((row, i) => [i, ...row])] };
+  },
+});
+// A part of the x axis in grey, from the bottom to the top.
+const shaded = (from, to) => ({
+  type: "custom", z: 0, silent: true, clip: true, data: [[from, to]], encode: { x: [0, 1], y: [] }, tooltip: { show: false }, emphasis: { disabled: true },
+  renderItem: ({ coordSys }, api) => {
+    const [x0] = api.coord([from, 0]), [x1] = api.coord([to, 0]);
+    return { type: "rect", shape: { x: x0, y: coordSys.y, width: x1 - x0, height: coordSys.height }, style: { fill: css("--dim"), opacity: 0.15 } };
   },
 });
 const rankCurve = (name, style, clients) => Object.assign({}, style, { name, x: clients.accuracy.map((_, k) => (100 * k) / (clients.accuracy.length - 1)), mean: clients.accuracy.map((v) => v * 100), marker: null });

@@ -15,6 +15,7 @@ from fedpbc import Config
 from fedpbc.cli import terminal
 from fedpbc.cli.advise import show_advice
 from fedpbc.cli.links import show_links
+from fedpbc.cli.list import describe
 from fedpbc.cli.results import show_summary
 from fedpbc.cli.theory import show_theory_summary
 from fedpbc.experiments.advice.directory import AdviceDirectory
@@ -22,6 +23,7 @@ from fedpbc.experiments.link_query import report_links
 from fedpbc.experiments.theory_query import TheoryQuery, analyze
 from fedpbc.experiments.tuning.result import Score, TrialResult, TunedEntry
 from fedpbc.paper.result_table import Entry, ResultTable
+from fedpbc.report.listing import list_choices
 from fedpbc.report.text_table import TextTable
 from fedpbc.report.tuning import tuning_table
 from tests.synthetic_advice import synthetic_advice
@@ -185,3 +187,12 @@ def test_a_long_name_is_broken_in_the_heading_and_whole_in_the_note():
     table.row("server", 0.5)
     assert table.fit(80) == []
     assert table.fit(10) == ["balanced_accuracy"]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_list_of_choices(width):
+    for entry in (entry for entries in list_choices().values() for entry in entries):
+        lines = describe(entry, width).splitlines()
+        assert max(map(cell_len, lines)) <= width
+        assert all(line.startswith(21 * " ") for line in lines[1:])
+        assert words(describe(entry)) == [" ".join(" ".join(lines).split())]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedpbc.cli.options import Json, Plugin, starting_with
-from fedpbc.cli.terminal import say, say_json
+from fedpbc.cli.terminal import say, say_json, say_text, terminal_width
 from fedpbc.errors import InputError
 from fedpbc.text import printable
 
@@ -28,6 +29,8 @@ KINDS = (
     "trackers",
     "options",
 )
+INDENT = 21
+"""Where the descriptions begin."""
 
 
 def list_(
@@ -56,10 +59,11 @@ def list_(
     if as_json:
         say_json(choices)
         return
+    width = terminal_width()
     for kind, entries in choices.items():
         say(kind)
         for entry in entries:
-            say(describe(entry))
+            say_text(describe(entry, width))
         say()
     if kind in (None, "algorithms", "links", "options"):
         say(
@@ -67,7 +71,15 @@ def list_(
         )
 
 
-def describe(choice: Choice) -> str:
-    """Return a choice as one line: its name, what it is, and its options."""
+def describe(choice: Choice, width: int | None = None) -> str:
+    """Return a choice in a line: its name, what it is, and its options.
+
+    In a terminal of this ``width`` it may take several: names remain a column of their own.
+    """
     options = f"  [{', '.join(choice['options'])}]" if choice["options"] else ""
-    return f"  {printable(choice['name'], 80):<18} {printable(choice['summary'])}{options}"
+    line = f"  {printable(choice['name'], 80):<18} {printable(choice['summary'])}{options}"
+    if width is None or width <= 2 * INDENT:
+        return line
+    return textwrap.fill(
+        line, width, subsequent_indent=" " * INDENT, break_long_words=False, break_on_hyphens=False
+    )

@@ -171,7 +171,7 @@ def distance_table(rows: Sequence[dict[str, Any]], rounds: int, seeds: int) -> R
             ]
         )
     columns = ["trial", "difference"] if compared else []
-    head = ["p₀, p₁", "algorithm", "view", "‖x − x*‖", *columns, "Prop. 1"]
+    head = ["p₀, p₁", "algorithm", "view", "‖x−x*‖", *columns, "Prop. 1"]
     over = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else "one seed"
     notes = [
         f"the last {window_of(rounds)} of {rounds:,} rounds; {over}.",

@@ -49,6 +49,7 @@ def by_hand(folder, algorithm: str, *, decay: bool = False, rate: float = 0.1, s
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("decay", [False, True])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_every_algorithm_matches_the_reference(tmp_path, monkeypatch, algorithm, decay):

@@ -122,6 +122,7 @@ EXACT = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", REFERENCE)
 def test_memory_reaches_the_optimum_at_a_constant_rate_although_links_differ(name):
     """Others stay where the clients that happen to be heard pull them."""

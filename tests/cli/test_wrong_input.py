@@ -775,6 +775,6 @@ def test_no_more_processes_than_clients(tmp_path, monkeypatch):
         stop(engine)
 
     monkeypatch.setattr(PoolEngine, "_stop_workers", counted)
-    given = ("--data", "digits", "--clients", 4, "--rounds", 1, "--engine", "pool")
+    given = ("--data", "digits", "--clients", 2, "--rounds", 1, "--engine", "pool")
     ran("run", *given, "--workers", 12, "--out", tmp_path / "out")
-    assert counts == [4]
+    assert counts == [2]

@@ -176,7 +176,7 @@ def test_the_same_bits_with_a_rule_of_the_clients(opened, algorithm):
 
 
 def test_no_more_processes_than_clients(opened):
-    task = small.network()
+    task = small.network(clients=2)
     engine = opened(task, workers=task.clients + 5)
     engine.submit(Segment(0, task.init(), 0, 1, 0))
     assert len(engine.processes()) == engine.workers == task.clients

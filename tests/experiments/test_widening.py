@@ -139,6 +139,7 @@ def whole(tmp_path_factory) -> Path:
     return place
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("again", ["resume", "the same"])
 @pytest.mark.parametrize("at", range(6))
 def test_widening_that_is_killed_at_any_write_goes_on(tmp_path, whole, monkeypatch, at, again):

@@ -40,7 +40,7 @@ def assert_same(views, expected, bound=1e-6):
         assert np.abs(vector_of(record) - expected[view].numpy()).max() <= bound, view
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("global_lr", [0.7, 1.0])
 @pytest.mark.parametrize("variant", RUNNABLE)
 def test_every_algorithm_equals_the_simulator(variant, global_lr):

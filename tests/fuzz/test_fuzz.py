@@ -8,7 +8,7 @@ from tests.fuzz.campaign import shares
 from tests.fuzz.kinds import KINDS
 from tests.fuzz.worker import Worker
 
-SEED, CASES, DAMAGES = 10, 60, 27
+SEED, CASES, DAMAGES = 10, 40, 20
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,16 @@ from fedpbc.errors import one_line
 from fedpbc.experiments.integrity import Damage
 from fedpbc.experiments.run_directory import RunDirectory, write_inputs
 from fedpbc.limits import parse_toml
-from fedpbc.storage.atomic import write_atomically
+from fedpbc.storage.atomic import temporary_names, write_atomically
 from fedpbc.storage.directories import LOCK
 from fedpbc.storage.files import read_own_file
-from fedpbc.storage.manifest import changed_files, has_checksums, is_inside, write_manifest
+from fedpbc.storage.manifest import (
+    MANIFEST,
+    changed_files,
+    has_checksums,
+    is_inside,
+    write_manifest,
+)
 from fedpbc.storage.removal import remove_empty_folder, remove_files
 
 __all__ = [
@@ -41,11 +47,14 @@ def write_plan(
 ) -> None:
     """Write a plan and the files that it names, and list them with checksums in the manifest.
 
-    ``files`` are others that belong to the folder. Nothing is written if the plan is there.
+    ``files`` are others that belong to the folder, which is locked. Nothing is written if the plan
+    is there.
     """
     path, contents = folder / name, {f"inputs/{n}": content for n, content in inputs.items()}
     contents[name] = text.encode()
     listed = [*contents, *files]
+    # Of a command that was killed when its plan was to take this one's place.
+    remove_files(folder, [temporary_names(name), temporary_names(MANIFEST)])
     if not path.is_file() or path.read_bytes() != text.encode():
         # Without checksums first: a kill must not make a half-written plan look damaged.
         write_manifest(folder, kind, listed)

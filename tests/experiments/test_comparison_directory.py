@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import random
 import shutil
@@ -9,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedpbc.experiments import plan_files
+from fedpbc.experiments.run_directory import RunDirectory
 from tests.commandline import (
     DIGITS,
     assert_same_run,
@@ -485,3 +488,24 @@ def test_what_is_left_of_a_rehearsal_goes_when_the_comparison_goes_on(tmp_path):
     shutil.copytree(tmp_path / "c" / "fedavg" / "seed-0", tmp_path / "c" / ".next")
     ran("resume", tmp_path / "c")
     assert not (tmp_path / "c" / ".next").exists()
+
+
+def test_overwriting_with_a_disk_that_fails_leaves_a_comparison_that_can_be_run(
+    tmp_path, monkeypatch
+):
+    folder = tmp_path / "c"
+    options = ("--algorithms", "fedavg", "--seeds", "0", "--rounds", 2, "--jobs", 1)
+    ran("compare", *DIGITS, *options, "--out", folder)
+    shutil.copytree(folder, tmp_path / "before")
+
+    def fail(path: Path, *_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error", str(path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(plan_files, "write_atomically", fail)
+        given = (*DIGITS, *options, "--rounds", 3, "--out", folder, "--overwrite")
+        assert refused(fedpbc("compare", *given)).endswith("compare.toml: Input/output error")
+    ran("resume", folder)
+    assert_same_run(folder / "fedavg/seed-0", tmp_path / "before/fedavg/seed-0")
+    ran("compare", *given)
+    assert RunDirectory(folder / "fedavg/seed-0").summary()["rounds"] == 3

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
-from fedpbc.storage.files import is_own_file, read_own_file, read_regular_file
+from fedpbc.storage.files import append_line, is_own_file, read_own_file, read_regular_file
 
 
 def test_a_regular_file(tmp_path: Path):
@@ -51,3 +52,18 @@ def test_links_inside_a_folder_are_not_followed(tmp_path: Path):
     (tmp_path / "shortcut").symlink_to(folder)
     (folder / "own").write_text("own")
     assert read_own_file(tmp_path / "shortcut", "own") == b"own"
+
+
+def test_a_log_that_takes_nothing_more_is_named(tmp_path, monkeypatch):
+    path = tmp_path / "log.jsonl"
+    append_line(path, "one")
+
+    def refuse(*_):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", refuse)
+        patched.setattr(os, "ftruncate", refuse)
+        with pytest.raises(OSError, match=f"Read-only file system: '{path}'"):
+            append_line(path, "two")
+    assert path.read_text() == "one\n"

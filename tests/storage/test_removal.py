@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -81,3 +83,18 @@ def test_a_tree_goes_without_what_its_links_lead_to(folders):
     remove_tree(folders / "ours")
     assert not (folders / "ours").exists()
     assert (folders / "shortcut" / "file").read_text() == "kept"
+
+
+def test_a_folder_that_cannot_be_removed_is_named(tmp_path, monkeypatch):
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "a").touch()
+
+    def refuse(name, **_):
+        raise OSError(errno.EROFS, "Read-only file system", name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "unlink", refuse)
+        with pytest.raises(OSError, match=f"Read-only file system: '{tmp_path / 'old'}'"):
+            remove_tree(tmp_path / "old")
+    remove_tree(tmp_path / "old")
+    assert not (tmp_path / "old").exists()

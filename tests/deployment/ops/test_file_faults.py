@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from fedpbc.deployment.ops import built_aside as built_aside_module
+from fedpbc.deployment.ops.built_aside import built_aside
+from fedpbc.storage import atomic
 from tests.commandline import Ended, content, fedpbc, ran, refused
 
 NEW = ("--clients", 2, "--host", "127.0.0.1")
@@ -113,3 +116,21 @@ def test_what_a_killed_init_left_is_removed_by_the_next(tmp_path):
     (tmp_path / ".fleets.0123abcd.tmp").mkdir()
     ran("fleet", "init", tmp_path / "fleet", *NEW, "--insecure")
     assert sorted(path.name for path in tmp_path.iterdir()) == [".fleets.0123abcd.tmp", "fleet"]
+
+
+def test_a_folder_that_cannot_be_synced_is_not_there(tmp_path, monkeypatch):
+    folder, sync = tmp_path / "fleet", atomic.sync_folder
+
+    def fail(path: Path) -> None:
+        if path == tmp_path:
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        sync(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(built_aside_module, "sync_folder", fail)
+        with pytest.raises(OSError, match="Input/output error"), built_aside(folder) as building:
+            (building / "fleet.toml").touch()
+    assert list(tmp_path.iterdir()) == []
+    with built_aside(folder) as building:
+        (building / "fleet.toml").touch()
+    assert (folder / "fleet.toml").exists()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedpbc.data import sources
-from fedpbc.errors import InputError
+from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments import build
 from fedpbc.experiments.integrity import verify_run
 from fedpbc.experiments.run_directory import RunDirectory
@@ -143,6 +143,16 @@ def test_an_interrupted_search_comes_to_the_same_choice(whole, tmp_path):
             directory.run(opened, 1, lambda plan, stop=stop: stop)
     search(tmp_path / "cut")
     assert (tmp_path / "cut/tuning.json").read_bytes() == (path / "tuning.json").read_bytes()
+
+
+def test_a_choice_is_not_sealed_without_the_evaluations_it_was_made_from(whole, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(whole[0], folder)
+    runs = [path.parent for path in folder.rglob("metrics.jsonl")]
+    lost = next(run / "metrics.jsonl" for run in runs if not (run / "summary.json").exists())
+    lost.unlink()
+    with pytest.raises(FedpbcError, match=f"^{lost} has vanished; resume the search"):
+        TuningDirectory(folder).seal()
 
 
 def test_a_damaged_candidate_is_made_again(whole, tmp_path):

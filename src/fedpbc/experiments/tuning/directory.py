@@ -109,9 +109,24 @@ class TuningDirectory:
         tuned = own_files(self.path, ["tuned-*.toml"])
         names += [self.plot_path.name, *(file.name for file in tuned)]
         runs = [RunDirectory(self.path / name) for name in self._run_names()]
-        paused = [run.metrics_path for run in runs if not run.finished]
-        names += [path.relative_to(self.path).as_posix() for path in paused]
+        paused = [run for run in runs if not run.finished]
+        scored = self._scored_folders()
+        for run in paused:
+            if run.path.parent in scored and not is_own_file(run.path, run.metrics_path.name):
+                raise FedpbcError(
+                    f"{run.metrics_path} has vanished; resume the search, and it is made again"
+                )
+        names += [run.metrics_path.relative_to(self.path).as_posix() for run in paused]
         add_checksums(self.path, KIND, [n for n in names if is_own_file(self.path, n)])
+
+    def _scored_folders(self) -> set[Path]:
+        """The folders of the candidates that have a score: those that did not diverge."""
+        return {
+            self.path / label / f"candidate-{k}"
+            for label, entry in self.result()["algorithms"].items()
+            for k, candidate in enumerate(entry["candidates"])
+            if candidate["score"] is not None
+        }
 
     def load_plan(self, *, trust: bool = False) -> TuningPlan:
         """The plan in this directory; ``trust`` allows plugins that are new on this machine."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from fedpbc.algorithms import find_algorithm
 from fedpbc.errors import FedpbcError
@@ -158,8 +159,19 @@ class Search:
                 raise FedpbcError(
                     f"{trial.folder} failed: {failure}; resume the search when that is mended"
                 )
-            metrics = RunDirectory(cell.path).metrics()
-            lines.append([line for line in metrics if line["round"] <= rounds])
+            lines.append(self._lines(RunDirectory(cell.path), rounds))
         self.scores[key], self.rounds[key] = score_of(lines, rounds), rounds
         evaluation = next(iter(lines[0][-1]["views"].values()))
         self.has_classes = evaluation.get("test_accuracy") is not None
+
+    def _lines(self, run: RunDirectory, rounds: int) -> list[dict[str, Any]]:
+        """The evaluations of a run that came so far; none of them may have been lost."""
+        lines = [line for line in run.metrics() if line["round"] <= rounds]
+        every, last = self.plan.evaluate_every, self.plan.rounds
+        expected = [t for t in range(1, rounds + 1) if t % every == 0 or t == last]
+        if [line["round"] for line in lines] != expected:
+            raise FedpbcError(
+                f"{run.metrics_path} was changed while the search went on; resume the search, and "
+                "it is made again"
+            )
+        return lines

@@ -148,7 +148,8 @@ def test_an_interrupted_search_comes_to_the_same_choice(whole, tmp_path):
 def test_a_choice_is_not_sealed_without_the_evaluations_it_was_made_from(whole, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(whole[0], folder)
-    runs = [path.parent for path in folder.rglob("metrics.jsonl")]
+    scores = json.loads((folder / "tuning.json").read_text())["algorithms"]["fedavg"]["candidates"]
+    runs = [folder / f"fedavg/candidate-{k}/seed-0" for k, c in enumerate(scores) if c["score"]]
     lost = next(run / "metrics.jsonl" for run in runs if not (run / "summary.json").exists())
     lost.unlink()
     with pytest.raises(FedpbcError, match=f"^{lost} has vanished; resume the search"):

@@ -30,7 +30,8 @@ check: $(READY)
 	$(BIN)/mypy --num-workers 2
 
 # One more than there are cores where CI runs: many tests wait for processes. With four it took longer.
-PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist worksteal
+# Each process with one thread: more than one would wait for the others' cores, and burn its own.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 3 --dist worksteal
 
 test: check $(AXE)
 	$(PYTEST)

@@ -39,7 +39,7 @@ def write_tuning(directory: TuningDirectory, result: TuningResult) -> None:
     figure = tuning_figure(result)
     write_atomically(directory.plot_path, partial(figure.savefig, format="png", dpi=130))
     write_atomically(directory.json_path, json.dumps(result.as_dict(), indent=2) + "\n")
-    directory.seal()
+    directory.seal(result)
 
 
 def tuning_head(result: TuningResult) -> list[str]:

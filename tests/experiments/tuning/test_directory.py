@@ -146,14 +146,15 @@ def test_an_interrupted_search_comes_to_the_same_choice(whole, tmp_path):
 
 
 def test_a_choice_is_not_sealed_without_the_evaluations_it_was_made_from(whole, tmp_path):
+    path, result, _ = whole
     folder = tmp_path / "copy"
-    shutil.copytree(whole[0], folder)
-    scores = json.loads((folder / "tuning.json").read_text())["algorithms"]["fedavg"]["candidates"]
+    shutil.copytree(path, folder)
+    scores = result.as_dict()["algorithms"]["fedavg"]["candidates"]
     runs = [folder / f"fedavg/candidate-{k}/seed-0" for k, c in enumerate(scores) if c["score"]]
     lost = next(run / "metrics.jsonl" for run in runs if not (run / "summary.json").exists())
     lost.unlink()
     with pytest.raises(FedpbcError, match=f"^{lost} has vanished; resume the search"):
-        TuningDirectory(folder).seal()
+        TuningDirectory(folder).seal(result)
 
 
 def test_a_damaged_candidate_is_made_again(whole, tmp_path):

@@ -100,7 +100,7 @@ class TuningDirectory:
         checked = len(checksummed_files(self.path, KIND))
         return Verification(self.path, "search", tuple(damage), checked)
 
-    def seal(self) -> None:
+    def seal(self, result: TuningResult) -> None:
         """Write down that the choice is made: checksums of it, and of what it was made from.
 
         Candidates that were not promoted have no summary that would hold theirs.
@@ -110,7 +110,7 @@ class TuningDirectory:
         names += [self.plot_path.name, *(file.name for file in tuned)]
         runs = [RunDirectory(self.path / name) for name in self._run_names()]
         paused = [run for run in runs if not run.finished]
-        scored = self._scored_folders()
+        scored = self._scored_folders(result)
         for run in paused:
             if run.path.parent in scored and not is_own_file(run.path, run.metrics_path.name):
                 raise FedpbcError(
@@ -119,11 +119,11 @@ class TuningDirectory:
         names += [run.metrics_path.relative_to(self.path).as_posix() for run in paused]
         add_checksums(self.path, KIND, [n for n in names if is_own_file(self.path, n)])
 
-    def _scored_folders(self) -> set[Path]:
+    def _scored_folders(self, result: TuningResult) -> set[Path]:
         """The folders of the candidates that have a score: those that did not diverge."""
         return {
             self.path / label / f"candidate-{k}"
-            for label, entry in self.result()["algorithms"].items()
+            for label, entry in result.as_dict()["algorithms"].items()
             for k, candidate in enumerate(entry["candidates"])
             if candidate["score"] is not None
         }

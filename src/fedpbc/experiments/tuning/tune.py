@@ -84,6 +84,6 @@ def tune(
                 opened, jobs or usable_cores(), lambda plan: lambda progress: None
             )
             write_choice(directory, result)
-            directory.seal()
+            directory.seal(result)
         directory.remove_checkpoints()
     return result

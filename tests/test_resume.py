@@ -64,7 +64,7 @@ def started(case: str) -> list[object]:
     return ["run", *OFTEN, *LINKS, *CASES[case]]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("case", CASES)
 def test_a_run_killed_while_it_writes_gives_the_same_bits(fork_server, tmp_path, case):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
@@ -93,6 +93,7 @@ def test_a_run_killed_at_any_moment_gives_the_same_bits(fork_server, tmp_path):
         takes /= 1 if times > 1 else 2
 
 
+@pytest.mark.long
 def test_a_process_of_its_own_killed_and_resumed_gives_the_same_bits(tmp_path):
     start = ["run", *OFTEN, *LINKS, *CASES["fedpbc stacked"], "--rounds", 75]
     start += ["--set", "checkpoint_every=1"]
@@ -237,6 +238,7 @@ def test_leftovers_and_a_torn_line_do_no_harm(tmp_path, whole):
     assert (run / "metrics.jsonl").read_text().endswith("}\n")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("how", ["deleted", "cut", "doubled", "edited", "no end", "not UTF-8"])
 def test_damaged_metrics_are_restored_from_the_checkpoint(tmp_path, whole, how):
     run = interrupted(tmp_path / "run")

@@ -75,6 +75,7 @@ def in_memory(tmp_path_factory):
     return place
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", CASES)
 def test_a_run_comes_to_the_same_bits_as_in_memory(tmp_path, in_memory, case):
     run = tmp_path / "run"

@@ -106,6 +106,7 @@ def test_quadratic(engine, variant, lost, global_lr):
         assert (simulated[view] - model).abs().max() < 1e-12, view
 
 
+@pytest.mark.sampled(2)
 @every_variant
 def test_network_on_the_serial_engine_to_the_bit(variant, lost, global_lr):
     simulated = simulated_views("network", SerialEngine, variant, lost, global_lr)

@@ -82,6 +82,7 @@ def simulated(task, case, aggregation, lost=False, **more):
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("case", "aggregation", "lost"), CASES, ids=str)
 def test_the_reference_to_the_bit(case, aggregation, lost):
     task = small.network()

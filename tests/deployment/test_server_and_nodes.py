@@ -130,6 +130,7 @@ FRAMING = 2000
 """Bytes: more than Flower's records, names and our header add to a message's vectors."""
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda each: each["name"])
 def test_they_compute_the_simulators_models(fleet, tmp_path, algorithm):
     up = np.array([[1, 1, 1], [1, 0, 1], [0, 0, 1], [1, 1, 1], [0, 1, 0], [1, 1, 1]], dtype=bool)
@@ -148,6 +149,7 @@ def test_they_compute_the_simulators_models(fleet, tmp_path, algorithm):
         assert torch.equal(flat, expected[view])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda each: each["name"])
 def test_the_bytes_are_those_of_the_simulator_and_of_flowers_records(fleet, tmp_path, algorithm):
     carried, messages = fleet(algorithm, lambda client, round: True, seconds=120.0)

@@ -258,6 +258,7 @@ def test_a_segment_whose_process_dies_is_run_again(opened, tmp_path):
     assert torch.equal(engine.result(1).end, train(task, work).end)
 
 
+@pytest.mark.long
 def test_a_segment_whose_process_dies_twice_stops_the_run(opened, tmp_path):
     task = around(Deadly(tmp_path / "once", tmp_path / "twice"))
     engine = opened(task)
@@ -417,6 +418,7 @@ def test_a_run_that_fails_keeps_what_it_has_and_can_go_on(tmp_path):
     assert all(torch.equal(found[view], model) for view, model in wanted.items())
 
 
+@pytest.mark.long
 def test_engines_that_were_used_leave_no_files_open():
     """Neither memory nor lines to workers, also when work was under way."""
     task = small.quadratic()

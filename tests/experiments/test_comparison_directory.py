@@ -433,6 +433,7 @@ def test_the_baseline_is_checked_before_anything_runs(compared, tmp_path):
     assert line == "baseline is 'mifa', but should be left out: this is one run, not a comparison"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("how", ["gone", "other seeds", "nonsense"])
 def test_overwriting_a_comparison_with_a_damaged_plan_leaves_none_of_its_runs(tmp_path, how):
     folder = tmp_path / "c"

@@ -117,6 +117,7 @@ def unmarked(folder: Path) -> None:
 HOW = ("link", "parent", "absolute", "home")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("manifest", ["resealed", "removed"])
 @pytest.mark.parametrize(
@@ -170,6 +171,7 @@ def test_looking_at_a_runs_folder_opens_no_file_elsewhere(received, command, how
     assert not opened
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("how", ["link", "parent"])
 @pytest.mark.parametrize("manifest", ["resealed", "removed"])
 @pytest.mark.parametrize(

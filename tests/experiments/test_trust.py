@@ -75,6 +75,7 @@ def test_a_search_that_was_sent_needs_trust(tmp_path, monkeypatch):
     assert mark.read_text() == "ran"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -180,6 +181,7 @@ def test_a_run_does_not_begin_in_another_folder(stopped, files):
         assert content(stopped / ".next") == dict.fromkeys(files, b"mine")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "command",
     [

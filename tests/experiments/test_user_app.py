@@ -216,6 +216,7 @@ def test_a_fleets_log_has_its_clients(app, tmp_path):
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["clients"] == 3
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -102,6 +102,7 @@ def test_other_options_are_refused_and_nothing_is_lost(whole):
     assert (out / PLACES[0] / "summary.json").is_file()
 
 
+@pytest.mark.long
 def test_after_a_kill_the_same_command_ends_with_the_same_tables(whole, tmp_path):
     ended, first = whole
     out = tmp_path / "killed"

@@ -86,7 +86,7 @@ def state_file(request, page_file):
     return folder / "page.html"
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_every_state_is_shown_whole(opened, state_file, width, scheme):
     open_ = opened(width, scheme, file=state_file)

@@ -81,6 +81,7 @@ def test_views_do_not_change_what_is_trained(mode: str) -> None:
     assert torch.equal(alone.models["server"], run(mode, "fedpbc").models["server"])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "algorithm"), [("average", "focus"), ("average", "fedpbc"), ("client", "fedpbc")]

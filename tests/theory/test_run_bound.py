@@ -44,6 +44,7 @@ def quadratic(step: float = 0.1, steps: int = 3, decay: bool = False) -> Quadrat
     return Quadratic(targets(), training=training)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("links", ["bernoulli", "bernoulli_varying"])
 @pytest.mark.parametrize("steps", [1, 4])
 def test_the_measured_consensus_error_stays_below_the_bound(links, steps):
@@ -187,6 +188,7 @@ class Stop(Exception):
     """Stands for whatever interrupts a run."""
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("links", ["bernoulli", "bernoulli_varying"])
 @pytest.mark.parametrize("after", [4, 7, 10])
 def test_a_run_that_was_stopped_goes_on_to_the_same_bounds(tmp_path, links, after):

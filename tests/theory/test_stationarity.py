@@ -53,6 +53,7 @@ def test_the_level_of_the_shares_test(scheme, options, clients, rounds):
     assert sum(each <= LEVEL for each in p) <= 11
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(("scheme", "rounds"), [("bernoulli", 200), ("markov", 400)])
 def test_the_level_of_the_clients_test(scheme, rounds):

@@ -62,6 +62,7 @@ def attempt(monkeypatch, folder: Path, fault: str, run: Callable[[], Ended], res
         k, step = k + step, step + (k > 3)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("existing", [False, True])
 def test_init(tmp_path, monkeypatch, fault, existing):

@@ -99,6 +99,7 @@ def path(tmp_path):
     return path
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", JOINING)
 def test_the_simulator_reproduces_a_join_and_a_leave(tmp_path, path, name):
     task = small_task(EVERYONE)

@@ -116,7 +116,7 @@ def test_a_report_of_what_was_not_stored(result, comparison, tmp_path):
         assert "largest" in text
         # As much as of a stored run.
         assert set(charts["per_client"]["fedpbc"]) == {*result.models, "own"}
-        assert "Clients, each on samples of its classes" in text
+        assert "Clients, each on samples like its own" in text
         assert set(charts["memory"]) == set(charts["curves"])
         # All samples were evaluated, and no folder is left.
         assert TRAIN_NOTE not in text

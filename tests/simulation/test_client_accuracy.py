@@ -14,7 +14,7 @@ from fedpbc.experiments.configuration import Config
 from fedpbc.experiments.result_schema import check_summary
 from fedpbc.experiments.start import start_run
 from fedpbc.simulation.views import VIEWS
-from fedpbc.tasks import Supervised
+from fedpbc.tasks import Supervised, model_evaluator
 from tests import small_runs as small
 
 
@@ -64,6 +64,30 @@ def test_of_many_test_samples_a_clients_own_model_sees_some():
     task = one_class_each(torch.cat([torch.zeros(4000), torch.ones(4000)]).long())
     model = task.init()
     assert [task.client_accuracy(k, model) for k in range(3)] == [1.0, 0.0, None]
+
+
+def test_of_a_great_many_clients_some_are_judged(monkeypatch):
+    monkeypatch.setattr(model_evaluator, "JUDGED_CLIENTS", 3)
+    task = supervised()
+    judged = [task.client_accuracy(i, task.init()) is not None for i in range(7)]
+    assert judged == [True, False, False, True, False, False, True]
+    assert None not in task.client_accuracies(task.init())
+
+
+def test_many_clients_share_the_samples(monkeypatch):
+    monkeypatch.setattr(model_evaluator, "ALL_CLIENTS_SAMPLES", 7 * 10)
+    seen = []
+    score = model_evaluator.ModelEvaluator._hits
+    monkeypatch.setattr(
+        model_evaluator.ModelEvaluator,
+        "_hits",
+        lambda self, model, samples: seen.append(len(samples)) or score(self, model, samples),
+    )
+    task = supervised()
+    for client in range(7):
+        task.client_accuracy(client, task.init())
+    # Ten of each, and at most one more of each of four classes.
+    assert all(10 <= count <= 14 for count in seen)
 
 
 def test_without_a_class_of_each_sample_all_test_samples_are_alike():

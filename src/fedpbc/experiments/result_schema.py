@@ -13,7 +13,7 @@ from fedpbc.errors import InputError
 from fedpbc.limits import MAX_INTEGER
 from fedpbc.simulation.views import VIEWS
 
-__all__ = ["check_metrics", "check_summary", "metrics_check"]
+__all__ = ["check_metrics", "check_summary", "due_rounds", "metrics_check"]
 
 NUMBERS = ("local_steps", "uploads", "seconds", "staleness_mean", "staleness_max")
 ACCURACIES = ("test_accuracy", "train_accuracy", "train_loss")
@@ -24,6 +24,16 @@ def check_metrics(lines: Sequence[Any], config: Mapping[str, Any]) -> None:
     check = metrics_check(config)
     for number, line in enumerate(lines, start=1):
         check(number, line)
+
+
+def due_rounds(done: int, every: int, rounds: int) -> list[int]:
+    """Return which of the rounds that are done were evaluated; the last of all rounds always is.
+
+    Example:
+        >>> due_rounds(7, every=3, rounds=7)
+        [3, 6, 7]
+    """
+    return [t for t in range(1, done + 1) if t % every == 0 or t == rounds]
 
 
 def metrics_check(config: Mapping[str, Any]) -> Callable[[int, Any], None]:

@@ -180,7 +180,7 @@ def clients_table(
         for view, clients in views.items()
     ]
     head = ["algorithm", "model", "mean %", "worst tenth %", "deviation"]
-    return PageTable("Clients, each on samples of its classes", head, rows)
+    return PageTable("Clients, each on samples like its own", head, rows)
 
 
 def _seconds(seconds: float | None) -> TableCell:

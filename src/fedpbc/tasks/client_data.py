@@ -20,7 +20,7 @@ from fedpbc.tasks.inputs import Inputs, TensorGroup, tensors_in
 from fedpbc.tasks.losses import LabelKind
 from fedpbc.tasks.user_data import Partition, Samples, as_tensors, checked_partition
 
-__all__ = ["ClientData"]
+__all__ = ["ClientData", "evenly"]
 
 
 class ClientData:
@@ -99,8 +99,7 @@ class ClientData:
                 self.test_inputs = self.prepare(self.test_inputs)
                 self._normalise = None
         used = np.sort(np.concatenate(self.parts))
-        count = min(train_samples, len(used)) if train_samples else len(used)
-        self.evaluated = torch.from_numpy(used[np.linspace(0, len(used) - 1, count).astype(int)])
+        self.evaluated = torch.from_numpy(evenly(used, train_samples or len(used)))
 
     def _sort_test(self, owners: NDArray[np.int64]) -> None:
         """Sort the test samples by the client whose they are, and count those of each."""
@@ -205,13 +204,13 @@ class ClientData:
             return None
         return class_shares(self.labels.cpu().numpy(), self.parts, self.classes)
 
-    @property
+    @cached_property
     def client_strata(self) -> NDArray[np.float64]:
         """What a client's own test samples are like: its classes, or one kind for all."""
         shares = self.class_shares
         return np.ones((len(self.parts), 1)) if shares is None else shares
 
-    @property
+    @cached_property
     def test_strata(self) -> NDArray[np.int64]:
         """The kind of each test sample, of those in :attr:`client_strata`."""
         if self.class_shares is None:
@@ -293,6 +292,19 @@ class ClientData:
                 assert isinstance(prepared, Tensor)
                 inputs = prepared.flatten(1)
             yield inputs.view(*stack, -1), labels.view(*stack, *labels.shape[1:])
+
+
+def evenly(samples: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """Return at most ``count`` of these samples, from the first to the last.
+
+    Example:
+        >>> evenly(np.array([3, 5, 7, 8, 9]), 3).tolist()
+        [3, 7, 9]
+    """
+    if count >= len(samples):
+        return samples
+    places = np.linspace(0, len(samples) - 1, count).astype(np.int64)
+    return np.take(samples, places)
 
 
 def _check_alike(train: Inputs, test: Inputs) -> None:

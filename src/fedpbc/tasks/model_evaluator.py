@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedpbc.data.natural import parts_of
-from fedpbc.tasks.client_data import ClientData
+from fedpbc.tasks.client_data import ClientData, evenly
 from fedpbc.tasks.evaluation import class_accuracies, mean_by_client, mean_loss_and_hits
 from fedpbc.tasks.inputs import Forward, Inputs
 from fedpbc.tasks.losses import Loss
@@ -28,6 +28,10 @@ MAX_EXPONENT = 700.0
 """exp of more than this is too large for a number."""
 CLIENT_SAMPLES = 1000
 """Test samples on which a client's own model is evaluated, about, if its classes have more."""
+ALL_CLIENTS_SAMPLES = 200_000
+"""And those of all clients together, about."""
+JUDGED_CLIENTS = 10_000
+"""Clients whose own models are evaluated, about: there may be a million."""
 
 
 class ModelEvaluator:
@@ -161,16 +165,21 @@ class ModelEvaluator:
     def client_accuracy(self, client: int, model: Tensor) -> float | None:
         """Return the same for one client, for instance of its own model.
 
-        Of many test samples in the proportions of its classes only some are used.
+        Of many test samples in the proportions of its classes only some are used. None for most of
+        a great many clients.
         """
         if self.data.test_counts is not None:
             held_out = self.data.test_samples_of(client)
             hits = self._hits(model, held_out) if len(held_out) else None
             return None if hits is None else float(hits.mean())
+        step = math.ceil(self.clients / JUDGED_CLIENTS)
+        if client % step:
+            return None
+        most = min(CLIENT_SAMPLES, ALL_CLIENTS_SAMPLES * step // self.clients)
         shares = self.data.client_strata[client] * (self._tested > 0)
         parts = [self._test_by_stratum[kind] for kind in np.flatnonzero(shares)]
-        if sum(map(len, parts)) > CLIENT_SAMPLES:
-            wanted = np.ceil(CLIENT_SAMPLES * shares[shares > 0]).astype(int)
+        if sum(map(len, parts)) > most:
+            wanted = np.ceil(most * shares[shares > 0]).astype(int)
             parts = [evenly(part, count) for part, count in zip(parts, wanted, strict=True)]
         if not parts:
             return None
@@ -212,11 +221,3 @@ class ModelEvaluator:
         with repeatable(self.device):
             _, hits = self._scores(data.test_inputs, data.test_labels, index)
         return None if hits is None else hits.double().reshape(len(hits), -1).mean(dim=1)
-
-
-def evenly(samples: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """Return at most ``count`` of these samples, from the first to the last."""
-    if count >= len(samples):
-        return samples
-    places = np.linspace(0, len(samples) - 1, count).astype(np.int64)
-    return np.take(samples, places)

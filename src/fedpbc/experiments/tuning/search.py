@@ -10,6 +10,7 @@ from typing import Any
 from fedpbc.algorithms import find_algorithm
 from fedpbc.errors import FedpbcError
 from fedpbc.experiments.conditions import is_ceiling
+from fedpbc.experiments.result_schema import due_rounds
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.sweep import DivergedReason, GridCell, GridProgress, run_grid
 from fedpbc.experiments.tuning.halving import promoted
@@ -167,9 +168,8 @@ class Search:
     def _lines(self, run: RunDirectory, rounds: int) -> list[dict[str, Any]]:
         """The evaluations of a run that came so far; none of them may have been lost."""
         lines = [line for line in run.metrics() if line["round"] <= rounds]
-        every, last = self.plan.evaluate_every, self.plan.rounds
-        expected = [t for t in range(1, rounds + 1) if t % every == 0 or t == last]
-        if [line["round"] for line in lines] != expected:
+        due = due_rounds(rounds, self.plan.evaluate_every, self.plan.rounds)
+        if [line["round"] for line in lines] != due:
             raise FedpbcError(
                 f"{run.metrics_path} was changed while the search went on; resume the search, and "
                 "it is made again"

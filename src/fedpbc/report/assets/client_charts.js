@@ -9,7 +9,7 @@ Object.assign(CHARTS, {
       // Where clients have models of their own, each is evaluated on its client's samples.
       if (views.own && !series.some((s) => s.name === `${name} (own models)`)) series.push(rankCurve(`${name} (own models)`, Object.assign({}, style, { dash: [2, 4] }), views.own));
     }
-    const chart = lines(series, { x: "clients, from the worst served, %", y: "accuracy on samples of the client's classes, %", format: percent, xFormat: (v) => `${Math.round(v)} %`, fit: state.fit === "fit", limits: [0, 100] });
+    const chart = lines(series, { x: "clients, from the worst served, %", y: "accuracy on samples like the client's own, %", format: percent, xFormat: (v) => `${Math.round(v)} %`, fit: state.fit === "fit", limits: [0, 100] });
     // The worst tenth is what the table sums up.
     if (chart) chart.option.series.push(shaded(0, 10));
     return chart;

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from dataclasses import replace
@@ -9,7 +10,7 @@ import pytest
 
 from fedpbc.data import sources
 from fedpbc.errors import FedpbcError, InputError
-from fedpbc.experiments import build
+from fedpbc.experiments import build, plan_files
 from fedpbc.experiments.integrity import verify_run
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.tuning.directory import TuningDirectory, planned_steps
@@ -219,6 +220,29 @@ def test_overwriting_removes_only_what_a_search_wrote(whole, tmp_path):
         "tune.toml",
         "fedpbc-manifest.json",
     }
+
+
+def test_overwriting_with_a_disk_that_fails_leaves_a_search_that_can_be_run(
+    whole, tmp_path, monkeypatch
+):
+    path, _, _ = whole
+    copy = tmp_path / "copy"
+    shutil.copytree(path, copy)
+    other = plan_tuning(DIGITS, replace(REQUEST, algorithms=["mifa"], candidates=1))
+
+    def fail(path, *_):
+        raise OSError(errno.EIO, "Input/output error", str(path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(plan_files, "write_atomically", fail)
+        with (
+            pytest.raises(OSError, match="Input/output"),
+            TuningDirectory(copy).opened(other, overwrite=True),
+        ):
+            raise AssertionError("the plan could not be written")
+    assert TuningDirectory(copy).verify().damage == ()
+    search(copy)
+    assert (copy / "tuning.json").read_bytes() == (path / "tuning.json").read_bytes()
 
 
 @pytest.mark.parametrize("empty", [False, True])

@@ -49,6 +49,7 @@ from fedpbc.storage.manifest import (
     has_checksums,
     is_folder_name,
     read_manifest,
+    write_manifest,
 )
 from fedpbc.storage.removal import own_files, remove_empty_folder, remove_files
 
@@ -249,16 +250,22 @@ class TuningDirectory:
                 raise InputError(str(each))
 
     def _clear(self) -> None:
-        """Remove what an earlier search wrote, and nothing else; its plan last."""
+        """Remove what an earlier search wrote, and nothing else."""
         runs = [RunDirectory(self.path / name) for name in self._run_names()]
         if plan_damage(self.path, KIND, self.plan_path.name) or not runs:
             # The plan does not say which runs there were.
             runs = runs_below(self.path, "*/candidate-*/seed-*")
-        clear_runs(self.path, runs)
         listed = read_manifest(self.path, KIND) or ()
-        remove_files(self.path, [name for name in listed if name not in ("tune.toml", MANIFEST)])
+        # Without checksums: what is removed here must not look as if it had been lost.
+        write_manifest(self.path, KIND, listed)
+        clear_runs(self.path, runs)
+        # The plan stays until the new one takes its place: if the disk fails before that, the
+        # earlier search can be run again. With inputs it cannot: the new ones replace them.
+        plan = [self.plan_path.name, MANIFEST]
+        remove_files(self.path, [name for name in listed if name not in plan])
         remove_empty_folder(self.path / "inputs")
-        remove_files(self.path, ["tune.toml", MANIFEST])
+        if any(name.startswith("inputs/") for name in listed):
+            remove_files(self.path, plan)
 
     def run(
         self, plan: TuningPlan, jobs: int, on_plan: Callable[[TuningPlan], OnProgress]

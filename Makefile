@@ -76,13 +76,14 @@ test-faults: $(READY)
 test-kills: $(READY)
 	SEED=$(SEED) $(PYTEST) -m kills --timeout 7200 -o faulthandler_timeout=0 tests/faults
 
-# Generated input and damaged folders; `make fuzz CASES=… DAMAGES=… SEED=… JOBS=…`.
+# Generated input and damaged folders; `make fuzz CASES=… DAMAGES=… SEED=… JOBS=…`. It takes an hour or
+# two; one that was cut short after N cases goes on with START=N.
 CASES ?= 50000
 DAMAGES ?= 5000
 JOBS ?= 2
 fuzz: $(READY)
 	$(BIN)/python -m tests.fuzz --cases $(CASES) --damages $(DAMAGES) --jobs $(JOBS) \
-		--seed $(if $(SEED),$(SEED),1)
+		--seed $(if $(SEED),$(SEED),1) --start $(if $(START),$(START),0)
 
 format: $(READY)
 	$(BIN)/ruff format .

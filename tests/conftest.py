@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 from fedpbc.algorithms import ALGORITHMS
 from fedpbc.data import SOURCES
 from fedpbc.links import SCHEMES
+from fedpbc.parallel import leave_cores_to_others
 from fedpbc.tasks.networks import MODELS
 
 # A busy machine is no reason to fail, and CI is not the place to look for new examples.
@@ -123,6 +124,15 @@ def _private_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_core() -> None:
+    """What starts a process per core starts none: tests run side by side themselves.
+
+    A test of several processes says how many.
+    """
+    leave_cores_to_others()
 
 
 @pytest.fixture

@@ -115,6 +115,7 @@ def test_the_site_is_built_without_warnings_and_loads_nothing_from_elsewhere(sit
     assert not re.search(r"= [A-Z]\w*(Section|General|Aggregation)?\.[a-z]\w*[,)\n]", signatures)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("page", ["index.html", "algorithm/fedpbc.html"])
 def test_search_works_from_disk(site, browser, page):

@@ -194,6 +194,7 @@ def damage(path: Path, how: str) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("how", ["truncated", "flipped", "flipped header", "empty"])
 def test_a_damaged_newest_checkpoint_gives_way_to_the_older_one(tmp_path, whole, how):
     run = interrupted(tmp_path / "run")
@@ -262,6 +263,7 @@ def test_damaged_metrics_are_restored_from_the_checkpoint(tmp_path, whole, how):
     assert_same_run(whole, run)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("file", "how", "checkpoints_left"),
     [

@@ -113,6 +113,7 @@ def test_a_run_killed_at_any_moment_gives_the_same_bits(fork_server, tmp_path, i
         takes /= 1 if times > 1 else 2
 
 
+@pytest.mark.long
 def test_a_finished_run_leaves_nothing_behind_however_often_it_was_killed(fork_server, tmp_path):
     run = tmp_path / "run"
     kills = [{"at": place, "n": n} for n in (1, 2) for place in PLACES]

@@ -196,3 +196,15 @@ def test_the_list_of_choices(width):
         assert max(map(cell_len, lines)) <= width
         assert all(line.startswith(21 * " ") for line in lines[1:])
         assert words(describe(entry)) == [" ".join(" ".join(lines).split())]
+
+
+@pytest.mark.parametrize("width", [None, *WIDTHS])
+def test_a_long_sentence_is_broken_between_words(tables, capsys, width):
+    sentence = "verdict: " + " ".join(f"{k}-word" for k in range(60)) + " " + "x" * 130
+    tables(width, terminal.say_sentence, sentence)
+    lines = capsys.readouterr().out.splitlines()
+    assert " ".join(lines) == sentence
+    if width is None:
+        assert len(lines) == 1
+    else:
+        assert max(len(line) for line in lines[:-1]) <= width

@@ -137,6 +137,7 @@ def hand_to(folder: Path, name: str) -> None:
         os.chown(path, user.pw_uid, user.pw_gid)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_another_user_gets_no_key_no_run_and_no_task(shared):

@@ -152,6 +152,7 @@ def run_of(task, engine, rounds=12):
 # The same bits
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("algorithm", "workers"), [("fedpbc", 1), ("scaffold", 2), ("fedpbc", 3)])
 def test_the_same_bits_as_serial(algorithm, workers):
     task = around(nn.Dropout(0.2))
@@ -364,6 +365,7 @@ def named_memory(pids: list[int]) -> set[Path]:
     return {path for path in paths if path.is_relative_to("/dev/shm")}
 
 
+@pytest.mark.long
 def test_a_script_of_ones_own_needs_no_main_guard(tmp_path):
     with start_script(tmp_path, 2) as script:
         output, errors = script.communicate(timeout=PATIENCE)

@@ -100,6 +100,7 @@ SOME = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "kind"), SOME)
 def test_a_call_that_fails_is_one_line_and_nothing_is_lost(

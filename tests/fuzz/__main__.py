@@ -14,6 +14,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--cases", type=int, default=1000, help="how many, over all kinds")
     parser.add_argument("--damages", type=int, default=100, help="how many damages to folders")
+    parser.add_argument("--start", type=int, default=0, help="after so many, of one cut short")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kind", action="append", help="only cases of this kind; repeatable")
     parser.add_argument("--jobs", type=int, default=2, help="processes that run cases")
@@ -32,6 +33,7 @@ def main() -> int:
         options.jobs,
         options.patience,
         options.failures,
+        options.start,
     )
 
 

@@ -69,6 +69,7 @@ def test_distances_agree_with_the_independent_trial_and_proposition_1(tmp_path, 
     assert rows["fedpbc", "mean"]["largest_at_the_end"] == pytest.approx(left, rel=1e-6)
 
 
+@pytest.mark.long
 def test_finished_runs_are_kept_when_the_grid_is_widened(tmp_path, one_pair):
     out = tmp_path / "out"
     first = make("fig3", small(out, algorithms=["fedavg"]))
@@ -88,6 +89,7 @@ def test_a_run_that_was_stopped_is_finished_to_the_same_numbers(tmp_path, one_pa
     assert make("fig3", small(out)).numbers == first.numbers
 
 
+@pytest.mark.long
 def test_a_folder_without_a_plan_is_continued_if_its_runs_have_the_same_options(tmp_path, one_pair):
     out = tmp_path / "out"
     first = make("fig3", small(out, algorithms=["fedavg"]))

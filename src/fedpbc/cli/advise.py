@@ -19,7 +19,14 @@ from fedpbc.cli.options import (
     config_options,
     default,
 )
-from fedpbc.cli.terminal import say, say_json, say_left_out, say_written, show_fitted
+from fedpbc.cli.terminal import (
+    say,
+    say_json,
+    say_left_out,
+    say_sentence,
+    say_written,
+    show_fitted,
+)
 from fedpbc.cli.workspace import begin_work, free_folder
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.overrides import configuration_values
@@ -186,16 +193,16 @@ def show_advice(advice: Advice, directory: AdviceDirectory) -> None:
 
     say("")
     for sentence in advice.links.report.sentences.values():
-        say(sentence)
+        say_sentence(sentence)
     paired = advice.comparison.paired()
     found = advice.recommendation
     best = None if found is None else found.algorithm
     table = paired_table(advice.comparison, paired, bold=best, ranks=DISPENSABLE)
     say_left_out(show_fitted(table), "the page")
     for line in answer_lines(advice):
-        say(line)
+        say_sentence(line)
     for line in remarks(advice):
-        say(f"what would change it: {line}")
+        say_sentence(f"what would change it: {line}")
     say_written([directory.page_path], ": everything on one page; open it in a browser")
     say_written([directory.recommended_path, directory.json_path])
     for line, what in commands_after(directory):

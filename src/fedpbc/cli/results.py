@@ -10,6 +10,7 @@ from fedpbc.cli.terminal import (
     command,
     say,
     say_left_out,
+    say_sentence,
     say_written,
     show,
     show_fitted,
@@ -220,7 +221,8 @@ def show_paired(comparison: Comparison, baseline: str | None) -> list[str]:
     for condition, part in comparison.by_condition().items():
         reference = part.baseline_label(baseline)
         paired = part.paired(reference)
-        say(f"verdict{f' with {condition}' if condition else ''}: {part.verdict(reference)}")
+        about = f"verdict with {condition}" if condition else "verdict"
+        say_sentence(f"{about}: {part.verdict(reference)}")
         of_part = paired_notes(paired)
         if shows_differences(paired) and show_differences(part, paired):
             of_part = [note for note in of_part if note != MEAN_NOTE]
@@ -240,7 +242,7 @@ def show_comparison(
     notes = show_paired(comparison, baseline)
     for note in [*footnotes(comparison), *notes]:
         if not (left_out and note == TRAIN_NOTE):
-            say(note)
+            say_sentence(note)
     say_left_out(left_out, "table.md")
     others = [directory.table_path, directory.plot_path, directory.json_path]
     say(f"written: {shell_quoted(directory.report_path)}: the whole report; open it in a browser")

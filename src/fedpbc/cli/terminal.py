@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from io import UnsupportedOperation
@@ -36,6 +37,7 @@ __all__ = [
     "say_json",
     "say_left_out",
     "say_progress",
+    "say_sentence",
     "say_text",
     "say_written",
     "show",
@@ -51,6 +53,17 @@ OUTPUT = "standard output"
 def say(line: object = "", *, flush: bool = False) -> None:
     """Print one line."""
     _write(visible(line, LINE_LIMIT).rstrip() + "\n", flush=flush)
+
+
+def say_sentence(text: object) -> None:
+    """Print a sentence that may be long; a terminal would break its lines within words."""
+    line = visible(text, LINE_LIMIT).rstrip()
+    width = terminal_width()
+    if width is None:
+        say(line)
+        return
+    wrapped = textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False)
+    say_text("\n".join(wrapped))
 
 
 def say_text(text: str) -> None:

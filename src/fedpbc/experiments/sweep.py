@@ -99,25 +99,33 @@ def run_grid(
     """
     # Here and not in each run: a tracking server that fails later must not make a run fail.
     check_trackers(sorted({n for cell in cells for n in checked_names(cell.config.get("track"))}))
-    if jobs == 1 or len(cells) == 1:
-        alone = len(cells)
+    # Runs that have ended are only looked at: no process is started for that.
+    elsewhere = [k for k, cell in enumerate(cells) if k >= alone and not _seems_done(cell)]
+    if jobs == 1 or len(elsewhere) == 1:
+        elsewhere = []
     failures: list[str | None] = [None] * len(cells)
-    for k, cell in enumerate(cells[:alone]):
-        failures[k] = _run_cell(k, cell, on_progress)
+    for k in sorted({*range(len(cells))} - {*elsewhere}):
+        failures[k] = _run_cell(k, cells[k], on_progress)
         if failures[k] is not None:
             on_progress(GridProgress(k, 0, failure=failures[k]))
-    if alone >= len(cells):
+    if not elsewhere:
         return failures
-    with closing(side_by_side(_work, cells[alone:], jobs)) as messages:
+    jobs = min(jobs, len(elsewhere))
+    with closing(side_by_side(_work, [cells[k] for k in elsewhere], jobs)) as messages:
         for message in messages:
             if not isinstance(message, Ended):
-                on_progress(replace(message, cell=message.cell + alone))
+                on_progress(replace(message, cell=elsewhere[message.cell]))
                 continue
-            k = message.number + alone
+            k = elsewhere[message.number]
             failures[k] = message.result if message.failure is None else message.failure
             if failures[k] is not None:
                 on_progress(GridProgress(k, 0, failure=failures[k]))
     return failures
+
+
+def _seems_done(cell: GridCell) -> bool:
+    """Whether there is nothing left to run, unless its files are damaged."""
+    return RunDirectory(cell.path).finished or (cell.sealed and cell.until is not None)
 
 
 def has_come_to(directory: RunDirectory, rounds: int) -> bool:

@@ -85,6 +85,7 @@ def test_progress_is_told_of_every_step(whole):
     assert sum(rounds for _, rounds, _ in steps) == result.plan.cost()
 
 
+@pytest.mark.long
 def test_it_is_deterministic_and_independent_of_how_many_run_side_by_side(whole, tmp_path):
     path, result, _ = whole
     again, _ = search(tmp_path / "again", jobs=2)
@@ -264,6 +265,24 @@ def test_links_are_not_followed(whole, tmp_path, empty):
         ):
             pass
     assert {p: p.read_bytes() for p in outside.rglob("*") if p.is_file()} == before
+
+
+@pytest.mark.parametrize("name", ["tuned-fedavg.toml", "tuning.json"])
+def test_a_folder_in_place_of_a_result_is_found_before_anything_is_removed(whole, tmp_path, name):
+    path, _, _ = whole
+    copy = tmp_path / "copy"
+    shutil.copytree(path, copy)
+    (copy / name).unlink()
+    (copy / name).mkdir()
+    before = {p: p.read_bytes() for p in copy.rglob("*") if p.is_file()}
+    plan = plan_tuning(DIGITS, REQUEST)
+    with (
+        pytest.raises(InputError, match=f"{name}.* is not a regular file"),
+        TuningDirectory(copy).opened(plan, overwrite=True),
+    ):
+        pass
+    assert {p: p.read_bytes() for p in copy.rglob("*") if p.is_file()} == before
+    assert any(each.file == copy / name for each in TuningDirectory(copy).verify().damage)
 
 
 def test_the_written_choice_is_what_other_commands_take(whole):

@@ -96,7 +96,9 @@ class TuningDirectory:
         """Check the plan, its inputs and the choice; the runs are checked one by one."""
         damage = plan_damage(self.path, KIND, self.plan_path.name)
         damage += misplaced_folders(self.path, self._planned_names())
-        damage += misplaced_files(self.path, FILES)
+        listed = read_manifest(self.path, KIND) or ()
+        tuned = [name for name in listed if name.startswith("tuned-")]
+        damage += misplaced_files(self.path, [*tuned, *FILES])
         damage = damage or unreadable_plan(self.path, self.plan_path.name)
         checked = len(checksummed_files(self.path, KIND))
         return Verification(self.path, "search", tuple(damage), checked)
@@ -170,7 +172,7 @@ class TuningDirectory:
             raise InputError(f"out: {self.path} holds other files; choose a new or empty folder")
         for each in misplaced_folders(self.path, [*self._planned_names(), *plan.entries]):
             raise InputError(str(each))
-        for each in misplaced_files(self.path, FILES):
+        for each in misplaced_files(self.path, self._result_files(plan)):
             raise InputError(str(each))
         # The inputs may lie in the very directory that is to be overwritten: they are read before.
         text, inputs = plan.self_contained()
@@ -198,9 +200,12 @@ class TuningDirectory:
     def write_plan(self, plan: TuningPlan) -> None:
         """Write the plan, with the files that it names before it."""
         text, inputs = plan.self_contained()
-        configurations = [self.tuned_file(label).name for label in plan.entries]
-        files = [*configurations, *FILES]
+        files = self._result_files(plan)
         write_plan(self.path, KIND, self.plan_path.name, text, inputs, files)
+
+    def _result_files(self, plan: TuningPlan) -> list[str]:
+        """The files that the search will have, beside its plan and its runs."""
+        return [*(self.tuned_file(label).name for label in plan.entries), *FILES]
 
     def _same_search(self, text: str, inputs: Mapping[str, bytes]) -> int | None:
         """The number of candidates of the search that was begun here, if it is this one."""

@@ -114,10 +114,10 @@ DIFFERENCE = "mifa† 0.0 (−127.1 to 127.1), 1/2 1.00 1.00"
 def test_the_verdict_is_right_below_the_table_and_the_differences_fit(shown, width):
     lines = shown(width)
     [verdict] = [k for k, line in enumerate(lines) if line.startswith("verdict: ")]
-    assert "over 2 seeds" in lines[verdict]
+    assert "over 2 seeds" in " ".join(lines[verdict:])
     # What show() prints is before what say() prints here, in a terminal it is in order.
     found = [line for line in lines if "(−127.1 to 127.1)" in line]
-    [row] = [" ".join(line.split()) for line in found if line.lstrip().startswith("mifa")]
+    [row] = [" ".join(line.split()) for line in found if line.startswith(" mifa†")]
     narrow = width is not None and width <= 80
     full = f"mifa† server 50.0 (50.0 to 50.0) {DIFFERENCE[6:]} 101 0"
     # The narrowest have no ratios: the verdict names what the choice costs.

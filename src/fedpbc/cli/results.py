@@ -82,7 +82,7 @@ def show_summary(summary: dict[str, Any], path: Path) -> None:
         table.row(
             name,
             *(_number(view.get(key), ".1f", 100) for key in accuracies),
-            *(_number(view.get(key), ".4g") for key in ("test_loss", *extra)),
+            *(_number(view.get(key), "#.4g") for key in ("test_loss", *extra)),
             _number(cost["models_on_server"].get(name), ""),
         )
     left_out = show_fitted(table)
@@ -114,7 +114,8 @@ def _costs(cost: Mapping[str, Any]) -> list[str]:
 
 
 def _number(value: float | None, form: str, scale: int = 1) -> str:
-    return "–" if value is None else format(scale * value, form)
+    # "#" keeps the digits of 0.5000, but also the point of "1234.".
+    return "–" if value is None else format(scale * value, form).rstrip(".")
 
 
 def comparison_table(

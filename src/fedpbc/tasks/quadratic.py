@@ -33,6 +33,8 @@ class Quadratic:
 
     Example:
         >>> task = Quadratic([[0.0], [100.0]])
+        >>> task
+        <Quadratic: dimension 1, 2 clients>
         >>> task.evaluate(torch.tensor([40.0], dtype=torch.float64)).extra["distance"]
         10.0
     """
@@ -67,6 +69,10 @@ class Quadratic:
         self.clients = len(array)
         self.layout = Layout(("x",), ((array.shape[1],),))
         self.optimum = self.targets.mean(dim=0)
+
+    def __repr__(self) -> str:
+        clients = f"{self.clients:,} client{'' if self.clients == 1 else 's'}"
+        return f"<Quadratic: dimension {self.layout.dimension:,}, {clients}>"
 
     def fingerprint(self) -> str:
         """Return a hash of the targets."""

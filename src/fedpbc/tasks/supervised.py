@@ -78,6 +78,8 @@ class Supervised:
         >>> task = Supervised(
         ...     nn.Linear(5, 3), (x, y), (x, y), clients=10, metrics={"sureness": sureness}
         ... )
+        >>> task
+        <Supervised: Linear with 18 parameters, 10 clients, 200 samples>
         >>> task.class_shares.shape
         (10, 3)
         >>> 0.3 < task.evaluate(task.init()).extra["sureness"] < 1
@@ -211,6 +213,11 @@ class Supervised:
             perplexity=perplexity,
             metrics=self.metrics,
         )
+
+    def __repr__(self) -> str:
+        trained = f"{type(self.module).__name__} with {len(self._initial):,} parameters"
+        clients = f"{self.clients:,} client{'' if self.clients == 1 else 's'}"
+        return f"<Supervised: {trained}, {clients}, {self.samples.sum():,} samples>"
 
     def __getstate__(self) -> dict[str, Any]:
         # Recreated in the other process: the hand-written pass refers to the module's parameters.

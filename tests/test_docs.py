@@ -9,10 +9,9 @@ from pathlib import Path
 
 import click
 import pytest
-import typer
 
 from fedpbc.algorithms import ALGORITHMS
-from fedpbc.cli.app import app
+from fedpbc.cli.app import command_tree
 from fedpbc.engines import ENGINES
 from fedpbc.experiments.comparison_plan import parse_plan
 from fedpbc.experiments.configuration import Config
@@ -51,7 +50,7 @@ def commands(page: Path) -> list[list[str]]:
 
 def parsed(words: list[str]) -> click.Context:
     """The command, its options read but not run; a click error if there is no such option."""
-    command, arguments = typer.main.get_command(app), list(words)
+    command, arguments = command_tree(), list(words)
     while isinstance(command, click.Group):
         name = arguments.pop(0)
         assert name in command.commands, f"there is no command {name!r} in 'fedpbc {words}'"

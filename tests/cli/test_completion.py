@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fedpbc.algorithms import ALGORITHMS
+from fedpbc.cli import app
 from fedpbc.cli.list import KINDS
 from fedpbc.paper.catalog import EXPERIMENTS
 from tests.commandline import fedpbc
@@ -57,6 +58,8 @@ def test_the_script_is_printed_and_asks_this_command(monkeypatch, shell):
 
     # Otherwise the script is that of the shell that runs the tests, if it is a shell that does.
     monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
+    # Typer reads it when it builds the commands.
+    monkeypatch.setattr(app, "command_tree", app.command_tree.__wrapped__)
     monkeypatch.setattr(shellingham, "detect_shell", lambda: (shell, f"/bin/{shell}"))
     ended = fedpbc("--show-completion", shell)
     assert (ended.code, ended.err) == (0, "")

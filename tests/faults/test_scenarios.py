@@ -7,9 +7,8 @@ from pathlib import Path
 
 import click
 import pytest
-import typer
 
-from fedpbc.cli.app import app
+from fedpbc.cli.app import command_tree
 from fedpbc.paper.catalog import EXPERIMENTS
 from tests.faults.scenarios import ELSEWHERE, READERS, SCENARIOS, SLOW_SCENARIOS
 from tests.faults.test_kills import KILLS
@@ -26,7 +25,7 @@ def commands(command: click.Command, path: str = "") -> Iterator[tuple[str, clic
         yield path, command
 
 
-COMMANDS = dict(commands(typer.main.get_command(app)))
+COMMANDS = dict(commands(command_tree()))
 
 
 def stands_for(scenario: str, command: str) -> bool:

@@ -560,12 +560,10 @@ def setting_keys() -> tuple[str, ...]:
 @cache
 def _commands() -> tuple[tuple[str, ...], ...]:
     """All commands by name."""
-    import typer.main
-
-    from fedpbc.cli.app import app
+    from fedpbc.cli.app import command_tree
 
     names: list[tuple[str, ...]] = []
-    group: Any = typer.main.get_command(app)
+    group: Any = command_tree()
     for name, command in group.commands.items():
         inner = getattr(command, "commands", None)
         names += [(name, sub) for sub in inner] if inner else [(name,)]
@@ -575,11 +573,9 @@ def _commands() -> tuple[tuple[str, ...], ...]:
 @cache
 def _declared(command: tuple[str, ...]) -> dict[str, str]:
     """The options of a command, and the kind of value that each has."""
-    import typer.main
+    from fedpbc.cli.app import command_tree
 
-    from fedpbc.cli.app import app
-
-    found: Any = typer.main.get_command(app)
+    found: Any = command_tree()
     for name in command:
         found = getattr(found, "commands", {}).get(name)
         if found is None:

@@ -132,17 +132,14 @@ def warm_up(scratch: Path) -> None:
     """Import what the commands import, found by running some of them in a fork."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        import typer.main
-
-        from fedpbc.cli.app import app
+        from fedpbc.cli.app import command_tree
         from fedpbc.experiments.build import load_cached
         from fedpbc.experiments.configuration import Config
         from tests.fuzz.kinds import KINDS
         from tests.fuzz.templates import WARM_UP, make_template
 
         # Half of a short command's time, otherwise.
-        command = typer.main.get_command(app)
-        typer.main.get_command = lambda _: command
+        command_tree()
         load_cached(Config.from_dict({"data": "digits"}))
         assert KINDS
 

@@ -9,7 +9,8 @@ import io
 import logging
 import os
 import sys
-from typing import Annotated
+from functools import cache
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -33,7 +34,10 @@ from fedpbc.errors import FedpbcError, explained
 from fedpbc.paper.catalog import EXPERIMENTS
 from fedpbc.warning_notes import warnings_noted
 
-__all__ = ["app", "main"]
+if TYPE_CHECKING:
+    import click
+
+__all__ = ["app", "command_tree", "main"]
 
 app = typer.Typer(
     name="fedpbc",
@@ -109,6 +113,12 @@ def main() -> None:
     sys.exit(code)
 
 
+@cache
+def command_tree() -> click.Command:
+    """All commands and their options; built once, for whoever runs several in one process."""
+    return typer.main.get_command(app)
+
+
 def run_command() -> int:
     """Run the command, and return its exit code."""
     import click
@@ -117,7 +127,7 @@ def run_command() -> int:
         shells = "run it from bash, zsh, fish or PowerShell"
         return terminal.complain(f"completion is not available for this shell: {shells}")
     try:
-        code = app(prog_name="fedpbc", standalone_mode=False)
+        code = command_tree()(prog_name="fedpbc", standalone_mode=False)
         if code == INTERRUPTED:
             return terminal.complain(f"interrupted; {interrupt_hint()}", interrupts.exit_code())
         terminal.finish_output()

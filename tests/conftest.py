@@ -19,6 +19,8 @@ from fedpbc.tasks.networks import MODELS
 settings.register_profile(
     "suite",
     deadline=None,
+    # Half of the usual number: `make test` has fifteen minutes, `make test-random` finds others.
+    max_examples=50,
     suppress_health_check=[HealthCheck.too_slow],
     derandomize="CI" in os.environ,
 )

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tomli_w
 import torch
@@ -29,6 +30,9 @@ from fedpbc.experiments.trust import remember_plugins
 from fedpbc.simulation.views import views_of
 from fedpbc.storage.atomic import write_atomically
 from fedpbc.storage.files import read_regular_file
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 __all__ = ["render_readme", "write_device", "write_fleet"]
 
@@ -158,6 +162,12 @@ def render_readme(folder: Path, plan: FleetPlan) -> str:
 
 def render(template: str, **values: Any) -> str:
     """Fill in a template of the folder ``templates``; a missing value is an error."""
+    return _templates().get_template(f"{template}.j2").render(**values)
+
+
+@cache
+def _templates() -> Environment:
+    """The templates; kept, since each device of a fleet has its own files from the same ones."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -170,4 +180,4 @@ def render(template: str, **values: Any) -> str:
     # A JSON string is a TOML string, too.
     environment.filters["toml"] = lambda value: tomli_w.dumps({"value": value})[8:].strip()
     environment.filters["quoted"] = lambda text: json.dumps(text, ensure_ascii=False)
-    return environment.get_template(f"{template}.j2").render(**values)
+    return environment

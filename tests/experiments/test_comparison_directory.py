@@ -10,7 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedpbc.cli.compare import progress_rows
 from fedpbc.experiments import plan_files
+from fedpbc.experiments.comparison_directory import ComparisonDirectory
+from fedpbc.experiments.comparison_plan import plan_comparison
 from fedpbc.experiments.run_directory import RunDirectory
 from tests.commandline import (
     DIGITS,
@@ -510,3 +513,13 @@ def test_overwriting_with_a_disk_that_fails_leaves_a_comparison_that_can_be_run(
     assert_same_run(folder / "fedavg/seed-0", tmp_path / "before/fedavg/seed-0")
     ran("compare", *given)
     assert RunDirectory(folder / "fedavg/seed-0").summary()["rounds"] == 3
+
+
+def test_runs_in_which_everyone_trains_come_first_and_count_for_more(tmp_path):
+    """Otherwise the longest would run last, and the time that is left would be wrong until then."""
+    values = {"data": "digits", "clients": 5, "rounds": 2, "ceiling": True}
+    plan = plan_comparison({**values, "algorithms": ["fedavg", "fedpbc"], "seeds": "0-1"})
+    directory = ComparisonDirectory(tmp_path)
+    order = [label for label, *_ in directory.cells(plan)]
+    assert order == ["fedpbc", "fedpbc", "ceiling", "ceiling", "fedavg", "fedavg"]
+    assert [row.weight for row in progress_rows(directory, plan)] == [10, 10, 10, 10, 1, 1]

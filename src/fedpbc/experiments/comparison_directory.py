@@ -18,7 +18,6 @@ from pathlib import Path
 
 import tomli_w
 
-from fedpbc.algorithms import find_algorithm
 from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.comparison import Comparison
 from fedpbc.experiments.comparison_plan import (
@@ -40,7 +39,7 @@ from fedpbc.experiments.plan_files import (
 from fedpbc.experiments.rehearsal import clear_rehearsal, rehearse
 from fedpbc.experiments.run_directory import RunDirectory, inputs_named_in, is_report
 from fedpbc.experiments.run_result import RunResult
-from fedpbc.experiments.sweep import GridCell, GridProgress, run_grid
+from fedpbc.experiments.sweep import GridCell, GridProgress, everyone_trains, run_grid
 from fedpbc.experiments.trust import check_trust, remember_plugins
 from fedpbc.experiments.widening import widened
 from fedpbc.limits import parse_toml
@@ -218,7 +217,7 @@ class ComparisonDirectory:
             cells.append((label, seed, GridCell(path, plan.config(label, seed), self.path)))
 
         def is_short(cell: tuple[str, int, GridCell]) -> bool:
-            return not find_algorithm(plan.algorithm_of(cell[0])).everyone_trains
+            return not everyone_trains(cell[0], plan.algorithm_of(cell[0]))
 
         return sorted(cells, key=is_short)
 

@@ -15,9 +15,11 @@ from typing import Any
 
 import torch
 
+from fedpbc.algorithms import find_algorithm
 from fedpbc.engines.malloc import keep_freed_memory
 from fedpbc.errors import DivergedError, FedpbcError, explained, one_line
 from fedpbc.experiments.checkpoints import rounds_of
+from fedpbc.experiments.conditions import is_ceiling
 from fedpbc.experiments.configuration import Config
 from fedpbc.experiments.execution import StoppedError, Watcher
 from fedpbc.experiments.integrity import verify_run
@@ -36,6 +38,7 @@ __all__ = [
     "DivergedReason",
     "GridCell",
     "GridProgress",
+    "everyone_trains",
     "has_come_to",
     "long_ones_alone",
     "run_grid",
@@ -126,6 +129,14 @@ def run_grid(
 def _seems_done(cell: GridCell) -> bool:
     """Whether there is nothing left to run, unless its files are damaged."""
     return RunDirectory(cell.path).finished or (cell.sealed and cell.until is not None)
+
+
+def everyone_trains(label: str, algorithm: str) -> bool:
+    """Whether all clients train in every round of an entry, so that its runs take longest.
+
+    By its algorithm's rule, or since every link is up.
+    """
+    return is_ceiling(label) or find_algorithm(algorithm).everyone_trains
 
 
 def has_come_to(directory: RunDirectory, rounds: int) -> bool:

@@ -7,12 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedpbc.algorithms import find_algorithm
 from fedpbc.errors import FedpbcError
-from fedpbc.experiments.conditions import is_ceiling
 from fedpbc.experiments.result_schema import due_rounds
 from fedpbc.experiments.run_directory import RunDirectory
-from fedpbc.experiments.sweep import DivergedReason, GridCell, GridProgress, run_grid
+from fedpbc.experiments.sweep import (
+    DivergedReason,
+    GridCell,
+    GridProgress,
+    everyone_trains,
+    run_grid,
+)
 from fedpbc.experiments.tuning.halving import promoted
 from fedpbc.experiments.tuning.plan import Trial, TuningPlan
 from fedpbc.experiments.tuning.result import (
@@ -35,19 +39,20 @@ def planned_steps(plan: TuningPlan) -> list[tuple[str, int, bool]]:
         for label in labels:
             halving = plan.halving(label)
             before = halving.rungs[rung - 1] if rung else 0
-            row = (label, halving.rungs[rung] - before, _everyone_trains(plan, label))
+            row = (
+                label,
+                halving.rungs[rung] - before,
+                everyone_trains(label, plan.entries[label].algorithm),
+            )
             steps += [row] * (halving.sizes[rung] * len(plan.seeds))
     return steps
 
 
-def _everyone_trains(plan: TuningPlan, label: str) -> bool:
-    """Whether every client trains in every round, so that a round takes many times as long."""
-    return is_ceiling(label) or find_algorithm(plan.entries[label].algorithm).everyone_trains
-
-
 def _labels_by_rung(plan: TuningPlan) -> list[list[str]]:
     """The entries on each rung, those with long runs first: then cores are busy to the end."""
-    labels = sorted(plan.entries, key=lambda label: not _everyone_trains(plan, label))
+    labels = sorted(
+        plan.entries, key=lambda label: not everyone_trains(label, plan.entries[label].algorithm)
+    )
     rungs = len(plan.halving(labels[0]).rungs)
     return [labels for _ in range(rungs)]
 

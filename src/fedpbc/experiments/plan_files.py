@@ -28,6 +28,7 @@ __all__ = [
     "misplaced_files",
     "misplaced_folders",
     "plan_damage",
+    "refuse_busy_runs",
     "runs_below",
     "unreadable_plan",
     "write_plan",
@@ -115,11 +116,10 @@ def misplaced_files(folder: Path, names: Iterable[str]) -> list[Damage]:
 
 def clear_runs(root: Path, runs: Sequence[RunDirectory]) -> None:
     """Remove what runs wrote, and folders up to the root that are empty then; all or nothing."""
-    begun = [run for run in runs if run.path.is_dir()]
-    for run in begun:
-        with run.locked():
-            continue  # Nobody works on it, and its lock is a file.
-    for run in begun:
+    refuse_busy_runs(runs)
+    for run in runs:
+        if not run.path.is_dir():
+            continue
         with run.locked():
             run.clear()
         remove_files(run.path, [LOCK])
@@ -127,6 +127,14 @@ def clear_runs(root: Path, runs: Sequence[RunDirectory]) -> None:
             if folder == root:
                 break
             remove_empty_folder(folder)
+
+
+def refuse_busy_runs(runs: Sequence[RunDirectory]) -> None:
+    """Raise if somebody works on one of the runs, or its lock is no file."""
+    for run in runs:
+        if run.path.is_dir():
+            with run.locked():
+                continue
 
 
 def runs_below(folder: Path, pattern: str) -> list[RunDirectory]:

@@ -267,12 +267,28 @@ def test_links_are_not_followed(whole, tmp_path, empty):
     assert {p: p.read_bytes() for p in outside.rglob("*") if p.is_file()} == before
 
 
+def test_a_run_that_cannot_be_locked_is_found_before_anything_is_changed(whole, tmp_path):
+    path, _, _ = whole
+    copy = tmp_path / "copy"
+    shutil.copytree(path, copy)
+    lock = copy / "fedpbc/candidate-1/seed-0/.lock"
+    lock.unlink(missing_ok=True)
+    lock.mkdir()
+    before = {p: p.read_bytes() for p in copy.rglob("*") if p.is_file()}
+    with (
+        pytest.raises(InputError, match=r"\.lock is not a regular file"),
+        TuningDirectory(copy).opened(plan_tuning(DIGITS, REQUEST), overwrite=True),
+    ):
+        pass
+    assert {p: p.read_bytes() for p in copy.rglob("*") if p.is_file()} == before
+
+
 @pytest.mark.parametrize("name", ["tuned-fedavg.toml", "tuning.json"])
 def test_a_folder_in_place_of_a_result_is_found_before_anything_is_removed(whole, tmp_path, name):
     path, _, _ = whole
     copy = tmp_path / "copy"
     shutil.copytree(path, copy)
-    (copy / name).unlink()
+    (copy / name).unlink(missing_ok=True)
     (copy / name).mkdir()
     before = {p: p.read_bytes() for p in copy.rglob("*") if p.is_file()}
     plan = plan_tuning(DIGITS, REQUEST)

@@ -25,6 +25,7 @@ from fedpbc.experiments.plan_files import (
     misplaced_files,
     misplaced_folders,
     plan_damage,
+    refuse_busy_runs,
     runs_below,
     unreadable_plan,
     write_plan,
@@ -260,6 +261,7 @@ class TuningDirectory:
         if plan_damage(self.path, KIND, self.plan_path.name) or not runs:
             # The plan does not say which runs there were.
             runs = runs_below(self.path, "*/candidate-*/seed-*")
+        refuse_busy_runs(runs)
         listed = read_manifest(self.path, KIND) or ()
         # Without checksums: what is removed here must not look as if it had been lost.
         write_manifest(self.path, KIND, listed)

@@ -104,6 +104,11 @@ def test_a_file_that_is_no_log_of_links_is_not_replaced(tmp_path):
         ({"initial_arrays": [np.zeros(3)]}, "initial_arrays is .*should be an ArrayRecord"),
         ({"initial_arrays": ArrayRecord()}, "initial_arrays is .*at least one array with values"),
         ({"initial_arrays": record_of(np.full(4, np.nan))}, "initial_arrays: 'first' is not fin"),
+        # Found before a function of the app is given them.
+        (
+            {"initial_arrays": ArrayRecord({"w": Array(np.array(["a"]))}), "evaluate_fn": int},
+            r"initial_arrays\['w'\] is '<U1', but should be an array of real numbers",
+        ),
         ({"num_rounds": 1.5}, "num_rounds is 1.5"),
         ({"num_rounds": 10**400}, "num_rounds is "),
         ({"timeout": 0}, "timeout is 0, but should be above 0"),

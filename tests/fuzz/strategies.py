@@ -179,7 +179,8 @@ def start(random: Random, place: Place) -> Case:
         key = random.choice([key for key in START if key != "grid"])
         # What a function of the user raises is the user's.
         own = key == "evaluate_fn"
-        given[key] = random.choice([v for v in WRONG if not (own and v.startswith("nn."))])
+        callables = ("nn.", "int", "Odd") if own else ()
+        given[key] = random.choice([v for v in WRONG if not v.startswith(callables)])
         if key == "initial_arrays" and random.random() < 0.7:
             given[key] = random.choice(ARRAYS)
         if key == "num_rounds" and random.random() < 0.3:

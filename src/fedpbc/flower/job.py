@@ -36,7 +36,7 @@ from fedpbc.simulation.norm_bound import NORM_FACTOR, NormBound, close_bounded_r
 from fedpbc.simulation.server_state import ServerState
 from fedpbc.simulation.views import DEPLOYABLE
 
-__all__ = ["ClosedRound", "Job", "JobSettings"]
+__all__ = ["ClosedRound", "Job", "JobSettings", "initial_vector"]
 
 
 @dataclass(frozen=True)
@@ -118,6 +118,15 @@ class ClosedRound:
     refused: dict[int, str]
 
 
+def initial_vector(initial: ArrayRecord) -> tuple[ArrayLayout, Tensor]:
+    """The arrays that a job begins with, as a vector; raises if they are no model."""
+    layout = ArrayLayout.of(initial)
+    try:
+        return layout, torch.from_numpy(layout.vector(initial))
+    except BadRecordError as error:
+        raise InputError(f"initial_arrays: {error}") from None
+
+
 class Job:
     """One training job: an algorithm, the model of each client, and the round that is open.
 
@@ -130,11 +139,8 @@ class Job:
     """
 
     def __init__(self, settings: JobSettings, initial: ArrayRecord, clients: int) -> None:
-        self.settings, self.layout = settings, ArrayLayout.of(initial)
-        try:
-            x0 = torch.from_numpy(self.layout.vector(initial))
-        except BadRecordError as error:
-            raise InputError(f"initial_arrays: {error}") from None
+        self.settings = settings
+        self.layout, x0 = initial_vector(initial)
         init = ServerInit(x0, clients, settings.global_lr, settings.aggregation)
         algorithm = settings.algorithm(init, **settings.options)
         self.server = ServerState(

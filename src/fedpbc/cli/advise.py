@@ -158,11 +158,12 @@ class Listener:
     def tuning(self, plan: TuningPlan) -> Iterator[Callable[[GridProgress], None]]:
         """Show the search."""
         from fedpbc.cli.progress import GridDisplay
+        from fedpbc.experiments.sweep import round_weight
         from fedpbc.experiments.tuning.directory import planned_steps
         from fedpbc.paper.catalog import ProgressRow
 
         rows = [
-            ProgressRow(label, rounds, 10 if everyone else 1)
+            ProgressRow(label, rounds, round_weight(everyone))
             for label, rounds, everyone in planned_steps(plan)
         ]
         with GridDisplay(rows, self.directory.tuning.path, quiet=self.quiet) as display:

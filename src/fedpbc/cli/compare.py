@@ -138,14 +138,13 @@ def run_comparison(
 def progress_rows(directory: ComparisonDirectory, plan: ComparisonPlan) -> list[ProgressRow]:
     """A row of the progress display for each run; those that are finished are done."""
     from fedpbc.experiments.run_directory import RunDirectory
-    from fedpbc.experiments.sweep import everyone_trains
+    from fedpbc.experiments.sweep import everyone_trains, round_weight
     from fedpbc.paper.catalog import ProgressRow
 
     rounds = {label: plan.checked(label).general.rounds for label in plan.entries}
     rows = []
     for label, seed, cell in directory.cells(plan):
-        # Where everyone trains, a round takes about ten times as long.
-        weight = 10 if everyone_trains(label, plan.algorithm_of(label)) else 1
+        weight = round_weight(everyone_trains(label, plan.algorithm_of(label)))
         done = rounds[label] if RunDirectory(cell.path).finished else 0
         rows.append(ProgressRow(f"{label} seed {seed}", rounds[label], weight, done))
     return rows

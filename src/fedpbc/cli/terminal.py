@@ -57,13 +57,10 @@ def say(line: object = "", *, flush: bool = False) -> None:
 
 def say_sentence(text: object) -> None:
     """Print a sentence that may be long; a terminal would break its lines within words."""
-    line = visible(text, LINE_LIMIT).rstrip()
-    width = terminal_width()
-    if width is None:
-        say(line)
-        return
-    wrapped = textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False)
-    say_text("\n".join(wrapped))
+    line, width = visible(text, LINE_LIMIT).rstrip(), terminal_width()
+    if width is not None:
+        line = textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
+    say_text(line)
 
 
 def say_text(text: str) -> None:

@@ -135,6 +135,7 @@ def run_tuning(
 ) -> None:
     """Run a search with a progress display, and print the choice."""
     from fedpbc.cli.progress import GridDisplay
+    from fedpbc.experiments.sweep import round_weight
     from fedpbc.experiments.tuning.directory import planned_steps
     from fedpbc.paper.catalog import ProgressRow
     from fedpbc.parallel import usable_cores
@@ -145,9 +146,8 @@ def run_tuning(
     displays: list[GridDisplay] = []
 
     def on_plan(plan: TuningPlan) -> Any:
-        # Where everyone trains, a round takes about ten times as long.
         rows = [
-            ProgressRow(label, rounds, 10 if everyone else 1)
+            ProgressRow(label, rounds, round_weight(everyone))
             for label, rounds, everyone in planned_steps(plan)
         ]
         displays.append(GridDisplay(rows, directory.path, quiet=as_json))

@@ -41,6 +41,7 @@ __all__ = [
     "everyone_trains",
     "has_come_to",
     "long_ones_alone",
+    "round_weight",
     "run_grid",
 ]
 
@@ -137,6 +138,11 @@ def everyone_trains(label: str, algorithm: str) -> bool:
     By its algorithm's rule, or since every link is up.
     """
     return is_ceiling(label) or find_algorithm(algorithm).everyone_trains
+
+
+def round_weight(everyone: bool) -> int:
+    """The approximate cost of a round, relative to one in which few clients train."""
+    return 10 if everyone else 1
 
 
 def has_come_to(directory: RunDirectory, rounds: int) -> bool:

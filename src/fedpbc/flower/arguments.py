@@ -15,6 +15,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from fedpbc.aggregation import Aggregation
 from fedpbc.errors import InputError
+from fedpbc.flower.array_layout import initial_vector
 from fedpbc.flower.messages import PROTOCOL
 from fedpbc.limits import MAX_CLIENTS, MAX_LOCAL_STEPS, MAX_ROUNDS, MAX_SECONDS, check_path
 from fedpbc.links.link_log import is_link_log
@@ -138,6 +139,8 @@ def checked_start(
     """The number of rounds and the timeout of a job, whose other arguments are checked, too."""
     check_kind("grid", grid, Grid, "Flower's Grid, which the server app's main function is given")
     check_kind("initial_arrays", initial_arrays, ArrayRecord, "an ArrayRecord")
+    # Here, before a function of the app is given them.
+    initial_vector(initial_arrays)
     for name, config in (("train_config", train_config), ("evaluate_config", evaluate_config)):
         check_kind(name, config, (ConfigRecord, type(None)), "a ConfigRecord, or None")
     check_kind("evaluate_fn", evaluate_fn, (Callable, type(None)), "a function, or None")  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fedpbc.errors import InputError
 from fedpbc.storage.arrays import read_npy_header
 
-__all__ = ["ArrayLayout", "BadRecordError", "read_array"]
+__all__ = ["ArrayLayout", "BadRecordError", "initial_vector", "read_array"]
 
 FlatVector = NDArray[Any]
 
@@ -107,6 +107,15 @@ def _converted(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
     rounded: NDArray[Any] = np.clip(np.rint(values), low, high).astype(dtype)
     return rounded
+
+
+def initial_vector(initial: ArrayRecord) -> tuple[ArrayLayout, FlatVector]:
+    """The layout and values of what a job begins with; raises InputError if that is no model."""
+    layout = ArrayLayout.of(initial)
+    try:
+        return layout, layout.vector(initial)
+    except BadRecordError as error:
+        raise InputError(f"initial_arrays: {error}") from None
 
 
 def read_array(array: Array, name: str, shape: tuple[int, ...] | None, dtype: str) -> NDArray[Any]:

@@ -22,7 +22,7 @@ from fedpbc.algorithms import Algorithm, ClientRule, ServerInit
 from fedpbc.algorithms.trial import trial_sizes
 from fedpbc.errors import InputError
 from fedpbc.flower.arguments import check_rate
-from fedpbc.flower.array_layout import ArrayLayout, BadRecordError, read_array
+from fedpbc.flower.array_layout import BadRecordError, initial_vector, read_array
 from fedpbc.flower.messages import (
     INITIAL,
     PROTOCOL,
@@ -36,7 +36,7 @@ from fedpbc.simulation.norm_bound import NORM_FACTOR, NormBound, close_bounded_r
 from fedpbc.simulation.server_state import ServerState
 from fedpbc.simulation.views import DEPLOYABLE
 
-__all__ = ["ClosedRound", "Job", "JobSettings", "initial_vector"]
+__all__ = ["ClosedRound", "Job", "JobSettings"]
 
 
 @dataclass(frozen=True)
@@ -118,15 +118,6 @@ class ClosedRound:
     refused: dict[int, str]
 
 
-def initial_vector(initial: ArrayRecord) -> tuple[ArrayLayout, Tensor]:
-    """The arrays that a job begins with, as a vector; raises if they are no model."""
-    layout = ArrayLayout.of(initial)
-    try:
-        return layout, torch.from_numpy(layout.vector(initial))
-    except BadRecordError as error:
-        raise InputError(f"initial_arrays: {error}") from None
-
-
 class Job:
     """One training job: an algorithm, the model of each client, and the round that is open.
 
@@ -141,7 +132,7 @@ class Job:
     def __init__(self, settings: JobSettings, initial: ArrayRecord, clients: int) -> None:
         self.settings = settings
         self.layout, x0 = initial_vector(initial)
-        init = ServerInit(x0, clients, settings.global_lr, settings.aggregation)
+        init = ServerInit(torch.from_numpy(x0), clients, settings.global_lr, settings.aggregation)
         algorithm = settings.algorithm(init, **settings.options)
         self.server = ServerState(
             algorithm,

@@ -33,7 +33,7 @@ from fedpbc.flower.arguments import (
 )
 from fedpbc.flower.array_layout import BadRecordError
 from fedpbc.flower.client_numbers import ClientNumbers
-from fedpbc.flower.job import Job, JobSettings, initial_vector
+from fedpbc.flower.job import Job, JobSettings
 from fedpbc.flower.messages import PROTOCOL, Identity, WorkReply, WorkRequest
 from fedpbc.flower.metrics import averaged, consistent
 from fedpbc.flower.requirements import check_runs_in_apps, needed_settings
@@ -170,8 +170,6 @@ class AlgorithmStrategy(flower.FedAvg):  # type: ignore[misc]
             *(grid, initial_arrays, num_rounds, timeout),
             *(train_config, evaluate_config, evaluate_fn),
         )
-        # Before a function of the app is given them.
-        initial_vector(initial_arrays)
         self._timeout = timeout
         self._begin(initial_arrays)
         done = self._offset

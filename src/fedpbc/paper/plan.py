@@ -8,6 +8,7 @@ from typing import Any
 
 from fedpbc.algorithms import PAPER_ALGORITHMS, find_algorithm
 from fedpbc.errors import InputError
+from fedpbc.experiments.sweep import round_weight
 from fedpbc.paper.catalog import ExperimentRequest
 from fedpbc.paper.request import (
     algorithm_options,
@@ -25,8 +26,6 @@ PAPER_DATA = ("svhn", "cifar10", "cinic10")
 PAPER_ROUNDS = {"svhn": 4000}
 OTHER_ROUNDS = 10_000
 """T of the paper's tables."""
-EVERYONE_TRAINS_WEIGHT = 10
-"""Approximate cost of a round in which every client trains, relative to one with few."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ class PlannedRun:
     @property
     def weight(self) -> int:
         """Cost of a round relative to other runs."""
-        return EVERYONE_TRAINS_WEIGHT if find_algorithm(self.algorithm).everyone_trains else 1
+        return round_weight(find_algorithm(self.algorithm).everyone_trains)
 
     @property
     def cost(self) -> int:

@@ -3,8 +3,9 @@
 ``python tools/study.py run fashion`` runs what is not finished yet (killed anywhere, it goes on);
 ``python tools/study.py tables`` writes docs/study/*.json and the tables of docs/study.md from the
 comparisons that are there. CIFAR-10 and the traces are not part of the package: name their folders
-with ``--data-dir`` and ``--traces``. Choices and runs on CIFAR-10 are kept in docs/study: what is
-kept there is not run again.
+with ``--data-dir`` and ``--traces``. The step sizes of each algorithm and what the tables need of
+each run are kept in docs/study, so that the study can go on elsewhere: what is kept there is not
+run again.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.limits import parse_toml
 from fedpbc.storage.atomic import write_atomically
 from fedpbc.storage.toml import toml_text
-from study_results import finished_runs, keep_runs, kept_runs, summarised, table_of
+from study_results import keep_runs, kept_runs, summarised, table_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "study.md"
@@ -35,9 +36,9 @@ STUDY = "study"
 LINKS = ("bernoulli_varying", "markov_varying", "cyclic_reset", "devices")
 TRACE = "devices5d.csv"
 TUNING_SEED = "10"
-TUNED = RESULTS / "cifar10-tuned.toml"
 FIRST = ("fedavg", "fedau", "mifa", "scaffold", "fedvarp", "fedpbc")
-"""Run first on CIFAR-10, where a run takes minutes to hours."""
+"""Run first: on CIFAR-10 a run takes minutes to hours."""
+LABELS = (*FIRST, *(name for name in ALGORITHMS if name not in FIRST), CEILING)
 LONG = ("fedavg", "fedau", "mifa", "scaffold", "fedpbc")
 
 
@@ -46,109 +47,117 @@ class Part:
     """A comparison of the study, and the commands that make it.
 
     Attributes:
-        labels: of the entries whose runs are kept one by one; none: the whole is run at once.
+        search: the options of ``fedpbc tune`` but for the algorithms and the folder.
+        tuned: the name of the search, which several parts may share.
+        compare: the options of ``fedpbc compare`` but for the choices and the folder.
+        seeds: of the comparison.
+        labels: of the entries, in the order in which they are run.
         ceiling_of: a part whose ceiling is the same run: with every link up, links do not matter.
     """
 
     name: str
     title: str
-    commands: Sequence[Sequence[str]]
-    labels: Sequence[str] = ()
+    search: str
+    tuned: str
+    compare: str
+    seeds: Sequence[int]
+    labels: Sequence[str] = LABELS
     ceiling_of: str = ""
 
     @property
-    def kept(self) -> Path:
+    def kept_runs(self) -> Path:
         """The file that keeps its runs."""
         return RESULTS / "runs" / f"{self.name}.json"
+
+    @property
+    def kept_choices(self) -> Path:
+        """The file that keeps the choices of its search: a configuration for ``compare``."""
+        return RESULTS / f"{self.tuned}.toml"
+
+    @property
+    def folder(self) -> Path:
+        """Of its runs."""
+        return Path(STUDY) / self.name
+
+    def tune_command(self, label: str = "") -> list[str]:
+        """The search of one entry, or of all: the choice of each is its own."""
+        algorithms = label or "all --ceiling"
+        out = f"{STUDY}/{self.tuned}/{label}".rstrip("/")
+        return f"tune --algorithms {algorithms} {self.search} --out {out}".split()
+
+    def compare_command(self, label: str = "") -> list[str]:
+        """The comparison of one entry, or of all."""
+        labels = label or (",".join(self.labels) if self.labels != LABELS else "")
+        algorithms = f"--algorithms {labels} " if labels else ""
+        choices, seeds = self.kept_choices.relative_to(ROOT), f"{self.seeds[0]}-{self.seeds[-1]}"
+        seeds = seeds if len(self.seeds) > 1 else str(self.seeds[0])
+        return (
+            f"compare {choices} {algorithms}{self.compare} --seeds {seeds} --out {self.folder}"
+        ).split()
+
+    @property
+    def commands(self) -> list[list[str]]:
+        """What makes it, as anybody would type it."""
+        return [self.tune_command(), self.compare_command()]
 
 
 def parts(data_dir: str, traces: str) -> list[Part]:
     """All parts, in the order in which they are run."""
-    given = {links: f"--links {links}" for links in LINKS}
-    given["devices"] = f"--trace {traces}/{TRACE} --clients 100"
+    links_of = {links: f"--links {links}" for links in LINKS}
+    links_of["devices"] = f"--trace {traces}/{TRACE} --clients 100"
     every = []
     for links in LINKS:
         name = f"fashion-{links}"
-        tune = f"{STUDY}/{name}-tune"
-        commands = (
-            f"tune --algorithms all --ceiling {given[links]} --rounds 300 --seeds {TUNING_SEED} "
-            f"--out {tune}",
-            f"compare {tune}/tuned.toml --seeds 0-4 --out {STUDY}/{name}",
-        )
+        search = f"{links_of[links]} --rounds 300 --seeds {TUNING_SEED}"
         title = f"Fashion-MNIST, `{links}`, 300 rounds, five seeds"
-        every.append(Part(name, title, [command.split() for command in commands]))
-    labels = [*FIRST, *(name for name in ALGORITHMS if name not in FIRST), CEILING]
-    tuned = TUNED.relative_to(ROOT)
+        compare = f"{links_of[links]} --rounds 300"
+        every.append(Part(name, title, search, f"{name}-tuned", compare, range(5)))
+    cifar10 = f"--data cifar10 --data-dir {data_dir}"
+    search = (
+        f"{cifar10} --links {LINKS[0]} --rounds 90 --space learning_rate=0.05,0.025,0.1,0.2 "
+        f"--space global_learning_rate=1 --candidates 4 --validation 0.1 --evaluate-every 10 "
+        f"--seeds {TUNING_SEED}"
+    )
     for links in LINKS:
         name = f"cifar10-{links}"
-        compare = (
-            f"compare {tuned} {given[links]} --rounds 450 --evaluate-every 30 --seeds 0 "
-            f"--data-dir {data_dir} --out {STUDY}/{name}"
-        )
-        search = [cifar10_search("all", data_dir, "cifar10-tune")] if links == LINKS[0] else []
-        of_first = "" if links == LINKS[0] else f"cifar10-{LINKS[0]}"
         title = f"CIFAR-10 with its network, `{links}`, 450 rounds, one seed"
-        every.append(Part(name, title, [*search, compare.split()], labels, of_first))
-    long = (
-        f"compare {tuned} --algorithms {','.join(LONG)} --rounds 2000 --evaluate-every 50 "
-        f"--seeds 0 --data-dir {data_dir} --out {STUDY}/cifar10-long"
-    )
+        compare = f"{cifar10} {links_of[links]} --rounds 450 --evaluate-every 30"
+        of_first = "" if links == LINKS[0] else f"cifar10-{LINKS[0]}"
+        part = Part(name, title, search, "cifar10-tuned", compare, [0], ceiling_of=of_first)
+        every.append(part)
     title = f"CIFAR-10 with its network, `{LINKS[0]}`, 2,000 rounds, one seed"
-    return [*every, Part("cifar10-long", title, [long.split()], LONG)]
+    compare = f"{cifar10} {links_of[LINKS[0]]} --rounds 2000 --evaluate-every 50"
+    return [*every, Part("cifar10-long", title, search, "cifar10-tuned", compare, [0], LONG)]
 
 
-def cifar10_search(algorithm: str, data_dir: str, out: str) -> list[str]:
-    """The search on CIFAR-10, of one algorithm or of all: the choice of each is its own."""
-    space = "--space learning_rate=0.05,0.025,0.1,0.2 --space global_learning_rate=1"
-    return (
-        f"tune --algorithms {algorithm} {'--ceiling ' if algorithm == 'all' else ''}--data cifar10 "
-        f"--data-dir {data_dir} --links {LINKS[0]} --rounds 90 {space} --candidates 4 "
-        f"--validation 0.1 --evaluate-every 10 --seeds {TUNING_SEED} --out {STUDY}/{out}"
-    ).split()
-
-
-def run(part: Part, data_dir: str) -> None:
-    """Run a part's commands; what is finished, or kept, is done at once."""
-    if part.labels:
-        run_one_by_one(part, data_dir)
-        return
-    for words in part.commands:
-        folder = Path(words[words.index("--out") + 1])
-        if words[0] == "tune" and (folder / "tuning.json").is_file():
-            continue
-        fedpbc(words)
-
-
-def run_one_by_one(part: Part, data_dir: str) -> None:
+def run(part: Part) -> None:
     """Run the entries of a part one after the other, and keep each choice and each run."""
-    compare = list(part.commands[-1])
-    folder = Path(compare[compare.index("--out") + 1])
-    if "--algorithms" in compare:
-        start = compare.index("--algorithms")
-        del compare[start : start + 2]
     for label in part.labels:
-        if (label, 0) in kept_runs(part.kept):
+        kept = kept_runs(part.kept_runs)
+        if all((label, seed) in kept for seed in part.seeds):
             continue
-        tune_for(label, data_dir)
+        tune_for(part, label)
         if label == CEILING and part.ceiling_of:
-            take_ceiling(Path(STUDY) / part.ceiling_of, folder)
-        fedpbc([*compare, "--algorithms", label])
-        keep_runs(part.kept, folder)
+            take_ceiling(Path(STUDY) / part.ceiling_of, part.folder)
+        fedpbc(part.compare_command(label))
+        keep_runs(part.kept_runs, part.folder)
 
 
-def tune_for(label: str, data_dir: str) -> None:
-    """Tune an entry on CIFAR-10 unless that was done, and keep the choice."""
+def tune_for(part: Part, label: str) -> None:
+    """Tune an entry unless that was done, and keep the choice."""
     choices: dict[str, Any] = {}
-    if TUNED.is_file():
-        choices = parse_toml(TUNED.read_text(encoding="utf-8"))
+    if part.kept_choices.is_file():
+        choices = parse_toml(part.kept_choices.read_text(encoding="utf-8"))
     if label in choices.get("algorithms", {}):
         return
-    out = f"cifar10-tune/{label}"
-    fedpbc(cifar10_search(label, data_dir, out))
-    choice = parse_toml((Path(STUDY) / out / "tuned.toml").read_text(encoding="utf-8"))
-    choice["data"].pop("dir", None)  # A folder of this machine.
+    command = part.tune_command(label)
+    fedpbc(command)
+    choice = parse_toml((Path(command[-1]) / "tuned.toml").read_text(encoding="utf-8"))
+    # Files of this machine; the commands of the tables name the data and the links.
+    choice.pop("links", None)
+    choice.get("data", {}).pop("dir", None)
     tables = {**choices.get("algorithms", {}), **choice.pop("algorithms")}
-    write_atomically(TUNED, toml_text({**choice, "algorithms": tables}))
+    write_atomically(part.kept_choices, toml_text({**choice, "algorithms": tables}))
 
 
 def fedpbc(words: Sequence[str]) -> None:
@@ -168,8 +177,8 @@ def write_tables(every: Sequence[Part], study: Path) -> None:
     """Write the results that are there, and the tables of all results that were ever written."""
     text = PAGE.read_text(encoding="utf-8")
     for part in every:
-        file, folder = RESULTS / f"{part.name}.json", study / part.name
-        runs = keep_runs(part.kept, folder) if part.labels else list(finished_runs(folder))
+        file = RESULTS / f"{part.name}.json"
+        runs = keep_runs(part.kept_runs, study / part.name)
         if runs:
             commands = [" ".join(["fedpbc", *words]) for words in part.commands]
             content = {"title": part.title, "commands": commands, **summarised(runs)}
@@ -197,7 +206,7 @@ def main() -> None:
     chosen = [p for p in every if not given.names or p.name.startswith(tuple(given.names))]
     for part in chosen if given.action != "tables" else ():
         if given.action == "run":
-            run(part, given.data_dir)
+            run(part)
         for words in part.commands if given.action == "commands" else ():
             sys.stdout.write(" ".join(["fedpbc", *words]) + "\n")
     if given.action == "tables":

@@ -1,7 +1,7 @@
 """What the study has found: runs that are kept one by one, and the tables made from them.
 
-A run with CIFAR-10's network takes minutes to hours. What the tables need of it is kept in
-docs/study/runs, so that the study can go on elsewhere without running it again.
+A table takes hours. What it needs of each run is kept in docs/study/runs, so that the study can go
+on elsewhere without running it again.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from fedpbc.tasks.networks import build_model
 
 __all__ = ["make_task"]
 
-JUDGED = 10
+EVALUATED_SAMPLES = 10
 """Samples in an evaluation: there is one at the end of a block, and it should cost nothing."""
 
 
@@ -75,7 +75,7 @@ def make_task(data: Prepared) -> Supervised:
         crop_padding=4 if work.augment else 0,
         flip=work.augment,
         normalise=(data.means, data.deviations),
-        train_samples=JUDGED,
+        train_samples=EVALUATED_SAMPLES,
     )
 
 

@@ -114,5 +114,5 @@ def test_a_run_that_failed_does_not_decide(tmp_path):
     ended = fedpbc("resume", out, "--jobs", 1)
     assert ended.code == 2
     assert f"fedavg with seed 2 failed: {config.parent} holds another run" in ended.err
-    assert ended.err.endswith("resume the advice when that is mended\n")
+    assert ended.err.endswith("resume the advice when that is fixed\n")
     assert (out / "advice.json").read_bytes() == found

@@ -67,7 +67,7 @@ def test_of_many_test_samples_a_clients_own_model_sees_some():
 
 
 def test_of_a_great_many_clients_some_are_judged(monkeypatch):
-    monkeypatch.setattr(model_evaluator, "JUDGED_CLIENTS", 3)
+    monkeypatch.setattr(model_evaluator, "EVALUATED_CLIENTS", 3)
     task = supervised()
     judged = [task.client_accuracy(i, task.init()) is not None for i in range(7)]
     assert judged == [True, False, False, True, False, False, True]

@@ -196,6 +196,6 @@ def show_tuning(result: TuningResult, directory: TuningDirectory) -> None:
     names = [tuned.label for tuned in result.entries if tuned.best is not None]
     if len(names) == 1:
         file = directory.tuned_file(names[0])
-        say(f"next: {command('fedpbc', 'run', file)} runs it, judged on the test data")
+        say(f"next: {command('fedpbc', 'run', file)} runs it, evaluated on the test data")
     file = directory.tuned_path
     say(f"next: {command('fedpbc', 'compare', file, '--ceiling')} compares, over three seeds")

@@ -91,7 +91,7 @@ def _outermost(path: Path, results: Sequence[Verification]) -> Path:
     """What to resume so that a run is repaired: the search or advice that it is part of."""
     for result in results:
         if result.state in ("search", "advice") and path.is_relative_to(result.path):
-            # What is wrong with its plan must be mended first.
+            # What is wrong with its plan must be fixed first.
             return result.path if all(each.repairable for each in result.damage) else path
     return path
 

@@ -30,7 +30,7 @@ CLIENT_SAMPLES = 1000
 """Test samples on which a client's own model is evaluated, about, if its classes have more."""
 ALL_CLIENTS_SAMPLES = 200_000
 """And those of all clients together, about."""
-JUDGED_CLIENTS = 10_000
+EVALUATED_CLIENTS = 10_000
 """Clients whose own models are evaluated, about: there may be a million."""
 
 
@@ -172,7 +172,7 @@ class ModelEvaluator:
             held_out = self.data.test_samples_of(client)
             hits = self._hits(model, held_out) if len(held_out) else None
             return None if hits is None else float(hits.mean())
-        step = math.ceil(self.clients / JUDGED_CLIENTS)
+        step = math.ceil(self.clients / EVALUATED_CLIENTS)
         if client % step:
             return None
         most = min(CLIENT_SAMPLES, ALL_CLIENTS_SAMPLES * step // self.clients)

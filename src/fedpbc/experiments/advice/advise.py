@@ -331,7 +331,7 @@ def _compared(
                 # A full disk, say: it must not decide what is recommended.
                 raise FedpbcError(
                     f"{failed.label} with seed {failed.seed} failed: {failed.failure}; resume the "
-                    "advice when that is mended"
+                    "advice when that is fixed"
                 )
         added = len(seeds) - (0 if first <= FIRST_SEEDS else first - MORE_SEEDS)
         per_seed = (time.monotonic() - began) / max(1, added)

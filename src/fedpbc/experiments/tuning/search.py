@@ -163,7 +163,7 @@ class Search:
             if failure is not None:
                 # A full disk, say: it must not decide which settings are chosen.
                 raise FedpbcError(
-                    f"{trial.folder} failed: {failure}; resume the search when that is mended"
+                    f"{trial.folder} failed: {failure}; resume the search when that is fixed"
                 )
             lines.append(self._lines(RunDirectory(cell.path), rounds))
         self.scores[key], self.rounds[key] = score_of(lines, rounds), rounds

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,9 +13,9 @@ import numpy as np
 from fedpbc import defaults
 from fedpbc.experiments.overrides import WITHOUT_PROBABILITIES, configuration_values
 from fedpbc.experiments.theory_query import config_file, of_timetable, reads_data
-from fedpbc.limits import MAX_CLIENTS, MAX_ROUNDS
+from fedpbc.limits import MAX_CLIENTS
 from fedpbc.links import Timetable, find_scheme
-from fedpbc.links.trace import trace_extent
+from fedpbc.links.trace import recorded_rounds, trace_extent
 from fedpbc.theory.arguments import Floats
 from fedpbc.theory.link_sentences import link_sentences, theory_sentences
 from fedpbc.theory.link_statistics import LinkStatistics, link_statistics
@@ -86,12 +85,10 @@ def link_values(
     if isinstance(links, Mapping) and links.get("name") == "trace":
         recorded = links.get("file")
         if isinstance(recorded, str) and not {"rounds", "clients"} <= values.keys():
-            devices, seconds = trace_extent(recorded, "links.file")
+            devices, _ = trace_extent(recorded, "links.file")
             length = links.get("round_seconds", 600.0)
             if isinstance(length, int | float) and not isinstance(length, bool) and length > 0:
-                # The end itself would be the beginning again.
-                rounds = max(1, min(MAX_ROUNDS, math.ceil(seconds / length - 1e-9) - 1))
-                values.setdefault("rounds", rounds)
+                values.setdefault("rounds", recorded_rounds(recorded, length, "links.file"))
             if "task" not in values:
                 values.setdefault("clients", min(devices, MAX_CLIENTS))
     return values

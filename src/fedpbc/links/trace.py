@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 from collections.abc import Iterator
 from typing import Annotated, NamedTuple
@@ -18,11 +19,11 @@ from annotated_types import Gt, Le
 from numpy.typing import NDArray
 
 from fedpbc.errors import InputError
-from fedpbc.limits import MAX_SECONDS
+from fedpbc.limits import MAX_ROUNDS, MAX_SECONDS
 from fedpbc.links.scheme import Row, Setting, link_scheme
 from fedpbc.storage.files import expanded, open_regular_file
 
-__all__ = ["fleet_log_settings", "trace", "trace_extent"]
+__all__ = ["fleet_log_settings", "recorded_rounds", "trace", "trace_extent"]
 
 _COLUMNS = ["client", "online_from_s", "online_until_s"]
 _ROUND_SECONDS = re.compile(r"# *round_seconds *= *(.*)")
@@ -85,6 +86,23 @@ def trace_extent(file: str, option: str = "--trace") -> tuple[int, float]:
     """How many devices a trace has, and when it ends, in seconds."""
     device, _, until = _read(file, option)
     return int(device.max()) + 1, float(until.max())
+
+
+def recorded_rounds(file: str, round_seconds: float, option: str = "--trace") -> int:
+    """How many rounds of this length a trace has.
+
+    A round is judged by its end, and the end of the trace is its beginning again: a round that ends
+    there is none of the trace's. But a log as :func:`fedpbc.links.link_log.link_log` writes it has
+    the links of its last round at the beginning, for that very reason.
+    """
+    device, start, until = _read(file, option)
+    length = float(until.max())
+    # So ends every device of such a log, and only of such a one.
+    marked = device[(start == until) & (until == length)]
+    rounds = min(length / round_seconds, MAX_ROUNDS)
+    if len(set(marked.tolist())) == device.max() + 1 and abs(rounds - round(rounds)) < 1e-6:
+        return max(1, round(rounds))
+    return max(1, math.ceil(rounds - 1e-9) - 1)
 
 
 class _Events(NamedTuple):

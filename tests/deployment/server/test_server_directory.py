@@ -17,7 +17,7 @@ from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.overrides import configuration_values
 from fedpbc.links import Setting, Timetable
 from fedpbc.links.link_log import link_intervals
-from fedpbc.links.trace import fleet_log_settings
+from fedpbc.links.trace import fleet_log_settings, recorded_rounds
 from fedpbc.storage.tensors import load_state, save_state
 from tests.commandline import content, fedpbc, ran, refused
 from tests.deployment.fake_network import FakeNetwork, make_server, make_trainers, small_task
@@ -43,6 +43,7 @@ def test_the_schemes_replay_the_logged_rounds(table, seconds, tmp_path_factory):
     rounds, clients = table.shape
     path = write_log(tmp_path_factory.mktemp("log"), table, seconds)
     assert fleet_log_settings(str(path)) == (seconds, clients)
+    assert recorded_rounds(str(path), seconds) == rounds
     options = {"file": str(path), "round_seconds": seconds}
     replayed = Timetable.draw("trace", Setting(0, clients, 3 * rounds), options)
     assert (replayed.block(3 * rounds, clients) == np.tile(table, (3, 1))).all()

@@ -10,7 +10,13 @@ import pytest
 from rich.console import Console
 
 from fedpbc.cli import terminal
-from fedpbc.cli.results import comparison_table, fitting_table, show_comparison, show_summary
+from fedpbc.cli.results import (
+    comparison_table,
+    fitting_table,
+    more_seeds,
+    show_comparison,
+    show_summary,
+)
 from fedpbc.experiments.comparison import Spread
 from fedpbc.experiments.comparison_directory import ComparisonDirectory
 from tests.report.test_comparison_table import comparison
@@ -61,12 +67,24 @@ def test_a_narrow_terminal_shows_five_columns_of_the_starred_views(shown, width)
     assert STARRED in [" ".join(line.split()) for line in lines]
     assert not any("corrected" in line for line in lines if line.startswith(" "))
     narrow = "not shown, as the terminal is narrow: the other views, train %, worst class %, "
-    assert any(line.startswith(narrow) and "table.md has them" in line for line in lines)
+    text = " ".join(lines)
+    assert narrow in text
+    assert "table.md has them" in text
+    # The sentence is broken at its words, not by the terminal within them.
+    [first] = [line for line in lines if line.startswith("not shown, as the")]
+    assert len(first) <= width
     # What the left-out column means is not explained.
     assert not any(line.startswith("train % is") for line in lines)
     # A table's lines begin with a space; those of text the terminal wraps.
     table = [line for line in lines if line.startswith(" ") and "±" in line]
     assert all(len(line) <= max(width, 50) for line in table)
+
+
+@pytest.mark.parametrize(
+    ("there", "more"), [([0, 1, 2], "0-9"), ([7, 40], "0-9"), (range(10), "10-19")]
+)
+def test_the_hint_names_seeds_of_which_some_are_new(there, more):
+    assert more_seeds(there) == more
 
 
 def test_the_best_row_is_bold():

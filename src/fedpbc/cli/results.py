@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +231,12 @@ def show_paired(comparison: Comparison, baseline: str | None) -> list[str]:
     return notes
 
 
+def more_seeds(seeds: Iterable[int]) -> str:
+    """Return a range of seeds of which some are new beside these: the first ten, or the next."""
+    there = set(seeds)
+    return "0-9" if set(range(10)) - there else f"{max(there) + 1}-{max(there) + 10}"
+
+
 def show_comparison(
     comparison: Comparison, directory: ComparisonDirectory, baseline: str | None = None
 ) -> None:
@@ -249,5 +255,6 @@ def show_comparison(
     say(f"written: {shell_quoted(directory.report_path)}: the whole report; open it in a browser")
     say(f"         {', '.join(map(shell_quoted, others))}")
     say(f"         and one run's folder each in {shell_quoted(directory.path)}/LABEL/seed-K/")
-    more = command("fedpbc", "compare", "--out", directory.path, "--seeds", "0-9")
+    seeds = more_seeds(run.seed for run in comparison.runs)
+    more = command("fedpbc", "compare", "--out", directory.path, "--seeds", seeds)
     say(f"next: {more} adds seeds, --algorithms others ('fedpbc list' shows them)")

@@ -139,7 +139,8 @@ def show_fitted(table: TextTable) -> list[str]:
 def say_left_out(columns: Sequence[str], where: str) -> None:
     """Print which columns a narrow terminal does not show, and what has them."""
     if columns:
-        say(f"not shown, as the terminal is narrow: {', '.join(columns)}; {where} has them.")
+        shown = f"not shown, as the terminal is narrow: {', '.join(columns)}; {where} has them."
+        say_sentence(shown)
 
 
 def terminal_width() -> int | None:

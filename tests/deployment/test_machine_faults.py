@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -167,7 +168,8 @@ def restarted(fleet) -> None:
     fleet.server_processes.start()
 
 
-DAMAGED = ["checkpoint", "rounds.jsonl", "reports.bin", "heard.json", "nodes.json", "server.log"]
+DAMAGED = ["checkpoint", "rounds.jsonl", "reports.bin", "identities.json", "heard.json"]
+DAMAGED += ["nodes.json", "server.log"]
 
 
 def test_each_file_of_state_is_damaged_in_turn(tmp_path):
@@ -195,8 +197,13 @@ def test_each_file_of_state_is_damaged_in_turn(tmp_path):
     assert lines[-1]["active"] == [0, 1]
     assert (fleet.server / "rounds.jsonl.damaged").exists()
     assert (fleet.server / "reports.bin.damaged").exists()
-    for text in ("ignored checkpoint-", "rounds.jsonl is damaged", "reports.bin is damaged"):
+    damaged = ("rounds.jsonl is damaged", "reports.bin is damaged")
+    for text in ("ignored checkpoint-", "ignored identities.json", *damaged):
         assert text in server_log
+    assert json.loads((fleet.server / "identities.json").read_text())["clients"].keys() == {
+        "0",
+        "1",
+    }
 
 
 @pytest.mark.parametrize("fault", ["learning rate", "checkpoints"])

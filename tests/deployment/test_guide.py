@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -23,7 +24,11 @@ pytest.importorskip("flwr", reason="needs the extra: pip install 'fedpbc[flower]
 
 from fedpbc.deployment.address import free_port
 from tests.doc_blocks import ROOT, Block, blocks
-from tests.flower.test_real_flower import environment, stop_local_superlink
+from tests.flower.test_real_flower import (
+    START_LOCAL_SUPERLINK,
+    environment,
+    stop_local_superlink,
+)
 from tests.processes import child
 
 LONG = 900.0
@@ -154,6 +159,8 @@ def test_the_quick_start_of_a_flower_app(tmp_path):
     # Of what it sets, only what the page says to set; the rest keeps this run apart from others.
     own = environment(tmp_path)
     del own["FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"]
+    # With what was exported, as `flwr run` would, but with more patience.
+    lines.insert(3, shlex.join([sys.executable, "-c", START_LOCAL_SUPERLINK]))
     try:
         ended = subprocess.run(
             ["bash", "-e", "-c", "\n".join(lines[2:])],

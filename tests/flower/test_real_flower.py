@@ -31,6 +31,13 @@ pytestmark = [pytest.mark.fleet, pytest.mark.timeout(1800)]
 
 CLIENTS, ROUNDS, OUTAGE = 2, 4, 0.5
 NAMES = ("fedpbc", "fedau", "mifa")
+START_LOCAL_SUPERLINK = """\
+from flwr.cli import local_superlink as own
+own.LOCAL_SUPERLINK_STARTUP_TIMEOUT = 300.0
+own._start_local_superlink()
+"""
+"""What `flwr run` does first in a simulation, if nobody has done it; but it gives up after 15 s,
+which is too short on a busy machine."""
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -129,6 +136,8 @@ def test_in_flowers_simulation(tmp_path, monkeypatch):
     pytest.importorskip("ray")
     copied(tmp_path)
     try:
+        start = [sys.executable, "-c", START_LOCAL_SUPERLINK]
+        subprocess.run(start, env=environment(tmp_path), timeout=330, check=True)
         for name in NAMES:
             run_app(tmp_path, "local", tmp_path / name, name)
             table = check(tmp_path / name, name, monkeypatch)

@@ -54,7 +54,7 @@ test-quick: $(READY)
 
 # What takes tens of seconds each: many kills, long jobs, the level of statistical tests.
 test-long: $(READY)
-	$(PYTEST) -m long --timeout 3600
+	$(PYTEST) -m long --timeout 3600 -o faulthandler_timeout=0
 
 # In another order each time; `make test-random SEED=...` repeats the one that the first lines name.
 test-random: $(READY) $(AXE)

@@ -328,4 +328,5 @@ def test_a_demo_from_start_to_end(tmp_path, interrupted):
         f"next: 'fedpbc compare --trace {out}/server'",
     ):
         assert line in output
-    assert [(c.rounds, c.difference) for c in check_job(out / "server")] == [(4, 0.0)] * 3
+    # One check for each view: server, averaged, reported and corrected.
+    assert [(c.rounds, c.difference) for c in check_job(out / "server")] == [(4, 0.0)] * 4

@@ -20,6 +20,7 @@ from fedpbc.tasks import (
     Quadratic,
     Supervised,
     quadratic,
+    stack_trainer,
     stacked_training,
     supervised,
 )
@@ -166,7 +167,7 @@ def elsewhere():
         for module in (supervised, quadratic):
             patch.setattr(module, "find_device", lambda given: THERE)
         # Few, so that there are several lots of rows, and one that is not full.
-        patch.setattr(supervised, "GPU_ROWS", 3)
+        patch.setattr(stack_trainer, "GPU_ROWS", 3)
         yield device
 
 
@@ -265,7 +266,7 @@ def test_a_row_elsewhere_always_has_the_same_company():
 
     with elsewhere(), pytest.MonkeyPatch.context() as patch:
         task = dense()
-        for module in (supervised, stacked_training):
+        for module in (stack_trainer, stacked_training):
             patch.setattr(module, "stacked_steps", stacked_steps)
         together = stacked(task)
         assert seen == [3, 2, 3]  # two rows become three

@@ -56,13 +56,17 @@ class Batches:
         """Return the number of batches in a client's epoch."""
         return max(1, int(self.sizes[client]) // self.batch_size)
 
+    def size(self, client: int) -> int:
+        """Return the number of samples in each of a client's batches."""
+        return min(int(self.sizes[client]), self.batch_size)
+
     def positions(self, client: int, k: int) -> npt.NDArray[np.int64]:
         """Return the positions of the k-th batch within the client's own samples."""
         return self.span(client, k, 1).reshape(-1)
 
     def span(self, client: int, k: int, count: int) -> npt.NDArray[np.int64]:
         """Return the positions of ``count`` batches from the k-th on, one batch per row."""
-        per_epoch, size = self.per_epoch(client), min(int(self.sizes[client]), self.batch_size)
+        per_epoch, size = self.per_epoch(client), self.size(client)
         pieces, remaining = [], count
         while remaining:
             epoch, batch = divmod(k, per_epoch)

@@ -20,7 +20,6 @@ from fedpbc.limits import MAX_CLIENTS
 from fedpbc.options import check_arguments, check_kind
 from fedpbc.randomness import generator, integer_seed
 from fedpbc.tasks.client_data import ClientData
-from fedpbc.tasks.dense_kernel import dense_steps, has_dense_steps
 from fedpbc.tasks.inputs import Forward, Inputs
 from fedpbc.tasks.local_training import LocalTraining
 from fedpbc.tasks.losses import Loss, find_loss, model_loss
@@ -34,7 +33,8 @@ from fedpbc.tasks.module_check import (
 )
 from fedpbc.tasks.module_vector import ModuleVector
 from fedpbc.tasks.parameter_layout import RunningStatistics, layout_of, parameters_of
-from fedpbc.tasks.stacked_training import StackAdvice, advise, on_all_cores, stacked_steps
+from fedpbc.tasks.stack_trainer import StackTrainer
+from fedpbc.tasks.stacked_training import StackAdvice
 from fedpbc.tasks.task import Evaluation, Gradients
 from fedpbc.tasks.torch_device import find_device, refuse_double, repeatable, seeded
 from fedpbc.tasks.user_data import Partition, Samples
@@ -44,12 +44,8 @@ __all__ = ["Supervised"]
 
 MAX_PADDING = 10_000
 """Pixels."""
-STACK_BYTES = 2**22
-"""Bytes of a stack that are trained at once; the fastest value with a shared cache of 32 MB."""
 ESTIMATE_CLIENTS = 10
 """Clients whose gradients are estimated; more would cost more of a run than the bound is worth."""
-GPU_ROWS = 128
-"""Rows that a GPU trains at once; fixed, because the order of its sums depends on their number."""
 
 
 class Supervised:
@@ -203,6 +199,7 @@ class Supervised:
         self.training.begin(self._vector.parameters, self.training.rate(0))
         check_metrics(*checked, {} if metrics is None else metrics)
         self.metrics: Mapping[str, Metric] = {**named.metrics, **(metrics or {})}
+        self._stack = StackTrainer(self.data, self.layout, self.training, self.device)
         self._evaluator = ModelEvaluator(
             self.data,
             self._vector,
@@ -361,19 +358,13 @@ class Supervised:
     def _backprop(self) -> ManualBackprop | None:
         is_classifier = self.loss is functional.cross_entropy and self.data.labels.dim() == 1
         # Written for a CPU, and measured only there.
-        usable = is_classifier and self.device.type == "cpu" and self._has_one_input
+        one_input = isinstance(self.data.inputs, Tensor)
+        usable = is_classifier and self.device.type == "cpu" and one_input
         return manual_backprop(self.module) if usable else None
 
     def stack_advice(self) -> StackAdvice:
         """Return whether clients can be stacked, and whether it pays."""
-        if not self._has_one_input:
-            return StackAdvice(False, False, "samples have several inputs")
-        if not self.training.is_built_in:
-            return StackAdvice(False, False, "the optimizer is PyTorch's")
-        smallest = min(len(part) for part in self.parts)
-        if smallest < self.training.batch_size:
-            return StackAdvice(False, False, f"a client has {smallest} samples, less than a batch")
-        return advise(self.module, self.loss)
+        return self._stack.advice(self.module, self.loss)
 
     def stacked_local_steps(
         self,
@@ -385,46 +376,7 @@ class Supervised:
     ) -> None:
         """Run one round for many clients at once, in place."""
         self.module.train()
-        steps, data, on_cpu = self.training.local_steps, self.data, self.device.type == "cpu"
-        rates = torch.tensor(
-            [self.training.rate(t) for t in rounds], dtype=models.dtype, device=models.device
-        )
-        use_kernel = self._can_use_kernel(models) and correction is None
-        min_rows = 2 if on_cpu else GPU_ROWS
-
-        def advance(rows: slice) -> None:
-            if use_kernel:
-                index = data.batch_indices(clients[rows], first_batches[rows], steps)
-                inputs = data.flat_inputs
-                widths = [inputs.shape[1], *(shape[0] for shape in self.layout.shapes[::2])]
-                dense_steps(models[rows], widths, inputs, data.labels, index, rates[rows])
-                return
-            batches = data.stacked_batches(clients[rows], first_batches[rows], steps)
-            stack = models[rows], batches, rates[rows]
-            corrections = None if correction is None else correction[rows]
-            stacked_steps(self.training, self.layout, *stack, corrections, min_rows)
-
-        if on_cpu:
-            # A few rows at a time: their models stay in the cache for all steps of the round.
-            max_rows = STACK_BYTES // (models.element_size() * models.shape[1])
-            on_all_cores(advance, len(clients), max_rows)
-        else:
-            for k in range(0, len(clients), GPU_ROWS):
-                advance(slice(k, k + GPU_ROWS))
-
-    @property
-    def _has_one_input(self) -> bool:
-        return isinstance(self.data.inputs, Tensor)
-
-    def _can_use_kernel(self, models: Tensor) -> bool:
-        return (
-            has_dense_steps()
-            and isinstance(self.data.inputs, Tensor)
-            and self.device.type == "cpu"
-            and self.training.is_plain
-            and models.dtype == self.data.inputs.dtype == torch.float32
-            and self.data.is_raw
-        )
+        self._stack.local_steps(clients, models, rounds, first_batches, correction)
 
     def gradients(self, model: Tensor, draw: int) -> Gradients:
         """Estimate from two batches of each of up to ten clients, drawn anew for each ``draw``."""

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 from fedpbc.engines import Segment, SerialEngine, StackedEngine
-from fedpbc.tasks import supervised
+from fedpbc.tasks import stack_trainer
 from fedpbc.tasks.dense_kernel import dense_steps, has_dense_steps
 from tests import small_runs as small
 
@@ -57,7 +57,7 @@ def test_a_model_that_diverges_is_seen_to():
 
 
 def test_without_the_kernel_the_stack_agrees(monkeypatch):
-    monkeypatch.setattr(supervised, "has_dense_steps", lambda: False)
+    monkeypatch.setattr(stack_trainer, "has_dense_steps", lambda: False)
     task = small.network()
     for client in range(3):
         work = Segment(client, task.init(), client, 2, 3 * client)

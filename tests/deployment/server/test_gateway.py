@@ -441,7 +441,7 @@ def test_while_the_server_is_down_devices_get_503(site, caplog):
     site.server.server_close()
     assert site.ask()[0] == 503
     [line] = lines(caplog)
-    assert line.startswith("the server cannot be reached: ")
+    assert line.startswith("the server cannot be reached: it is not running, or is still starting")
 
 
 def test_a_server_that_dies_during_a_request_is_a_502(site):

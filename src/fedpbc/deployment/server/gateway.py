@@ -163,7 +163,7 @@ class Gateway:
                 try:
                     server = server or await self._connect_server()
                 except OSError as error:
-                    self.log.add("the server", f"cannot be reached: {one_line(error)}")
+                    self.log.add("the server", f"cannot be reached: {connection_failure(error)}")
                     await device.reject(RejectedRequest(503, "the server is down"), length(request))
                     return
                 if not await self._forward(request, device, server, connection):
@@ -269,6 +269,13 @@ def handshake_failure(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return f"no TLS handshake within {HANDSHAKE_SECONDS:g} seconds"
     return f"TLS handshake failed ({reason or one_line(error)})"
+
+
+def connection_failure(error: OSError) -> str:
+    """Why the server behind the gateway could not be connected to, for the log."""
+    if isinstance(error, FileNotFoundError | ConnectionRefusedError):
+        return "it is not running, or is still starting; devices try again"
+    return one_line(error)
 
 
 def connection_limits() -> ConnectionLimits:

@@ -230,7 +230,7 @@ OPTIONS = [
     (("--batch-size", "0"), "train.batch_size is 0, but should be"),
     (("--evaluate-every", "0"), "evaluate_every is 0, but should be"),
     (("--engine", "stacked", "--model", "cnn_cinic10"), "engine is 'stacked', but should be"),
-    (("--engine", "stacked", "--batch-size", "500"), "engine is 'stacked', but should be"),
+    (("--engine", "stacked", *settings("train.optimizer=RMSprop")), "engine is 'stacked', but"),
     (("--algorithm", "fedau", *settings("algorithm.cutoff=0")), "algorithm.cutoff is 0"),
     (("--algorithm", "f3ast", *settings("algorithm.beta=2")), "algorithm.beta is 2"),
     (("--algorithm", "f3ast", *settings("algorithm.cap=0")), "algorithm.cap is 0"),

@@ -91,9 +91,10 @@ def trace_extent(file: str, option: str = "--trace") -> tuple[int, float]:
 def recorded_rounds(file: str, round_seconds: float, option: str = "--trace") -> int:
     """How many rounds of this length a trace has.
 
-    A round is judged by its end, and the end of the trace is its beginning again: a round that ends
-    there is none of the trace's. But a log as :func:`fedpbc.links.link_log.link_log` writes it has
-    the links of its last round at the beginning, for that very reason.
+    The end of a round decides who is up in it, and the end of the trace is its beginning again: a
+    round that ends there is none of the trace's. But a log as
+    :func:`fedpbc.links.link_log.link_log` writes it has the links of its last round at the
+    beginning, for that very reason.
     """
     device, start, until = _read(file, option)
     length = float(until.max())

@@ -1,7 +1,6 @@
 """Local SGD steps of dense networks in the compiled kernel.
 
-It is built with the package if there is a C compiler. Without it PyTorch does the same work, more
-slowly.
+Without it PyTorch does the same work, more slowly.
 """
 
 from __future__ import annotations
@@ -9,11 +8,12 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from functools import lru_cache
-from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from fedpbc.tasks.compiled import compiled_library
 
 __all__ = ["dense_steps", "has_dense_steps"]
 
@@ -26,11 +26,10 @@ def has_dense_steps() -> bool:
 @lru_cache(maxsize=1)
 def load_kernel() -> Any | None:
     """Return the compiled function, or None if it was not built."""
-    # Plain C, not a Python extension: it does not depend on the version of Python.
-    spec = find_spec("fedpbc.tasks._kernels")
-    if spec is None or spec.origin is None:
+    library = compiled_library()
+    if library is None:
         return None
-    kernel = ctypes.CDLL(spec.origin).fedpbc_dense_steps
+    kernel = library.fedpbc_dense_steps
     pointer, number = ctypes.c_void_p, ctypes.c_ssize_t
     kernel.argtypes = [
         *(pointer, number, number, pointer, number),

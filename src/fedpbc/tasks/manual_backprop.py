@@ -7,11 +7,18 @@ never stored and no graph is recorded. Other modules use autograd.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+
+from fedpbc.tasks.pooling_kernel import (
+    can_relu_pool,
+    has_relu_pool,
+    relu_pool,
+    relu_pool_backward,
+)
 
 __all__ = ["ManualBackprop", "manual_backprop"]
 
@@ -123,6 +130,27 @@ class ReluLayer:
         return input_grad
 
 
+class ReluPoolLayer:
+    """nn.ReLU and 2×2 max-pooling, which commute, in one pass where the kernel takes the images."""
+
+    def __init__(self, pool: Any) -> None:
+        self.pool, self.relu = MaxPoolLayer(pool), ReluLayer()
+
+    def forward(self, value: Tensor, in_place: bool) -> tuple[Tensor, Any]:
+        if can_relu_pool(value):
+            return relu_pool(value)
+        pooled, saved = self.pool.forward(value, in_place)
+        active, _ = self.relu.forward(pooled, in_place=True)
+        return active, (saved, active)
+
+    def backward(self, grad: Tensor, saved: Any, sink: GradientSink, need_input: bool) -> Tensor:
+        if isinstance(saved, Tensor):
+            return relu_pool_backward(grad, saved)
+        pool_saved, active = saved
+        grad = self.relu.backward(grad, active, sink, need_input)
+        return self.pool.backward(grad, pool_saved, sink, need_input)
+
+
 class FlattenLayer:
     """nn.Flatten from the second dimension on."""
 
@@ -226,7 +254,31 @@ def manual_backprop(module: nn.Module) -> ManualBackprop | None:
         or any(has_hooks(layer) for layer in (module, *children))
     ):
         return None
-    return ManualBackprop([LAYERS[type(layer)](layer) for layer in children])
+    return ManualBackprop(list(passes(children)))
+
+
+def passes(children: Sequence[nn.Module]) -> Iterator[Layer]:
+    """Yield the passes of the layers; a ReLU beside a 2×2 pooling has one together with it."""
+    remaining = list(children)
+    while remaining:
+        layer, *after = remaining
+        pair = remaining[:2]
+        pools = [each for each in pair if halves(each)]
+        if len(pools) == 1 and {type(each) for each in pair} == {nn.ReLU, nn.MaxPool2d}:
+            yield ReluPoolLayer(pools[0])
+            remaining = after[1:]
+        else:
+            yield LAYERS[type(layer)](layer)
+            remaining = after
+
+
+def halves(layer: nn.Module) -> bool:
+    """Return whether a layer pools windows of 2×2 side by side, and there is a kernel for that."""
+    if not isinstance(layer, nn.MaxPool2d) or not has_relu_pool():
+        return False
+    sizes = layer.kernel_size, layer.stride, layer.padding, layer.dilation
+    pairs = [(n, n) if isinstance(n, int) else tuple(n) for n in sizes]
+    return pairs == [(2, 2), (2, 2), (0, 0), (1, 1)] and not layer.ceil_mode
 
 
 def is_supported(layer: nn.Module) -> bool:

@@ -1,0 +1,19 @@
+"""The functions in C, which are built with the package if there is a C compiler."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import lru_cache
+from importlib.util import find_spec
+
+__all__ = ["compiled_library"]
+
+
+@lru_cache(maxsize=1)
+def compiled_library() -> ctypes.CDLL | None:
+    """Return the library, or None if it was not built."""
+    # Plain C, not a Python extension: it does not depend on the version of Python.
+    spec = find_spec("fedpbc.tasks._kernels")
+    if spec is None or spec.origin is None:
+        return None
+    return ctypes.CDLL(spec.origin)

@@ -5,29 +5,33 @@
 comparisons that are there. CIFAR-10 and the traces are not part of the package: name their folders
 with ``--data-dir`` and ``--traces``. The step sizes of each algorithm and what the tables need of
 each run are kept in docs/study, so that the study can go on elsewhere: what is kept there is not
-run again.
+run again. Each core runs entries of its own (``--jobs``): one entry on all cores would wait for the
+slowest client of every round.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
-import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Lock
 from typing import Any
 
 from fedpbc.algorithms import ALGORITHMS
 from fedpbc.experiments.conditions import CEILING
-from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.limits import parse_toml
 from fedpbc.storage.atomic import write_atomically
 from fedpbc.storage.toml import toml_text
-from study_results import keep_runs, kept_runs, summarised, table_of
+from study_results import KeptRun, keep_runs, kept_runs, summarised, table_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "study.md"
@@ -36,10 +40,10 @@ STUDY = "study"
 LINKS = ("bernoulli_varying", "markov_varying", "cyclic_reset", "devices")
 TRACE = "devices5d.csv"
 TUNING_SEED = "10"
-FIRST = ("fedavg", "fedau", "mifa", "scaffold", "fedvarp", "fedpbc")
-"""Run first: on CIFAR-10 a run takes minutes to hours."""
-LABELS = (*FIRST, *(name for name in ALGORITHMS if name not in FIRST), CEILING)
-LONG = ("fedavg", "fedau", "mifa", "scaffold", "fedpbc")
+FIRST = ("fedpbc", CEILING, "fedavg", "fedau", "mifa", "scaffold", "fedvarp")
+"""Run first: those in which every client trains in every round take an hour, others minutes."""
+LABELS = (*FIRST, *(name for name in ALGORITHMS if name not in FIRST))
+LONG = ("fedpbc", "fedavg", "fedau", "mifa", "scaffold", "fedvarp")
 
 
 @dataclass(frozen=True)
@@ -51,8 +55,8 @@ class Part:
         tuned: the name of the search, which several parts may share.
         compare: the options of ``fedpbc compare`` but for the choices and the folder.
         seeds: of the comparison.
-        labels: of the entries, in the order in which they are run.
-        ceiling_of: a part whose ceiling is the same run: with every link up, links do not matter.
+        entries: their labels, in the order in which they are run.
+        ceiling_of: a part whose ceiling is this one's, too: links that are up do not differ.
     """
 
     name: str
@@ -61,7 +65,7 @@ class Part:
     tuned: str
     compare: str
     seeds: Sequence[int]
-    labels: Sequence[str] = LABELS
+    entries: Sequence[str] = LABELS
     ceiling_of: str = ""
 
     @property
@@ -74,10 +78,21 @@ class Part:
         """The file that keeps the choices of its search: a configuration for ``compare``."""
         return RESULTS / f"{self.tuned}.toml"
 
+    def folder(self, label: str = "") -> Path:
+        """Of the runs of one entry, or of all."""
+        return Path(STUDY) / self.name / label
+
     @property
-    def folder(self) -> Path:
-        """Of its runs."""
-        return Path(STUDY) / self.name
+    def labels(self) -> Sequence[str]:
+        """Of the entries that are run for this part."""
+        return [label for label in self.entries if label != CEILING or not self.ceiling_of]
+
+    def shared_ceiling(self) -> list[KeptRun]:
+        """The runs of another part that are the ceiling of this one, too."""
+        if not self.ceiling_of:
+            return []
+        kept = kept_runs(RESULTS / "runs" / f"{self.ceiling_of}.json")
+        return [run for run in kept.values() if run.label == CEILING]
 
     def tune_command(self, label: str = "") -> list[str]:
         """The search of one entry, or of all: the choice of each is its own."""
@@ -87,12 +102,13 @@ class Part:
 
     def compare_command(self, label: str = "") -> list[str]:
         """The comparison of one entry, or of all."""
-        labels = label or (",".join(self.labels) if self.labels != LABELS else "")
+        labels = label or (",".join(self.entries) if self.entries != LABELS else "")
         algorithms = f"--algorithms {labels} " if labels else ""
         choices, seeds = self.kept_choices.relative_to(ROOT), f"{self.seeds[0]}-{self.seeds[-1]}"
         seeds = seeds if len(self.seeds) > 1 else str(self.seeds[0])
         return (
-            f"compare {choices} {algorithms}{self.compare} --seeds {seeds} --out {self.folder}"
+            f"compare {choices} {algorithms}{self.compare} --seeds {seeds} "
+            f"--out {self.folder(label)}"
         ).split()
 
     @property
@@ -111,8 +127,12 @@ def parts(data_dir: str, traces: str) -> list[Part]:
         search = f"{links_of[links]} --rounds 300 --seeds {TUNING_SEED}"
         title = f"Fashion-MNIST, `{links}`, 300 rounds, five seeds"
         compare = f"{links_of[links]} --rounds 300"
-        every.append(Part(name, title, search, f"{name}-tuned", compare, range(5)))
+        first = "" if links in LINKS[:2] else f"fashion-{LINKS[1]}"
+        tuned = f"{name}-tuned"
+        every.append(Part(name, title, search, tuned, compare, range(5), ceiling_of=first))
     cifar10 = f"--data cifar10 --data-dir {data_dir}"
+    # The tables show no accuracy on training data.
+    evaluations = "--set data.train_samples=500 --evaluate-every"
     search = (
         f"{cifar10} --links {LINKS[0]} --rounds 90 --space learning_rate=0.05,0.025,0.1,0.2 "
         f"--space global_learning_rate=1 --candidates 4 --validation 0.1 --evaluate-every 10 "
@@ -121,65 +141,93 @@ def parts(data_dir: str, traces: str) -> list[Part]:
     for links in LINKS:
         name = f"cifar10-{links}"
         title = f"CIFAR-10 with its network, `{links}`, 450 rounds, one seed"
-        compare = f"{cifar10} {links_of[links]} --rounds 450 --evaluate-every 30"
-        of_first = "" if links == LINKS[0] else f"cifar10-{LINKS[0]}"
-        part = Part(name, title, search, "cifar10-tuned", compare, [0], ceiling_of=of_first)
+        compare = f"{cifar10} {links_of[links]} --rounds 450 {evaluations} 30"
+        first = "" if links == LINKS[0] else f"cifar10-{LINKS[0]}"
+        part = Part(name, title, search, "cifar10-tuned", compare, [0], ceiling_of=first)
         every.append(part)
     title = f"CIFAR-10 with its network, `{LINKS[0]}`, 2,000 rounds, one seed"
-    compare = f"{cifar10} {links_of[LINKS[0]]} --rounds 2000 --evaluate-every 50"
+    compare = f"{cifar10} {links_of[LINKS[0]]} --rounds 2000 {evaluations} 50"
     return [*every, Part("cifar10-long", title, search, "cifar10-tuned", compare, [0], LONG)]
 
 
-def run(part: Part) -> None:
-    """Run the entries of a part one after the other, and keep each choice and each run."""
-    for label in part.labels:
+class Runner:
+    """Runs entries of the study side by side, each on a core of its own."""
+
+    def __init__(self, jobs: int) -> None:
+        self.jobs = jobs
+        self._cores: SimpleQueue[int] = SimpleQueue()
+        for core in sorted(os.sched_getaffinity(0))[:jobs]:
+            self._cores.put(core)
+        self._keeping = Lock()
+        """Held while a file of docs/study is changed."""
+
+    def run(self, parts: Sequence[Part]) -> None:
+        """Run the entries of parts that are not kept yet."""
+        with ThreadPoolExecutor(self.jobs) as threads:
+            entries = [(part, label) for part in parts for label in part.labels]
+            for _ in threads.map(lambda entry: self.run_entry(*entry), entries):
+                continue
+
+    def run_entry(self, part: Part, label: str) -> None:
+        """Tune an entry unless that was done, compare it, and keep the choice and the runs."""
         kept = kept_runs(part.kept_runs)
         if all((label, seed) in kept for seed in part.seeds):
-            continue
-        tune_for(part, label)
-        if label == CEILING and part.ceiling_of:
-            take_ceiling(Path(STUDY) / part.ceiling_of, part.folder)
-        fedpbc(part.compare_command(label))
-        keep_runs(part.kept_runs, part.folder)
+            return
+        with self._core() as core:
+            self._tune(part, label, core)
+            fedpbc(part.compare_command(label), core)
+        with self._keeping:
+            keep_runs(part.kept_runs, part.folder(label))
+
+    def _tune(self, part: Part, label: str, core: int) -> None:
+        """Tune an entry unless that was done, and keep the choice."""
+        if label in tables_of(part.kept_choices):
+            return
+        command = part.tune_command(label)
+        fedpbc(command, core)
+        choice = parse_toml((Path(command[-1]) / "tuned.toml").read_text(encoding="utf-8"))
+        # Files of this machine; the commands of the tables name the data and the links.
+        choice.pop("links", None)
+        choice.get("data", {}).pop("dir", None)
+        with self._keeping:
+            tables = {**tables_of(part.kept_choices), **choice.pop("algorithms")}
+            write_atomically(part.kept_choices, toml_text({**choice, "algorithms": tables}))
+
+    @contextmanager
+    def _core(self) -> Iterator[int]:
+        """A core that no other entry runs on."""
+        core = self._cores.get()
+        try:
+            yield core
+        finally:
+            self._cores.put(core)
 
 
-def tune_for(part: Part, label: str) -> None:
-    """Tune an entry unless that was done, and keep the choice."""
-    choices: dict[str, Any] = {}
-    if part.kept_choices.is_file():
-        choices = parse_toml(part.kept_choices.read_text(encoding="utf-8"))
-    if label in choices.get("algorithms", {}):
-        return
-    command = part.tune_command(label)
-    fedpbc(command)
-    choice = parse_toml((Path(command[-1]) / "tuned.toml").read_text(encoding="utf-8"))
-    # Files of this machine; the commands of the tables name the data and the links.
-    choice.pop("links", None)
-    choice.get("data", {}).pop("dir", None)
-    tables = {**choices.get("algorithms", {}), **choice.pop("algorithms")}
-    write_atomically(part.kept_choices, toml_text({**choice, "algorithms": tables}))
+def tables_of(choices: Path) -> dict[str, Any]:
+    """The settings that a file keeps for each label."""
+    if not choices.is_file():
+        return {}
+    tables: dict[str, Any] = parse_toml(choices.read_text(encoding="utf-8"))["algorithms"]
+    return tables
 
 
-def fedpbc(words: Sequence[str]) -> None:
-    """Run a command."""
-    subprocess.run([sys.executable, "-m", "fedpbc.cli.app", *words], check=True)
+def fedpbc(words: Sequence[str], core: int) -> None:
+    """Run a command on one core."""
+    command = [sys.executable, "-m", "fedpbc.cli.app", *words]
+    with subprocess.Popen(command) as process:
+        os.sched_setaffinity(process.pid, {core})
+    if process.returncode:
+        raise SystemExit(f"'fedpbc {' '.join(words)}' ended with code {process.returncode}")
 
 
-def take_ceiling(other: Path, folder: Path) -> None:
-    """Copy a finished ceiling: the same run, since links that are always up do not differ."""
-    for path in other.glob(f"{CEILING}/seed-*"):
-        target = folder / CEILING / path.name
-        if RunDirectory(path).finished and folder.is_dir() and not target.exists():
-            shutil.copytree(path, target)
-
-
-def write_tables(every: Sequence[Part], study: Path) -> None:
-    """Write the results that are there, and the tables of all results that were ever written."""
+def write_tables(every: Sequence[Part]) -> None:
+    """Write the results of parts whose runs are all kept, and the tables of all such results."""
     text = PAGE.read_text(encoding="utf-8")
     for part in every:
         file = RESULTS / f"{part.name}.json"
-        runs = keep_runs(part.kept_runs, study / part.name)
-        if runs:
+        runs = list(kept_runs(part.kept_runs).values())
+        if {run.label for run in runs} == set(part.labels):
+            runs += part.shared_ceiling()
             commands = [" ".join(["fedpbc", *words]) for words in part.commands]
             content = {"title": part.title, "commands": commands, **summarised(runs)}
             write_atomically(file, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
@@ -200,18 +248,18 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="beginnings of the parts' names; default: all")
     parser.add_argument("--data-dir", default="FOLDER", help="of CIFAR-10's Parquet files")
     parser.add_argument("--traces", default="TRACES", help=f"folder with {TRACE}")
-    parser.add_argument("--study", type=Path, default=Path(STUDY))
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     given = parser.parse_args()
     every = parts(given.data_dir, given.traces)
     chosen = [p for p in every if not given.names or p.name.startswith(tuple(given.names))]
-    for part in chosen if given.action != "tables" else ():
-        if given.action == "run":
-            run(part)
-        for words in part.commands if given.action == "commands" else ():
+    if given.action == "run":
+        Runner(given.jobs).run(chosen)
+    elif given.action == "commands":
+        for words in [words for part in chosen for words in part.commands]:
             sys.stdout.write(" ".join(["fedpbc", *words]) + "\n")
-    if given.action == "tables":
+    else:
         # Tables show the commands as anybody would type them.
-        write_tables(parts("FOLDER", "TRACES"), given.study)
+        write_tables(parts("FOLDER", "TRACES"))
 
 
 if __name__ == "__main__":

@@ -9,8 +9,6 @@
 
 #include "vectors.h"
 
-#define INLINE static inline __attribute__((always_inline))
-
 INLINE float sum(eight s)
 {
     return ((s[0] + s[4]) + (s[1] + s[5])) + ((s[2] + s[6]) + (s[3] + s[7]));
@@ -57,16 +55,47 @@ INLINE void dots(const float *x, const float *y, const float *w, ptrdiff_t lengt
     under[3] = rest(yt, y, t, k, length) + bias[3];
 }
 
+#ifdef WIDE
+/* The same for four samples, two of them side by side, where registers hold sixteen numbers. */
+INLINE void wide_dots(const float *const *x, const float *w, ptrdiff_t length, const float *bias,
+                      float *out, ptrdiff_t outputs)
+{
+    sixteen low[4] = {{0}}, high[4] = {{0}};
+    ptrdiff_t k = 0;
+    for (; k + LANES <= length; k += LANES) {
+        sixteen a = BESIDE(AT(x[0] + k), AT(x[1] + k)), b = BESIDE(AT(x[2] + k), AT(x[3] + k));
+        for (int n = 0; n < 4; n++) {
+            eight c = AT(w + n * length + k);
+            low[n] += a * BESIDE(c, c), high[n] += b * BESIDE(c, c);
+        }
+    }
+    for (int n = 0; n < 4; n++) {
+        const float *row = w + n * length;
+        out[n] = rest(LOW(low[n]), x[0], row, k, length) + bias[n];
+        out[outputs + n] = rest(HIGH(low[n]), x[1], row, k, length) + bias[n];
+        out[2 * outputs + n] = rest(LOW(high[n]), x[2], row, k, length) + bias[n];
+        out[3 * outputs + n] = rest(HIGH(high[n]), x[3], row, k, length) + bias[n];
+    }
+}
+#endif
+
 /* out[m][n] = x[m] . weight[n] + bias[n] */
-INLINE void forward(const float *const *x, const float *weight, const float *bias, float *out,
-                    ptrdiff_t batch, ptrdiff_t inputs, ptrdiff_t outputs)
+INLINE void forward(int wide, const float *const *x, const float *weight, const float *bias,
+                    float *out, ptrdiff_t batch, ptrdiff_t inputs, ptrdiff_t outputs)
 {
     ptrdiff_t paired = batch - batch % 2, by_four = outputs - outputs % 4;
-    for (ptrdiff_t n = 0; n < by_four; n += 4)
-        for (ptrdiff_t m = 0; m < paired; m += 2) {
+    for (ptrdiff_t n = 0; n < by_four; n += 4) {
+        const float *rows = weight + n * inputs;
+        ptrdiff_t m = 0;
+#ifdef WIDE
+        for (; wide && m + 4 <= batch; m += 4)
+            wide_dots(x + m, rows, inputs, bias + n, out + m * outputs + n, outputs);
+#endif
+        for (; m < paired; m += 2) {
             float *o = out + m * outputs + n;
-            dots(x[m], x[m + 1], weight + n * inputs, inputs, bias + n, o, o + outputs);
+            dots(x[m], x[m + 1], rows, inputs, bias + n, o, o + outputs);
         }
+    }
     for (ptrdiff_t m = 0; m < batch; m++)
         for (ptrdiff_t n = m < paired ? by_four : 0; n < outputs; n++)
             out[m * outputs + n] = dot(x[m], weight + n * inputs, inputs) + bias[n];
@@ -91,14 +120,38 @@ INLINE void descend_block(const float *const *x, ptrdiff_t k, const float *slope
     PUT(w + k, w0), PUT(v + k, v0), PUT(u + k, u0), PUT(t + k, t0);
 }
 
+#ifdef WIDE
+/* The same at 32 columns, where registers hold sixteen numbers. */
+INLINE void wide_descend_block(const float *const *x, ptrdiff_t k, const float *slope, float *w,
+                               ptrdiff_t batch, ptrdiff_t inputs, ptrdiff_t outputs)
+{
+    sixteen low[4], high[4];
+    for (int n = 0; n < 4; n++)
+        low[n] = AT16(w + n * inputs + k), high[n] = AT16(w + n * inputs + k + 2 * LANES);
+    for (ptrdiff_t m = 0; m < batch; m++) {
+        sixteen a = AT16(x[m] + k), b = AT16(x[m] + k + 2 * LANES);
+        for (int n = 0; n < 4; n++)
+            low[n] -= slope[m * outputs + n] * a, high[n] -= slope[m * outputs + n] * b;
+    }
+    for (int n = 0; n < 4; n++)
+        PUT16(w + n * inputs + k, low[n]), PUT16(w + n * inputs + k + 2 * LANES, high[n]);
+}
+#endif
+
 /* weight[n] -= sum over m of slope[m][n] x[m], and the biases likewise. */
-INLINE void descend(const float *const *x, const float *slope, float *weight, float *bias,
+INLINE void descend(int wide, const float *const *x, const float *slope, float *weight, float *bias,
                     ptrdiff_t batch, ptrdiff_t inputs, ptrdiff_t outputs)
 {
     ptrdiff_t by_four = outputs - outputs % 4, by_sixteen = inputs - inputs % (2 * LANES);
-    for (ptrdiff_t n = 0; n < by_four; n += 4)
-        for (ptrdiff_t k = 0; k < by_sixteen; k += 2 * LANES)
+    for (ptrdiff_t n = 0; n < by_four; n += 4) {
+        ptrdiff_t k = 0;
+#ifdef WIDE
+        for (; wide && k + 4 * LANES <= inputs; k += 4 * LANES)
+            wide_descend_block(x, k, slope + n, weight + n * inputs, batch, inputs, outputs);
+#endif
+        for (; k < by_sixteen; k += 2 * LANES)
             descend_block(x, k, slope + n, weight + n * inputs, batch, inputs, outputs);
+    }
     for (ptrdiff_t n = 0; n < outputs; n++) {
         float *w = weight + n * inputs;
         ptrdiff_t from = n < by_four ? by_sixteen : 0;
@@ -152,12 +205,12 @@ INLINE void to_slope(float *outputs, ptrdiff_t classes, int64_t label, float sca
 /* `steps` steps for each of `clients` models of `dimension` numbers: weights and biases in turn.
 
    sizes: layers + 1 widths. samples, labels: of everybody. index: clients x steps x batch of them.
-   room: batch times (all widths but the first, and twice the largest of those). pointers: one a sample. */
-FASTEST
-void fedpbc_dense_steps(float *models, ptrdiff_t clients, ptrdiff_t dimension, const int64_t *sizes,
-                        ptrdiff_t layers, const float *samples, const int64_t *labels,
-                        const int64_t *index, ptrdiff_t steps, ptrdiff_t batch, const float *rates,
-                        float *room, const float **pointers)
+   room: batch times (all widths but the first, and twice the largest of those). pointers: one per
+   sample. wide: whether registers hold sixteen numbers. */
+INLINE void all_steps(int wide, float *models, ptrdiff_t clients, ptrdiff_t dimension,
+                      const int64_t *sizes, ptrdiff_t layers, const float *samples,
+                      const int64_t *labels, const int64_t *index, ptrdiff_t steps,
+                      ptrdiff_t batch, const float *rates, float *room, const float **pointers)
 {
     ptrdiff_t widest = 0, all = 0;
     for (ptrdiff_t l = 1; l <= layers; l++) {
@@ -175,7 +228,7 @@ void fedpbc_dense_steps(float *models, ptrdiff_t clients, ptrdiff_t dimension, c
                 pointers[m] = samples + own[m] * sizes[0];
             for (ptrdiff_t l = 0; l < layers; l++) {
                 ptrdiff_t inputs = sizes[l], outputs = sizes[l + 1];
-                forward(pointers, part, part + inputs * outputs, value, batch, inputs, outputs);
+                forward(wide, pointers, part, part + inputs * outputs, value, batch, inputs, outputs);
                 if (l + 1 < layers)
                     for (ptrdiff_t k = 0; k < batch * outputs; k++)
                         value[k] = value[k] <= 0 ? 0 : value[k];
@@ -199,9 +252,42 @@ void fedpbc_dense_steps(float *models, ptrdiff_t clients, ptrdiff_t dimension, c
                     backward(slope, part, value, below, batch, inputs, outputs);
                 for (ptrdiff_t m = 0; m < batch; m++)
                     pointers[m] = l > 0 ? value + m * inputs : samples + own[m] * sizes[0];
-                descend(pointers, slope, part, part + inputs * outputs, batch, inputs, outputs);
+                descend(wide, pointers, slope, part, part + inputs * outputs, batch, inputs, outputs);
                 slope = below;
             }
         }
     }
+}
+
+#define PARAMETERS                                                                               \
+    float *models, ptrdiff_t clients, ptrdiff_t dimension, const int64_t *sizes,                 \
+        ptrdiff_t layers, const float *samples, const int64_t *labels, const int64_t *index,     \
+        ptrdiff_t steps, ptrdiff_t batch, const float *rates, float *room, const float **pointers
+#define ARGUMENTS                                                                                \
+    models, clients, dimension, sizes, layers, samples, labels, index, steps, batch, rates, room, \
+        pointers
+
+FASTEST
+static void narrow_steps(PARAMETERS)
+{
+    all_steps(0, ARGUMENTS);
+}
+
+#ifdef WIDE
+WIDE
+static void wide_steps(PARAMETERS)
+{
+    all_steps(1, ARGUMENTS);
+}
+#endif
+
+void fedpbc_dense_steps(PARAMETERS)
+{
+#ifdef WIDE
+    if (IS_WIDE) {
+        wide_steps(ARGUMENTS);
+        return;
+    }
+#endif
+    narrow_steps(ARGUMENTS);
 }

@@ -12,7 +12,7 @@ from torch.nn import functional
 from torch.utils.data import Dataset
 
 from fedpbc import InputError, LocalTraining, Supervised, simulate
-from fedpbc.tasks.inputs import TensorGroup
+from fedpbc.tasks.inputs import TensorGroup, rows_of
 
 RANDOM = torch.Generator().manual_seed(5)
 A, B = torch.randn(60, 3, generator=RANDOM), torch.randn(60, 2, generator=RANDOM)
@@ -159,3 +159,24 @@ def test_a_token_that_the_module_does_not_have_is_found_wherever_it_is() -> None
     module = nn.Sequential(nn.Embedding(9, 3), nn.Flatten(), nn.Linear(6, 2))
     with pytest.raises(InputError, match="index out of range"):
         Supervised(module, (tokens, Y), (tokens, Y), clients=3)
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        torch.arange(24).reshape(4, 6),
+        torch.arange(4.0),
+        torch.rand(4, 3, 2, 5),
+        torch.rand(4, 2, 5, 3).permute(0, 3, 1, 2),
+        torch.rand(4, 2, 5, 1).permute(0, 3, 1, 2),
+        torch.rand(6, 4).t(),
+    ],
+    ids=["rows", "numbers", "pictures", "channels last", "one channel", "transposed"],
+)
+def test_rows_are_those_of_indexing_in_the_same_memory_format(inputs):
+    index = torch.tensor([2, 0, 2])
+    rows = rows_of(inputs, index)
+    assert rows.equal(inputs[index])
+    assert rows.stride() == inputs[index].stride()
+    group = rows_of(TensorGroup({"a": inputs}), index)
+    assert group.tensors["a"].equal(rows)

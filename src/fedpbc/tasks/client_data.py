@@ -16,7 +16,7 @@ from fedpbc.data import Augmentation, Batches, class_shares, dirichlet_partition
 from fedpbc.errors import InputError
 from fedpbc.limits import array_of
 from fedpbc.randomness import generator
-from fedpbc.tasks.inputs import Inputs, TensorGroup, tensors_in
+from fedpbc.tasks.inputs import Inputs, TensorGroup, rows_of, tensors_in
 from fedpbc.tasks.losses import LabelKind
 from fedpbc.tasks.user_data import Partition, Samples, as_tensors, checked_partition
 
@@ -252,7 +252,7 @@ class ClientData:
     def take(self, samples: NDArray[np.int64], client: int, k: int) -> tuple[Inputs, Tensor]:
         """Return training samples, augmented as those of the client's k-th batch."""
         index = torch.from_numpy(samples).to(self.labels.device)
-        inputs = self.inputs[index]
+        inputs = rows_of(self.inputs, index)
         if isinstance(inputs, Tensor):
             inputs = self.augmentation.apply(inputs, client, k)
         return self.prepare(inputs), self.labels[index]
@@ -286,7 +286,7 @@ class ClientData:
                 inputs = self.flat_inputs.index_select(0, index)
             else:
                 assert isinstance(self.inputs, Tensor)
-                parts = zip(self.inputs[index].chunk(len(clients)), pairs, strict=True)
+                parts = zip(rows_of(self.inputs, index).chunk(len(clients)), pairs, strict=True)
                 augmented = [self.augmentation.apply(x, c, k + step) for x, (c, k) in parts]
                 prepared = self.prepare(torch.cat(augmented))
                 assert isinstance(prepared, Tensor)

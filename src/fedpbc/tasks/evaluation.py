@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedpbc.tasks.inputs import Inputs
+from fedpbc.tasks.inputs import Inputs, rows_of
 from fedpbc.tasks.losses import Loss, hits_of
 
 __all__ = ["CHUNK", "Loss", "class_accuracies", "mean_by_client", "mean_loss_and_hits"]
@@ -32,7 +32,7 @@ def mean_loss_and_hits(
     if index is None:
         index = torch.arange(len(labels), device=labels.device)
     for chunk in index.split(CHUNK):  # type: ignore[no-untyped-call]
-        outputs, targets = module(prepare(inputs[chunk])), labels[chunk]
+        outputs, targets = module(prepare(rows_of(inputs, chunk))), labels[chunk]
         losses.append(loss(outputs, targets))
         sizes.append(len(chunk))
         if (correct := hits_of(loss, outputs, targets)) is not None:

@@ -8,12 +8,20 @@ A module is called as PyTorch's users do: ``module(x)``, ``module(*tensors)`` fo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Forward", "Inputs", "TensorGroup", "joined_inputs", "logits_of", "tensors_in"]
+__all__ = [
+    "Forward",
+    "Inputs",
+    "TensorGroup",
+    "joined_inputs",
+    "logits_of",
+    "rows_of",
+    "tensors_in",
+]
 
 
 class TensorGroup:
@@ -60,6 +68,26 @@ Inputs = Tensor | TensorGroup
 def tensors_in(inputs: Inputs) -> list[Tensor]:
     """The tensors of some inputs."""
     return [inputs] if isinstance(inputs, Tensor) else list(inputs.tensors.values())
+
+
+@overload
+def rows_of(inputs: Tensor, index: Tensor) -> Tensor: ...
+@overload
+def rows_of(inputs: TensorGroup, index: Tensor) -> TensorGroup: ...
+
+
+def rows_of(inputs: Inputs, index: Tensor) -> Inputs:
+    """Return ``inputs[index]`` in the same memory format; whole rows are copied, which is faster.
+
+    Example:
+        >>> rows_of(torch.tensor([[1, 2], [3, 4]]), torch.tensor([1])).tolist()
+        [[3, 4]]
+    """
+    if isinstance(inputs, TensorGroup):
+        return inputs.map(lambda tensor: rows_of(tensor, index))
+    if inputs.dim() == 4 and inputs.is_contiguous(memory_format=torch.channels_last):
+        return inputs.permute(0, 2, 3, 1).index_select(0, index).permute(0, 3, 1, 2)
+    return inputs.index_select(0, index) if inputs.is_contiguous() else inputs[index]
 
 
 def joined_inputs(parts: Sequence[Inputs]) -> Inputs:

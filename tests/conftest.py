@@ -26,6 +26,9 @@ settings.register_profile(
 )
 settings.load_profile("suite")
 
+# Nothing of a test may depend on what an earlier run decoded, nor remain on the machine.
+os.environ["FEDPBC_CACHE"] = ""
+
 
 @pytest.hookimpl(tryfirst=True)  # Before tests are left out by their marks.
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -16,6 +16,7 @@ from fedpbc.data.dataset import DataSet, Split
 from fedpbc.data.hub import download, split_files
 from fedpbc.data.natural import hold_out_of_each, number_clients
 from fedpbc.data.parquet import read_images
+from fedpbc.data.picture_cache import cached_pictures
 from fedpbc.data.table import load_table
 from fedpbc.errors import InputError, one_line
 from fedpbc.limits import check_path
@@ -271,14 +272,9 @@ def load_pictures(source: Source, folder: Path | None) -> DataSet:
                 f"data.dir: {folder} has no {split} images; "
                 f"it should have {source.repository}/{source.config}/{split}-*.parquet"
             )
-        images, labels, clients = read_images(
-            shards[split],
-            source.column,
-            source.shape,
-            len(source.classes),
-            source.label,
-            source.client,
-        )
+        columns = source.column, source.shape, len(source.classes), source.label, source.client
+        decode = partial(read_images, shards[split], *columns)
+        images, labels, clients = cached_pictures(shards[split], columns, decode)
         if len(labels) == 0:
             raise InputError(
                 f"data.dir: {shards[split][0]} has no images; it should have at least one"

@@ -43,6 +43,14 @@ def test_every_plain_network_has_autograds_gradients(name):
         torch.testing.assert_close(g, w, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", PLAIN)
+def test_outputs_are_those_of_the_module_in_evaluation_mode(name):
+    module = build_model(name, (8, 12, 3), 5, seed=1).to(memory_format=torch.channels_last)
+    inputs, _ = pictures()
+    outputs = manual_backprop(module).outputs(inputs)
+    assert outputs.equal(module.eval()(inputs))
+
+
 @pytest.mark.parametrize(
     "layers",
     [

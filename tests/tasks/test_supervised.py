@@ -419,3 +419,14 @@ def test_test_samples_that_the_module_does_not_accept_are_refused():
     other = torch.zeros(2, 9), torch.zeros(2, dtype=torch.int64)
     with pytest.raises(InputError, match=r"one that takes test inputs of shape \(9,\)"):
         supervised(nn.Linear(6, 4), test=other)
+
+
+def test_client_accuracies_are_those_of_the_model_as_it_is_now():
+    task = supervised()
+    model = task.init()
+    before = task.client_accuracies(model)
+    task.evaluate(model)
+    assert task.client_accuracies(model) == before
+    changed = torch.linspace(-1, 1, len(model))
+    model.copy_(changed)
+    assert task.client_accuracies(model) == task.client_accuracies(changed) != before

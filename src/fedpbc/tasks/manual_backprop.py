@@ -1,4 +1,4 @@
-"""Hand-written SGD step for plain sequential networks with cross-entropy loss.
+"""Hand-written SGD step and outputs of plain sequential networks with cross-entropy loss.
 
 For the paper's networks: convolutions, max-pooling, ReLU, dropout and dense layers. The operators
 are those that autograd calls, but each gradient updates its parameter at once: large gradients are
@@ -201,6 +201,20 @@ class ManualBackprop:
         """Make one step of plain SGD in place."""
         # The backward pass is linear: scaling the output's gradient scales every gradient.
         self._backward(*self._forward(inputs), labels, rate, GradientSink(collect=False))
+
+    @property
+    def has_fused_pooling(self) -> bool:
+        """Whether its outputs take less time than the module's own."""
+        return any(isinstance(layer, ReluPoolLayer) for layer in self.layers)
+
+    @torch.no_grad()
+    def outputs(self, inputs: Tensor) -> Tensor:
+        """Return what the module returns in evaluation mode, to the bit."""
+        value = inputs
+        for position, layer in enumerate(self.layers):
+            if not isinstance(layer, DropoutLayer):
+                value, _ = layer.forward(value, in_place=position > 0)
+        return value
 
     @torch.no_grad()
     def gradients(self, inputs: Tensor, labels: Tensor) -> list[Tensor]:

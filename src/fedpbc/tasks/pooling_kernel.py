@@ -60,8 +60,7 @@ def relu_pool(value: Tensor) -> tuple[Tensor, Tensor]:
     assert can_relu_pool(value)
     count, channels, height, width = value.shape
     shape = count, channels, height // 2, width // 2
-    pooled = torch.empty(shape, memory_format=torch.channels_last)
-    winner = torch.empty(shape, dtype=torch.int8, memory_format=torch.channels_last)
+    pooled, winner = _empty(shape, torch.float32), _empty(shape, torch.int8)
     sizes = count, height, width, channels
     kernels[0](value.data_ptr(), *sizes, pooled.data_ptr(), winner.data_ptr())
     return pooled, winner
@@ -71,10 +70,16 @@ def relu_pool_backward(grad: Tensor, winner: Tensor) -> Tensor:
     """Return the gradient by the images from that by their pooled ReLU."""
     kernels = _kernels()
     assert kernels is not None
+    assert grad.shape == winner.shape
+    assert grad.dtype == torch.float32
     count, channels, height, width = winner.shape
     grad = grad.contiguous(memory_format=torch.channels_last)
-    shape = count, channels, 2 * height, 2 * width
-    below = torch.empty(shape, memory_format=torch.channels_last)
+    below = _empty((count, channels, 2 * height, 2 * width), torch.float32)
     sizes = count, 2 * height, 2 * width, channels
     kernels[1](grad.data_ptr(), winner.data_ptr(), *sizes, below.data_ptr())
     return below
+
+
+def _empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """A tensor for a kernel, which sees addresses only: the user may have set other defaults."""
+    return torch.empty(shape, dtype=dtype, device="cpu", memory_format=torch.channels_last)

@@ -14,7 +14,14 @@ from typing import Any, Protocol
 
 from fedpbc.errors import InputError
 from fedpbc.experiments.conditions import is_ceiling
-from fedpbc.experiments.intervals import LEVEL, Interval, seeds_to_tell, t_interval, t_quantile
+from fedpbc.experiments.intervals import (
+    LEVEL,
+    Interval,
+    score_interval,
+    seeds_to_tell,
+    t_interval,
+    t_quantile,
+)
 from fedpbc.experiments.recovered import Recovered, recovered
 from fedpbc.experiments.spread import LARGEST, mean_of
 from fedpbc.options import nearest
@@ -262,7 +269,7 @@ def paired(comparison: Scored, baseline: str | None = None) -> Paired:
             view=entry.view,
             seeds=seeds,
             mean=mean_of(values),
-            interval=t_interval(values),
+            interval=score_interval(values, has_classes=scores.has_classes),
             difference=difference_of(entry, reference),
             recovered=None if ceiling is None else _recovered(entry, fedavg, ceiling),
             costs=entry.costs,

@@ -24,6 +24,7 @@ def test_the_clear_best_is_recommended_whatever_it_costs():
     )
     assert found.mean == pytest.approx(0.81)
     assert found.over_baseline.mean == pytest.approx(0.1)
+    assert found.why[0] == "It is the best of 2 over 3 seeds, by more than the noise."
     assert found.server_bytes == 4 * 101 * 1000
     assert found.device_bytes == 0
     [alternative] = found.alternatives
@@ -49,13 +50,19 @@ def test_what_is_more_than_half_a_point_below_is_not_recommended_for_its_price()
     found = recommended(values, {"mifa": {"server": 101}})
     assert found.algorithm == "mifa"
     assert set(found.verdict.within_noise) == {"fedavg", "mifa"}
+    assert found.why[:2] == (
+        "It has the highest mean of 2 over 3 seeds.",
+        "fedavg is more than half a point below it, but that may be noise: so few seeds cannot "
+        "tell them apart.",
+    )
     assert any("which includes no gain" in line for line in found.why)
 
 
 def test_fedavg_is_best():
     found = recommended({"fedavg": seeds(0.82, 0.83), "mifa": seeds(0.70, 0.71)})
     assert found.why == (
-        "Plain FedAvg is good enough on these links: nothing is better over 2 seeds.",
+        "Plain FedAvg is good enough on these links: none of the 2 compared has a higher mean over "
+        "2 seeds.",
     )
     assert found.alternatives == ()
 
@@ -116,6 +123,7 @@ def test_one_seed_is_a_hint():
     found = recommended({"fedavg": seeds(0.7), "mifa": seeds(0.8)})
     assert found.interval is None
     assert found.why[0] == "Only one seed fitted into the budget: this is no more than a hint."
+    assert found.why[1] == "It has the highest mean of 2 over 1 seed."
 
 
 def test_losses():

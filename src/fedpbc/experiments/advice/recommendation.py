@@ -127,22 +127,31 @@ def _recovered(row: PairedRow) -> tuple[float, Interval | None] | None:
 
 def _reasons(verdict: Verdict, chosen: str) -> Iterator[str]:
     has_classes, best = verdict.has_classes, verdict.best or ""
-    over = f"over {len(verdict.seeds)} seeds"
+    over = f"over {len(verdict.seeds)} seed{'' if len(verdict.seeds) == 1 else 's'}"
     if not verdict.noise_known:
         yield "Only one seed fitted into the budget: this is no more than a hint."
     if chosen == BASELINE:
         yield (
             "Plain FedAvg is good enough on these links: "
             + (
-                f"nothing is better {over}."
+                f"none of the {len(verdict.means)} compared has a higher mean {over}."
                 if best == BASELINE
                 else f"{best} is not better by more than the noise or half a point {over}."
             )
         )
         return
     tied = [name for name in verdict.close if name != chosen]
-    if not tied:
-        yield f"It is the best of {len(verdict.means)} {over}, by more than the noise or price."
+    unsure = [name for name in verdict.within_noise if name != chosen]
+    if not unsure and verdict.noise_known:
+        yield f"It is the best of {len(verdict.means)} {over}, by more than the noise."
+    elif not tied:
+        yield f"It has the highest mean of {len(verdict.means)} {over}."
+        if unsure:
+            are = "is" if len(unsure) == 1 else "are"
+            yield (
+                f"{listed(unsure)} {are} more than half a point below it, but that may be noise: "
+                "so few seeds cannot tell them apart."
+            )
     elif chosen == best:
         yield f"{listed(tied)} cannot be told apart from it {over}, and cost no less."
     else:

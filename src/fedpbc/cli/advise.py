@@ -195,7 +195,7 @@ def show_advice(advice: Advice, directory: AdviceDirectory) -> None:
     say("")
     for sentence in advice.links.report.sentences.values():
         say_sentence(sentence)
-    paired = advice.comparison.paired()
+    paired = advice.paired()
     found = advice.recommendation
     best = None if found is None else found.algorithm
     table = paired_table(advice.comparison, paired, bold=best, ranks=DISPENSABLE)

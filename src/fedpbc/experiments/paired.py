@@ -243,10 +243,16 @@ class Paired:
         }
 
 
-def paired(comparison: Scored, baseline: str | None = None) -> Paired:
+def paired(
+    comparison: Scored,
+    baseline: str | None = None,
+    *,
+    allowed: Callable[[Any], bool] | None = None,
+) -> Paired:
     """Compare each row with a baseline; by default FedAvg, or else the first row that finished.
 
-    A baseline that did not finish is replaced by the default; ``note`` says so.
+    A baseline that did not finish is replaced by the default; ``note`` says so. ``allowed``
+    restricts the views, as that of a verdict: where one is allowed, the best of these is shown.
 
     Example:
         >>> from fedpbc import Quadratic, compare
@@ -255,7 +261,7 @@ def paired(comparison: Scored, baseline: str | None = None) -> Paired:
         >>> [(row.name, row.difference and row.difference.won) for row in paired(found).rows]
         [('fedavg', None), ('mifa', 3)]
     """
-    scores = comparison.scores()
+    scores = comparison.scores(allowed)
     reference, note = find_baseline(scores, baseline)
     fedavg, ceiling = find_fedavg(scores), find_ceiling(scores)
     rows = []

@@ -134,7 +134,7 @@ def write_advice(advice: Advice, directory: AdviceDirectory, command: str) -> No
         sentences={SUBJECTS.get(k, k): v for k, v in report.sentences.items()},
         links_picture=embedded_figure(link_figure(report.statistics, report.name)),
         table=_comparison_table(advice),
-        verdict=advice.comparison.verdict().sentence,
+        verdict=advice.comparison.verdict(allowed=advice.request.constraints.allows).sentence,
         alternatives=_alternatives_table(advice),
         settings=_settings_table(advice),
         excluded=advice.excluded,
@@ -209,7 +209,7 @@ def remarks(advice: Advice) -> list[str]:
 
 
 def _comparison_table(advice: Advice) -> PageTable:
-    paired, found = advice.comparison.paired(), advice.recommendation
+    paired, found = advice.paired(), advice.recommendation
     rows = []
     for row, cells in zip(paired.rows, paired_rows(advice.comparison, paired), strict=True):
         (name, _), (view, _), *numbers = cells

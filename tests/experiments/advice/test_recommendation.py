@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from fedpbc import Comparison
 from fedpbc.experiments.advice.constraints import Constraints
 from fedpbc.experiments.advice.recommendation import recommend
-from tests.scored_runs import scored, seeds
+from tests.scored_runs import run, scored, seeds
 
 
 def recommended(values, costs=None, constraints=None, **more):
@@ -87,6 +88,24 @@ def test_limits_are_kept():
     ):
         assert recommended(values, costs, Constraints(**limits)).algorithm == name
     assert recommended(values, costs, Constraints(max_local_steps=1)) is None
+
+
+def test_the_interval_is_that_of_the_view_that_keeps_the_limits():
+    """The moving average is better and steadier, but needs another model on the server."""
+
+    def fedavg(seed, server, averaged):
+        made = run("fedavg", seed, 0, views={"server": server, "averaged": averaged})
+        made.cost["models_on_server"] = {"server": 1, "averaged": 2}
+        return made
+
+    comparison = Comparison([fedavg(0, 0.60, 0.800), fedavg(1, 0.62, 0.801)])
+    found = recommend(comparison, {}, Constraints(max_server_models=1), 1000)
+    assert (found.view, found.mean) == ("server", pytest.approx(0.61))
+    assert found.interval.low == pytest.approx(0.61 - 12.706 * 0.01, abs=1e-4)
+    [row] = comparison.paired(allowed=Constraints(max_server_models=1).allows).rows
+    assert (row.view, row.costs.models_on_server) == ("server", 1)
+    [row] = comparison.paired().rows
+    assert (row.view, row.costs.models_on_server) == ("averaged", 2)
 
 
 def test_alternatives_keep_the_limits_that_were_given():

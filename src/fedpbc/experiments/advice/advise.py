@@ -25,6 +25,7 @@ from fedpbc.experiments.comparison_plan import ComparisonPlan, plan_comparison
 from fedpbc.experiments.conditions import is_ceiling
 from fedpbc.experiments.entries import merged
 from fedpbc.experiments.link_query import LinkReport, report_links
+from fedpbc.experiments.paired import Paired
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.sweep import DivergedReason, GridProgress
 from fedpbc.experiments.tuning.directory import TuningDirectory
@@ -105,6 +106,10 @@ class Advice:
     comparison: Comparison
     recommendation: Recommendation | None
     seconds: float
+
+    def paired(self) -> Paired:
+        """The comparison with FedAvg, in views that keep the limits."""
+        return self.comparison.paired(allowed=self.request.constraints.allows)
 
 
 def examine_links(request: AdviceRequest) -> LinkFacts:

@@ -95,7 +95,8 @@ def recommend(
     chosen = comparison.scores(constraints.allows).find(verdict.chosen)
     if chosen is None:
         return None
-    paired = comparison.paired()
+    # In the view that is recommended, which need not be the best without limits.
+    paired = comparison.paired(allowed=constraints.allows)
     row = paired.row(chosen.name)
     assert row is not None
     assert chosen.view is not None

@@ -129,7 +129,7 @@ def write_advice(advice: Advice, directory: AdviceDirectory, command: str) -> No
         [group_section(k, group, len(groups)) for k, group in enumerate(groups)],
         answer=answer_lines(advice),
         found=found,
-        about=None if found is None else find_algorithm(found.algorithm).summary(),
+        about=None if found is None else _summary(advice, found.algorithm),
         view=None if found is None else VIEWS[found.view],
         sentences={SUBJECTS.get(k, k): v for k, v in report.sentences.items()},
         links_picture=embedded_figure(link_figure(report.statistics, report.name)),
@@ -208,6 +208,10 @@ def remarks(advice: Advice) -> list[str]:
     return lines
 
 
+def _summary(advice: Advice, label: str) -> str:
+    return find_algorithm(advice.request.algorithm_of(label)).summary()
+
+
 def _comparison_table(advice: Advice) -> PageTable:
     paired, found = advice.paired(), advice.recommendation
     rows = []
@@ -251,7 +255,7 @@ def _settings_table(advice: Advice) -> PageTable:
             TableCell(name, kind="text"),
             TableCell(settings_text(settings) or "default", kind="text"),
             TableCell(scores.get(name, "–")),
-            TableCell(find_algorithm(name).summary(), kind="text prose"),
+            TableCell(_summary(advice, name), kind="text prose"),
         ]
         for name, settings in advice.settings.items()
     ]

@@ -22,7 +22,7 @@ from fedpbc.experiments.advice.schedule import (
 from fedpbc.experiments.advice.speed import measure_speeds
 from fedpbc.experiments.comparison import Comparison
 from fedpbc.experiments.comparison_plan import ComparisonPlan, plan_comparison
-from fedpbc.experiments.conditions import is_ceiling
+from fedpbc.experiments.conditions import CEILING, is_ceiling
 from fedpbc.experiments.entries import merged
 from fedpbc.experiments.link_query import LinkReport, report_links
 from fedpbc.experiments.paired import Paired
@@ -123,11 +123,15 @@ def examine_links(request: AdviceRequest) -> LinkFacts:
         rounds = int(seconds / config.links["round_seconds"] + 1e-9)
         rounds = min(MAX_ROUNDS, max(rounds, config.general.rounds))
         whole = replace(config, general=replace(config.general, rounds=rounds))
+    tables = {
+        label: {"name": request.algorithm_of(label), **request.options_of(label)}
+        for label in request.algorithms()
+    }
     return LinkFacts(
         report_links(whole, with_data=True),
         simulation.task.layout.dimension,
         training.local_steps,
-        preview_costs(request.algorithms(), simulation.uplink, training),
+        preview_costs(request.algorithms(), simulation.uplink, training, tables),
     )
 
 
@@ -263,6 +267,8 @@ def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
     """A table of a comparison as settings by dotted key."""
     flat: dict[str, Any] = {}
     for key, value in table.items():
+        if key == "name":
+            continue
         if isinstance(value, Mapping):
             flat |= {f"{key}.{option}": inner for option, inner in value.items()}
         else:
@@ -313,6 +319,8 @@ def _compared(
     deadline: float,
 ) -> Comparison:
     """Compare on the test data, with more seeds as long as there is time for them."""
+    if schedule.ceiling and CEILING in request.tuned:
+        tables = {**tables, CEILING: dict(request.tuned[CEILING])}
     shared = {
         **request.values,
         "algorithms": tables,
@@ -354,9 +362,9 @@ def _write_recommended(
 ) -> None:
     """Write a configuration with the recommended algorithm and its settings."""
     table = tables[algorithm]
-    options = {key: value for key, value in table.items() if not isinstance(value, Mapping)}
+    options = {k: v for k, v in table.items() if k != "name" and not isinstance(v, Mapping)}
     values = merged(request.values, {k: v for k, v in table.items() if isinstance(v, Mapping)})
-    config = {**values, "algorithm": {"name": algorithm, **options}}
+    config = {**values, "algorithm": {"name": request.algorithm_of(algorithm), **options}}
     from fedpbc.experiments.configuration import Config
 
     nested, _ = Config.from_dict(config, lenient=True).self_contained()

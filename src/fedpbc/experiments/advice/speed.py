@@ -43,7 +43,7 @@ def measure_speeds(
         steps = cost.local_steps / request.values["rounds"]
         rounds = usual.round + slope * max(0.0, steps - per_round)
         # Vectors that are kept for the clients take time, too.
-        views = 2 if find_algorithm(name).client_models else 1
+        views = 2 if find_algorithm(request.algorithm_of(name)).client_models else 1
         speeds[name] = Speed(1.2 * rounds, views * usual.evaluation, views * scoring)
     return speeds, ceiling
 

@@ -9,6 +9,7 @@ from fedpbc.algorithms import find_algorithm
 from fedpbc.experiments.advice.advise import Advice
 from fedpbc.experiments.advice.directory import AdviceDirectory
 from fedpbc.experiments.advice.recommendation import Recommendation
+from fedpbc.experiments.conditions import is_ceiling
 from fedpbc.experiments.score_text import between, listed, number_text, score_text
 from fedpbc.report.byte_units import with_unit
 from fedpbc.report.groups import group_runs
@@ -90,7 +91,8 @@ def _expected(found: Recommendation) -> str:
     if found.over_baseline is not None:
         gain = number_text(found.over_baseline.mean, found.has_classes, sign=True)
         unit = " points" if found.has_classes else " in loss"
-        text += f", {gain}{unit} against FedAvg tuned in the same way"
+        text += f", {gain}{unit} against FedAvg"
+        text += " tuned in the same way" if found.settings else ""
     if found.recovered is not None:
         share, around = found.recovered
         text += f"; it gains back {100 * share:.0f} % of what failing links cost FedAvg"
@@ -143,7 +145,7 @@ def write_advice(advice: Advice, directory: AdviceDirectory, command: str) -> No
         minutes=advice.seconds / 60,
         budget=advice.request.minutes,
         words=WORDS,
-        commands=commands_after(directory),
+        commands=commands_after(advice, directory),
         command=command,
         remarks=remarks(advice),
     )
@@ -160,15 +162,18 @@ def write_advice(advice: Advice, directory: AdviceDirectory, command: str) -> No
     write_atomically(directory.json_path, json.dumps(content, indent=2, default=str) + "\n")
 
 
-def commands_after(directory: AdviceDirectory) -> list[tuple[str, str]]:
+def commands_after(advice: Advice, directory: AdviceDirectory) -> list[tuple[str, str]]:
     """What to do next: a command and what it does."""
     recommended = shell_quoted(directory.recommended_path)
-    return [
+    of_recommendation = [
         (f"fedpbc run {recommended}", "one run of the recommendation, with every evaluation"),
         (
             f"fedpbc fleet init FOLDER --host NAME --config {recommended}",
             "the files of a real fleet with this algorithm and its settings",
         ),
+    ]
+    return [
+        *(of_recommendation if advice.recommendation is not None else ()),
         (
             f"fedpbc report {shell_quoted(directory.comparison.path)}",
             "the comparison's own page, with every view and all charts",
@@ -187,14 +192,17 @@ def remarks(advice: Advice) -> list[str]:
         )
     elif statistics.stationary is None:
         lines.append("Other links: the log is too short to tell whether the links change.")
-    tried = {*advice.schedule.algorithms, *advice.excluded}
+    tried = {*advice.excluded, *advice.comparison.names}
+    if advice.tuning is not None:
+        tried |= {*advice.schedule.algorithms}
     if left_out := [name for name in advice.links.costs if name not in tried]:
         lines.append(f"A larger budget: there was no time for {listed(left_out, len(left_out))}.")
     if not advice.schedule.complete:
+        lines.append(_affordable_text(advice))
+    if not advice.schedule.ceiling:
         lines.append(
-            f"A larger budget: within {advice.request.minutes:g} minutes there was time for "
-            f"{len(advice.schedule.algorithms)} algorithms with {advice.schedule.candidates} "
-            f"settings each, and {len(advice.comparison.as_dict()['seeds'])} seeds."
+            "A larger budget: there was no time to train with every link up, so what failing links "
+            "cost FedAvg, and what is gained back of it, was not measured."
         )
     if advice.tuning is not None and advice.recommendation is not None:
         for tuned in advice.tuning.entries:
@@ -206,6 +214,25 @@ def remarks(advice: Advice) -> list[str]:
                 )
     lines.append("Another model or other data: advice holds for the task that it was made with.")
     return lines
+
+
+def _affordable_text(advice: Advice) -> str:
+    """How far the budget went: what was tuned, and what was compared."""
+    compared = sum(not is_ceiling(name) for name in advice.comparison.names)
+    if advice.tuning is None:
+        settings = "the settings given" if advice.request.tuned else "their default settings"
+        what = f"to compare {compared} algorithms with {settings}"
+    else:
+        tried = _counted(max(len(tuned.trials) for tuned in advice.tuning.entries), "setting")
+        what = f"for {len(advice.schedule.algorithms)} algorithms with {tried} each, and to compare"
+        what += f" {compared} of them"
+    seeds = _counted(len(advice.comparison.as_dict()["seeds"]), "seed")
+    minutes = _counted(advice.request.minutes, "minute")
+    return f"A larger budget: within {minutes} there was time {what} over {seeds}."
+
+
+def _counted(number: float, noun: str) -> str:
+    return f"{number:g} {noun}{'' if number == 1 else 's'}"
 
 
 def _summary(advice: Advice, label: str) -> str:

@@ -68,6 +68,17 @@ def test_fedavg_is_best():
     assert found.alternatives == ()
 
 
+def test_fedavg_is_best_and_links_cost_it_a_lot():
+    values = {"fedavg": seeds(0.50, 0.51, 0.52), "mifa": seeds(0.40, 0.41, 0.42)}
+    found = recommended({**values, "ceiling": seeds(0.90, 0.91, 0.92)})
+    assert found.recovered is None  # It is what the others are measured by.
+    assert found.why[1].startswith(
+        "Failing links cost it 40.0 points all the same (95 % interval 40.0 to 40.0): so much"
+    )
+    near = recommended({**values, "ceiling": seeds(0.51, 0.50, 0.53)})
+    assert len(near.why) == 1
+
+
 def test_limits_are_kept():
     values = {
         "fedavg": seeds(0.70, 0.71),

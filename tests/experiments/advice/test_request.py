@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from fedpbc.errors import InputError
-from fedpbc.experiments.advice.advise import examine_links
+from fedpbc.experiments.advice.link_facts import examine_links
 from fedpbc.experiments.advice.request import AdviceRequest, prepare_values
 
 TRACE = "client,online_from_s,online_until_s\n" + "".join(f"d{k},0,{60 + k}\n" for k in range(7))

@@ -33,6 +33,16 @@ def test_a_quick_task_gets_everything():
     assert (plan.candidates, plan.finalists, plan.seeds, plan.ceiling) == (18, 8, 10, True)
 
 
+def test_the_search_has_its_part_of_the_time():
+    """What is slower than it was expected to be must not take the comparison's time."""
+    plan = chosen(0.02)
+    assert plan.candidates > 1
+    assert 0 < plan.tuning_seconds < 480
+    # It is told with which part of the time it was planned, of all but the reserve.
+    assert chosen(0.02, 20).tuning_seconds > plan.tuning_seconds
+    assert chosen(0.02, tuned=True).tuning_seconds == 0
+
+
 def test_a_slow_task_gets_what_fits():
     plan = chosen(0.3)
     assert not plan.complete

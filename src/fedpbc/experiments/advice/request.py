@@ -26,6 +26,8 @@ MINUTES = 10.0
 MOST_CLIENTS = 300
 """Of a trace that says nothing of its fleet, so many devices are simulated at most."""
 BASELINE = "fedavg"
+TUNING_SEED = 0
+"""The comparison has others, from the next one on."""
 
 
 @dataclass(frozen=True)

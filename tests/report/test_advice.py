@@ -65,6 +65,10 @@ def test_the_page_has_the_answer_its_chart_and_where_it_comes_from(tmp_path):
     page = write_synthetic_advice(tmp_path / "advice").read_text(encoding="utf-8")
     assert "Run fedpbc and deploy its view &#39;reported&#39;, with η_0 0.1." in page
     assert page.count('data-chart="curve"') == 1
+    # Whoever never heard of all this finds each term explained.
+    for word in ("η_0, η_g", "seed", "95 % interval", "p", "ρ", "†", "view", "ceiling"):
+        assert f"<dt>{word}</dt>" in page
+    assert '<a href="#words">' in page
     assert f"Made by fedpbc {version('fedpbc')}" in page
     assert page.count('<span class="tag best">recommended</span>') == 1
     assert "scaffold (devices keep nothing)." in page

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from fedpbc.algorithms import find_algorithm
@@ -11,6 +12,7 @@ from fedpbc.experiments.advice.directory import AdviceDirectory
 from fedpbc.experiments.advice.recommendation import Recommendation
 from fedpbc.experiments.conditions import is_ceiling
 from fedpbc.experiments.score_text import between, listed, number_text, score_text
+from fedpbc.links.trace import trace_extent
 from fedpbc.report.byte_units import with_unit
 from fedpbc.report.groups import group_runs
 from fedpbc.report.link_statistics import SUBJECTS, link_figure, plot_links
@@ -37,6 +39,21 @@ WORDS = {
     "uplink": "a device's connection to the server; while it is down, nothing arrives",
     "round": "the time in which the server waits for devices; who is up takes part",
     "FedAvg": "the usual algorithm: the server averages what arrived in the round",
+    "η_0, η_g": "step sizes: how far a device goes with each local step in the first rounds, and "
+    "how far the server goes towards what arrived; at η_g 1 it takes it as it is",
+    "seed": "what links, the split of the data over devices, the first model and batches are drawn "
+    "from: with the same seed they are the same for all algorithms",
+    "95 % interval": "where the true mean over all seeds lies, in 95 of 100 such intervals; if "
+    "that of a difference includes 0, the difference may be chance",
+    "p": "how often chance alone would show as much as the log does; below 0.05 it counts as real",
+    "ρ": "what part of the disagreement between devices is left after a round, in the mean square; "
+    "near 1 their models come together slowly",
+    "held-out samples": "training samples that settings are chosen by, since nothing is trained on "
+    "them; the test data is used for the comparison only",
+    "models on server, on client": "how many vectors as large as the model are kept from round to "
+    "round",
+    "†": "aided by memory or known statistics: the server or a device keeps more than the model, "
+    "or knows how likely links are to be up",
     "ceiling": "the same training if every link were always up: what failing links cost is the "
     "distance to it",
     "recovered": "the share of that distance which an algorithm gains back",
@@ -192,6 +209,14 @@ def remarks(advice: Advice) -> list[str]:
         )
     elif statistics.stationary is None:
         lines.append("Other links: the log is too short to tell whether the links change.")
+    links = advice.request.values.get("links")
+    if isinstance(links, Mapping) and links.get("name") == "trace":
+        recorded = trace_extent(links["file"], "links.file")[0]
+        if recorded > statistics.clients:
+            lines.append(
+                f"More devices: {statistics.clients:,} of the {recorded:,} in the log were "
+                "simulated; --clients takes more, if the data suffices for them."
+            )
     tried = {*advice.excluded, *advice.comparison.names}
     if advice.tuning is not None:
         tried |= {*advice.schedule.algorithms}

@@ -19,6 +19,10 @@ def test_a_trace_is_a_fleet_of_all_its_devices(tmp_path):
     many = "client,online_from_s,online_until_s\n" + "".join(f"d{k},0,9\n" for k in range(400))
     file.write_text(many)
     assert prepare_values(links)[0]["clients"] == 300
+    # 1,437 training samples: with 300 clients none could spare one to be scored on.
+    digits = prepare_values({**links, "data": "digits"})[0]
+    assert digits["clients"] == 1437 // 16
+    AdviceRequest(*prepare_values({**links, "data": "digits"})[:2]).check()
 
 
 def test_a_tuned_file_brings_the_settings():

@@ -10,7 +10,7 @@ from typing import Any
 from fedpbc.algorithms import ALGORITHMS
 from fedpbc.errors import InputError
 from fedpbc.experiments.advice.constraints import Constraints
-from fedpbc.experiments.build import Experiment, build_experiment
+from fedpbc.experiments.build import Experiment, build_experiment, load_cached
 from fedpbc.experiments.comparison_plan import parse_plan
 from fedpbc.experiments.configuration import Config
 from fedpbc.experiments.entries import entries_of, is_ceiling
@@ -107,7 +107,7 @@ def prepare_values(
 
     A file that ``fedpbc tune`` wrote has a table of settings for each label. A trace that does
     not say how large its fleet is counts as one of all its devices, as far as they are not too
-    many.
+    many, and as there is data for them.
     """
     load_plugins(values)
     shared = dict(values)
@@ -129,8 +129,18 @@ def prepare_values(
     if isinstance(links, Mapping) and links.get("name") == "trace" and "clients" not in shared:
         file = links.get("file")
         if isinstance(file, str):
-            shared["clients"] = min(trace_extent(file, "links.file")[0], MOST_CLIENTS)
+            devices = trace_extent(file, "links.file")[0]
+            shared["clients"] = min(devices, MOST_CLIENTS, _clients_with_data(shared))
     return shared, tuned, fixed
+
+
+def _clients_with_data(shared: Mapping[str, Any]) -> int:
+    """For how many clients a named data set suffices: a batch each, or those it has itself."""
+    config = Config.from_dict({**shared, "algorithm": BASELINE}, lenient=True)
+    if config.task.name != "classification":
+        return MOST_CLIENTS
+    data = load_cached(config)
+    return max(1, len(data.client_names) or len(data.train.labels) // config.train.batch_size)
 
 
 def _tuned_tables(tables: Any) -> dict[str, Mapping[str, Any]]:

@@ -8,7 +8,7 @@ import pytest
 
 from fedpbc.experiments.advice.directory import AdviceDirectory
 from fedpbc.experiments.intervals import Interval
-from fedpbc.report.advice import _expected, commands_after, remarks
+from fedpbc.report.advice import _expected, answer_lines, commands_after, remarks
 from tests.synthetic_advice import synthetic_advice, write_synthetic_advice
 
 
@@ -45,6 +45,11 @@ def test_what_to_expect(has_classes, mean, interval, text):
 def test_what_a_short_budget_left_out_is_said(tmp_path):
     advice = synthetic_advice(tmp_path)
     advice = replace(advice, schedule=replace(advice.schedule, ceiling=False))
+    assert any(
+        line.startswith("Nothing was tuned, for want of time") for line in answer_lines(advice)
+    )
+    tuned = replace(advice, request=replace(advice.request, tuned={"fedavg": {}}))
+    assert not any("Nothing was tuned" in line for line in answer_lines(tuned))
     lines = remarks(advice)
     assert (
         "A larger budget: within 5 minutes there was time to compare 3 algorithms with their "

@@ -24,7 +24,7 @@ from fedpbc.experiments.advice.schedule import (
     affordable_finalists,
     choose_schedule,
 )
-from fedpbc.experiments.advice.speed import measure_speeds
+from fedpbc.experiments.advice.speed import Stopwatch, measure_speeds
 from fedpbc.experiments.comparison import Comparison
 from fedpbc.experiments.comparison_plan import ComparisonPlan, plan_comparison
 from fedpbc.experiments.conditions import CEILING, is_ceiling
@@ -120,6 +120,7 @@ def advise(
     refuse_limits_that_nothing_keeps(request, links, excluded)
     costs = {name: cost for name, cost in links.costs.items() if name not in excluded}
     if schedule is None:
+        watch = Stopwatch()
         speeds, ceiling = measure_speeds(request, costs)
         schedule = choose_schedule(
             speeds,
@@ -129,6 +130,7 @@ def advise(
             jobs=jobs,
             fixed_rounds=request.fixed_rounds,
             tuned=bool(request.tuned),
+            slowdown=watch.slowdown(),
         )
         directory.keep_schedule(request, schedule)
     request = with_schedule(request, schedule)
@@ -207,7 +209,7 @@ def _tuned(
     if request.tuned or schedule.candidates == 1:
         tables = {name: dict(request.tuned.get(name, {})) for name in names}
         return None, tables, names
-    listener.note("step 1 of 2: tuning, scored on training samples that are held out")
+    listener.note("tuning, scored on training samples that are held out")
     plan = _tuning_plan(request, schedule)
     tuning = directory.tuning
     with tuning.opened(plan) as opened, ExitStack() as display:
@@ -326,7 +328,7 @@ def _compared(
         seeds = list(range(TUNING_SEED + 1, TUNING_SEED + 1 + first))
         left = deadline - time.monotonic()
         listener.note(
-            f"step 2 of 2: comparing {listed(list(tables), len(tables))} on the test data, "
+            f"comparing {listed(list(tables), len(tables))} on the test data, "
             f"{first} seeds; "
             + (f"{time_text(left)} of the budget left" if left > 0 else "the budget is used up")
         )

@@ -87,6 +87,7 @@ def choose_schedule(
     jobs: int,
     fixed_rounds: bool,
     tuned: bool = False,
+    slowdown: float = 1.0,
 ) -> Schedule:
     """The fullest schedule that is expected to fit; the smallest one if none does.
 
@@ -97,6 +98,7 @@ def choose_schedule(
         jobs: runs side by side.
         fixed_rounds: whether the number of rounds was given.
         tuned: whether the settings are known, so that nothing is tuned.
+        slowdown: how many times as long as a core needs everything takes on this busy machine.
 
     Example:
         >>> speeds = {"fedavg": Speed(0.01, 0.02), "fedpbc": Speed(0.1, 0.05)}
@@ -105,14 +107,18 @@ def choose_schedule(
         >>> plan.candidates, plan.seeds, plan.complete
         (18, 10, True)
     """
-    available = seconds * (1 - RESERVE)
+    available = seconds * (1 - RESERVE) / slowdown
     options = list(_options(speeds, ceiling, rounds, jobs, fixed_rounds, tuned))
     fitting = (option for option in options if option.seconds <= available)
     chosen = next(fitting, None) or min(options, key=lambda option: option.seconds)
     # The search gets its part of all the time there is: if it is slower than expected it tries
     # less, and if it is quicker nothing is lost.
     part = chosen.tuning_seconds / chosen.seconds if chosen.seconds else 0.0
-    return replace(chosen, tuning_seconds=part * max(1.0, available))
+    return replace(
+        chosen,
+        seconds=slowdown * chosen.seconds,
+        tuning_seconds=slowdown * part * max(1.0, available),
+    )
 
 
 def affordable_finalists(

@@ -74,6 +74,7 @@ def test_the_page_has_the_answer_its_chart_and_where_it_comes_from(tmp_path):
     for word in ("η_0, η_g", "seed", "95 % interval", "p", "ρ", "†", "view", "ceiling"):
         assert f"<dt>{word}</dt>" in page
     assert '<a href="#words">' in page
+    assert "Found in 1.5 of 5 minutes: 3 algorithms compared on the test data" in page
     assert f"Made by fedpbc {version('fedpbc')}" in page
     assert page.count('<span class="tag best">recommended</span>') == 1
     assert "scaffold (devices keep nothing)." in page

@@ -54,8 +54,8 @@ WORDS = {
     "round",
     "†": "aided by memory or known statistics: the server or a device keeps more than the model, "
     "or knows how likely links are to be up",
-    "ceiling": "the same training if every link were always up: what failing links cost is the "
-    "distance to it",
+    "ceiling": "FedAvg if every link were always up, with the step sizes that it has on these "
+    "links unless others were given: what failing links cost is the distance to it, or more",
     "recovered": "the share of that distance which an algorithm gains back",
     "local step": "one step of a device's own training on a batch of its samples",
     "view": "which model is deployed; a server can keep others than the last one",
@@ -164,6 +164,8 @@ def write_advice(advice: Advice, directory: AdviceDirectory, command: str) -> No
         excluded=advice.excluded,
         limits=advice.request.constraints.described(),
         schedule=advice.schedule,
+        tried=_settings_tried(advice),
+        compared=_algorithms_compared(advice),
         minutes=advice.seconds / 60,
         budget=advice.request.minutes,
         words=WORDS,
@@ -248,17 +250,27 @@ def remarks(advice: Advice) -> list[str]:
 
 def _affordable_text(advice: Advice) -> str:
     """How far the budget went: what was tuned, and what was compared."""
-    compared = sum(not is_ceiling(name) for name in advice.comparison.names)
+    compared = _algorithms_compared(advice)
     if advice.tuning is None:
         settings = "the settings given" if advice.request.tuned else "their default settings"
         what = f"to compare {compared} algorithms with {settings}"
     else:
-        tried = _counted(max(len(tuned.trials) for tuned in advice.tuning.entries), "setting")
+        tried = _counted(_settings_tried(advice), "setting")
         what = f"for {len(advice.schedule.algorithms)} algorithms with {tried} each, and to compare"
         what += f" {compared} of them"
     seeds = _counted(len(advice.comparison.as_dict()["seeds"]), "seed")
     minutes = _counted(advice.request.minutes, "minute")
     return f"A larger budget: within {minutes} there was time {what} over {seeds}."
+
+
+def _algorithms_compared(advice: Advice) -> int:
+    return sum(not is_ceiling(name) for name in advice.comparison.names)
+
+
+def _settings_tried(advice: Advice) -> int:
+    """The most settings of an algorithm; 0 if nothing was tuned."""
+    entries = [] if advice.tuning is None else advice.tuning.entries
+    return max((len(tuned.trials) for tuned in entries), default=0)
 
 
 def _counted(number: float, noun: str) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedpbc import Config
-from fedpbc.experiments.advice.advise import Advice, LinkFacts
+from fedpbc.experiments.advice.advise import Advice
 from fedpbc.experiments.advice.directory import AdviceDirectory
+from fedpbc.experiments.advice.link_facts import LinkFacts
 from fedpbc.experiments.advice.recommendation import recommend
 from fedpbc.experiments.advice.request import AdviceRequest
 from fedpbc.experiments.advice.schedule import Schedule

@@ -33,6 +33,11 @@ def test_advice_ends_with_a_recommendation_and_files_to_go_on_with(tmp_path):
     assert advice["comparison"]["seeds"] == [1, 2]
     labels = {row["label"] for row in advice["comparison"]["rows"]}
     assert {"fedavg", "ceiling"} <= labels
+    notes = ended.out.splitlines()
+    assert notes[1].startswith("3 algorithms, up to 2 settings each; then up to 2 of the best and ")
+    assert notes[1].endswith(", with the ceiling: about 9 s of 5 minutes on 1 core")
+    assert "tuning, scored on training samples that are held out" in notes
+    assert any(n.startswith("comparing fedavg") and "left" in n for n in notes)
     page = (out / "advice.html").read_text()
     assert "What to run on" in page
     assert "The answer" in page
@@ -58,14 +63,30 @@ def test_advice_ends_with_a_recommendation_and_files_to_go_on_with(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("small_schedule")
 @pytest.mark.long
+def test_a_search_that_is_slower_than_expected_tries_less(tmp_path, monkeypatch):
+    plan = Schedule(12, ("fedavg", "mifa"), 9, 1, 2, False, 9.0, False, tuning_seconds=0.05)
+    monkeypatch.setattr(steps, "choose_schedule", lambda *_, **options: plan)
+    monkeypatch.setattr(steps, "MOST_SEEDS", 2)
+    out = tmp_path / "advice"
+    ended = ran("advise", *SMALL, *LINKS, "--minutes", 5, "--out", out)
+    assert "2 algorithms with 1 setting each, and to compare 2 of them over 2 seeds" in ended.out
+    # The number is kept, however fast the machine is now.
+    before = (out / "tune/tune.toml").read_bytes()
+    assert "with 1 setting each" in ran("resume", out).out
+    assert (out / "tune/tune.toml").read_bytes() == before
+
+
+@pytest.mark.slow
 def test_limits_that_nothing_keeps(tmp_path):
     ended = fedpbc(
         "advise", *SMALL, *LINKS, "--max-local-steps", 1, "--minutes", 5, "--out", tmp_path / "a"
     )
     assert ended.code == 2
-    assert ended.err == "fedpbc: no algorithm keeps the limits: at most 1 local steps\n"
+    assert ended.err.startswith("fedpbc: no algorithm keeps the limits: at most 1 local step; ")
+    assert ended.err.endswith(" local steps in 12 rounds\n")
+    # Before anything is trained for nothing.
+    assert not (tmp_path / "a/tune").exists()
 
 
 @pytest.mark.parametrize(
@@ -85,6 +106,12 @@ def test_wrong_options_are_one_line_and_nothing_is_written(tmp_path, options, li
     out = tmp_path / "advice"
     assert line in refused(fedpbc("advise", "--data", "digits", *options, "--out", out))
     assert not out.exists()
+
+
+def test_the_help_has_the_defaults_of_this_command():
+    words = " ".join(ran("advise", "--help").out.replace("│", " ").split())
+    assert "how many rounds (default: 300;" in words
+    assert "the devices of a trace, at most 300" in words
 
 
 def test_a_folder_with_other_files_is_left_alone(tmp_path):

@@ -34,7 +34,7 @@ def test_a_sample_of_several_clients_is_taken_from_all():
 
 def test_too_few_samples():
     with pytest.raises(
-        InputError, match=r"validation is 0.2, but should be larger: no client has 5"
+        InputError, match=r"validation is 0.2, but should be larger, or clients fewer: none has 5"
     ):
         hold_out([np.arange(3)], 0.2, 0)
     with pytest.raises(InputError, match="smaller: client 1 has no samples left"):

@@ -63,6 +63,16 @@ def test_only_seeds_that_both_finished_count():
     assert apart.row("mifa").difference is None
 
 
+def test_the_interval_of_an_accuracy_ends_where_accuracies_do():
+    comparison = scored({"fedavg": seeds(0.97, 0.95), "mifa": seeds(0.02, 0.05)})
+    high, low = comparison.paired().rows
+    assert high.interval.high == 1.0
+    assert high.interval.low == pytest.approx(0.96 - 12.706 * 0.01, abs=1e-4)
+    assert low.interval.low == 0.0
+    losses = scored({"fedavg": seeds(0.97, 0.95)}, classes=False).paired().rows[0]
+    assert losses.interval.high == pytest.approx(-0.96 + 12.706 * 0.01, abs=1e-4)
+
+
 def test_one_seed_has_no_interval():
     row = scored({"fedavg": seeds(0.5), "mifa": seeds(0.6)}).paired().row("mifa")
     assert row.interval is row.difference.interval is None

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib.metadata import version
 from types import SimpleNamespace
 
 import pytest
 
+from fedpbc.experiments.advice.directory import AdviceDirectory
 from fedpbc.experiments.intervals import Interval
-from fedpbc.report.advice import _expected
-from tests.synthetic_advice import write_synthetic_advice
+from fedpbc.report.advice import _expected, answer_lines, commands_after, remarks
+from tests.synthetic_advice import synthetic_advice, write_synthetic_advice
 
 
 @pytest.mark.parametrize(
@@ -40,10 +42,39 @@ def test_what_to_expect(has_classes, mean, interval, text):
     assert _expected(found) == text
 
 
+def test_what_a_short_budget_left_out_is_said(tmp_path):
+    advice = synthetic_advice(tmp_path)
+    advice = replace(advice, schedule=replace(advice.schedule, ceiling=False))
+    assert any(
+        line.startswith("Nothing was tuned, for want of time") for line in answer_lines(advice)
+    )
+    tuned = replace(advice, request=replace(advice.request, tuned={"fedavg": {}}))
+    assert not any("Nothing was tuned" in line for line in answer_lines(tuned))
+    lines = remarks(advice)
+    assert (
+        "A larger budget: within 5 minutes there was time to compare 3 algorithms with their "
+        "default settings over 3 seeds."
+    ) in lines
+    assert any("no time to train with every link up" in line for line in lines)
+
+
+def test_nothing_is_offered_that_was_not_written(tmp_path):
+    directory = AdviceDirectory(tmp_path)
+    advice = synthetic_advice(tmp_path)
+    assert len(commands_after(advice, directory)) == 3
+    [(command, _)] = commands_after(replace(advice, recommendation=None), directory)
+    assert command.startswith("fedpbc report ")
+
+
 def test_the_page_has_the_answer_its_chart_and_where_it_comes_from(tmp_path):
     page = write_synthetic_advice(tmp_path / "advice").read_text(encoding="utf-8")
     assert "Run fedpbc and deploy its view &#39;reported&#39;, with η_0 0.1." in page
     assert page.count('data-chart="curve"') == 1
+    # Whoever never heard of all this finds each term explained.
+    for word in ("η_0, η_g", "seed", "95 % interval", "p", "ρ", "†", "view", "ceiling"):
+        assert f"<dt>{word}</dt>" in page
+    assert '<a href="#words">' in page
+    assert "Found in 1.5 of 5 minutes: 3 algorithms compared on the test data" in page
     assert f"Made by fedpbc {version('fedpbc')}" in page
     assert page.count('<span class="tag best">recommended</span>') == 1
     assert "scaffold (devices keep nothing)." in page

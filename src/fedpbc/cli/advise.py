@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,7 +58,13 @@ DISPENSABLE = {
 """Columns that a narrow terminal does not show, the highest numbers first."""
 
 
-@config_options(*ADVICE_OPTIONS)
+HELPS = {
+    "rounds": "T, how many rounds (default: 300; fewer if the budget is too short for them).",
+    "clients": "m, how many clients (default: 100; the devices of a trace, at most 300).",
+}
+
+
+@config_options(*ADVICE_OPTIONS, helps=HELPS)
 def advise(
     options: dict[str, Any],
     config: ConfigFile = None,
@@ -79,6 +86,7 @@ def advise(
     as_json: Json = False,
 ) -> None:
     """What to run on your links, and what it will give: tuned and compared within a budget."""
+    began = time.monotonic()
     values = configuration_values(config, options, set_, trace=trace, trust=trust)
     from fedpbc.experiments.advice.constraints import Constraints
     from fedpbc.experiments.advice.directory import AdviceDirectory
@@ -94,13 +102,14 @@ def advise(
     request = AdviceRequest(shared, tuned, fixed, budget, constraints)
     request.check()
     directory = AdviceDirectory(out or free_folder(Path("runs"), "advice"))
-    run_advice(directory, request, jobs, as_json, None)
+    run_advice(directory, request, jobs, as_json, None, began)
 
 
 def resume_advice(directory: AdviceDirectory, jobs: int | None, as_json: bool, trust: bool) -> None:
     """Continue advice that was stopped."""
+    began = time.monotonic()
     request, schedule = directory.load(trust=trust)
-    run_advice(directory, request, jobs, as_json, schedule)
+    run_advice(directory, request, jobs, as_json, schedule, began)
 
 
 def run_advice(
@@ -109,8 +118,9 @@ def run_advice(
     jobs: int | None,
     as_json: bool,
     schedule: Schedule | None,
+    began: float,
 ) -> None:
-    """Make the advice with a progress display, and print it."""
+    """Make the advice with a progress display, and print it; the budget counts from ``began``."""
     import sys
 
     from fedpbc.experiments.advice.advise import advise as make_advice
@@ -127,7 +137,12 @@ def run_advice(
             _, schedule = directory.load(trust=True)
         listener = Listener(directory, quiet=as_json)
         advice = make_advice(
-            request, directory, listener, jobs=jobs or usable_cores(), schedule=schedule
+            request,
+            directory,
+            listener,
+            jobs=jobs or usable_cores(),
+            schedule=schedule,
+            began=began,
         )
         listener.note("writing the page")
         write_advice(advice, directory, line)
@@ -195,7 +210,7 @@ def show_advice(advice: Advice, directory: AdviceDirectory) -> None:
     say("")
     for sentence in advice.links.report.sentences.values():
         say_sentence(sentence)
-    paired = advice.comparison.paired()
+    paired = advice.paired()
     found = advice.recommendation
     best = None if found is None else found.algorithm
     table = paired_table(advice.comparison, paired, bold=best, ranks=DISPENSABLE)
@@ -205,6 +220,7 @@ def show_advice(advice: Advice, directory: AdviceDirectory) -> None:
     for line in remarks(advice):
         say_sentence(f"what would change it: {line}")
     say_written([directory.page_path], ": everything on one page; open it in a browser")
-    say_written([directory.recommended_path, directory.json_path])
-    for line, what in commands_after(directory):
+    configuration = [] if found is None else [directory.recommended_path]
+    say_written([*configuration, directory.json_path])
+    for line, what in commands_after(advice, directory):
         say(f"next: {line}: {what}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -118,11 +118,14 @@ Command = Callable[..., None]
 _SETTINGS = {option.name: option for option in command_options()}
 
 
-def config_options(*names: str) -> Callable[[Command], Command]:
+def config_options(
+    *names: str, helps: Mapping[str, str] | None = None
+) -> Callable[[Command], Command]:
     """Add options of the configuration to a command.
 
     The command gets them as ``options``: the values that were given, by the key of the setting.
     ``trace`` is passed on as a parameter of that name, since it stands for several settings.
+    ``helps`` describes those whose default is another one in this command.
     """
     settings = [_SETTINGS[name] for name in names if name in _SETTINGS]
 
@@ -145,7 +148,7 @@ def config_options(*names: str) -> Callable[[Command], Command]:
         parameters: dict[str, tuple[Any, Any]] = {}
         for name, parameter in signature.parameters.items():
             if name == "options":
-                parameters |= {option: (_annotation(option), None) for option in names}
+                parameters |= {n: (_annotation(n, helps or {}), None) for n in names}
             elif name not in names:
                 parameters[name] = hints[name], parameter.default
         kind = inspect.Parameter.KEYWORD_ONLY
@@ -161,14 +164,16 @@ def config_options(*names: str) -> Callable[[Command], Command]:
     return decorate
 
 
-def _annotation(name: str) -> Any:
+def _annotation(name: str, helps: Mapping[str, str]) -> Any:
     if name in ("trace", "plugin"):
         return {"trace": Trace, "plugin": Plugin}[name]
     option = _SETTINGS[name]
     # A list is one text, with commas.
     kind: Any = str if option.type is list else option.type
     names = names_of(COMPLETED[name]) if name in COMPLETED else None
-    return Annotated[kind | None, typer.Option(help=option.help, autocompletion=names)]
+    return Annotated[
+        kind | None, typer.Option(help=helps.get(name, option.help), autocompletion=names)
+    ]
 
 
 def starting_with(names: Iterable[str]) -> Callable[[str], list[str]]:

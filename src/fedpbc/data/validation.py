@@ -36,7 +36,9 @@ def hold_out(parts: Sequence[Indices], share: float, seed: int) -> tuple[list[In
     held_out = np.unique(np.concatenate(chosen))
     if not len(held_out):
         needed = math.ceil(min(1 / share, MAX_INTEGER))
-        raise InputError("validation", share, f"larger: no client has {needed} samples")
+        raise InputError(
+            "validation", share, f"larger, or clients fewer: none has {needed} samples"
+        )
     kept = [part[~np.isin(part, held_out)] for part in parts]
     for client, part in enumerate(kept):
         if not len(part):

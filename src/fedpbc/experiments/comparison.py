@@ -346,9 +346,14 @@ class Comparison:
             allowed=allowed and not is_ceiling(name),
         )
 
-    def paired(self, baseline: str | None = None) -> Paired:
+    def paired(
+        self,
+        baseline: str | None = None,
+        *,
+        allowed: Callable[[ComparisonRow], bool] | None = None,
+    ) -> Paired:
         """Each row's paired difference to a baseline: FedAvg, or else the first, by default."""
-        return paired(self, baseline)
+        return paired(self, baseline, allowed=allowed)
 
     def verdict(
         self,

@@ -16,7 +16,15 @@ from scipy.special import stdtrit
 
 from fedpbc.experiments.spread import LARGEST, Spread, mean_of
 
-__all__ = ["LEVEL", "Interval", "ratio_interval", "seeds_to_tell", "t_interval", "t_quantile"]
+__all__ = [
+    "LEVEL",
+    "Interval",
+    "ratio_interval",
+    "score_interval",
+    "seeds_to_tell",
+    "t_interval",
+    "t_quantile",
+]
 
 LEVEL = 0.95
 POWER = 0.8
@@ -69,6 +77,23 @@ def t_interval(values: Sequence[float]) -> Interval | None:
     spread = Spread.of(values)
     half = t_quantile(len(values)) * (spread.deviation / math.sqrt(len(values)))
     return Interval(max(spread.mean - half, -LARGEST), min(spread.mean + half, LARGEST))
+
+
+def score_interval(values: Sequence[float], *, has_classes: bool) -> Interval | None:
+    """The interval of a mean score; that of an accuracy ends at 0 and 1.
+
+    With two or three seeds Student's reaches beyond. Nothing lies there, so what is cut off takes
+    nothing from the coverage.
+
+    Example:
+        >>> interval = score_interval([0.96, 0.98], has_classes=True)
+        >>> round(interval.low, 3), interval.high
+        (0.843, 1.0)
+    """
+    interval = t_interval(values)
+    if interval is None or not has_classes:
+        return interval
+    return Interval(max(interval.low, 0.0), min(interval.high, 1.0))
 
 
 def seeds_to_tell(mean: float, deviation: float, most: int) -> int | None:

@@ -14,7 +14,14 @@ from typing import Any, Protocol
 
 from fedpbc.errors import InputError
 from fedpbc.experiments.conditions import is_ceiling
-from fedpbc.experiments.intervals import LEVEL, Interval, seeds_to_tell, t_interval, t_quantile
+from fedpbc.experiments.intervals import (
+    LEVEL,
+    Interval,
+    score_interval,
+    seeds_to_tell,
+    t_interval,
+    t_quantile,
+)
 from fedpbc.experiments.recovered import Recovered, recovered
 from fedpbc.experiments.spread import LARGEST, mean_of
 from fedpbc.options import nearest
@@ -236,10 +243,16 @@ class Paired:
         }
 
 
-def paired(comparison: Scored, baseline: str | None = None) -> Paired:
+def paired(
+    comparison: Scored,
+    baseline: str | None = None,
+    *,
+    allowed: Callable[[Any], bool] | None = None,
+) -> Paired:
     """Compare each row with a baseline; by default FedAvg, or else the first row that finished.
 
-    A baseline that did not finish is replaced by the default; ``note`` says so.
+    A baseline that did not finish is replaced by the default; ``note`` says so. ``allowed``
+    restricts the views, as that of a verdict: where one is allowed, the best of these is shown.
 
     Example:
         >>> from fedpbc import Quadratic, compare
@@ -248,7 +261,7 @@ def paired(comparison: Scored, baseline: str | None = None) -> Paired:
         >>> [(row.name, row.difference and row.difference.won) for row in paired(found).rows]
         [('fedavg', None), ('mifa', 3)]
     """
-    scores = comparison.scores()
+    scores = comparison.scores(allowed)
     reference, note = find_baseline(scores, baseline)
     fedavg, ceiling = find_fedavg(scores), find_ceiling(scores)
     rows = []
@@ -262,7 +275,7 @@ def paired(comparison: Scored, baseline: str | None = None) -> Paired:
             view=entry.view,
             seeds=seeds,
             mean=mean_of(values),
-            interval=t_interval(values),
+            interval=score_interval(values, has_classes=scores.has_classes),
             difference=difference_of(entry, reference),
             recovered=None if ceiling is None else _recovered(entry, fedavg, ceiling),
             costs=entry.costs,

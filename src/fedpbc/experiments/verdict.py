@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from fedpbc.experiments.candidates import candidates_of, cheapest_of
-from fedpbc.experiments.intervals import t_interval
+from fedpbc.experiments.intervals import score_interval
 from fedpbc.experiments.paired import (
     Costs,
     Difference,
@@ -277,7 +277,8 @@ def _alone(found: Verdict, scores: Scores) -> str:
     if not found.noise_known:
         return " with one seed, which says nothing about noise"
     entry = scores.find(found.chosen)
-    interval = None if entry is None else t_interval([entry.values[s] for s in found.seeds])
+    values = [] if entry is None else [entry.values[s] for s in found.seeds]
+    interval = score_interval(values, has_classes=found.has_classes)
     within = "" if interval is None else f", 95 % interval {between(interval, found.has_classes)}"
     return f" over {len(found.seeds)} seeds{within}"
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from fedpbc.algorithms import find_algorithm
 from fedpbc.experiments.advice.advise import Advice
 from fedpbc.experiments.advice.directory import AdviceDirectory
 from fedpbc.experiments.advice.recommendation import Recommendation
+from fedpbc.experiments.conditions import is_ceiling
 from fedpbc.experiments.score_text import between, listed, number_text, score_text
+from fedpbc.links.trace import trace_extent
 from fedpbc.report.byte_units import with_unit
 from fedpbc.report.groups import group_runs
 from fedpbc.report.link_statistics import SUBJECTS, link_figure, plot_links
@@ -36,8 +39,23 @@ WORDS = {
     "uplink": "a device's connection to the server; while it is down, nothing arrives",
     "round": "the time in which the server waits for devices; who is up takes part",
     "FedAvg": "the usual algorithm: the server averages what arrived in the round",
-    "ceiling": "the same training if every link were always up: what failing links cost is the "
-    "distance to it",
+    "η_0, η_g": "step sizes: how far a device goes with each local step in the first rounds, and "
+    "how far the server goes towards what arrived; at η_g 1 it takes it as it is",
+    "seed": "what links, the split of the data over devices, the first model and batches are drawn "
+    "from: with the same seed they are the same for all algorithms",
+    "95 % interval": "where the true mean over all seeds lies, in 95 of 100 such intervals; if "
+    "that of a difference includes 0, the difference may be chance",
+    "p": "how often chance alone would show as much as the log does; below 0.05 it counts as real",
+    "ρ": "what part of the disagreement between devices is left after a round, in the mean square; "
+    "near 1 their models come together slowly",
+    "held-out samples": "training samples that settings are chosen by, since nothing is trained on "
+    "them; the test data is used for the comparison only",
+    "models on server, on client": "how many vectors as large as the model are kept from round to "
+    "round",
+    "†": "aided by memory or known statistics: the server or a device keeps more than the model, "
+    "or knows how likely links are to be up",
+    "ceiling": "FedAvg if every link were always up, with the step sizes that it has on these "
+    "links unless others were given: what failing links cost is the distance to it, or more",
     "recovered": "the share of that distance which an algorithm gains back",
     "local step": "one step of a device's own training on a batch of its samples",
     "view": "which model is deployed; a server can keep others than the last one",
@@ -71,6 +89,11 @@ def answer_lines(advice: Advice) -> list[str]:
     lines = [f"{what}, with {settings}." if settings else f"{what}, with the default settings."]
     lines.append(_expected(found))
     lines.extend(found.why)
+    if advice.tuning is None and not advice.request.tuned:
+        lines.append(
+            "Nothing was tuned, for want of time: with step sizes of their own algorithms are "
+            "often several points better, and their order may be another."
+        )
     lines.append(_costs(found))
     return lines
 
@@ -90,7 +113,8 @@ def _expected(found: Recommendation) -> str:
     if found.over_baseline is not None:
         gain = number_text(found.over_baseline.mean, found.has_classes, sign=True)
         unit = " points" if found.has_classes else " in loss"
-        text += f", {gain}{unit} against FedAvg tuned in the same way"
+        text += f", {gain}{unit} against FedAvg"
+        text += " tuned in the same way" if found.settings else ""
     if found.recovered is not None:
         share, around = found.recovered
         text += f"; it gains back {100 * share:.0f} % of what failing links cost FedAvg"
@@ -129,21 +153,23 @@ def write_advice(advice: Advice, directory: AdviceDirectory, command: str) -> No
         [group_section(k, group, len(groups)) for k, group in enumerate(groups)],
         answer=answer_lines(advice),
         found=found,
-        about=None if found is None else find_algorithm(found.algorithm).summary(),
+        about=None if found is None else _summary(advice, found.algorithm),
         view=None if found is None else VIEWS[found.view],
         sentences={SUBJECTS.get(k, k): v for k, v in report.sentences.items()},
         links_picture=embedded_figure(link_figure(report.statistics, report.name)),
         table=_comparison_table(advice),
-        verdict=advice.comparison.verdict().sentence,
+        verdict=advice.comparison.verdict(allowed=advice.request.constraints.allows).sentence,
         alternatives=_alternatives_table(advice),
         settings=_settings_table(advice),
         excluded=advice.excluded,
         limits=advice.request.constraints.described(),
         schedule=advice.schedule,
+        tried=_settings_tried(advice),
+        compared=_algorithms_compared(advice),
         minutes=advice.seconds / 60,
         budget=advice.request.minutes,
         words=WORDS,
-        commands=commands_after(directory),
+        commands=commands_after(advice, directory),
         command=command,
         remarks=remarks(advice),
     )
@@ -160,15 +186,18 @@ def write_advice(advice: Advice, directory: AdviceDirectory, command: str) -> No
     write_atomically(directory.json_path, json.dumps(content, indent=2, default=str) + "\n")
 
 
-def commands_after(directory: AdviceDirectory) -> list[tuple[str, str]]:
+def commands_after(advice: Advice, directory: AdviceDirectory) -> list[tuple[str, str]]:
     """What to do next: a command and what it does."""
     recommended = shell_quoted(directory.recommended_path)
-    return [
+    of_recommendation = [
         (f"fedpbc run {recommended}", "one run of the recommendation, with every evaluation"),
         (
             f"fedpbc fleet init FOLDER --host NAME --config {recommended}",
             "the files of a real fleet with this algorithm and its settings",
         ),
+    ]
+    return [
+        *(of_recommendation if advice.recommendation is not None else ()),
         (
             f"fedpbc report {shell_quoted(directory.comparison.path)}",
             "the comparison's own page, with every view and all charts",
@@ -187,14 +216,25 @@ def remarks(advice: Advice) -> list[str]:
         )
     elif statistics.stationary is None:
         lines.append("Other links: the log is too short to tell whether the links change.")
-    tried = {*advice.schedule.algorithms, *advice.excluded}
+    links = advice.request.values.get("links")
+    if isinstance(links, Mapping) and links.get("name") == "trace":
+        recorded = trace_extent(links["file"], "links.file")[0]
+        if recorded > statistics.clients:
+            lines.append(
+                f"More devices: {statistics.clients:,} of the {recorded:,} in the log were "
+                "simulated; --clients takes more, if the data suffices for them."
+            )
+    tried = {*advice.excluded, *advice.comparison.names}
+    if advice.tuning is not None:
+        tried |= {*advice.schedule.algorithms}
     if left_out := [name for name in advice.links.costs if name not in tried]:
         lines.append(f"A larger budget: there was no time for {listed(left_out, len(left_out))}.")
     if not advice.schedule.complete:
+        lines.append(_affordable_text(advice))
+    if not advice.schedule.ceiling:
         lines.append(
-            f"A larger budget: within {advice.request.minutes:g} minutes there was time for "
-            f"{len(advice.schedule.algorithms)} algorithms with {advice.schedule.candidates} "
-            f"settings each, and {len(advice.comparison.as_dict()['seeds'])} seeds."
+            "A larger budget: there was no time to train with every link up, so what failing links "
+            "cost FedAvg, and what is gained back of it, was not measured."
         )
     if advice.tuning is not None and advice.recommendation is not None:
         for tuned in advice.tuning.entries:
@@ -208,8 +248,41 @@ def remarks(advice: Advice) -> list[str]:
     return lines
 
 
+def _affordable_text(advice: Advice) -> str:
+    """How far the budget went: what was tuned, and what was compared."""
+    compared = _algorithms_compared(advice)
+    if advice.tuning is None:
+        settings = "the settings given" if advice.request.tuned else "their default settings"
+        what = f"to compare {compared} algorithms with {settings}"
+    else:
+        tried = _counted(_settings_tried(advice), "setting")
+        what = f"for {len(advice.schedule.algorithms)} algorithms with {tried} each, and to compare"
+        what += f" {compared} of them"
+    seeds = _counted(len(advice.comparison.as_dict()["seeds"]), "seed")
+    minutes = _counted(advice.request.minutes, "minute")
+    return f"A larger budget: within {minutes} there was time {what} over {seeds}."
+
+
+def _algorithms_compared(advice: Advice) -> int:
+    return sum(not is_ceiling(name) for name in advice.comparison.names)
+
+
+def _settings_tried(advice: Advice) -> int:
+    """The most settings of an algorithm; 0 if nothing was tuned."""
+    entries = [] if advice.tuning is None else advice.tuning.entries
+    return max((len(tuned.trials) for tuned in entries), default=0)
+
+
+def _counted(number: float, noun: str) -> str:
+    return f"{number:g} {noun}{'' if number == 1 else 's'}"
+
+
+def _summary(advice: Advice, label: str) -> str:
+    return find_algorithm(advice.request.algorithm_of(label)).summary()
+
+
 def _comparison_table(advice: Advice) -> PageTable:
-    paired, found = advice.comparison.paired(), advice.recommendation
+    paired, found = advice.paired(), advice.recommendation
     rows = []
     for row, cells in zip(paired.rows, paired_rows(advice.comparison, paired), strict=True):
         (name, _), (view, _), *numbers = cells
@@ -251,7 +324,7 @@ def _settings_table(advice: Advice) -> PageTable:
             TableCell(name, kind="text"),
             TableCell(settings_text(settings) or "default", kind="text"),
             TableCell(scores.get(name, "–")),
-            TableCell(find_algorithm(name).summary(), kind="text prose"),
+            TableCell(_summary(advice, name), kind="text prose"),
         ]
         for name, settings in advice.settings.items()
     ]

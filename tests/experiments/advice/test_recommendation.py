@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from fedpbc import Comparison
 from fedpbc.experiments.advice.constraints import Constraints
 from fedpbc.experiments.advice.recommendation import recommend
-from tests.scored_runs import scored, seeds
+from tests.scored_runs import run, scored, seeds
 
 
 def recommended(values, costs=None, constraints=None, **more):
@@ -24,6 +25,7 @@ def test_the_clear_best_is_recommended_whatever_it_costs():
     )
     assert found.mean == pytest.approx(0.81)
     assert found.over_baseline.mean == pytest.approx(0.1)
+    assert found.why[0] == "It is the best of 2 over 3 seeds, by more than the noise."
     assert found.server_bytes == 4 * 101 * 1000
     assert found.device_bytes == 0
     [alternative] = found.alternatives
@@ -49,15 +51,32 @@ def test_what_is_more_than_half_a_point_below_is_not_recommended_for_its_price()
     found = recommended(values, {"mifa": {"server": 101}})
     assert found.algorithm == "mifa"
     assert set(found.verdict.within_noise) == {"fedavg", "mifa"}
+    assert found.why[:2] == (
+        "It has the highest mean of 2 over 3 seeds.",
+        "fedavg is more than half a point below it, but that may be noise: so few seeds cannot "
+        "tell them apart.",
+    )
     assert any("which includes no gain" in line for line in found.why)
 
 
 def test_fedavg_is_best():
     found = recommended({"fedavg": seeds(0.82, 0.83), "mifa": seeds(0.70, 0.71)})
     assert found.why == (
-        "Plain FedAvg is good enough on these links: nothing is better over 2 seeds.",
+        "Plain FedAvg is good enough on these links: none of the 2 compared has a higher mean over "
+        "2 seeds.",
     )
     assert found.alternatives == ()
+
+
+def test_fedavg_is_best_and_links_cost_it_a_lot():
+    values = {"fedavg": seeds(0.50, 0.51, 0.52), "mifa": seeds(0.40, 0.41, 0.42)}
+    found = recommended({**values, "ceiling": seeds(0.90, 0.91, 0.92)})
+    assert found.recovered is None  # It is what the others are measured by.
+    assert found.why[1].startswith(
+        "Failing links cost it 40.0 points all the same (95 % interval 40.0 to 40.0): so much"
+    )
+    near = recommended({**values, "ceiling": seeds(0.51, 0.50, 0.53)})
+    assert len(near.why) == 1
 
 
 def test_limits_are_kept():
@@ -80,6 +99,24 @@ def test_limits_are_kept():
     ):
         assert recommended(values, costs, Constraints(**limits)).algorithm == name
     assert recommended(values, costs, Constraints(max_local_steps=1)) is None
+
+
+def test_the_interval_is_that_of_the_view_that_keeps_the_limits():
+    """The moving average is better and steadier, but needs another model on the server."""
+
+    def fedavg(seed, server, averaged):
+        made = run("fedavg", seed, 0, views={"server": server, "averaged": averaged})
+        made.cost["models_on_server"] = {"server": 1, "averaged": 2}
+        return made
+
+    comparison = Comparison([fedavg(0, 0.60, 0.800), fedavg(1, 0.62, 0.801)])
+    found = recommend(comparison, {}, Constraints(max_server_models=1), 1000)
+    assert (found.view, found.mean) == ("server", pytest.approx(0.61))
+    assert found.interval.low == pytest.approx(0.61 - 12.706 * 0.01, abs=1e-4)
+    [row] = comparison.paired(allowed=Constraints(max_server_models=1).allows).rows
+    assert (row.view, row.costs.models_on_server) == ("server", 1)
+    [row] = comparison.paired().rows
+    assert (row.view, row.costs.models_on_server) == ("averaged", 2)
 
 
 def test_alternatives_keep_the_limits_that_were_given():
@@ -116,6 +153,7 @@ def test_one_seed_is_a_hint():
     found = recommended({"fedavg": seeds(0.7), "mifa": seeds(0.8)})
     assert found.interval is None
     assert found.why[0] == "Only one seed fitted into the budget: this is no more than a hint."
+    assert found.why[1] == "It has the highest mean of 2 over 1 seed."
 
 
 def test_losses():

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from fedpbc.errors import InputError
+from fedpbc.experiments.advice.link_facts import examine_links
 from fedpbc.experiments.advice.request import AdviceRequest, prepare_values
 
 TRACE = "client,online_from_s,online_until_s\n" + "".join(f"d{k},0,{60 + k}\n" for k in range(7))
@@ -18,6 +19,10 @@ def test_a_trace_is_a_fleet_of_all_its_devices(tmp_path):
     many = "client,online_from_s,online_until_s\n" + "".join(f"d{k},0,9\n" for k in range(400))
     file.write_text(many)
     assert prepare_values(links)[0]["clients"] == 300
+    # 1,437 training samples: with 300 clients none could spare one to be scored on.
+    digits = prepare_values({**links, "data": "digits"})[0]
+    assert digits["clients"] == 1437 // 16
+    AdviceRequest(*prepare_values({**links, "data": "digits"})[:2]).check()
 
 
 def test_a_tuned_file_brings_the_settings():
@@ -25,6 +30,31 @@ def test_a_tuned_file_brings_the_settings():
     shared, tuned, fixed = prepare_values({"data": "digits", "rounds": 9, "algorithms": tables})
     assert (tuned, fixed) == (tables, True)
     assert AdviceRequest(shared, tuned).algorithms() == ["fedavg", "fedau"]
+
+
+def test_a_tuned_file_may_have_labels_and_a_ceiling():
+    """'fedpbc tune --algorithms fedavg,mifa:memory=client --ceiling' writes both."""
+    every = {"name": "always"}
+    tables = {
+        "fedavg": {"train": {"learning_rate": 0.2}},
+        "mifa:memory=client": {"name": "mifa", "memory": "client"},
+        "ceiling": {"name": "fedavg", "links": every, "train": {"learning_rate": 0.4}},
+    }
+    shared, tuned, _ = prepare_values({"data": "digits", "rounds": 9, "algorithms": tables})
+    request = AdviceRequest(shared, tuned)
+    assert request.algorithms() == ["fedavg", "mifa:memory=client"]
+    assert request.algorithm_of("mifa:memory=client") == "mifa"
+    assert tuned["ceiling"]["train"] == {"learning_rate": 0.4}
+    request.check()
+    # Its memory is on the clients: what it costs depends on its options.
+    cost = examine_links(request).costs["mifa:memory=client"]
+    assert (cost.models_on_server, cost.models_on_client) == (2, 1)
+
+
+def test_settings_for_other_data_or_links_are_refused():
+    tables = {"fedavg:data.alpha=1": {"name": "fedavg", "data": {"alpha": 1.0}}}
+    with pytest.raises(InputError, match="should be on the data and links that are asked about"):
+        prepare_values({"algorithms": tables})
 
 
 def test_all_algorithms_but_those_that_need_probabilities():
@@ -42,7 +72,7 @@ def test_a_budget_of_nothing(minutes):
 
 @pytest.mark.parametrize("tables", [3, {"nobody": {}}, {"fedau": 3}])
 def test_wrong_tables(tables):
-    with pytest.raises(InputError, match="algorithms is"):
+    with pytest.raises(InputError, match=r"algorithms(\.fedau)? is"):
         prepare_values({"algorithms": tables})
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +16,7 @@ def speeds(round_seconds, evaluation=0.01):
     return {**found, "fedpbc": Speed(10 * round_seconds, evaluation)}
 
 
-def chosen(round_seconds, minutes=10.0, *, fixed=True, rounds=300, tuned=False):
+def chosen(round_seconds, minutes=10.0, *, fixed=True, rounds=300, tuned=False, slowdown=1.0):
     return choose_schedule(
         speeds(round_seconds),
         Speed(10 * round_seconds, 0.01),
@@ -23,6 +25,7 @@ def chosen(round_seconds, minutes=10.0, *, fixed=True, rounds=300, tuned=False):
         jobs=2,
         fixed_rounds=fixed,
         tuned=tuned,
+        slowdown=slowdown,
     )
 
 
@@ -31,6 +34,28 @@ def test_a_quick_task_gets_everything():
     assert plan.complete
     assert plan.algorithms == tuple(NAMES)
     assert (plan.candidates, plan.finalists, plan.seeds, plan.ceiling) == (18, 8, 10, True)
+
+
+def test_the_search_has_its_part_of_the_time():
+    """What is slower than it was expected to be must not take the comparison's time."""
+    plan = chosen(0.02)
+    assert plan.candidates > 1
+    assert 0 < plan.tuning_seconds < 480
+    # It is told with which part of the time it was planned, of all but the reserve.
+    assert chosen(0.02, 20).tuning_seconds > plan.tuning_seconds
+    assert chosen(0.02, tuned=True).tuning_seconds == 0
+
+
+def test_a_busy_machine_gets_less_done():
+    idle, busy = chosen(0.02), chosen(0.02, slowdown=4.0)
+    assert busy.seconds <= 480  # as it will take there
+    assert busy.tuning_seconds <= 480
+    assert (busy.candidates, busy.seeds) < (idle.candidates, idle.seeds)
+    assert busy == replace(
+        chosen(0.02, 10 / 4),
+        seconds=4 * chosen(0.02, 10 / 4).seconds,
+        tuning_seconds=4 * chosen(0.02, 10 / 4).tuning_seconds,
+    )
 
 
 def test_a_slow_task_gets_what_fits():

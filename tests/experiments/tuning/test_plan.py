@@ -41,6 +41,11 @@ def test_a_budget_in_minutes_follows_from_the_speed():
     quick = settled(plan, {"fedavg": 0.002, "fedpbc": 0.02}, jobs=2)
     assert 1 < slow.count < quick.count
     assert settled(plan, {"fedavg": 9.0, "fedpbc": 9.0}, jobs=2).count == 1
+    # Runs that are slow to start, on a busy machine, leave time for fewer of them.
+    busy = settled(plan, {"fedavg": 0.002, "fedpbc": 0.02}, jobs=2, start_seconds=3.0)
+    assert 1 <= busy.count < quick.count
+    few = replace(plan, candidates={label: c[:4] for label, c in plan.candidates.items()})
+    assert settled(few, {"fedavg": 0.002, "fedpbc": 0.02}, jobs=2).count == 4
 
 
 def test_seeds_multiply_the_cost():

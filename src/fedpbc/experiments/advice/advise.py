@@ -4,47 +4,51 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from fedpbc.errors import FedpbcError
-from fedpbc.experiments.advice.cost_preview import CostPreview, preview_costs
 from fedpbc.experiments.advice.directory import AdviceDirectory, with_schedule
+from fedpbc.experiments.advice.link_facts import (
+    LinkFacts,
+    examine_links,
+    excluded_algorithms,
+    refuse_limits_that_nothing_keeps,
+)
 from fedpbc.experiments.advice.recommendation import Recommendation, recommend
-from fedpbc.experiments.advice.request import BASELINE, AdviceRequest
+from fedpbc.experiments.advice.request import BASELINE, TUNING_SEED, AdviceRequest
 from fedpbc.experiments.advice.schedule import (
     EVALUATIONS,
     Schedule,
     affordable_finalists,
     choose_schedule,
 )
-from fedpbc.experiments.advice.speed import measure_speeds
+from fedpbc.experiments.advice.speed import Stopwatch, measure_speeds
 from fedpbc.experiments.comparison import Comparison
 from fedpbc.experiments.comparison_plan import ComparisonPlan, plan_comparison
-from fedpbc.experiments.conditions import is_ceiling
+from fedpbc.experiments.conditions import CEILING, is_ceiling
 from fedpbc.experiments.entries import merged
-from fedpbc.experiments.link_query import LinkReport, report_links
+from fedpbc.experiments.paired import Paired
 from fedpbc.experiments.run_directory import RunDirectory
+from fedpbc.experiments.score_text import listed
 from fedpbc.experiments.sweep import DivergedReason, GridProgress
 from fedpbc.experiments.tuning.directory import TuningDirectory
 from fedpbc.experiments.tuning.plan import START_SECONDS, TuningPlan, plan_tuning
 from fedpbc.experiments.tuning.request import TuningRequest
 from fedpbc.experiments.tuning.result import TuningResult
-from fedpbc.limits import MAX_ROUNDS
-from fedpbc.links.trace import trace_extent
 from fedpbc.simulation.views import DEPLOYABLE
 from fedpbc.storage.atomic import write_atomically
 from fedpbc.storage.toml import toml_text
-from fedpbc.tasks import LocalTraining
 
-__all__ = ["Advice", "AdviceListener", "LinkFacts", "advise", "examine_links"]
+__all__ = ["Advice", "AdviceListener", "advise"]
 
-TUNING_SEED = 0
 FIRST_SEEDS = 2
 """Seeds of the comparison that are run before the clock is looked at."""
 TEST_COST = 1.3
 """Evaluating on the test data takes longer than on the samples that are held out."""
+PAGE_SECONDS = 4.0
+"""Of the budget, for writing the page."""
 MORE_SEEDS = 2
 MOST_SEEDS = 10
 """What is left of the budget is spent on more seeds than were planned."""
@@ -69,23 +73,6 @@ class AdviceListener(Protocol):
 
 
 @dataclass(frozen=True)
-class LinkFacts:
-    """The links, what theory says of them, and what algorithms cost there.
-
-    Attributes:
-        report: of the whole log, if the links are a trace; else of the rounds that are run.
-        parameters: of the model.
-        local_steps: of a client in a round.
-        costs: of each algorithm that may be recommended.
-    """
-
-    report: LinkReport
-    parameters: int
-    local_steps: int
-    costs: Mapping[str, CostPreview]
-
-
-@dataclass(frozen=True)
 class Advice:
     """Everything that was found.
 
@@ -106,33 +93,9 @@ class Advice:
     recommendation: Recommendation | None
     seconds: float
 
-
-def examine_links(request: AdviceRequest) -> LinkFacts:
-    """Draw the links, and see what theory says of them and what each algorithm costs there."""
-    experiment = request.experiment(seed=TUNING_SEED)
-    simulation, config = experiment.simulation, experiment.config
-    training = LocalTraining(local_steps=config.train.local_steps)
-    whole = config
-    if config.links["name"] == "trace":
-        _, seconds = trace_extent(config.links["file"], "links.file")
-        rounds = int(seconds / config.links["round_seconds"] + 1e-9)
-        rounds = min(MAX_ROUNDS, max(rounds, config.general.rounds))
-        whole = replace(config, general=replace(config.general, rounds=rounds))
-    return LinkFacts(
-        report_links(whole, with_data=True),
-        simulation.task.layout.dimension,
-        training.local_steps,
-        preview_costs(request.algorithms(), simulation.uplink, training),
-    )
-
-
-def excluded_algorithms(request: AdviceRequest, links: LinkFacts) -> dict[str, str]:
-    """Algorithms that break a constraint in every view; FedAvg stays as the baseline."""
-    reasons = {}
-    for name, cost in links.costs.items():
-        if name != BASELINE and (reason := request.constraints.violated(cost)) is not None:
-            reasons[name] = reason
-    return reasons
+    def paired(self) -> Paired:
+        """The comparison with FedAvg, in views that keep the limits."""
+        return self.comparison.paired(allowed=self.request.constraints.allows)
 
 
 def advise(
@@ -142,26 +105,32 @@ def advise(
     *,
     jobs: int,
     schedule: Schedule | None = None,
+    began: float | None = None,
 ) -> Advice:
     """Find out what to run; the directory must be opened.
 
-    ``schedule`` is that of advice that is continued.
+    ``schedule`` is that of advice that is continued; ``began`` is when the budget's time began, by
+    the monotonic clock, now by default.
     """
-    began = time.monotonic()
+    began = time.monotonic() if began is None else began
+    deadline = began + 60 * request.minutes - PAGE_SECONDS
     listener.note("looking at the links, and measuring the speed")
     links = examine_links(request)
     excluded = excluded_algorithms(request, links)
+    refuse_limits_that_nothing_keeps(request, links, excluded)
     costs = {name: cost for name, cost in links.costs.items() if name not in excluded}
     if schedule is None:
+        watch = Stopwatch()
         speeds, ceiling = measure_speeds(request, costs)
         schedule = choose_schedule(
             speeds,
             ceiling,
             rounds=request.values["rounds"],
-            seconds=60 * request.minutes - (time.monotonic() - began),
+            seconds=deadline - time.monotonic(),
             jobs=jobs,
             fixed_rounds=request.fixed_rounds,
             tuned=bool(request.tuned),
+            slowdown=watch.slowdown(),
         )
         directory.keep_schedule(request, schedule)
     request = with_schedule(request, schedule)
@@ -169,7 +138,6 @@ def advise(
     tuning, tables, ranked = _tuned(request, schedule, directory, listener, jobs)
     finalists = [BASELINE, *(name for name in ranked if name != BASELINE)]
     finalists = finalists[: schedule.finalists + 1]
-    deadline = began + 60 * request.minutes
     if tuning is not None:
         finalists, schedule = _affordable(
             finalists, schedule, links, directory, tuning, jobs, deadline - time.monotonic()
@@ -194,18 +162,35 @@ def advise(
     )
 
 
+def time_text(seconds: float) -> str:
+    """A time that is only roughly known.
+
+    Example:
+        >>> time_text(34.2), time_text(60), time_text(400)
+        ('34 s', '60 s', '7 minutes')
+    """
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} minutes"
+
+
 def _describe(schedule: Schedule, request: AdviceRequest, jobs: int) -> str:
-    tuned = "with the settings given"
-    if not request.tuned:
-        tuned = f"{schedule.candidates} settings each"
-        if schedule.candidates == 1:
-            tuned = "with the default settings, since there is no time to tune"
+    others = min(schedule.finalists, len(schedule.algorithms) - 1)
     ceiling = ", with the ceiling" if schedule.ceiling else ""
     shortened = "" if request.fixed_rounds else f" over {schedule.rounds} rounds"
+    compared = f"with up to {schedule.seeds} seeds{ceiling}"
+    if request.tuned or schedule.candidates == 1:
+        names = listed(list(schedule.algorithms[: others + 1]), others + 1)
+        how = "the settings given"
+        if not request.tuned:
+            how = "the default settings, since there is no time to tune,"
+        what = f"{names} with {how}{shortened}, {compared}"
+    else:
+        what = (
+            f"{len(schedule.algorithms)} algorithms, up to {schedule.candidates} settings each"
+            f"{shortened}; then up to {others} of the best and FedAvg {compared}"
+        )
     return (
-        f"{len(schedule.algorithms)} algorithms, {tuned}{shortened}; then the best "
-        f"{schedule.finalists} and FedAvg with up to {schedule.seeds} seeds{ceiling}: about "
-        f"{schedule.seconds / 60:.0f} of {request.minutes:g} minutes on {jobs} cores"
+        f"{what}: about {time_text(schedule.seconds)} of {time_text(60 * request.minutes)} on "
+        f"{jobs} core{'' if jobs == 1 else 's'}"
     )
 
 
@@ -224,11 +209,13 @@ def _tuned(
     if request.tuned or schedule.candidates == 1:
         tables = {name: dict(request.tuned.get(name, {})) for name in names}
         return None, tables, names
-    asked = TuningRequest(algorithms=names, candidates=schedule.candidates, seeds=(TUNING_SEED,))
-    plan = plan_tuning(request.values, asked)
+    listener.note("tuning, scored on training samples that are held out")
+    plan = _tuning_plan(request, schedule)
     tuning = directory.tuning
-    with tuning.opened(plan) as opened, listener.tuning(opened) as on_progress:
-        result = tuning.run(opened, jobs, lambda plan: on_progress)
+    with tuning.opened(plan) as opened, ExitStack() as display:
+        result = tuning.run(
+            opened, jobs, lambda settled: display.enter_context(listener.tuning(settled))
+        )
         listener.tuned(tuning, result)
     tables, scores = {}, {}
     for tuned in result.entries:
@@ -240,6 +227,21 @@ def _tuned(
             "FedAvg diverged with every step size: set a smaller one with --learning-rate"
         )
     return result, tables, sorted(scores, key=lambda name: -scores[name])
+
+
+def _tuning_plan(request: AdviceRequest, schedule: Schedule) -> TuningPlan:
+    """The search, with as many candidates as were planned, or fewer if there is no time for them.
+
+    The speed was measured with one process on a machine that may be busy. So the first runs of the
+    search, all cores at work, decide how many candidates there will be; the number is kept.
+    """
+    names = list(schedule.algorithms)
+    asked = TuningRequest(algorithms=names, candidates=schedule.candidates, seeds=(TUNING_SEED,))
+    plan = plan_tuning(request.values, asked)
+    if not schedule.tuning_seconds:  # of advice that was begun before there was such a limit
+        return plan
+    planned = {label: list(plan.candidates[label][: plan.count]) for label in plan.candidates}
+    return replace(plan, candidates=planned, count=0, minutes=schedule.tuning_seconds / 60)
 
 
 def _nested(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -258,6 +260,8 @@ def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
     """A table of a comparison as settings by dotted key."""
     flat: dict[str, Any] = {}
     for key, value in table.items():
+        if key == "name":
+            continue
         if isinstance(value, Mapping):
             flat |= {f"{key}.{option}": inner for option, inner in value.items()}
         else:
@@ -308,6 +312,8 @@ def _compared(
     deadline: float,
 ) -> Comparison:
     """Compare on the test data, with more seeds as long as there is time for them."""
+    if schedule.ceiling and CEILING in request.tuned:
+        tables = {**tables, CEILING: dict(request.tuned[CEILING])}
     shared = {
         **request.values,
         "algorithms": tables,
@@ -320,6 +326,12 @@ def _compared(
     while True:
         began = time.monotonic()
         seeds = list(range(TUNING_SEED + 1, TUNING_SEED + 1 + first))
+        left = deadline - time.monotonic()
+        listener.note(
+            f"comparing {listed(list(tables), len(tables))} on the test data, "
+            f"{first} seeds; "
+            + (f"{time_text(left)} of the budget left" if left > 0 else "the budget is used up")
+        )
         plan = plan_comparison({**shared, "seeds": seeds}, lenient=True)
         with (
             directory.comparison.opened(plan) as whole,
@@ -349,9 +361,9 @@ def _write_recommended(
 ) -> None:
     """Write a configuration with the recommended algorithm and its settings."""
     table = tables[algorithm]
-    options = {key: value for key, value in table.items() if not isinstance(value, Mapping)}
+    options = {k: v for k, v in table.items() if k != "name" and not isinstance(v, Mapping)}
     values = merged(request.values, {k: v for k, v in table.items() if isinstance(v, Mapping)})
-    config = {**values, "algorithm": {"name": algorithm, **options}}
+    config = {**values, "algorithm": {"name": request.algorithm_of(algorithm), **options}}
     from fedpbc.experiments.configuration import Config
 
     nested, _ = Config.from_dict(config, lenient=True).self_contained()

@@ -53,9 +53,9 @@ class Constraints:
         """What a row has too much of; None if it is affordable."""
         models, limit = row.models_on_server, self.max_server_models
         if limit is not None and models is not None and models > limit:
-            return f"{models:,} models on the server"
+            return f"{_counted(models, 'model')} on the server"
         if self.max_local_steps is not None and row.local_steps > self.max_local_steps:
-            return f"{row.local_steps:,} local steps"
+            return _counted(row.local_steps, "local step")
         if not self.client_state and row.models_on_client:
             return "state on the devices"
         return None
@@ -68,9 +68,13 @@ class Constraints:
         """The limits in words."""
         limits = []
         if self.max_server_models is not None:
-            limits.append(f"at most {self.max_server_models:,} models on the server")
+            limits.append(f"at most {_counted(self.max_server_models, 'model')} on the server")
         if self.max_local_steps is not None:
-            limits.append(f"at most {self.max_local_steps:,} local steps")
+            limits.append(f"at most {_counted(self.max_local_steps, 'local step')}")
         if not self.client_state:
             limits.append("no state on the devices")
         return limits
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -39,23 +40,31 @@ class CostPreview:
 
 
 def preview_costs(
-    algorithms: Iterable[str], links: Timetable, training: LocalTraining
+    algorithms: Iterable[str],
+    links: Timetable,
+    training: LocalTraining,
+    tables: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Mapping[str, CostPreview]:
-    """Count the costs of each algorithm, but for those that must know the links' probabilities."""
+    """Count the costs of each algorithm, but for those that must know the links' probabilities.
+
+    ``tables`` has the name and the options of those that have a label of their own.
+    """
     rounds = min(links.rounds, ROUNDS)
     rows = np.stack([links.up(t) for t in range(rounds)])
     contacts = float(links.shares().sum()) * links.rounds
     table = from_table(rows)
     previews = {}
-    for name in algorithms:
-        if find_algorithm(name).needs_probabilities:
+    for label in algorithms:
+        chosen = (tables or {}).get(label, {"name": label})
+        kind = find_algorithm(chosen["name"])
+        if kind.needs_probabilities:
             continue
         # Nearly no step: only counts matter, and nothing can diverge.
         task = Quadratic(
             np.zeros((links.clients, DIMENSION)),
             training=LocalTraining(local_steps=1, learning_rate=1e-6),
         )
-        algorithm = make_algorithm(name, task, 1.0)
+        algorithm = make_algorithm(chosen, task, 1.0)
         engine, _ = choose_engine("auto", task)
         simulation = Simulation(
             task, algorithm, engine, table, evaluate_every=rounds, views=DEPLOYABLE
@@ -65,9 +74,10 @@ def preview_costs(
                 pass
             costs = costs_of(simulation.server)
         models = [n for n in costs["models_on_server"].values() if n is not None]
-        everyone = find_algorithm(name).everyone_trains
-        beyond = links.rounds / rounds if everyone else contacts / max(1, int(rows.sum()))
-        previews[name] = CostPreview(
+        beyond = (
+            links.rounds / rounds if kind.everyone_trains else contacts / max(1, int(rows.sum()))
+        )
+        previews[label] = CostPreview(
             round(costs["local_steps"] * training.local_steps * beyond),
             min(models, default=None),
             costs["models_on_client"],

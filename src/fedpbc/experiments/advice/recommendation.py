@@ -11,7 +11,7 @@ from fedpbc.experiments.advice.request import BASELINE
 from fedpbc.experiments.comparison import Comparison, ComparisonRow
 from fedpbc.experiments.intervals import Interval
 from fedpbc.experiments.paired import Costs, Difference, PairedRow
-from fedpbc.experiments.score_text import between, listed, score_text
+from fedpbc.experiments.score_text import between, listed, number_text, score_text
 from fedpbc.experiments.verdict import Verdict
 from fedpbc.simulation.views import DEPLOYABLE
 
@@ -95,7 +95,8 @@ def recommend(
     chosen = comparison.scores(constraints.allows).find(verdict.chosen)
     if chosen is None:
         return None
-    paired = comparison.paired()
+    # In the view that is recommended, which need not be the best without limits.
+    paired = comparison.paired(allowed=constraints.allows)
     row = paired.row(chosen.name)
     assert row is not None
     assert chosen.view is not None
@@ -108,11 +109,11 @@ def recommend(
         mean=verdict.means[chosen.name],
         interval=row.interval,
         over_baseline=None if chosen.name == BASELINE else difference,
-        recovered=_recovered(row),
+        recovered=None if chosen.name == BASELINE else _recovered(row),
         costs=chosen.costs,
         parameters=parameters,
         has_classes=verdict.has_classes,
-        why=tuple(_reasons(verdict, chosen.name)),
+        why=tuple(_reasons(verdict, chosen.name, paired.links_cost)),
         changes=tuple(_changes(comparison, verdict, chosen.name)),
         alternatives=tuple(_alternatives(comparison, verdict, chosen.costs, constraints)),
         verdict=verdict,
@@ -125,24 +126,41 @@ def _recovered(row: PairedRow) -> tuple[float, Interval | None] | None:
     return row.recovered.value, row.recovered.interval
 
 
-def _reasons(verdict: Verdict, chosen: str) -> Iterator[str]:
+def _reasons(verdict: Verdict, chosen: str, links_cost: Difference | None) -> Iterator[str]:
     has_classes, best = verdict.has_classes, verdict.best or ""
-    over = f"over {len(verdict.seeds)} seeds"
+    over = f"over {len(verdict.seeds)} seed{'' if len(verdict.seeds) == 1 else 's'}"
     if not verdict.noise_known:
         yield "Only one seed fitted into the budget: this is no more than a hint."
     if chosen == BASELINE:
         yield (
             "Plain FedAvg is good enough on these links: "
             + (
-                f"nothing is better {over}."
+                f"none of the {len(verdict.means)} compared has a higher mean {over}."
                 if best == BASELINE
                 else f"{best} is not better by more than the noise or half a point {over}."
             )
         )
+        if links_cost is not None and links_cost.clearly_above and links_cost.interval is not None:
+            size = number_text(links_cost.mean, has_classes)
+            yield (
+                f"Failing links cost it {size}{' points' if has_classes else ' in loss'} all the "
+                f"same (95 % interval {between(links_cost.interval, has_classes)}): so much better "
+                "is the same training with every link up, and nothing compared clearly gains that "
+                "back."
+            )
         return
     tied = [name for name in verdict.close if name != chosen]
-    if not tied:
-        yield f"It is the best of {len(verdict.means)} {over}, by more than the noise or price."
+    unsure = [name for name in verdict.within_noise if name != chosen]
+    if not unsure and verdict.noise_known:
+        yield f"It is the best of {len(verdict.means)} {over}, by more than the noise."
+    elif not tied:
+        yield f"It has the highest mean of {len(verdict.means)} {over}."
+        if unsure:
+            are = "is" if len(unsure) == 1 else "are"
+            yield (
+                f"{listed(unsure)} {are} more than half a point below it, but that may be noise: "
+                "so few seeds cannot tell them apart."
+            )
     elif chosen == best:
         yield f"{listed(tied)} cannot be told apart from it {over}, and cost no less."
     else:

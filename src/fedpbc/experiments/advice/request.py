@@ -10,9 +10,10 @@ from typing import Any
 from fedpbc.algorithms import ALGORITHMS
 from fedpbc.errors import InputError
 from fedpbc.experiments.advice.constraints import Constraints
-from fedpbc.experiments.build import Experiment, build_experiment
+from fedpbc.experiments.build import Experiment, build_experiment, load_cached
 from fedpbc.experiments.comparison_plan import parse_plan
 from fedpbc.experiments.configuration import Config
+from fedpbc.experiments.entries import entries_of, is_ceiling
 from fedpbc.experiments.plugins import load_plugins
 from fedpbc.experiments.tuning.plan import plan_tuning
 from fedpbc.experiments.tuning.request import TuningRequest
@@ -25,6 +26,8 @@ MINUTES = 10.0
 MOST_CLIENTS = 300
 """Of a trace that says nothing of its fleet, so many devices are simulated at most."""
 BASELINE = "fedavg"
+TUNING_SEED = 0
+"""The comparison has others, from the next one on."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,8 @@ class AdviceRequest:
 
     Attributes:
         values: the configuration's values, without an algorithm and a seed.
-        tuned: settings by algorithm, if they are known: then nothing is tuned.
+        tuned: settings by label, if they are known: then nothing is tuned. Those of the ceiling
+            may be among them.
         fixed_rounds: whether the number of rounds was given.
         minutes: the time budget.
         constraints: what the fleet can afford.
@@ -70,13 +74,26 @@ class AdviceRequest:
             plan_tuning(self.values, TuningRequest(algorithms=self.algorithms(), candidates=1))
 
     def algorithms(self) -> list[str]:
-        """Those that may be recommended: all, or the tuned ones, with FedAvg first.
+        """Labels of those that may be recommended: all, or the tuned ones, with FedAvg first.
 
         A server seldom knows how likely each link is to be up, so what needs that is left out.
         """
-        names = list(self.tuned) or list(ALGORITHMS)
-        usable = [n for n in names if not ALGORITHMS[n].needs_probabilities and n != BASELINE]
+        names = [label for label in self.tuned or ALGORITHMS if not is_ceiling(label)]
+        usable = [
+            label
+            for label in names
+            if label != BASELINE and not ALGORITHMS[self.algorithm_of(label)].needs_probabilities
+        ]
         return [BASELINE, *usable]
+
+    def algorithm_of(self, label: str) -> str:
+        """The name of an algorithm, which may have been tuned under a label of its own."""
+        return str(self.tuned.get(label, {}).get("name", label))
+
+    def options_of(self, label: str) -> dict[str, Any]:
+        """The options that an algorithm was given, without the settings of its training."""
+        table = self.tuned.get(label, {})
+        return {k: v for k, v in table.items() if k != "name" and not isinstance(v, Mapping)}
 
     def with_rounds(self, rounds: int) -> AdviceRequest:
         """The same over another number of rounds."""
@@ -86,11 +103,11 @@ class AdviceRequest:
 def prepare_values(
     values: Mapping[str, Any],
 ) -> tuple[dict[str, Any], dict[str, Mapping[str, Any]], bool]:
-    """The shared values, tuned settings by algorithm, and whether the rounds were given.
+    """The shared values, tuned settings by label, and whether the rounds were given.
 
-    A file that ``fedpbc tune`` wrote has a table of settings for each algorithm. A trace that does
+    A file that ``fedpbc tune`` wrote has a table of settings for each label. A trace that does
     not say how large its fleet is counts as one of all its devices, as far as they are not too
-    many.
+    many, and as there is data for them.
     """
     load_plugins(values)
     shared = dict(values)
@@ -105,18 +122,41 @@ def prepare_values(
         if not isinstance(train, Mapping):
             raise InputError("train", train, "a table [train]")
         tables = {name: {**options, "train": dict(train)}}
-    if isinstance(tables, list | tuple):
-        tables = {str(name): {} for name in tables}
-    if not isinstance(tables, Mapping) or not all(isinstance(t, Mapping) for t in tables.values()):
-        raise InputError("algorithms", tables, "tables [algorithms.NAME]")
-    for name in tables:
-        if name not in ALGORITHMS:
-            raise InputError("algorithms", name, "the names of algorithms; see 'fedpbc list'")
+    tuned = _tuned_tables(tables)
     fixed = "rounds" in shared
     shared.setdefault("rounds", ROUNDS)
     links = shared.get("links")
     if isinstance(links, Mapping) and links.get("name") == "trace" and "clients" not in shared:
         file = links.get("file")
         if isinstance(file, str):
-            shared["clients"] = min(trace_extent(file, "links.file")[0], MOST_CLIENTS)
-    return shared, {name: dict(table) for name, table in tables.items()}, fixed
+            devices = trace_extent(file, "links.file")[0]
+            shared["clients"] = min(devices, MOST_CLIENTS, _clients_with_data(shared))
+    return shared, tuned, fixed
+
+
+def _clients_with_data(shared: Mapping[str, Any]) -> int:
+    """For how many clients a named data set suffices: a batch each, or those it has itself."""
+    config = Config.from_dict({**shared, "algorithm": BASELINE}, lenient=True)
+    if config.task.name != "classification":
+        return MOST_CLIENTS
+    data = load_cached(config)
+    return max(1, len(data.client_names) or len(data.train.labels) // config.train.batch_size)
+
+
+def _tuned_tables(tables: Any) -> dict[str, Mapping[str, Any]]:
+    """The tables of ``[algorithms]`` by label, with the algorithm's name where that differs."""
+    if isinstance(tables, Mapping):
+        # 'fedpbc tune' names the algorithm of a ceiling; a table written by hand need not.
+        tables = {
+            label: {"name": BASELINE, **table}
+            if is_ceiling(str(label)) and isinstance(table, Mapping)
+            else table
+            for label, table in tables.items()
+        }
+    entries = entries_of(tables)
+    for entry in entries:
+        if str(entry.condition):
+            raise InputError(
+                "algorithms", entry.label, "on the data and links that are asked about, like all"
+            )
+    return {entry.label: entry.table() for entry in entries}

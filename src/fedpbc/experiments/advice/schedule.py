@@ -8,7 +8,7 @@ short list; the number of rounds only if the user has not given it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedpbc.experiments.tuning.halving import Halving
 from fedpbc.experiments.tuning.plan import START_SECONDS
@@ -64,6 +64,7 @@ class Schedule:
         ceiling: whether the same training with every link up is compared, too.
         seconds: that all of it is expected to take.
         complete: whether everything was affordable.
+        tuning_seconds: that the search may take at most; 0: no limit.
     """
 
     rounds: int
@@ -74,6 +75,7 @@ class Schedule:
     ceiling: bool
     seconds: float
     complete: bool
+    tuning_seconds: float = 0.0
 
 
 def choose_schedule(
@@ -85,6 +87,7 @@ def choose_schedule(
     jobs: int,
     fixed_rounds: bool,
     tuned: bool = False,
+    slowdown: float = 1.0,
 ) -> Schedule:
     """The fullest schedule that is expected to fit; the smallest one if none does.
 
@@ -95,6 +98,7 @@ def choose_schedule(
         jobs: runs side by side.
         fixed_rounds: whether the number of rounds was given.
         tuned: whether the settings are known, so that nothing is tuned.
+        slowdown: how many times as long as a core needs everything takes on this busy machine.
 
     Example:
         >>> speeds = {"fedavg": Speed(0.01, 0.02), "fedpbc": Speed(0.1, 0.05)}
@@ -103,12 +107,18 @@ def choose_schedule(
         >>> plan.candidates, plan.seeds, plan.complete
         (18, 10, True)
     """
-    available = seconds * (1 - RESERVE)
+    available = seconds * (1 - RESERVE) / slowdown
     options = list(_options(speeds, ceiling, rounds, jobs, fixed_rounds, tuned))
-    for option in options:
-        if option.seconds <= available:
-            return option
-    return min(options, key=lambda option: option.seconds)
+    fitting = (option for option in options if option.seconds <= available)
+    chosen = next(fitting, None) or min(options, key=lambda option: option.seconds)
+    # The search gets its part of all the time there is: if it is slower than expected it tries
+    # less, and if it is quicker nothing is lost.
+    part = chosen.tuning_seconds / chosen.seconds if chosen.seconds else 0.0
+    return replace(
+        chosen,
+        seconds=slowdown * chosen.seconds,
+        tuning_seconds=slowdown * part * max(1.0, available),
+    )
 
 
 def affordable_finalists(
@@ -208,6 +218,7 @@ def _priced(
             cost = halving.cost()
             total += cost * speeds[name].round + cost / every * speeds[name].scoring
             total += START_SECONDS * sum(halving.sizes)
+    tuning = total
     full = sorted((speeds[name].run(rounds, EVALUATIONS) for name in names), reverse=True)
     of_one_seed = sum(full[:finalists]) + full[-1]
     if ceiling is not None:
@@ -222,4 +233,5 @@ def _priced(
         ceiling is not None,
         total / jobs,
         complete,
+        tuning / jobs,
     )

@@ -16,10 +16,40 @@ from fedpbc.experiments.tuning.plan import plan_tuning
 from fedpbc.experiments.tuning.request import TuningRequest
 from fedpbc.simulation.views import DEPLOYABLE
 
-__all__ = ["measure_speeds"]
+__all__ = ["Stopwatch", "measure_speeds"]
 
 PROBE_ROUNDS = 6
+IDLE = 1.15
+"""An idle machine lets a process wait a little, too: for the disk, say."""
+MOST_SLOWDOWN = 10.0
 ALWAYS = {"name": "always"}
+
+
+class Stopwatch:
+    """Tells how busy the machine is otherwise, from the time that this process was kept waiting.
+
+    Rounds of milliseconds are seldom interrupted, so that their median does not show it.
+    """
+
+    def __init__(self) -> None:
+        self._wall, self._processor = time.perf_counter(), time.process_time()
+
+    def slowdown(self) -> float:
+        """How many times as long as the processor worked everything took; 1 on an idle machine."""
+        return waiting_factor(
+            time.perf_counter() - self._wall, time.process_time() - self._processor
+        )
+
+
+def waiting_factor(wall: float, processor: float) -> float:
+    """How many times as long it took as the processor worked; small differences do not count.
+
+    Example:
+        >>> waiting_factor(4.0, 2.0), waiting_factor(2.1, 2.0), waiting_factor(2.0, 3.5)
+        (2.0, 1.0, 1.0)
+    """
+    factor = wall / max(processor, 1e-3)
+    return min(factor, MOST_SLOWDOWN) if factor > IDLE else 1.0
 
 
 def measure_speeds(
@@ -43,7 +73,7 @@ def measure_speeds(
         steps = cost.local_steps / request.values["rounds"]
         rounds = usual.round + slope * max(0.0, steps - per_round)
         # Vectors that are kept for the clients take time, too.
-        views = 2 if find_algorithm(name).client_models else 1
+        views = 2 if find_algorithm(request.algorithm_of(name)).client_models else 1
         speeds[name] = Speed(1.2 * rounds, views * usual.evaluation, views * scoring)
     return speeds, ceiling
 

@@ -299,10 +299,16 @@ def _largest_count(plan: TuningPlan, budget: int) -> int:
     return count
 
 
-def settled(plan: TuningPlan, seconds_per_round: Mapping[str, float], jobs: int) -> TuningPlan:
+def settled(
+    plan: TuningPlan,
+    seconds_per_round: Mapping[str, float],
+    jobs: int,
+    start_seconds: float = START_SECONDS,
+) -> TuningPlan:
     """The plan with as many candidates as fit into its minutes, at this speed.
 
-    Every entry gets the same number: else those that are quick would be tuned better.
+    ``start_seconds`` is what a run needs to start or to go on, on one core. Every entry
+    gets the same number: else those that are quick would be tuned better.
     """
     assert plan.minutes is not None
 
@@ -310,10 +316,11 @@ def settled(plan: TuningPlan, seconds_per_round: Mapping[str, float], jobs: int)
         total = 0.0
         for label in plan.entries:
             halving = plan.halving(label, count)
-            work = halving.cost() * seconds_per_round[label] + START_SECONDS * sum(halving.sizes)
+            work = halving.cost() * seconds_per_round[label] + start_seconds * sum(halving.sizes)
             total += len(plan.seeds) * work
         return total / jobs
 
     available = 60 * plan.minutes * (1 - RESERVE)
-    counts = range(MOST_CANDIDATES, 0, -1)
+    most = max(len(candidates) for candidates in plan.candidates.values())
+    counts = range(min(MOST_CANDIDATES, most), 0, -1)
     return replace(plan, count=next((n for n in counts if seconds(n) <= available), 1))

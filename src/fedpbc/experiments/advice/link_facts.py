@@ -1,0 +1,83 @@
+"""What is known before anything is trained: the links, and what each algorithm costs on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from fedpbc.errors import FedpbcError
+from fedpbc.experiments.advice.cost_preview import CostPreview, preview_costs
+from fedpbc.experiments.advice.request import BASELINE, TUNING_SEED, AdviceRequest
+from fedpbc.experiments.link_query import LinkReport, report_links
+from fedpbc.limits import MAX_ROUNDS
+from fedpbc.links.trace import trace_extent
+from fedpbc.tasks import LocalTraining
+
+__all__ = [
+    "LinkFacts",
+    "examine_links",
+    "excluded_algorithms",
+    "refuse_limits_that_nothing_keeps",
+]
+
+
+@dataclass(frozen=True)
+class LinkFacts:
+    """The links, what theory says of them, and what algorithms cost there.
+
+    Attributes:
+        report: of the whole log, if the links are a trace; else of the rounds that are run.
+        parameters: of the model.
+        local_steps: of a client in a round.
+        costs: of each algorithm that may be recommended.
+    """
+
+    report: LinkReport
+    parameters: int
+    local_steps: int
+    costs: Mapping[str, CostPreview]
+
+
+def examine_links(request: AdviceRequest) -> LinkFacts:
+    """Draw the links, and see what theory says of them and what each algorithm costs there."""
+    experiment = request.experiment(seed=TUNING_SEED)
+    simulation, config = experiment.simulation, experiment.config
+    training = LocalTraining(local_steps=config.train.local_steps)
+    whole = config
+    if config.links["name"] == "trace":
+        _, seconds = trace_extent(config.links["file"], "links.file")
+        rounds = int(seconds / config.links["round_seconds"] + 1e-9)
+        rounds = min(MAX_ROUNDS, max(rounds, config.general.rounds))
+        whole = replace(config, general=replace(config.general, rounds=rounds))
+    tables = {
+        label: {"name": request.algorithm_of(label), **request.options_of(label)}
+        for label in request.algorithms()
+    }
+    return LinkFacts(
+        report_links(whole, with_data=True),
+        simulation.task.layout.dimension,
+        training.local_steps,
+        preview_costs(request.algorithms(), simulation.uplink, training, tables),
+    )
+
+
+def excluded_algorithms(request: AdviceRequest, links: LinkFacts) -> dict[str, str]:
+    """Algorithms that break a constraint in every view; FedAvg stays as the baseline."""
+    reasons = {}
+    for name, cost in links.costs.items():
+        if name != BASELINE and (reason := request.constraints.violated(cost)) is not None:
+            reasons[name] = reason
+    return reasons
+
+
+def refuse_limits_that_nothing_keeps(
+    request: AdviceRequest, links: LinkFacts, excluded: Mapping[str, str]
+) -> None:
+    """Raise before anything is trained for nothing: FedAvg breaks a limit, and so do all others."""
+    broken = request.constraints.violated(links.costs[BASELINE])
+    if broken is not None and len(excluded) == len(links.costs) - 1:
+        limits = "; ".join(request.constraints.described())
+        raise FedpbcError(
+            f"no algorithm keeps the limits: {limits}; FedAvg has {broken} in "
+            f"{request.values['rounds']:,} rounds"
+        )

@@ -135,7 +135,7 @@ def parts(data_dir: str, traces: str) -> list[Part]:
     evaluations = "--set data.train_samples=500 --evaluate-every"
     search = (
         f"{cifar10} --links {LINKS[0]} --rounds 90 --space learning_rate=0.05,0.025,0.1,0.2 "
-        f"--space global_learning_rate=1 --candidates 4 --validation 0.1 --evaluate-every 10 "
+        f"--space global_learning_rate=1 --candidates 4 --validation 0.1 {evaluations} 10 "
         f"--seeds {TUNING_SEED}"
     )
     for links in LINKS:

@@ -88,7 +88,8 @@ class Batches:
 
     def sizes_of(self, clients: Sequence[int]) -> npt.NDArray[np.int64]:
         """Return the same for several clients."""
-        return np.minimum(self.sizes[np.asarray(clients)], self.batch_size)
+        sizes: npt.NDArray[np.int64] = np.minimum(self.sizes[np.asarray(clients)], self.batch_size)
+        return sizes
 
     def positions(self, client: int, k: int) -> npt.NDArray[np.int64]:
         """Return the positions of the k-th batch within the client's own samples."""

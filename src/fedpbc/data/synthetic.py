@@ -130,6 +130,9 @@ def load_synthetic(clients: SyntheticClients) -> DataSet:
     """Return the data set of these clients; its splits show the first of them with the seed 0."""
     shown = range(SHOWN_CLIENTS)
     parts = [[clients.train(0, i) for i in shown], [clients.test(0, i, 10) for i in shown]]
-    splits = [Split(*(np.concatenate(each) for each in zip(*part, strict=True))) for part in parts]
+    train, test = (
+        Split(np.concatenate([x for x, _ in part]), np.concatenate([y for _, y in part]))
+        for part in parts
+    )
     names = tuple(map(str, range(clients.classes)))
-    return DataSet("synthetic", *splits, classes=names, generator=clients)
+    return DataSet("synthetic", train, test, names, generator=clients)

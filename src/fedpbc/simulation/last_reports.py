@@ -257,9 +257,10 @@ class LastReportsOnDisk(LastReports):
     def _slots_of(self, state: Mapping[Any, Any]) -> NDArray[np.int64]:
         """The slots of the file that a state refers to; one that is damaged may claim any."""
         try:
-            size = getattr(torch, state["dtype"]).itemsize * math.prod(state["shape"])
-            slots = np.asarray(state["slots"], dtype=np.int64)
-            return slots[(slots >= 0) & (slots < self._file.size() // size)]
+            report_bytes: int = getattr(torch, state["dtype"]).itemsize * math.prod(state["shape"])
+            available = self._file.size() // report_bytes
+            slots: NDArray[np.int64] = np.asarray(state["slots"], dtype=np.int64)
+            return slots[(slots >= 0) & (slots < available)]
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
             return np.zeros(0, dtype=np.int64)
 

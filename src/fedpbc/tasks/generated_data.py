@@ -94,8 +94,9 @@ class GeneratedData(ClientData):
         )
         # Not every class need be among the samples in memory.
         self.classes = generator.classes
-        counts, self.test_counts = self.test_counts, np.zeros(clients, dtype=np.int64)
-        self.test_counts[chosen] = counts
+        test_counts = np.zeros(clients, dtype=np.int64)
+        test_counts[chosen] = [len(y) for _, y in tested]
+        self.test_counts = test_counts
         self.parts = GeneratedParts(clients, self._samples)
         self.batches = Batches(seed, np.full(clients, self._samples), batch_size)
         self._cache: dict[int, tuple[Tensor, Tensor]] = {}
@@ -104,7 +105,7 @@ class GeneratedData(ClientData):
         return {**super().__getstate__(), "_cache": {}}
 
     @property
-    def class_shares(self) -> None:  # type: ignore[override]
+    def class_shares(self) -> None:
         """None: all samples of all clients would have to be generated."""
 
     @property

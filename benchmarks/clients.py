@@ -47,13 +47,18 @@ def run_point(kind: str, **options: Any) -> dict[str, Any]:
 
 
 def short_part(options: argparse.Namespace) -> str:
-    """A few rounds for each number of clients; writes the table, the numbers and the plot."""
+    """A few rounds for each number of clients."""
     points = []
     for algorithm in options.algorithms:
         for clients in options.clients or CLIENTS:
             size = {"clients": clients, "active": options.active, "rounds": options.rounds}
             points.append(run_point("short", algorithm=algorithm, **size))
             note(f"{algorithm}, {clients:,}: {duration(points[-1]['round_cpu'])} CPU per round")
+    return short_page(points, options)
+
+
+def short_page(points: Sequence[dict[str, Any]], options: argparse.Namespace) -> str:
+    """The table; writes the numbers and the plot."""
     lines = [
         [
             p["algorithm"],
@@ -86,7 +91,7 @@ def short_part(options: argparse.Namespace) -> str:
         across="clients",
     )
     machine = describe()
-    write_json(options.out / "clients.json", {"machine": machine, "points": points})
+    write_json(options.out / "clients.json", {"machine": machine, "points": list(points)})
     about = (
         f"`mlp` on the data set `synthetic`, about {options.active:,} clients up per round, "
         f"{options.rounds} rounds, medians; each line is a process of its own. CPU seconds are "

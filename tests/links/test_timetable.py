@@ -12,6 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 from fedpbc.errors import InputError
 from fedpbc.links import LinkScheme, Row, Setting, Timetable, from_table
+from fedpbc.links.stored_rows import RowWriter, SparseRows
 from tests.links.drawing import dense, timetable
 
 TABLES = hnp.arrays(bool, st.tuples(st.integers(1, 30), st.integers(1, 30)))
@@ -156,3 +157,39 @@ def test_wrong_tables(table: Any, message: str) -> None:
 def test_an_unknown_scheme() -> None:
     with pytest.raises(InputError, match=r"^downlink is 'allways', .* did you mean 'always'\?$"):
         Timetable.draw("allways", Setting(1, 2, 3, option="downlink"))
+
+
+# Few links up in a large timetable: only those are stored
+
+
+@given(TABLES)
+def test_rows_of_few_links_answer_as_those_of_bits(table: np.ndarray) -> None:
+    rounds, clients = table.shape
+    active = [np.flatnonzero(row).astype(np.int32) for row in table]
+    sparse, packed = Timetable(SparseRows(active, clients), clients), from_table(table)
+    assert sparse.rounds == rounds
+    assert sparse.fingerprint() == packed.fingerprint()
+    assert (sparse.shares() == packed.shares()).all()
+    assert (sparse.active_counts() == packed.active_counts()).all()
+    assert (sparse.block(rounds - 1, clients + 1) == packed.block(rounds - 1, clients + 1)).all()
+    numbers = np.arange(clients)[::-1]
+    assert (sparse.columns(numbers) == packed.columns(numbers)).all()
+    for t in range(rounds):
+        assert (sparse.up(t) == packed.up(t)).all()
+        assert sparse.active(t).tolist() == packed.active(t).tolist()
+    for client in range(clients):
+        for after in range(-1, rounds + 1):
+            assert sparse.next_contact(client, after) == packed.next_contact(client, after)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.003, 0.5])
+@pytest.mark.parametrize("large_bytes", [1, 2**26])
+def test_rows_are_stored_in_either_way_with_the_same_content(monkeypatch, share, large_bytes):
+    monkeypatch.setattr("fedpbc.links.stored_rows.LARGE_BYTES", large_bytes)
+    table = np.random.default_rng(3).random((40, 300)) < share
+    writer = RowWriter(*table.shape)
+    for row in table:
+        writer.add(row)
+    stored = writer.stored()
+    assert isinstance(stored, SparseRows) == (share < 0.1 and large_bytes == 1)
+    assert (np.array([stored.up(t) for t in range(40)]) == table).all()

@@ -231,7 +231,7 @@ def test_consensus_error(engine, name):
         small.network(), name, small.random_table(), engine=engine, evaluate_every=3
     )
     for metrics in made.run():
-        models = torch.stack(made.server.held).double().numpy()
+        models = torch.stack(list(made.server.held)).double().numpy()
         assert metrics.consensus_error == pytest.approx(consensus_error(models), rel=1e-5)
     assert metrics.consensus_error > 0
 

@@ -17,7 +17,14 @@ from fedpbc.randomness import generator
 __all__ = ["Batches"]
 
 
-@dataclass(frozen=True)
+CACHED_BYTES = 2**26
+"""Permutations that are kept: those of all clients, unless there are a great many."""
+
+OVERHEAD = 300
+"""Bytes that Python takes for each of them, about."""
+
+
+@dataclass(frozen=True, eq=False)
 class Batches:
     """Every client's batches: its samples, reshuffled each epoch.
 
@@ -34,19 +41,38 @@ class Batches:
     """
 
     seed: int
-    sizes: Sequence[int] | npt.NDArray[np.integer[Any]]
+    sizes: npt.NDArray[np.int64]
     batch_size: Annotated[int, Ge(1)] = 16
     # Cache: each client's current epoch and permutation.
     _permutations: dict[int, tuple[int, npt.NDArray[np.int64]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        seed: int,
+        sizes: Sequence[int] | npt.NDArray[np.integer[Any]],
+        batch_size: int = 16,
+    ) -> None:
+        array = np.array(sizes, dtype=np.int64)
+        array.flags.writeable = False
+        for name, value in (("seed", seed), ("sizes", array), ("batch_size", batch_size)):
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "_permutations", {})
         check_fields(self)
-        object.__setattr__(self, "sizes", tuple(int(size) for size in self.sizes))
-        for client, size in enumerate(self.sizes):
-            if size < 1:
-                raise InputError(f"client {client} has no samples, but needs at least one")
+        if len(array) and array.min() < 1:
+            client = int((array < 1).argmax())
+            raise InputError(f"client {client} has no samples, but needs at least one")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Batches) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    @property
+    def _key(self) -> tuple[int, int, bytes]:
+        return self.seed, self.batch_size, self.sizes.tobytes()
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Without the cache: another process draws its own permutations.
@@ -59,6 +85,11 @@ class Batches:
     def size(self, client: int) -> int:
         """Return the number of samples in each of a client's batches."""
         return min(int(self.sizes[client]), self.batch_size)
+
+    def sizes_of(self, clients: Sequence[int]) -> npt.NDArray[np.int64]:
+        """Return the same for several clients."""
+        sizes: npt.NDArray[np.int64] = np.minimum(self.sizes[np.asarray(clients)], self.batch_size)
+        return sizes
 
     def positions(self, client: int, k: int) -> npt.NDArray[np.int64]:
         """Return the positions of the k-th batch within the client's own samples."""
@@ -81,6 +112,8 @@ class Batches:
         cached_epoch, permutation = self._permutations.get(client, (-1, None))
         if permutation is None or cached_epoch != epoch:
             stream = generator(self.seed, "batches", client, epoch)
-            permutation = stream.permutation(self.sizes[client])
+            permutation = stream.permutation(int(self.sizes[client]))
+            if len(self._permutations) * (permutation.nbytes + OVERHEAD) > CACHED_BYTES:
+                self._permutations.clear()
             self._permutations[client] = epoch, permutation
         return permutation

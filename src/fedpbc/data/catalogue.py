@@ -15,6 +15,7 @@ from fedpbc.data.shakespeare import (
     load_shakespeare,
 )
 from fedpbc.data.sources import SOURCES, Source, load_pictures
+from fedpbc.data.synthetic import SyntheticClients, load_synthetic
 from fedpbc.data.table import load_table
 from fedpbc.data.text import MAX_LENGTH
 from fedpbc.registration import summary_of
@@ -47,6 +48,26 @@ def shakespeare(*, length: Annotated[int, Ge(1), Le(MAX_LENGTH)] = 32) -> DataSe
 def shakespeare_full(folder: Path | None = None) -> DataSet:
     """Shakespeare's works as in LEAF: the character after 80 others, a client per role."""
     return load_hub_shakespeare(folder)
+
+
+def synthetic(
+    *,
+    samples: Annotated[int, Ge(1), Le(100_000)] = SyntheticClients.samples,
+    features: Annotated[int, Ge(1), Le(100_000)] = SyntheticClients.features,
+    classes: Annotated[int, Ge(2), Le(10_000)] = SyntheticClients.classes,
+    model_spread: Annotated[float, Ge(0), Le(1000)] = SyntheticClients.model_spread,
+    input_spread: Annotated[float, Ge(0), Le(1000)] = SyntheticClients.input_spread,
+) -> DataSet:
+    """Numbers generated for each client when it trains, for any number of clients."""
+    return load_synthetic(
+        SyntheticClients(
+            samples=samples,
+            features=features,
+            classes=classes,
+            model_spread=model_spread,
+            input_spread=input_spread,
+        )
+    )
 
 
 NEXT_CHARACTER: dict[str, dict[str, Any]] = {
@@ -168,6 +189,12 @@ _SOURCES = (
         model="lstm",
         settings=NEXT_CHARACTER,
         function=shakespeare_full,
+        natural=True,
+    ),
+    Source(
+        name="synthetic",
+        summary=summary_of(synthetic),
+        function=synthetic,
         natural=True,
     ),
     Source(

@@ -73,6 +73,8 @@ class DataSet:
             first. Empty: the samples are partitioned by their labels.
         vocabulary: of a text, how many different characters its numbers stand for; else 0.
         next_token: whether the labels are the characters that come next.
+        generator: generates each client's samples when they are needed; the splits then only show
+            what they are like. None: the splits are all samples.
 
     Example:
         >>> split = Split(np.zeros((2, 8, 8, 1), dtype=np.uint8), np.array([0, 1]))
@@ -89,6 +91,7 @@ class DataSet:
     client_names: tuple[str, ...] = ()
     vocabulary: Annotated[int, Ge(0)] = 0
     next_token: bool = False
+    generator: Any = None
 
     def __post_init__(self) -> None:
         check_fields(self)

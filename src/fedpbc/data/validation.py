@@ -12,7 +12,7 @@ from fedpbc.errors import InputError
 from fedpbc.limits import MAX_INTEGER
 from fedpbc.randomness import generator
 
-__all__ = ["hold_out"]
+__all__ = ["held_out_count", "hold_out"]
 
 Indices = NDArray[np.int64]
 
@@ -44,3 +44,16 @@ def hold_out(parts: Sequence[Indices], share: float, seed: int) -> tuple[list[In
         if not len(part):
             raise InputError("validation", share, f"smaller: client {client} has no samples left")
     return kept, held_out.astype(np.int64)
+
+
+def held_out_count(samples: int, share: float) -> int:
+    """Return how many of a client's samples are held out, where all clients have as many.
+
+    Example:
+        >>> held_out_count(50, 0.2)
+        10
+    """
+    count = int(share * samples)
+    if share and not count:
+        raise InputError("validation", share, f"larger: a client has {samples} samples")
+    return count

@@ -1,14 +1,15 @@
 """The stacked engine: all clients' models in one tensor, fast for small dense models.
 
-Every submitted segment is a row. All rows advance together, one round at a time; a row leaves the
-stack when its segment ends, and new rows join. A row's bits do not depend on the other rows, so a
-resumed run, which stacks other rows together, gives the same result. The tensor is on the task's
-device; segments' models are moved there and back. Segments whose rule takes the local steps itself
-run one after another.
+A segment is a row. All rows advance together, one round at a time; a row leaves the stack when its
+segment ends, and new rows join, those whose results are needed first before others. A row's bits do
+not depend on the other rows, so a resumed run, which stacks other rows together, gives the same
+result. The tensor is on the task's device; segments' models are moved there and back. Segments
+whose rule takes the local steps itself run one after another.
 """
 
 from __future__ import annotations
 
+import heapq
 import math
 from dataclasses import dataclass
 
@@ -24,6 +25,11 @@ from fedpbc.errors import DivergedError, InputError
 from fedpbc.tasks.task import StackedTask, Task
 
 __all__ = ["StackedEngine"]
+
+STACK_BYTES = 2**26
+"""Bytes of the rows and of results that wait for their round; more only if they are needed now."""
+MIN_ROWS = 64
+"""Rows of the stack that are allowed however large they are: enough for all cores."""
 
 
 @dataclass
@@ -57,45 +63,58 @@ class StackedEngine:
         self._rows: list[StackRow] = []
         # The rows' models are at the front of a buffer that only grows.
         self._buffer: Tensor | None = None
-        self._new: list[Segment] = []
+        # Segments that are not in the stack, by client, and those of them that may join it, with
+        # the next result to be requested on top.
+        self._waiting: dict[int, Segment] = {}
+        self._queue: list[tuple[int, int]] = []
         self._finished: dict[int, Trained] = {}
 
     def submit(self, segment: Segment) -> None:
-        """Accept a segment; it joins the stack with the next round."""
-        self._new.append(segment)
+        """Accept a segment; it joins the stack when there is room, or its result is needed."""
+        self._waiting[segment.client] = segment
+        if not has_own_steps(segment):
+            heapq.heappush(self._queue, (segment.last_round, segment.client))
 
     def result(self, client: int) -> Trained:
         """Advance all rows until the client's segment ends."""
         with one_thread():
-            self._take_own_steps(client)
+            segment = self._waiting.get(client)
+            if segment is not None and has_own_steps(segment):
+                del self._waiting[client]
+                return train(self.task, segment)
             while client not in self._finished:
-                self._add_rows()
+                self._add_rows(client)
                 self._advance(client)
         return self._finished.pop(client)
 
-    def _take_own_steps(self, client: int) -> None:
-        """Run the client's segment alone if its rule takes the steps itself."""
-        for segment in self._new:
-            if segment.client == client and has_own_steps(segment):
-                self._new.remove(segment)
-                self._finished[client] = train(self.task, segment)
-                return
-
-    def _add_rows(self) -> None:
-        new = [segment for segment in self._new if not has_own_steps(segment)]
-        if not new:
+    def _add_rows(self, client: int) -> None:
+        """Fill the stack; if the client's segment is not in it, with all that are due with it."""
+        if not self._queue:
             return
+        start = self._waiting[self._queue[0][1]].start
+        most = max(MIN_ROWS, STACK_BYTES // start.nbytes)
+        requested = self._waiting.get(client)
+        new: list[Segment] = []
+        while self._queue:
+            room = len(self._rows) + len(self._finished) + len(new) < most
+            if requested is not None and not room:
+                # The stack is full of rows that are needed later.
+                due = self._queue[0][0] <= requested.last_round
+                room = client in self._waiting or (due and len(new) < most)
+            if not room:
+                break
+            new.append(self._waiting.pop(heapq.heappop(self._queue)[1]))
         needed = len(self._rows) + len(new)
-        if self._buffer is None or len(self._buffer) < needed:
-            start = new[0].start
-            larger = start.new_empty(2 * needed, len(start), device=self._device)
+        if new and (self._buffer is None or len(self._buffer) < needed):
+            rows = max(needed, min(2 * needed, most))
+            larger = start.new_empty(rows, len(start), device=self._device)
             if self._buffer is not None:
-                larger[: len(self._buffer)] = self._buffer
+                larger[: len(self._rows)] = self._buffer[: len(self._rows)]
             self._buffer = larger
         for segment in new:
+            assert self._buffer is not None
             self._buffer[len(self._rows)] = segment.start
             self._rows.append(self._new_row(segment))
-        self._new = [segment for segment in self._new if has_own_steps(segment)]
 
     def _new_row(self, segment: Segment) -> StackRow:
         if segment.rule is None:
@@ -159,7 +178,8 @@ class StackedEngine:
 
     def close(self) -> None:
         """Drop segments that were not run."""
-        self._rows, self._buffer, self._new = [], None, []
+        self._rows, self._buffer, self._queue = [], None, []
+        self._waiting.clear()
         self._finished.clear()
 
 

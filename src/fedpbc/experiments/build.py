@@ -209,15 +209,18 @@ def data_set_task(
     """The task of a data set: pictures, texts or numbers, partitioned or of clients themselves."""
     general, clients = config.general, config.general.clients
     own: dict[str, Any] = {}
+    has_clients = bool(data.client_names) or data.generator is not None
+    if has_clients and config.data.alpha != DataSection.alpha:
+        raise InputError(
+            "data.alpha", config.data.alpha, f"left out: {data.name} has clients of its own"
+        )
     if data.client_names:
-        if config.data.alpha != DataSection.alpha:
-            raise InputError(
-                "data.alpha", config.data.alpha, f"left out: {data.name} has clients of its own"
-            )
         data = first_clients(data, len(data.client_names) if clients is None else clients)
         assert data.train.clients is not None
         own["partition"] = parts_of(data.train.clients, len(data.client_names))
         own["test_clients"] = data.test.clients
+        own["weigh"] = config.data.weigh
+    elif data.generator is not None:
         own["weigh"] = config.data.weigh
     elif config.data.weigh != DataSection.weigh:
         raise InputError(
@@ -236,10 +239,12 @@ def data_set_task(
         every_position=bool(data.classes) and labels.ndim == 2,
         **config.model_options,
     )
+    samples: tuple[Any, Any] = (inputs, labels), (data.test.inputs, data.test.labels)
+    if data.generator is not None:
+        samples = data.generator, None
     return Supervised(
         module,
-        (inputs, labels),
-        (data.test.inputs, data.test.labels),
+        *samples,
         clients=defaults.CLIENTS if clients is None else clients,
         alpha=config.data.alpha,
         training=training,

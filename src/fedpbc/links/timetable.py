@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedpbc.errors import InputError
 from fedpbc.limits import memory_bytes, numbers_of
 from fedpbc.links.scheme import LinkScheme, Probabilities, Row, Rows, Setting, find_scheme
+from fedpbc.links.stored_rows import PackedRows, RowWriter, SparseRows, StoredRows
 from fedpbc.options import check_arguments, check_kind, check_type, checked
 
 __all__ = ["Timetable", "from_table"]
@@ -25,7 +26,8 @@ __all__ = ["Timetable", "from_table"]
 class Timetable:
     """Whose link is up in which round; created by :meth:`draw` or :func:`from_table`.
 
-    Eight clients share a byte: a million clients over 10,000 rounds take 1.25 GB.
+    Eight clients share a byte: a million clients over 10,000 rounds take 1.25 GB, or less where few
+    links are up: then only those are stored.
 
     Attributes:
         clients: m.
@@ -43,23 +45,30 @@ class Timetable:
 
     def __init__(
         self,
-        packed: NDArray[np.uint8],
+        packed: NDArray[np.uint8] | StoredRows,
         clients: int,
         rerun: Callable[[], Rows] | None = None,
         base: Probabilities | None = None,
         independent: bool = False,
     ) -> None:
         check_type("clients", clients, Annotated[int, Ge(1)])
-        is_packed = isinstance(packed, np.ndarray) and packed.dtype == np.uint8
-        if not is_packed or packed.ndim != 2 or packed.shape[1] != -(-clients // 8):
+        if isinstance(packed, PackedRows | SparseRows):
+            self._rows: StoredRows = packed
+        elif (
+            not isinstance(packed, np.ndarray)
+            or packed.dtype != np.uint8
+            or packed.ndim != 2
+            or packed.shape[1] != -(-clients // 8)
+        ):
             raise InputError(
                 f"packed is not a uint8 array of rounds × clients/8 for {clients} clients: "
                 "use Timetable.draw or from_table"
             )
-        self.clients, self.rounds = clients, len(packed)
+        else:
+            self._rows = PackedRows(packed, clients)
+        self.clients, self.rounds = clients, self._rows.rounds
         self.base_probabilities = base
         self.independent = independent
-        self._packed = packed
         # Yields (row, p) again; None for schemes that yield no probabilities.
         self._rerun = rerun
 
@@ -89,7 +98,7 @@ class Timetable:
         if setting.rounds * setting.clients // 8 > memory_bytes():
             reason = f"a timetable of {setting.clients} clients would not fit into memory"
             raise InputError("rounds", setting.rounds, f"fewer: {reason}")
-        packed = np.empty((setting.rounds, -(-setting.clients // 8)), dtype=np.uint8)
+        written = RowWriter(setting.rounds, setting.clients)
         drawn, with_p = 0, 0
         rows: object = run()  # A plugin may return anything.
         if not isinstance(rows, Iterable):
@@ -104,7 +113,7 @@ class Timetable:
                 # The condition is also false for NaN.
                 if not (p.min() >= 0 and p.max() <= 1):
                     raise InputError(f"{name}: p of round {t} must be from 0 to 1")
-            packed[t] = np.packbits(row)
+            written.add(row)
             drawn = t + 1
         if drawn < setting.rounds:
             raise InputError(
@@ -117,47 +126,38 @@ class Timetable:
             )
         base = setting.base_probabilities if recorder.reads else None
         if not with_p:
-            return cls(packed, setting.clients, base=base)
-        return cls(packed, setting.clients, run, base, scheme.independent)
+            return cls(written.stored(), setting.clients, base=base)
+        return cls(written.stored(), setting.clients, run, base, scheme.independent)
 
     def up(self, t: int) -> Row:
         """Whether each client's link is up in round ``t``."""
         _check_index("round", t, self.rounds)
-        return np.unpackbits(self._packed[t], count=self.clients).view(np.bool_)
+        return self._rows.up(t)
 
     def active(self, t: int) -> NDArray[np.int64]:
         """The clients whose link is up in round ``t``, ascending: the paper's A^t."""
-        return np.flatnonzero(self.up(t))
+        _check_index("round", t, self.rounds)
+        return self._rows.active(t)
 
     def next_contact(self, client: int, after: int) -> int | None:
         """The first round after ``after`` in which the client's link is up, or None."""
         _check_index("client", client, self.clients)
         if not isinstance(after, int | np.integer):
             raise InputError("after", after, "a round")
-        column, bit = self._packed[:, client >> 3], 128 >> (client & 7)
-        # In growing blocks: most contacts are near, and a client that never returns costs one
-        # pass over its column.
-        start, size = max(0, after + 1), 32
-        while start < self.rounds:
-            block = column[start : start + size] & bit
-            first = int(block.argmax())
-            if block[first]:
-                return start + first
-            start, size = start + size, 2 * size
-        return None
+        return self._rows.next_contact(client, max(0, after + 1))
 
     def fingerprint(self) -> str:
         """A hash of all rounds, by which a resumed run detects that its links changed."""
-        return sha256(self._packed.tobytes()).hexdigest()
+        digest = sha256()
+        for row in self._rows.packed_rows():
+            digest.update(np.ascontiguousarray(row).data)
+        return digest.hexdigest()
 
     @check_arguments
     def shares(self, clients: Annotated[int, Ge(0)] | None = None) -> NDArray[np.float64]:
         """The share of rounds in which each client, or each of the first ``clients``, is up."""
         count = self.clients if clients is None else min(clients, self.clients)
-        counts = np.zeros(count, dtype=np.int64)
-        for row in self._packed[:, : -(-count // 8)]:
-            counts += np.unpackbits(row, count=count)
-        return counts / self.rounds
+        return self._rows.contacts(count) / self.rounds
 
     @check_arguments
     def block(
@@ -165,8 +165,9 @@ class Timetable:
     ) -> NDArray[np.bool_]:
         """The first rounds of the first clients, or as many as there are."""
         count = min(clients, self.clients)
-        packed = np.ascontiguousarray(self._packed[:rounds, : -(-count // 8)])
-        return np.unpackbits(packed, axis=1, count=count).view(np.bool_)
+        rows = islice(self._rows.packed_rows(), rounds)
+        table = [np.unpackbits(row[: -(-count // 8)], count=count) for row in rows]
+        return np.array(table, dtype=np.uint8).reshape(len(table), count).view(np.bool_)
 
     def active_counts(self) -> NDArray[np.int64]:
         """How many clients are up in each round.
@@ -175,8 +176,7 @@ class Timetable:
             >>> from_table([[1, 0], [1, 1]]).active_counts()
             array([1, 2])
         """
-        # The bits that fill the last byte are zero. By rows, for the memory.
-        return np.array([np.count_nonzero(np.unpackbits(row)) for row in self._packed])
+        return self._rows.active_counts()
 
     def columns(self, clients: ArrayLike) -> NDArray[np.bool_]:
         """All rounds of the given clients, rounds x clients.
@@ -189,8 +189,7 @@ class Timetable:
         numbers = np.asarray(clients, dtype=np.int64)
         if numbers.size and not 0 <= numbers.min() <= numbers.max() < self.clients:
             raise InputError("clients", numbers.tolist(), f"from 0 to {self.clients - 1}")
-        shifts = (7 - (numbers & 7)).astype(np.uint8)
-        return ((self._packed[:, numbers >> 3] >> shifts) & 1).view(np.bool_)
+        return self._rows.columns(numbers)
 
     @check_arguments
     def probabilities(self, start: Annotated[int, Ge(0)] = 0) -> Iterator[Probabilities]:

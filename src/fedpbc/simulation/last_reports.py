@@ -7,19 +7,23 @@ from it finds its reports unchanged, whatever was written since.
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from io import FileIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from zlib import crc32
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedpbc.errors import FedpbcError, InputError
+from fedpbc.simulation.report_slots import MAX_KEY, FreeSlots, Slot, SlotIndex, chosen
 
 __all__ = ["DamagedReportsError", "LastReports", "LastReportsOnDisk", "choose_last_reports"]
 
@@ -126,13 +130,6 @@ class LastReports:
         """Close the file, if there is one."""
 
 
-class Slot(NamedTuple):
-    """Where a report is in the file, and the checksum of its bytes."""
-
-    number: int
-    checksum: int
-
-
 class LastReportsOnDisk(LastReports):
     """The clients' last reports in a file, which is created when it is needed.
 
@@ -143,11 +140,11 @@ class LastReportsOnDisk(LastReports):
         super().__init__(path)
         self._file = SlotFile(path)
         self._type: tuple[torch.dtype, torch.Size] | None = None
-        # Slots that checkpoints refer to, and all that are not free.
-        self._protected: set[int] = set()
-        self._used: set[int] = set()
-        # No slot below is free.
-        self._lowest = 0
+        self._index = SlotIndex()
+        self._arrived: dict[int, Slot] = {}
+        # Slots that checkpoints refer to, ascending.
+        self._protected = np.zeros(0, dtype=np.int64)
+        self._free = FreeSlots()
 
     def put(self, client: int, model: Tensor) -> None:
         """Write a report of the current round into a free slot."""
@@ -157,28 +154,47 @@ class LastReportsOnDisk(LastReports):
                 f"client {client} reports {kind}, others {self._type}: on disk all must be alike"
             )
         self._type = kind
-        while self._lowest in self._used:
-            self._lowest += 1
         content = bytes_of(model.detach().cpu().clone(memory_format=torch.contiguous_format))
-        self._file.write(self._lowest, content)
-        self._used.add(self._lowest)
-        self._arrived[client] = Slot(self._lowest, crc32(content))
+        number = self._free.take()
+        try:
+            self._file.write(number, content)
+        except BaseException:
+            self._free.release(number)
+            raise
+        self._arrived[client] = Slot(number, crc32(content))
 
     def commit(self) -> None:
         """End the round; the slots of older reports become free."""
-        replaced = [self._current[client] for client in self._arrived if client in self._current]
-        super().commit()
-        self._free(replaced)
+        replaced = [slot for client in self._arrived if (slot := self._index.get(client))]
+        for client, slot in self._arrived.items():
+            self._index.put(client, slot)
+        self._arrived = {}
+        self._release(replaced)
 
     def discard(self) -> None:
         """Forget the reports of a round that failed, and free their slots."""
-        self._free(self._arrived.values())
+        self._release(self._arrived.values())
         super().discard()
 
-    def _free(self, slots: Iterable[Slot]) -> None:
-        for number in {slot.number for slot in slots} - self._protected:
-            self._used.discard(number)
-            self._lowest = min(self._lowest, number)
+    def _release(self, slots: Iterable[Slot]) -> None:
+        for number in {slot.number for slot in slots}:
+            place = int(np.searchsorted(self._protected, number))
+            if place == len(self._protected) or self._protected[place] != number:
+                self._free.release(number)
+
+    def items(self, clients: Collection[int] | None = None) -> Iterator[tuple[int, Tensor]]:
+        """Each client, or each of these, and its last report, ascending; one at a time is read."""
+        for client in chosen(self._index.keys(), clients).tolist():
+            slot = self._index.get(client)
+            assert slot is not None
+            yield client, self._load(client, slot)
+
+    def __len__(self) -> int:
+        return len(self._index.keys())
+
+    def count(self, clients: Collection[int]) -> int:
+        """How many of these clients have a report."""
+        return len(chosen(self._index.keys(), clients))
 
     def _load(self, client: int, stored: Slot) -> Tensor:
         assert self._type is not None
@@ -195,37 +211,58 @@ class LastReportsOnDisk(LastReports):
         """The slot of each client's report, once the file is synced to disk."""
         self._file.sync()
         dtype, shape = self._type or (None, ())
+        clients = self._index.keys()
+        numbers, checksums = self._index.slots(clients)
         return {
             "dtype": str(dtype).removeprefix("torch."),
             "shape": list(shape),
-            "clients": list(self._current),
-            "slots": [slot.number for slot in self._current.values()],
-            "checksums": [slot.checksum for slot in self._current.values()],
+            "clients": clients.tolist(),
+            "slots": numbers.tolist(),
+            "checksums": checksums.tolist(),
         }
 
     def restore(self, state: Mapping[Any, Any]) -> None:
         """Continue from a state of either kind, after reading every report once."""
-        self._current, self._arrived, self._type = {}, {}, None
-        self._used, self._lowest = set(self._protected), 0
+        self._index, self._arrived, self._type = SlotIndex(), {}, None
+        self._free = FreeSlots(self._protected)
         if not is_index(state):
             for client, model in state.items():
                 self.put(client, model)
             self.commit()
             return
         slots = map(Slot, state["slots"], state["checksums"])
-        current = dict(zip(state["clients"], slots, strict=True))
-        if current:
+        if state["slots"]:
             self._type = getattr(torch, state["dtype"]), torch.Size(state["shape"])
-        for client, slot in current.items():
+        index = SlotIndex()
+        for client, slot in zip(state["clients"], slots, strict=True):
             self._load(client, slot)
-        self._current = current
-        self._used.update(state["slots"])
+            if not 0 <= client < MAX_KEY:
+                raise DamagedReportsError(f"{self._file.name} has no report of client {client}")
+            index.put(client, slot)
+        self._index = index
+        self._free = FreeSlots(np.union1d(self._protected, self._numbers()))
+
+    def _numbers(self) -> NDArray[np.int64]:
+        """The slots of all reports."""
+        arrived = [slot.number for slot in self._arrived.values()]
+        current, _ = self._index.slots(self._index.keys())
+        return np.append(current, np.array(arrived, dtype=np.int64))
 
     def protect(self, states: Iterable[Mapping[Any, Any]]) -> None:
         """Do not reuse the slots that these states, and no others, refer to."""
-        self._protected = {slot for state in states if is_index(state) for slot in state["slots"]}
-        slots = (*self._current.values(), *self._arrived.values())
-        self._used, self._lowest = self._protected | {slot.number for slot in slots}, 0
+        slots = [self._slots_of(state) for state in states if is_index(state)]
+        self._protected = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *slots]))
+        self._free = FreeSlots(np.union1d(self._protected, self._numbers()))
+
+    def _slots_of(self, state: Mapping[Any, Any]) -> NDArray[np.int64]:
+        """The slots of the file that a state refers to; one that is damaged may claim any."""
+        try:
+            report_bytes: int = getattr(torch, state["dtype"]).itemsize * math.prod(state["shape"])
+            available = self._file.size() // report_bytes
+            slots: NDArray[np.int64] = np.asarray(state["slots"], dtype=np.int64)
+            return slots[(slots >= 0) & (slots < available)]
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
+            return np.zeros(0, dtype=np.int64)
 
     def move(self, path: Path) -> None:
         """Go on with the file at another path, to which it was moved."""
@@ -280,6 +317,13 @@ class SlotFile:
         except OSError as error:
             raise DamagedReportsError(f"{self.name} cannot be read: {error.strerror}") from error
         return not content
+
+    def size(self) -> int:
+        """The bytes of the file; 0 if there is none."""
+        if self._opened is not None:
+            return os.fstat(self._opened.fileno()).st_size
+        is_there = self._path is not None and self._path.is_file()
+        return self._path.stat().st_size if is_there and self._path is not None else 0
 
     def sync(self) -> None:
         """Sync the file to disk; creates it if nothing was written."""

@@ -26,6 +26,7 @@ from fedpbc.errors import DivergedError, InputError
 from fedpbc.links import Timetable
 from fedpbc.options import check_kind, check_type
 from fedpbc.simulation.last_reports import LastReports
+from fedpbc.simulation.lookahead import Lookahead
 from fedpbc.simulation.membership import MembershipChange
 from fedpbc.simulation.metrics import Metrics, Observer
 from fedpbc.simulation.model_parts import ModelParts, mean_layers
@@ -131,8 +132,9 @@ class Simulation:
         # The models of the last evaluation, and after how many rounds it was.
         self._evaluated: tuple[int, dict[str, Tensor]] = -1, {}
         self._last_round: Round | None = None
-        # Whose segments end in a round.
-        self._due: dict[int, list[int]] = {}
+        self._lookahead = Lookahead(
+            uplink, lambda client, last: engine.submit(self.server.segment(client, last))
+        )
 
     @property
     def algorithm(self) -> Algorithm:
@@ -161,8 +163,11 @@ class Simulation:
         probabilities = (
             self.uplink.probabilities(server.round) if algorithm.needs_probabilities else None
         )
-        if algorithm.client_models:
-            self._submit_next(range(algorithm.clients))
+        if algorithm.client_models and server.round < self.rounds:
+            if self._synchronises:
+                self._submit_next(range(algorithm.clients))
+            else:
+                self._lookahead.begin(range(algorithm.clients), server.round)
         while server.round < self.rounds:
             began = time.perf_counter()
             with one_thread():
@@ -199,7 +204,9 @@ class Simulation:
         selected = server.select(round)
         ended = selected
         if self.algorithm.client_models:
-            ended = sorted(self._due.pop(t, []))
+            if not self._synchronises:
+                self._lookahead.extend(self.algorithm.clients, t)
+            ended = self._lookahead.ended(t)
         else:
             for client in selected:
                 self.engine.submit(server.segment(client, t))
@@ -216,19 +223,17 @@ class Simulation:
         trained = self.engine.result(client)
         return ClientResult(trained.upload, trained.state, trained.kept_model)
 
+    @property
+    def _synchronises(self) -> bool:
+        """Whether everyone's model is needed at evaluations: they include the mean of all."""
+        return self.algorithm.everyone_trains and "mean" in self.views
+
     def _submit_next(self, clients: Sequence[int]) -> None:
         """Submit the next segments of clients that have a model of their own."""
         t, every = self.round, self.evaluate_every
-        # Everyone's model is needed at the next evaluation, if it includes their mean.
-        synchronise = self.algorithm.everyone_trains and "mean" in self.views
         evaluated = min((t // every + 1) * every, self.rounds) - 1
-        for client in clients if t < self.rounds else ():
-            last = self.uplink.next_contact(client, t - 1)
-            if synchronise:
-                last = evaluated if last is None else min(last, evaluated)
-            if last is not None:
-                self._due.setdefault(last, []).append(client)
-                self.engine.submit(self.server.segment(client, last))
+        if t < self.rounds:
+            self._lookahead.submit_next(clients, t, evaluated if self._synchronises else None)
 
     def _is_evaluated(self, t: int) -> bool:
         return (t + 1) % self.evaluate_every == 0 or t + 1 == self.rounds

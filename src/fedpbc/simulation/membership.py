@@ -51,7 +51,7 @@ def join(server: ServerState) -> int:
     check_can_change(server)
     algorithm, client = server.algorithm, server.algorithm.clients
     algorithm.join(server.round)
-    server.held = [*server.held, server.model]
+    server.held.append(server.model)
     server.since = np.append(server.since, np.int64(server.round))
     server.batches = np.append(server.batches, np.int64(0))
     server.last_contact = np.append(server.last_contact, np.int64(server.round - 1))

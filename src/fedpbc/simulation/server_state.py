@@ -23,6 +23,7 @@ from fedpbc.engines.engine import one_thread
 from fedpbc.engines.segment import Segment, all_finite, parameters_of
 from fedpbc.errors import DivergedError, InputError
 from fedpbc.interrupts import held_back
+from fedpbc.simulation.held_models import HeldModels
 from fedpbc.simulation.last_reports import LastReports, difference_key, report_key
 from fedpbc.simulation.model_parts import ModelParts, initial_state, joined
 from fedpbc.simulation.update_stream import Start, TrainedClient, UpdateStream, size_of
@@ -111,7 +112,7 @@ class ServerState:
         self.last_reports = LastReports() if last_reports is None else last_reports
         self.lossy_downlink = lossy_downlink
         self.round = 0
-        self.held: list[Tensor] = [self.x0] * m
+        self.held = HeldModels(self.x0, m)
         self.since = np.zeros(m, dtype=np.int64)
         self.batches = np.zeros(m, dtype=np.int64)
         self.last_contact = np.full(m, -1, dtype=np.int64)
@@ -177,9 +178,19 @@ class ServerState:
         """What the client keeps together with its model in :meth:`client_models`."""
         return self._ahead_states.get(client) or self.client_state(client)
 
-    def _members(self) -> list[int]:
+    def _members(self) -> Sequence[int]:
         """The clients that have not left."""
-        return [i for i in range(self.algorithm.clients) if i not in self.left]
+        if not self.left:
+            return range(self.algorithm.clients)
+        gone = set(self.left)
+        return [i for i in range(self.algorithm.clients) if i not in gone]
+
+    def _keys(self, key: Callable[[int, int], int]) -> Collection[int]:
+        """Under which numbers the members' reports, or differences, are kept."""
+        members, first = self._members(), self.first_clients
+        if isinstance(members, range) and len(members) == first:
+            return range(key(0, first), key(0, first) + first)
+        return {key(i, first) for i in members}
 
     def segment(self, client: int, last: int) -> Segment:
         """The client's local work up to round ``last``."""
@@ -378,9 +389,7 @@ class ServerState:
         if hears is not None and not algorithm.client_models:
             # The server's model goes out to everyone who hears it, whether or not they reported.
             receivers = np.flatnonzero(hears).tolist()
-            self.held = [
-                x if heard else model for heard, model in zip(hears, self.held, strict=True)
-            ]
+            self.held.put(np.flatnonzero(hears), x)
         else:
             receivers = [i for i in uploads.clients if i not in uploads.unanswered]
         for i in receivers:
@@ -404,14 +413,14 @@ class ServerState:
 
     def _reported(self) -> Tensor:
         """The mean of the clients' last reports."""
-        keys = {report_key(i, self.first_clients) for i in self._members()}
+        keys = self._keys(report_key)
         if not self.last_reports.count(keys):
             return self.x0
         return self.algorithm.mean_of(each for _, each in self.last_reports.items(keys))
 
     def _corrected(self) -> Tensor:
         """The moving average, plus the mean of the clients' last differences to it."""
-        keys = {difference_key(i, self.first_clients) for i in self._members()}
+        keys = self._keys(difference_key)
         if not self.last_reports.count(keys):
             # Nobody has reported yet, or only to an earlier version, which kept no differences.
             return self.averaged.to(self.x0.dtype)
@@ -424,8 +433,11 @@ class ServerState:
 
     def state(self) -> dict[str, Any]:
         """Everything that a later process needs to continue to the same bits."""
+        # Of clients that all hold the server's model nothing is to be kept.
+        needless = () if self._holds_models else ("held", "since")
         return {
-            **{name: getattr(self, name) for name in STATE},
+            **{name: getattr(self, name) for name in STATE if name not in needless},
+            **({"held": self.held.state()} if self._holds_models else {}),
             "algorithm": self.algorithm.state(),
             "reported": self.last_reports.state(),
         }
@@ -437,6 +449,8 @@ class ServerState:
         self.algorithm.restore(state["algorithm"])
         not_counted = {"bytes_up": None, "bytes_down": None}
         vars(self).update(not_counted | {name: state[name] for name in STATE if name in state})
+        if "held" in state:
+            self.held = HeldModels.restored(state["held"])
         self._initial_state = self.initial_state()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from hashlib import sha256
 from typing import Any
@@ -67,7 +67,7 @@ class ClientData:
         if self.has_classes:
             self.classes = max(int(self.labels.max()), int(self.test_labels.max())) + 1
         if partition is None:
-            self.parts = self._draw_partition(clients, alpha, seed)
+            self.parts: Sequence[NDArray[np.int64]] = self._draw_partition(clients, alpha, seed)
         else:
             self.parts = checked_partition(partition, len(self.labels))
         if validation and test_clients is not None:
@@ -122,9 +122,14 @@ class ClientData:
     def test_samples_of(self, client: int) -> Tensor:
         """The indices of a client's test samples; only where it is known whose they are."""
         assert self.test_counts is not None
-        first = int(self.test_counts[:client].sum())
-        last = first + int(self.test_counts[client])
+        last = int(self._test_ends[client])
+        first = last - int(self.test_counts[client])
         return torch.arange(first, last, device=self.test_labels.device)
+
+    @cached_property
+    def _test_ends(self) -> NDArray[np.int64]:
+        assert self.test_counts is not None
+        return np.cumsum(self.test_counts)
 
     def _check_normalise(self, normalise: tuple[Sequence[float], Sequence[float]]) -> Tensor:
         """Return the training inputs, if they are images."""
@@ -156,7 +161,7 @@ class ClientData:
         return list(order[: len(order) // clients * clients].reshape(clients, -1))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in vars(self).items() if k != "flat_inputs"}
+        return {k: v for k, v in vars(self).items() if k not in ("flat_inputs", "_test_ends")}
 
     @property
     def arrays(self) -> list[Tensor]:
@@ -217,12 +222,27 @@ class ClientData:
             return np.zeros(len(self.test_labels), dtype=np.int64)
         return self.test_labels.cpu().numpy().astype(np.int64)
 
+    @property
+    def sample_count(self) -> int:
+        """How many different samples the clients train on."""
+        return len(np.unique(np.concatenate(self.parts)))
+
+    def samples_of(self, client: int) -> tuple[Inputs, Tensor]:
+        """Return the samples that a client trains on, without augmentation."""
+        part = torch.from_numpy(np.asarray(self.parts[client])).to(self.labels.device)
+        return self.inputs[part], self.labels[part]
+
     def client_fingerprint(self, client: int) -> str:
         """A hash of one client's samples."""
-        part = torch.from_numpy(np.asarray(self.parts[client]))
+        inputs, labels = self.samples_of(client)
+        return self.hash_of([*tensors_in(inputs), labels])
+
+    @staticmethod
+    def hash_of(tensors: Iterable[Tensor]) -> str:
+        """A hash of some tensors."""
         digest = sha256()
-        for values in (*tensors_in(self.inputs), self.labels):
-            own = values[part.to(values.device)].cpu().contiguous()
+        for values in tensors:
+            own = values.cpu().contiguous()
             digest.update(f"{own.dtype} {tuple(own.shape)}\n".encode())
             digest.update(own.view(torch.uint8).numpy().tobytes())
         return digest.hexdigest()
@@ -271,19 +291,29 @@ class ClientData:
         indices = [self.parts[c][self.batches.span(c, k, steps)] for c, k in pairs]
         return torch.from_numpy(np.stack(indices))
 
+    def gather(
+        self, clients: Sequence[int], first_batches: Sequence[int], steps: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return samples as dense layers see them, their labels, and the batches' indices."""
+        index = self.batch_indices(clients, first_batches, steps)
+        return self.flat_inputs, self.labels, index
+
     def stacked_batches(
         self, clients: Sequence[int], first_batches: Sequence[int], steps: int
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield, step by step, the batches of all these clients as [n, B, …]."""
         pairs = list(zip(clients, first_batches, strict=True))
-        indices = self.batch_indices(clients, first_batches, steps).to(self.labels.device)
+        if self.is_raw:
+            samples, all_labels, indices = self.gather(clients, first_batches, steps)
+        else:
+            all_labels, indices = self.labels, self.batch_indices(clients, first_batches, steps)
         # One row per step, with the samples of all clients: gathered at once.
-        indices = indices.transpose(0, 1).flatten(1)
+        indices = indices.to(self.labels.device).transpose(0, 1).flatten(1)
         stack = len(clients), indices.shape[1] // len(clients)
         for step, index in enumerate(indices):
-            labels = self.labels[index]
+            labels = all_labels[index]
             if self.is_raw:
-                inputs = self.flat_inputs.index_select(0, index)
+                inputs = samples.index_select(0, index)
             else:
                 assert isinstance(self.inputs, Tensor)
                 parts = zip(rows_of(self.inputs, index).chunk(len(clients)), pairs, strict=True)

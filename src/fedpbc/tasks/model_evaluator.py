@@ -102,13 +102,12 @@ class ModelEvaluator:
         share = None
         if self.data.has_classes:
             labels = self.data.test_labels.cpu().reshape(len(self.data.test_labels), -1)
-            width = labels.shape[1]
-            owners = torch.from_numpy(np.repeat(np.arange(self.clients), counts * width))
+            width, present = labels.shape[1], counts[counts > 0]
+            owners = torch.from_numpy(np.repeat(np.arange(len(present)), present * width))
             cells = owners * self.data.classes + labels.flatten()
-            table = torch.bincount(cells, minlength=self.clients * self.data.classes)
-            table = table.view(self.clients, self.data.classes).double()
+            table = torch.bincount(cells, minlength=len(present) * self.data.classes)
+            table = table.view(len(present), self.data.classes).double()
             if self.weigh == "clients":
-                table = table[table.sum(1) > 0]
                 table = table / table.sum(1, keepdim=True)
             share = float(table.sum(0).max() / table.sum())
         return {
@@ -151,7 +150,7 @@ class ModelEvaluator:
         """Return loss, accuracy and hits of the module on the test samples."""
         samples = self.data.test_inputs, self.data.test_labels
         if self.weigh == "clients" and self.data.test_counts is not None:
-            counts = self.data.test_counts.tolist()
+            counts = self.data.test_counts[self.data.test_counts > 0].tolist()
             return mean_by_client(self._outputs, self.loss, self.data.prepare, *samples, counts)
         loss, hits = self._scores(*samples)
         return loss, None if hits is None else float(hits.double().mean()), hits
@@ -159,9 +158,8 @@ class ModelEvaluator:
     def client_loss(self, client: int, model: Tensor) -> float:
         """Return a model's mean loss over the client's samples."""
         self._load(model)
-        samples = torch.as_tensor(self.data.parts[client], device=self.device)
         with repeatable(self.device):
-            return self._scores(self.data.inputs, self.data.labels, samples)[0]
+            return self._scores(*self.data.samples_of(client))[0]
 
     def client_accuracies(self, model: Tensor) -> list[float | None]:
         """Return the expected accuracy on each client's own held-out samples.
@@ -216,8 +214,12 @@ class ModelEvaluator:
         hits = self._all_hits(model)
         if hits is None:
             return []
-        own = hits.split(self.data.test_counts.tolist())  # type: ignore[no-untyped-call]
-        return [float(part.mean()) if len(part) else None for part in own]
+        tested = np.flatnonzero(self.data.test_counts)
+        own = hits.split(self.data.test_counts[tested].tolist())  # type: ignore[no-untyped-call]
+        accuracies: list[float | None] = [None] * self.clients
+        for client, part in zip(tested.tolist(), own, strict=True):
+            accuracies[client] = float(part.mean())
+        return accuracies
 
     @cached_property
     def _test_by_stratum(self) -> list[NDArray[np.int64]]:

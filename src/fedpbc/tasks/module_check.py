@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -107,17 +108,17 @@ def _shape(inputs: Inputs) -> str:
 
 def check_training_batch(module: nn.Module, forward: Forward, data: ClientData) -> None:
     """Raise InputError if the smallest client's batches are too small for running statistics."""
-    sizes = [min(data.batches.batch_size, len(part)) for part in data.parts]
-    client = min(range(len(sizes)), key=sizes.__getitem__)
+    client = int(np.minimum(data.batches.sizes, data.batches.batch_size).argmin())
+    size = data.batches.size(client)
     before = [buffer.clone() for buffer in module.buffers()]
     module.train()
     try:
         # Dropout draws from the generator of whoever made the task.
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            forward(data.take(data.parts[client][: sizes[client]], client, 0)[0])
+            forward(data.take(data.parts[client][:size], client, 0)[0])
     except ValueError as error:
         raise InputError(
-            f"client {client} trains on batches of {sizes[client]}: {one_line(error)}; use "
+            f"client {client} trains on batches of {size}: {one_line(error)}; use "
             "GroupNorm, or more samples"
         ) from error
     finally:

@@ -55,7 +55,7 @@ class StackTrainer:
         rates = torch.tensor(
             [self.training.rate(t) for t in rounds], dtype=models.dtype, device=models.device
         )
-        sizes = np.array([self.data.batches.size(client) for client in clients])
+        sizes = self.data.batches.sizes_of(clients)
         if (sizes == sizes[0]).all():
             self._train(clients, models, rates, first_batches, correction)
             return
@@ -86,10 +86,9 @@ class StackTrainer:
 
         def advance(rows: slice) -> None:
             if use_kernel:
-                index = data.batch_indices(clients[rows], first_batches[rows], steps)
-                inputs = data.flat_inputs
+                inputs, labels, index = data.gather(clients[rows], first_batches[rows], steps)
                 widths = [inputs.shape[1], *(shape[0] for shape in self.layout.shapes[::2])]
-                dense_steps(models[rows], widths, inputs, data.labels, index, rates[rows])
+                dense_steps(models[rows], widths, inputs, labels, index, rates[rows])
                 return
             batches = data.stacked_batches(clients[rows], first_batches[rows], steps)
             stack = models[rows], batches, rates[rows]

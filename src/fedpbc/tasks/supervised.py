@@ -19,7 +19,7 @@ from fedpbc.errors import InputError
 from fedpbc.limits import MAX_CLIENTS
 from fedpbc.options import check_arguments, check_kind
 from fedpbc.randomness import generator, integer_seed
-from fedpbc.tasks.client_data import ClientData
+from fedpbc.tasks.generated_data import client_data_of
 from fedpbc.tasks.inputs import Forward, Inputs
 from fedpbc.tasks.local_training import LocalTraining
 from fedpbc.tasks.losses import Loss, find_loss, model_loss
@@ -56,10 +56,8 @@ class Supervised:
     need a ``loss``. ``partition`` (one array of indices per client) replaces both.
 
     One module serves all clients in turn; x⁰ is its initial value. Parameters that do not require
-    a gradient stay unchanged.
-
-    Module and samples are moved to ``device``, where training and evaluation run; models enter and
-    leave as vectors on the CPU.
+    a gradient stay unchanged. Module and samples are moved to ``device``, where training and
+    evaluation run; models enter and leave as vectors on the CPU.
 
     Attributes:
         parts: the indices of each client's samples.
@@ -115,6 +113,7 @@ class Supervised:
                 such pairs, or a Hugging Face dataset with a column of each. Inputs may be a tuple
                 of tensors, for ``module(*inputs)``, or a table of them, for ``module(**inputs)``.
                 Read once. Floats are converted to the module's precision where it takes no other.
+                Or a generator of each client's samples; ``test`` is then None.
             test: the same.
             clients: m.
             alpha: of the Dirichlet partition; small is heterogeneous.
@@ -156,7 +155,7 @@ class Supervised:
         self.layout = layout_of(module, running_statistics)
         if not parameters_of(module):
             raise InputError("module has no parameters, but should have some to train")
-        self.data = ClientData(
+        self.data = client_data_of(
             train,
             test,
             clients=clients,
@@ -171,7 +170,7 @@ class Supervised:
             test_clients=test_clients,
             label_kind=named.labels,
         )
-        if weigh == "clients" and test_clients is None:
+        if weigh == "clients" and self.data.test_counts is None:
             raise InputError("weigh", weigh, "'volume', or given with test_clients")
         if loss is functional.cross_entropy and not self.data.has_classes:
             raise InputError(
@@ -235,7 +234,7 @@ class Supervised:
     @property
     def samples(self) -> NDArray[np.int64]:
         """How many samples each client holds."""
-        return np.array([len(part) for part in self.parts], dtype=np.int64)
+        return self.data.batches.sizes
 
     @property
     def has_natural_clients(self) -> bool:

@@ -31,7 +31,7 @@ from fedpbc.experiments.conditions import CEILING
 from fedpbc.limits import parse_toml
 from fedpbc.storage.atomic import write_atomically
 from fedpbc.storage.toml import toml_text
-from study_results import KeptRun, keep_runs, kept_runs, summarised, table_of
+from study_results import KeptRun, keep_runs, kept_runs, overview_of, summarised, table_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "study.md"
@@ -223,6 +223,7 @@ def fedpbc(words: Sequence[str], core: int) -> None:
 def write_tables(every: Sequence[Part]) -> None:
     """Write the results of parts whose runs are all kept, and the tables of all such results."""
     text = PAGE.read_text(encoding="utf-8")
+    contents: dict[str, dict[str, Any]] = {}
     for part in every:
         file = RESULTS / f"{part.name}.json"
         runs = list(kept_runs(part.kept_runs).values())
@@ -231,14 +232,24 @@ def write_tables(every: Sequence[Part]) -> None:
             commands = [" ".join(["fedpbc", *words]) for words in part.commands]
             content = {"title": part.title, "commands": commands, **summarised(runs)}
             write_atomically(file, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
-        if not file.is_file():
-            continue
-        table = table_of(json.loads(file.read_text(encoding="utf-8")))
-        mark = re.compile(rf"(<!-- {re.escape(part.name)} -->\n).*?(<!-- end -->)", flags=re.DOTALL)
-        place = mark.search(text)
-        if place is not None:
-            text = f"{text[: place.end(1)]}{table}\n{text[place.start(2) :]}"
+        if file.is_file():
+            contents[part.name] = json.loads(file.read_text(encoding="utf-8"))
+            text = with_block(text, part.name, table_of(contents[part.name]))
+    for data in ("fashion", "cifar10"):
+        tables = {links: contents.get(f"{data}-{links}") for links in LINKS}
+        known = {links: content for links, content in tables.items() if content is not None}
+        if len(known) > 1:
+            text = with_block(text, f"{data}-overview", overview_of(known))
     write_atomically(PAGE, text)
+
+
+def with_block(text: str, name: str, content: str) -> str:
+    """The page with other content between two of its marks."""
+    mark = re.compile(rf"(<!-- {re.escape(name)} -->\n).*?(<!-- end -->)", flags=re.DOTALL)
+    place = mark.search(text)
+    if place is None:
+        return text
+    return f"{text[: place.end(1)]}{content}\n{text[place.start(2) :]}"
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ on elsewhere without running it again.
 from __future__ import annotations
 
 import json
+import re
 import statistics
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -193,6 +194,31 @@ def table_of(content: Mapping[str, Any]) -> str:
     commands = "\n".join(content["commands"])
     verdict = f"**Verdict:** {content['verdict']}"
     return f"```sh\n{commands}\n```\n\n{markdown(head, lines)}\n\n{verdict}"
+
+
+def overview_of(contents: Mapping[str, Mapping[str, Any]]) -> str:
+    """What each algorithm gains over FedAvg on each kind of links, as Markdown; the best first."""
+    gains: dict[str, dict[str, float]] = {}
+    clear: set[tuple[str, str]] = set()
+    for name, content in contents.items():
+        means = {row["label"]: 100 * row["test"][0] for row in content["rows"]}
+        for row in content["rows"]:
+            label = row["label"]
+            gains.setdefault(label, {})[name] = means[label] - means["fedavg"]
+            interval = re.search(r"\((\S+) to (\S+)\)", row["difference"] or "")
+            if interval and (interval[1].startswith("−") == interval[2].startswith("−")):
+                clear.add((label, name))
+    every = [label for label in gains if label != "fedavg" and len(gains[label]) == len(contents)]
+    every.sort(key=lambda label: (is_ceiling(label), -sum(gains[label].values())))
+    lines = []
+    for label in every:
+        cells = []
+        for name in contents:
+            # Adding 0 makes a rounded −0.0 a 0.0.
+            text = f"{round(gains[label][name], 1) + 0:+.1f}".replace("-", "−")
+            cells.append(f"**{text}**" if (label, name) in clear else text)
+        lines.append([label, *cells])
+    return markdown(["algorithm", *(f"`{name}`" for name in contents)], lines)
 
 
 def spread(values: Sequence[float]) -> str:

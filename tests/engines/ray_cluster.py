@@ -1,0 +1,109 @@
+"""A Ray cluster of several nodes on this machine, started as one would by hand, for tests."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fedpbc.engines import ray_probe
+from tests.processes import PATIENCE, child, wait_until
+
+STORE_BYTES = 80 * 2**20
+
+
+@dataclass
+class LocalCluster:
+    """A head without CPUs, which runs nothing, and nodes with one CPU that come and go."""
+
+    folder: Path
+    address: str
+    environment: dict[str, str]
+    stack: ExitStack
+    nodes: list[subprocess.Popen[str]] = field(default_factory=list)
+    logs: list[Path] = field(default_factory=list)
+
+    def start(self, *options: str) -> subprocess.Popen[str]:
+        """Start a node; it is stopped with the cluster."""
+        command = [Path(sys.executable).with_name("ray"), "start", "--block", *options]
+        command += [f"--object-store-memory={STORE_BYTES}", "--disable-usage-stats"]
+        log = self.stack.enter_context((self.folder / f"log{len(self.logs)}").open("w"))
+        self.logs.append(Path(log.name))
+        process = self.stack.enter_context(
+            child(command, stdout=log, stderr=log, env=os.environ | self.environment)
+        )
+        self.stack.callback(kill, process)
+        return process
+
+    def await_nodes(self) -> None:
+        """Wait until all nodes have joined."""
+        wait_until(lambda: all("Ray runtime started" in log.read_text() for log in self.logs))
+
+    def grow(self, count: int) -> None:
+        """Add nodes until there are so many."""
+        while len(self.nodes) < count:
+            self.nodes.append(self.start(f"--address={self.address}", "--num-cpus=1"))
+        self.await_nodes()
+
+    def lose(self) -> None:
+        """Kill a node, all of its processes at once, as when a machine fails."""
+        kill(self.nodes.pop(0))
+
+
+@contextmanager
+def local_cluster() -> Iterator[LocalCluster]:
+    """A cluster with a folder and a token of its own, that finds lost nodes within seconds."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": secrets.token_hex(16),
+        "RAY_health_check_initial_delay_ms": "0",
+        "RAY_health_check_period_ms": "500",
+        "RAY_health_check_failure_threshold": "4",
+    }
+    # Not in pytest's folder: the names of sockets in it would be too long.
+    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
+        environment["RAY_TMPDIR"] = folder
+        with ExitStack() as stack:
+            cluster = LocalCluster(Path(folder), f"127.0.0.1:{port}", environment, stack)
+            options = [f"--port={port}", "--num-cpus=0", "--include-dashboard=false"]
+            head = cluster.start("--head", *options)
+            wait_until(lambda: answers(cluster.address) or head.poll() is not None)
+            yield cluster
+
+
+def answers(address: str) -> bool:
+    """Whether Ray answers there."""
+    try:
+        ray_probe.check_answer(address)
+    except OSError:
+        return False
+    return True
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """Kill a process and all that come from it, at once."""
+    for pid in [process.pid, *descendants(process.pid)]:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.wait(PATIENCE)
+
+
+def descendants(parent: int) -> set[int]:
+    """The processes that come from another one."""
+    listed = subprocess.run(["ps", "-e", "-o", "pid=,ppid="], capture_output=True, text=True)
+    pairs = [tuple(map(int, line.split())) for line in listed.stdout.splitlines()]
+    found = {parent}
+    while more := {pid for pid, ppid in pairs if ppid in found} - found:
+        found |= more
+    return found - {parent}

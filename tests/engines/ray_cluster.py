@@ -18,6 +18,7 @@ from fedpbc.engines import ray_probe
 from tests.processes import PATIENCE, child, wait_until
 
 STORE_BYTES = 80 * 2**20
+STARTED = "Ray runtime started"
 
 
 @dataclass
@@ -29,29 +30,33 @@ class LocalCluster:
     environment: dict[str, str]
     stack: ExitStack
     nodes: list[subprocess.Popen[str]] = field(default_factory=list)
-    logs: list[Path] = field(default_factory=list)
+    logs: dict[subprocess.Popen[str], Path] = field(default_factory=dict)
 
     def start(self, *options: str) -> subprocess.Popen[str]:
         """Start a node; it is stopped with the cluster."""
         command = [Path(sys.executable).with_name("ray"), "start", "--block", *options]
         command += [f"--object-store-memory={STORE_BYTES}", "--disable-usage-stats"]
         log = self.stack.enter_context((self.folder / f"log{len(self.logs)}").open("w"))
-        self.logs.append(Path(log.name))
         process = self.stack.enter_context(
             child(command, stdout=log, stderr=log, env=os.environ | self.environment)
         )
         self.stack.callback(kill, process)
+        self.logs[process] = Path(log.name)
         return process
 
-    def await_nodes(self) -> None:
-        """Wait until all nodes have joined."""
-        wait_until(lambda: all("Ray runtime started" in log.read_text() for log in self.logs))
-
     def grow(self, count: int) -> None:
-        """Add nodes until there are so many."""
+        """Add nodes until so many have joined."""
         while len(self.nodes) < count:
-            self.nodes.append(self.start(f"--address={self.address}", "--num-cpus=1"))
-        self.await_nodes()
+            # Together: each takes seconds.
+            missing = range(count - len(self.nodes))
+            new = [self.start(f"--address={self.address}", "--num-cpus=1") for _ in missing]
+            self.nodes += [node for node in new if self.has_joined(node)]
+
+    def has_joined(self, node: subprocess.Popen[str]) -> bool:
+        """Wait until a node has joined; false if it gave up, as Ray does on a busy machine."""
+        log = self.logs[node]
+        wait_until(lambda: STARTED in log.read_text() or node.poll() is not None)
+        return node.poll() is None
 
     def lose(self) -> None:
         """Kill a node, all of its processes at once, as when a machine fails."""
@@ -67,7 +72,6 @@ def local_cluster() -> Iterator[LocalCluster]:
     environment = {
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(16),
-        "RAY_health_check_initial_delay_ms": "0",
         "RAY_health_check_period_ms": "500",
         "RAY_health_check_failure_threshold": "4",
     }

@@ -244,7 +244,7 @@ class RayEngine:
         # Where this engine limits what runs, every task that ends makes room for another.
         watched = list(dict.fromkeys([*references, *self._running]))
         ready = ray.wait(watched, timeout=WAIT_SECONDS, fetch_local=False)[0]
-        if not ready and (reason := self._nodes.missing()):
+        if reason := self._nodes.missing():
             segment = job.segment
             raise NoNodeError(segment.client, segment.first_round, segment.last_round, reason)
         self._running = [each for each in self._running if each not in ready]
@@ -272,10 +272,11 @@ class RayEngine:
         self._sent -= 1
         self._traffic.repeated += 1
         for vector in job.segment.inputs.values():
-            stored = self._stored.get(vector)
+            if vector not in self._stored:
+                continue
             # What other nodes made may be lost with one of them: it is stored again from here, once
             # for all jobs that read it. What was stored from here is lost only with this process.
-            if stored is not None and (stored.result_of is not None or not trust_store):
+            if self._stored[vector].result_of is not None or not trust_store:
                 del self._stored[vector]
 
     def _repeat_others(self) -> None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import time
 import warnings
 
+from fedpbc.engines.ray_probe import check_answer
+
 __all__ = ["ClusterNodes"]
 
 REFRESH_SECONDS = 2.0
 """How old a list of nodes may be: Ray is not asked for every segment."""
 NODELESS_SECONDS = 300.0
 """How long to wait for a node with a CPU: an autoscaler takes minutes to replace a lost one."""
+HEADLESS_SECONDS = 20.0
+"""How long to wait for the head to answer: after a minute, Ray ends this process without a word."""
 
 
 class ClusterNodes:
@@ -25,12 +29,15 @@ class ClusterNodes:
     def __init__(self) -> None:
         import ray
 
-        self.here = str(ray.get_runtime_context().get_node_id())
+        context = ray.get_runtime_context()
+        self.here, self._head = str(context.get_node_id()), str(context.gcs_address)
         self.joined = self.lost = 0
         self._cpus = list_nodes()
         self._refreshed = time.monotonic()
         self._first, self._ever = frozenset(self._cpus), set(self._cpus)
+        # Since when there has been no CPU, or no head.
         self._nodeless_since: float | None = None
+        self._headless_since: float | None = None
 
     @property
     def count(self) -> int:
@@ -46,8 +53,15 @@ class ClusterNodes:
         """Ask Ray for its nodes, unless the last list is younger; a lost one is a warning."""
         if time.monotonic() - self._refreshed < max_age:
             return
-        before, self._cpus = self._cpus, list_nodes()
         self._refreshed = time.monotonic()
+        try:
+            # Without a head, Ray would not answer the question below, nor return.
+            check_answer(self._head)
+        except OSError:
+            self._headless_since = self._headless_since or time.monotonic()
+            return
+        self._headless_since = None
+        before, self._cpus = self._cpus, list_nodes()
         self._ever |= set(self._cpus)
         self.joined = len(self._ever - self._first)
         if gone := len(set(before) - set(self._cpus)):
@@ -64,9 +78,16 @@ class ClusterNodes:
         return node in self._cpus
 
     def missing(self) -> str | None:
-        """To be called while waiting: one line if no node has had a CPU for too long."""
+        """One line if there has been no head, or no node with a CPU, for too long."""
         self.refresh()
         now = time.monotonic()
+        if self._headless_since is not None:
+            if now - self._headless_since < HEADLESS_SECONDS:
+                return None
+            return (
+                f"the head of the Ray cluster, {self._head}, has not answered for "
+                f"{HEADLESS_SECONDS:g} s"
+            )
         if any(self._cpus.values()):
             self._nodeless_since = None
             return None

@@ -1,7 +1,7 @@
 #!/bin/bash
 # A Slurm batch job: Ray on every node of the allocation, and one run on all of them.
 #   sbatch examples/cluster/slurm.sh
-# Adapt the three lines below to your cluster. Not yet tried under Slurm; see docs/cluster.md.
+# Adapt the three lines below to your cluster. Tried only with stand-ins for srun and scontrol; see docs/cluster.md.
 #SBATCH --job-name=fedpbc
 #SBATCH --nodes=4
 #SBATCH --ntasks-per-node=1

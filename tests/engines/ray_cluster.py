@@ -44,6 +44,10 @@ class LocalCluster:
         self.logs[process] = Path(log.name)
         return process
 
+    def lose_head(self) -> None:
+        """Kill the head, without which a cluster does not last."""
+        kill(next(iter(self.logs)))
+
     def grow(self, count: int) -> None:
         """Add nodes until so many have joined."""
         while len(self.nodes) < count:
@@ -72,6 +76,8 @@ def local_cluster() -> Iterator[LocalCluster]:
     environment = {
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(16),
+        # Ray gives its workers the niceness 15: on a busy machine they starve.
+        "RAY_worker_niceness": "0",
         "RAY_health_check_period_ms": "500",
         "RAY_health_check_failure_threshold": "4",
     }

@@ -34,7 +34,7 @@ def slow(shape, classes):
 """
 IMPATIENT = """
 from fedpbc.engines import ray_nodes
-ray_nodes.NODELESS_SECONDS = 1.0
+ray_nodes.NODELESS_SECONDS = ray_nodes.HEADLESS_SECONDS = 1.0
 """
 MODEL_BYTES = 4 * (64 * 800 + 800 + 800 * 10 + 10)
 """More than fits into Ray's messages."""
@@ -100,7 +100,7 @@ def test_a_node_is_lost_and_another_one_joins(cluster, tmp_path):
         cluster.grow(2)
         moved, notes = ended(process)
     line = "nodes of the Ray cluster was lost: what ran there is run again"
-    assert [note.endswith(line) for note in notes] == [True]
+    assert [note.endswith(line) for note in notes] == [True], notes
     assert (moved["nodes"], moved["nodes_joined"], moved["nodes_lost"]) == (4, 1, 1)
     assert moved["bytes_back"] >= moved["segments"] * MODEL_BYTES
     assert moved["bytes_data"] > 0
@@ -164,3 +164,19 @@ def test_no_node_is_left(cluster, tmp_path):
     with child(resume, env=os.environ | cluster.environment) as process:
         ended(process)
     run.check_bits()
+
+
+@pytest.mark.long
+def test_the_head_is_lost(tmp_path):
+    pytest.importorskip("ray", reason="needs the extra: pip install 'fedpbc[ray]'")
+    run = Run(tmp_path, rounds=200, plugin=IMPATIENT)
+    with local_cluster() as cluster:
+        cluster.grow(1)
+        with run.on(cluster) as process:
+            run.await_evaluations(1)
+            cluster.lose_head()
+            out, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, out) == (2, "")
+    line = err.splitlines()[-1]
+    assert "cannot run: the head of the Ray cluster, " in line
+    assert "keeps everything up to round" in line

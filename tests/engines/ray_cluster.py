@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,8 +45,16 @@ class LocalCluster:
         return process
 
     def lose_head(self) -> None:
-        """Kill the head, without which a cluster does not last."""
-        kill(next(iter(self.logs)))
+        """Kill the head, as a run on another node sees it.
+
+        Its raylet lives on: on one machine it is also that of the run, which Ray would end.
+        """
+        head = next(iter(self.logs))
+        control = {pid for pid in descendants(head.pid) if "gcs_server" in name_of(pid)}
+        assert control
+        # The process that started both would stop the raylet as well.
+        os.kill(head.pid, signal.SIGSTOP)
+        kill_all(control)
 
     def grow(self, count: int) -> None:
         """Add nodes until so many have joined."""
@@ -103,10 +111,21 @@ def answers(address: str) -> bool:
 
 def kill(process: subprocess.Popen[str]) -> None:
     """Kill a process and all that come from it, at once."""
-    for pid in [process.pid, *descendants(process.pid)]:
+    kill_all([process.pid, *descendants(process.pid)])
+    process.wait(PATIENCE)
+
+
+def kill_all(pids: Iterable[int]) -> None:
+    """Kill processes that may have ended by themselves."""
+    for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    process.wait(PATIENCE)
+
+
+def name_of(pid: int) -> str:
+    """The name of a process; empty if it has ended."""
+    listed = subprocess.run(["ps", "-o", "comm=", "-p", str(pid)], capture_output=True, text=True)
+    return listed.stdout
 
 
 def descendants(parent: int) -> set[int]:

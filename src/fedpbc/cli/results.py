@@ -118,7 +118,8 @@ def _costs(cost: Mapping[str, Any]) -> list[str]:
 def _cluster(moved: Mapping[str, Any]) -> str:
     """What a cluster's nodes were sent, and which came and went."""
     parts = [
-        f"cluster of {moved['nodes']} nodes: data {with_unit(moved['bytes_data'])} once per node",
+        f"cluster of {moved['nodes']} nodes: data {with_unit(moved['bytes_data'])} in all",
+        "once per node",
         f"models {with_unit(moved['bytes_per_round'])} per round "
         f"({with_unit(moved['bytes_out'])} out and {with_unit(moved['bytes_back'])} back in all)",
     ]

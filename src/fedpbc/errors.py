@@ -13,6 +13,7 @@ __all__ = [
     "FedpbcError",
     "InputError",
     "MissingExtraError",
+    "NoNodeError",
     "TryAgainError",
     "WorkerError",
     "explained",
@@ -128,6 +129,8 @@ class WorkerError(FedpbcError):
         client 3's work of rounds 4 to 6 failed twice: its process was killed (SIGKILL)
     """
 
+    happened = "failed twice"
+
     def __init__(
         self, client: int, first_round: int, last_round: int, reason: str, kept: str = ""
     ) -> None:
@@ -137,11 +140,23 @@ class WorkerError(FedpbcError):
         if last_round > first_round:
             when = f"rounds {first_round} to {last_round}"
         super().__init__(
-            f"client {client}'s work of {when} failed twice: {reason}{f' ({kept})' if kept else ''}"
+            f"client {client}'s work of {when} {self.happened}: {reason}"
+            f"{f' ({kept})' if kept else ''}"
         )
 
     def __reduce__(self) -> tuple[type[WorkerError], tuple[int, int, int, str, str]]:
         return type(self), (self.client, self.first_round, self.last_round, self.reason, self.kept)
+
+
+class NoNodeError(WorkerError):
+    """A client's work cannot run, since a cluster has no node left.
+
+    Example:
+        >>> print(NoNodeError(3, 4, 4, "no node of the Ray cluster has a CPU"))
+        client 3's work of round 4 cannot run: no node of the Ray cluster has a CPU
+    """
+
+    happened = "cannot run"
 
 
 def one_line(error: BaseException) -> str:

@@ -28,6 +28,7 @@ from fedpbc.tasks import LocalTraining, Supervised
 from fedpbc.tasks.parameter_layout import Layout
 from tests import small_runs as small
 from tests.commandline import DIGITS, content, fedpbc, ran, refused
+from tests.engines.ray_cluster import answers, descendants
 from tests.engines.test_protocol import Shifted
 from tests.processes import PATIENCE, child, wait_until
 
@@ -566,32 +567,14 @@ def test_an_existing_cluster(tmp_path):
         ) as head,
     ):
         try:
-            wait_until(lambda: answers(port) or head.poll() is not None)
+            wait_until(lambda: answers(f"127.0.0.1:{port}") or head.poll() is not None)
             with driver(tmp_path, f"127.0.0.1:{port}", **token) as process:
                 stop(process)
             # It was joined and left, not ended.
-            assert answers(port)
+            assert answers(f"127.0.0.1:{port}")
         finally:
             head.terminate()
             head.wait(PATIENCE)
-
-
-def answers(port: int) -> bool:
-    try:
-        ray_probe.check_answer(f"127.0.0.1:{port}")
-    except OSError:
-        return False
-    return True
-
-
-def descendants(parent: int) -> set[int]:
-    """The processes that come from another one."""
-    listed = subprocess.run(["ps", "-e", "-o", "pid=,ppid="], capture_output=True, text=True)
-    pairs = [tuple(map(int, line.split())) for line in listed.stdout.splitlines()]
-    found = {parent}
-    while more := {pid for pid, ppid in pairs if ppid in found} - found:
-        found |= more
-    return found - {parent}
 
 
 def running() -> set[int]:

@@ -68,7 +68,7 @@ def test_a_task_trains_to_the_same_bits(used, training):
         train(task, segment)
     vector, numbers = store_vector(segment.start), segment.numbers
     stored, keys = read_only(store_task(task)), (["upload model"], ["start"])
-    found = run_segment(f"{used} {training}", stored, numbers, None, *keys, vector)
+    [found] = run_segment(f"{used} {training}", stored, numbers, None, *keys, vector)
     assert torch.equal(fetch_vector(found), train(task, segment).end)
 
 
@@ -134,7 +134,8 @@ class Told:
 def run(steps, key, scale=1.0):
     stored = read_only(store_task(Told(steps)))
     numbers, keys = (4, 2, 1, 0, scale, 0), (["upload model"], ["start"])
-    return run_segment(key, stored, numbers, None, *keys, store_vector(torch.ones(2)))
+    [found] = run_segment(key, stored, numbers, None, *keys, store_vector(torch.ones(2)))
+    return found
 
 
 def test_a_task_that_writes_to_what_others_see_is_found_out():
@@ -194,8 +195,7 @@ class StoreEngine(SerialEngine):
         given = segment.numbers, rule, segment.outputs, names
         with one_thread():
             found = run_segment(f"store {id(self)}", self.stored, *given, *vectors)
-        results = found if isinstance(found, list) else [found]
-        fetched = map(fetch_vector, results)
+        fetched = map(fetch_vector, found)
         return Trained.from_vectors(segment, dict(zip(segment.outputs, fetched, strict=True)))
 
 

@@ -94,6 +94,8 @@ def show_summary(summary: dict[str, Any], path: Path) -> None:
         f"after {summary['rounds']} rounds: {', '.join(_costs(cost))}, {summary['seconds']:.1f} s, "
         f"engine {summary['engine']}"
     )
+    if "cluster" in summary:
+        say(_cluster(summary["cluster"]))
     files = "config.toml, metrics.jsonl, final.safetensors, summary.json"
     say_written([path], f"/ ({files})")
     say(f"next: {command('fedpbc', 'report', path)} makes an HTML page with charts")
@@ -111,6 +113,22 @@ def _costs(cost: Mapping[str, Any]) -> list[str]:
     if (models := cost.get("models_on_client")) is not None:
         parts.append(f"{models} model{'' if models == 1 else 's'} on a client")
     return parts
+
+
+def _cluster(moved: Mapping[str, Any]) -> str:
+    """What a cluster's nodes were sent, and which came and went."""
+    parts = [
+        f"cluster of {moved['nodes']} nodes: data {with_unit(moved['bytes_data'])} in all",
+        "once per node",
+        f"models {with_unit(moved['bytes_per_round'])} per round "
+        f"({with_unit(moved['bytes_out'])} out and {with_unit(moved['bytes_back'])} back in all)",
+    ]
+    for key, what in (("nodes_joined", "joined"), ("nodes_lost", "lost")):
+        if count := moved[key]:
+            parts.append(f"{count} node{'' if count == 1 else 's'} {what}")
+    if count := moved["segments_repeated"]:
+        parts.append(f"{count} segment{'' if count == 1 else 's'} run again")
+    return ", ".join(parts)
 
 
 def _number(value: float | None, form: str, scale: int = 1) -> str:

@@ -2,7 +2,8 @@
 
 Models are in Ray's object store: a start model is stored once, however many clients start from it,
 and a result from which a client continues is not stored again. The task is stored once per node. A
-segment that fails, or whose process or machine is lost, is run again.
+segment that fails, or whose process is lost, is run once more; one that is lost with its node is
+run again while there are nodes.
 """
 
 from __future__ import annotations
@@ -21,16 +22,23 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from fedpbc.engines.engine import LOOKAHEAD_BYTES
 from fedpbc.engines.ray_instance import Instance, check_address, need_ray
+from fedpbc.engines.ray_nodes import ClusterNodes
 from fedpbc.engines.ray_store import Failure, StoredVector, fetch_vector, store_task, store_vector
+from fedpbc.engines.ray_traffic import StoredObject, Traffic
 from fedpbc.engines.segment import Segment, Trained
 from fedpbc.engines.shared_memory import pickled_by_value
-from fedpbc.errors import FedpbcError, InputError, WorkerError, one_line
+from fedpbc.errors import FedpbcError, InputError, NoNodeError, WorkerError, one_line
 from fedpbc.tasks.task import Task
 
 if TYPE_CHECKING:
     from ray import ObjectRef
 
 __all__ = ["RayEngine"]
+
+WAIT_SECONDS = 2.0
+"""How often the nodes are looked at while a result is awaited."""
+MAX_LOSSES = 5
+"""How often a segment may be lost with its node: it may be what brings the nodes down."""
 
 
 @dataclass(eq=False)
@@ -39,8 +47,11 @@ class RayJob:
 
     segment: Segment
     references: list[ObjectRef[Any]] = field(default_factory=list)
-    """Those of its results, in the order of the segment's outputs."""
+    """Those of the id of its node, and of its results in the order of the segment's outputs."""
+    inputs: list[StoredObject] = field(default_factory=list)
     failures: int = 0
+    losses: int = 0
+    """How often it was lost with its node."""
 
 
 class RayEngine:
@@ -67,8 +78,8 @@ class RayEngine:
         self._reset()
 
     def _reset(self) -> None:
-        self._run: Callable[..., ObjectRef[Any] | list[ObjectRef[Any]]] | None = None
-        # References to vectors in the object store, for as long as the vectors exist here.
+        self._run: Callable[..., list[ObjectRef[Any]]] | None = None
+        # Vectors in the object store (StoredObject), for as long as the vectors exist here.
         self._stored = WeakTensorKeyDictionary()
         self._jobs: dict[int, RayJob] = {}
         # (due round, client), a heap; entries of jobs that were already sent are skipped.
@@ -91,8 +102,8 @@ class RayEngine:
             raise LookupError(f"no segment of client {client} was submitted")
         job = self._jobs[client]
         outcome = self._outcome(job)
-        while isinstance(outcome, Failure) and outcome.error is None and not job.failures:
-            self._prepare_retry(job)
+        while isinstance(outcome, Failure) and self._may_repeat(job, outcome):
+            self._prepare_retry(job, outcome)
             outcome = self._outcome(job)
         del self._jobs[client]
         self._sent -= 1
@@ -101,11 +112,30 @@ class RayEngine:
         if isinstance(outcome, Failure):
             rounds = segment.first_round, segment.last_round
             raise outcome.error or WorkerError(client, *rounds, outcome.reason)
-        vectors = {}
-        for key, stored, reference in zip(segment.outputs, outcome, job.references, strict=True):
-            vectors[key] = fetch_vector(stored)
-            self._stored[vectors[key]] = reference
+        node, results = outcome
+        vectors = dict(zip(segment.outputs, map(fetch_vector, results), strict=True))
+        for vector, reference in zip(vectors.values(), job.references[1:], strict=True):
+            copies = {node, self._nodes.here}
+            self._stored[vector] = StoredObject(reference, vector.nbytes, copies, node)
+        result_bytes = sum(vector.nbytes for vector in vectors.values())
+        self._traffic.count_segment(
+            segment.last_round, node, self._stored_task, job.inputs, result_bytes
+        )
         return Trained.from_vectors(segment, vectors)
+
+    def cluster_summary(self) -> dict[str, float] | None:
+        """What was moved between the nodes, and which came and went; None on a single node.
+
+        Only before :meth:`close`.
+        """
+        if self._run is None:
+            return None
+        self._nodes.refresh(max_age=0)
+        if self._nodes.count < 2:
+            return None
+        nodes = self._nodes
+        counts = {"nodes": nodes.count, "nodes_joined": nodes.joined, "nodes_lost": nodes.lost}
+        return counts | self._traffic.as_dict()
 
     def close(self) -> None:
         """Cancel running segments, and stop Ray if this engine started it."""
@@ -129,22 +159,31 @@ class RayEngine:
         stored = store_task(self.task)
         self._instance.join()
         try:
+            self._nodes = ClusterNodes()
             remote, key, reference = remote_function(), uuid4().hex, ray.put(stored)
         except BaseException as error:
             self._instance.leave()
             if isinstance(error, ray.exceptions.RayError):
                 raise FedpbcError(f"Ray cannot store the task: {one_line(error)}") from error
             raise
-        self._run = lambda count, *arguments: remote.options(num_returns=count).remote(
+        here = self._nodes.here
+        self._stored_task = StoredObject(reference, stored[0].nbytes, {here})
+        self._traffic = Traffic(here)
+        # The id of the node is returned along with the vectors.
+        self._run = lambda outputs, *arguments: remote.options(num_returns=1 + outputs).remote(
             key, reference, *arguments
         )
-        self._limit = self._instance.limit()
-        workers = self._limit or self._instance.cpus()
-        self._bound = max(4 * workers, LOOKAHEAD_BYTES // max(first.start.nbytes, 1))
+        self._limit = self._instance.limit(self._nodes.cpus())
+        self._model_bytes = max(first.start.nbytes, 1)
+
+    def _bound(self) -> int:
+        """How many segments may be running or finished; more when nodes are added."""
+        workers = self._limit or self._nodes.cpus()
+        return max(4 * workers, LOOKAHEAD_BYTES // self._model_bytes)
 
     def _dispatch(self) -> None:
         """Send as many jobs as allowed, those due first before others."""
-        while self._queue and self._sent < self._bound and self._may_send():
+        while self._queue and self._sent < self._bound() and self._may_send():
             client = heapq.heappop(self._queue)[1]
             job = self._jobs.get(client)
             if job is not None and not job.references:
@@ -152,39 +191,35 @@ class RayEngine:
 
     def _may_send(self) -> bool:
         """Return whether one more may run; without a limit, Ray's CPUs are the limit."""
-        if self._limit and len(self._running) >= self._limit:
-            self._update_running(timeout=0)
-        return not self._limit or len(self._running) < self._limit
-
-    def _update_running(self, timeout: float | None = None) -> None:
-        """Update the unfinished tasks; without a timeout, wait until one more has ended."""
         import ray
 
-        self._running = ray.wait(self._running, timeout=timeout)[1]
+        if self._limit and len(self._running) >= self._limit:
+            self._running = ray.wait(self._running, timeout=0, fetch_local=False)[1]
+        return not self._limit or len(self._running) < self._limit
 
     def _send(self, job: RayJob) -> None:
         assert self._run is not None
         segment, inputs = job.segment, job.segment.inputs
         rule = None if segment.rule is None else pickled_by_value(segment.rule)
-        stored = [self._store(vector) for vector in inputs.values()]
+        job.inputs = [self._store(vector) for vector in inputs.values()]
         given = segment.numbers, rule, segment.outputs, list(inputs)
-        references = self._run(len(segment.outputs), *given, *stored)
-        # Ray returns a single reference by itself.
-        job.references = references if isinstance(references, list) else [references]
+        stored = (each.reference for each in job.inputs)
+        job.references = self._run(len(segment.outputs), *given, *stored)
         self._sent += 1
         if self._limit:
             self._running.append(job.references[0])
 
-    def _store(self, vector: Tensor) -> ObjectRef[Any]:
-        """Return a vector's reference; the vector is stored if it is not in the store."""
+    def _store(self, vector: Tensor) -> StoredObject:
+        """Return a vector in the store; it is put there if it is not."""
         import ray
 
         if vector not in self._stored:
-            self._stored[vector] = ray.put(store_vector(vector))
-        reference: ObjectRef[Any] = self._stored[vector]
-        return reference
+            reference = ray.put(store_vector(vector))
+            self._stored[vector] = StoredObject(reference, vector.nbytes, {self._nodes.here})
+        stored: StoredObject = self._stored[vector]
+        return stored
 
-    def _outcome(self, job: RayJob) -> list[StoredVector] | Failure:
+    def _outcome(self, job: RayJob) -> tuple[str, list[StoredVector]] | Failure:
         """Wait for a job's result, which is needed now, regardless of the look-ahead bound."""
         import ray
 
@@ -192,26 +227,80 @@ class RayEngine:
             if self._may_send():
                 self._send(job)
             else:
-                self._update_running()
-        while self._limit and job.references[0] in self._running:
+                self._wait(self._running, job)
+        while not self._wait([job.references[0]], job):
             # Meanwhile, send other jobs as running ones end.
-            self._update_running()
             self._dispatch()
         try:
-            outcome = ray.get(job.references)
+            node, *results = ray.get(job.references)
         except ray.exceptions.RayError as error:
-            return Failure(describe(error))
-        return outcome[0] if isinstance(outcome[0], Failure) else outcome
+            return Failure(describe(error), lost=was_lost(error))
+        return results[0] if isinstance(results[0], Failure) else (node, results)
 
-    def _prepare_retry(self, job: RayJob) -> None:
+    def _wait(self, references: list[ObjectRef[Any]], job: RayJob) -> bool:
+        """Wait until one of these has ended, or a moment; raises if there is no node left."""
+        import ray
+
+        # Where this engine limits what runs, every task that ends makes room for another.
+        watched = list(dict.fromkeys([*references, *self._running]))
+        ready = ray.wait(watched, timeout=WAIT_SECONDS, fetch_local=False)[0]
+        if reason := self._nodes.missing():
+            segment = job.segment
+            raise NoNodeError(segment.client, segment.first_round, segment.last_round, reason)
+        self._running = [each for each in self._running if each not in ready]
+        return any(each in ready for each in references)
+
+    def _may_repeat(self, job: RayJob, failure: Failure) -> bool:
+        """Whether to run a failed job again: once, but not for what nodes are to blame for."""
+        if failure.lost:
+            return job.losses < MAX_LOSSES
+        return failure.error is None and not job.failures
+
+    def _prepare_retry(self, job: RayJob, failure: Failure) -> None:
         """Make a failed job ready to be sent again."""
-        job.failures += 1
+        if failure.lost:
+            job.losses += 1
+        else:
+            job.failures += 1
+        self._withdraw(job, trust_store=failure.lost)
+        if failure.lost:
+            self._repeat_others()
+
+    def _withdraw(self, job: RayJob, *, trust_store: bool) -> None:
+        """Take a job back from Ray, to be sent again."""
         job.references = []
         self._sent -= 1
-        # The stored vectors may have been lost with a machine: store them again.
+        self._traffic.repeated += 1
         for vector in job.segment.inputs.values():
-            if vector in self._stored:
+            if vector not in self._stored:
+                continue
+            # What other nodes made may be lost with one of them: it is stored again from here, once
+            # for all jobs that read it. What was stored from here is lost only with this process.
+            if self._stored[vector].result_of is not None or not trust_store:
                 del self._stored[vector]
+
+    def _repeat_others(self) -> None:
+        """Send again whatever else was lost with a node, not one by one as it is needed."""
+        self._nodes.refresh(max_age=0)
+        for client, job in self._jobs.items():
+            if job.references and job.losses < MAX_LOSSES and self._is_lost(job):
+                job.losses += 1
+                self._withdraw(job, trust_store=True)
+                heapq.heappush(self._queue, (job.segment.last_round, client))
+        self._dispatch()
+
+    def _is_lost(self, job: RayJob) -> bool:
+        """Whether a job that was sent is known to be lost; one that is still running is not."""
+        import ray
+
+        report, *_ = job.references
+        if not ray.wait([report], timeout=0, fetch_local=False)[0]:
+            return False
+        try:
+            # The results of a job that has ended are on its node, until they are needed here.
+            return not self._nodes.has(ray.get(report))
+        except ray.exceptions.RayError as error:
+            return was_lost(error)
 
 
 def remote_function() -> Any:
@@ -227,10 +316,18 @@ def remote_function() -> Any:
         from fedpbc.engines.ray_store import run_segment, set_up_process
 
         set_up_process()
-        return run_segment(*arguments)
+        return ray.get_runtime_context().get_node_id(), *run_segment(*arguments)
 
     # No retries by Ray: the arguments may have been dropped from the store by then.
     return ray.remote(num_cpus=1, max_retries=0, name="fedpbc segment")(work)
+
+
+def was_lost(error: Exception) -> bool:
+    """Whether a job, its result or what it reads was lost with a node."""
+    import ray
+
+    losses = ray.exceptions.NodeDiedError, ray.exceptions.ObjectLostError
+    return isinstance(error, losses) or isinstance(getattr(error, "cause", None), losses)
 
 
 def describe(error: Exception) -> str:
@@ -241,6 +338,6 @@ def describe(error: Exception) -> str:
         return "its process was killed, since its machine ran out of memory"
     if isinstance(error, ray.exceptions.WorkerCrashedError):
         return "its process was killed, or ended by itself"
-    if isinstance(error, ray.exceptions.NodeDiedError):
-        return "its machine was lost"
+    if was_lost(error):
+        return f"it was lost with its node, {1 + MAX_LOSSES} times"
     return one_line(getattr(error, "cause", None) or error)

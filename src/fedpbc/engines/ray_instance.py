@@ -11,9 +11,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from fedpbc.engines import ray_probe
@@ -27,6 +28,8 @@ PROBE_SECONDS = 120.0
 
 # No usage statistics, and no warning about accelerators, which Ray before 2.60 prints.
 QUIET_ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+# Of a process that joins a cluster: otherwise Ray writes to its terminal when a node is lost.
+QUIET_DRIVER = {"RAY_BACKEND_LOG_LEVEL": "fatal"}
 
 
 def need_ray() -> None:
@@ -132,16 +135,11 @@ class Instance:
         if not Instance._users:
             stop()
 
-    def limit(self) -> int:
+    def limit(self, cpus: int) -> int:
         """Return how many segments may run at once; 0 if Ray's CPUs are the limit."""
-        cpus = self.cpus()
-        return self.workers if 0 < self.workers < cpus else 0
-
-    def cpus(self) -> int:
-        """Return the number of CPUs, at least 1: an autoscaling cluster may start without."""
-        import ray
-
-        return max(1, int(ray.cluster_resources().get("CPU", 0)))
+        # A cluster may grow; an instance that was started for this engine does not.
+        fixed = self._used and is_local(self.address)
+        return 0 if fixed and self.workers >= cpus else self.workers
 
 
 def check_same(address: str, current: str) -> None:
@@ -166,12 +164,14 @@ def start(cpus: int, address: str) -> None:
     import ray
 
     settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    quiet = QUIET_ENVIRONMENT | QUIET_DRIVER
+    terminal: AbstractContextManager[None] = no_standard_error()
     if is_local(address):
         # "local": a new instance, whatever else runs here or the environment says.
         settings |= {"num_cpus": cpus, "include_dashboard": False}
-        address = "local"
+        address, quiet, terminal = "local", QUIET_ENVIRONMENT, nullcontext()
     try:
-        with keep_sigterm_handler(), environment(QUIET_ENVIRONMENT):
+        with keep_sigterm_handler(), environment(quiet), terminal:
             ray.init(address, **settings)
             silence(True)
     except BaseException as error:
@@ -219,6 +219,21 @@ def keep_sigterm_handler() -> Iterator[None]:
     custom = callable(before) or before == signal.SIG_IGN
     if custom and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def no_standard_error() -> Iterator[None]:
+    """Discard what native code writes: Ray reports that its log level was set, at any level."""
+    sys.stderr.flush()
+    before = os.dup(2)
+    try:
+        with Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(before, 2)
+        os.close(before)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -57,13 +57,12 @@ class Failure:
     Attributes:
         reason: one line.
         error: an error to raise without a retry, which would fail in the same way.
+        lost: whether a node was lost, which is not the segment's fault.
     """
 
     reason: str
     error: FedpbcError | None = None
-
-
-Results: TypeAlias = StoredVector | Failure | list[StoredVector | Failure]
+    lost: bool = False
 
 
 def store_vector(vector: Tensor) -> StoredVector:
@@ -178,7 +177,7 @@ def run_segment(
     outputs: Sequence[str],
     inputs: Sequence[str],
     *vectors: StoredVector,
-) -> Results:
+) -> list[StoredVector] | list[Failure]:
     """Train a segment of the task with this ``key``; returns the vectors in the order of outputs.
 
     ``inputs`` are the keys of the vectors that it reads, each an argument of its own: Ray fetches
@@ -193,17 +192,12 @@ def run_segment(
         if [tensor._version for tensor in shared] != versions:
             # Other processes see the change: their results would be wrong without an error.
             raise RuntimeError("the task changes a large tensor in place that processes share")
-        return results([store_vector(trained[key]) for key in outputs])
+        return [store_vector(trained[key]) for key in outputs]
     except FedpbcError as error:
-        return results([Failure(one_line(error), error)] * len(outputs))
+        return [Failure(one_line(error), error)] * len(outputs)
     except Exception as error:
         # A user's module may raise anything: the run stops, but not this process.
-        return results([Failure(one_line(error))] * len(outputs))
-
-
-def results(values: list[StoredVector | Failure]) -> Results:
-    """What a Ray function returns: each value becomes an object of its own."""
-    return values[0] if len(values) == 1 else values
+        return [Failure(one_line(error))] * len(outputs)
 
 
 def cached_task(key: str, stored: StoredTask) -> tuple[Task, list[Tensor]]:

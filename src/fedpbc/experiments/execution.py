@@ -284,7 +284,7 @@ class _Execution:
             # The state is that before the round: with more memory, say, the run can be resumed.
             self._checkpoint()
             where = f"{self.directory.path} keeps everything up to round {simulation.round}"
-            raise WorkerError(
+            raise type(error)(
                 error.client, error.first_round, error.last_round, error.reason, where
             ) from None
 

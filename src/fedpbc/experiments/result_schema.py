@@ -87,9 +87,10 @@ def check_summary(summary: Any, where: str = "summary.json") -> None:
     if not isinstance(samples, dict) or not all(map(_is_count, samples.values())):
         raise InputError(f"train_samples in {where}", samples, "counts")
     _check_test_data(summary.get("test_data"), where)
-    memory = summary.get("memory", {})
-    if not isinstance(memory, dict) or not all(map(_is_number, memory.values())):
-        raise InputError(f"memory in {where}", memory, "a number for each kind of process")
+    for key, of in (("memory", "kind of process"), ("cluster", "count")):
+        numbers = summary.get(key, {})
+        if not isinstance(numbers, dict) or not all(map(_is_number, numbers.values())):
+            raise InputError(f"{key} in {where}", numbers, f"a number for each {of}")
 
 
 def _checked_views(views: Any, where: str) -> dict[str, Any]:

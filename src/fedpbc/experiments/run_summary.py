@@ -25,6 +25,8 @@ def run_summary(
     ``about`` identifies the run, ``engine`` is a line on its engine, ``last`` the last evaluation.
     """
     processes = getattr(simulation.engine, "processes", None)
+    cluster_summary = getattr(simulation.engine, "cluster_summary", None)
+    cluster = None if cluster_summary is None else cluster_summary()
     memory = peak_memory(processes() if processes is not None else ())
     served = client_summary(simulation.client_accuracies())
     return {
@@ -38,6 +40,7 @@ def run_summary(
         **_test_data(simulation),
         "cost": costs_of(simulation.server),
         "engine": engine,
+        **({} if cluster is None else {"cluster": cluster}),
         "seconds": last["seconds"],
         **({} if memory is None else {"memory": memory}),
         "versions": {

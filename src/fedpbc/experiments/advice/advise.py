@@ -220,7 +220,9 @@ def _tuned(
     tables, scores = {}, {}
     for tuned in result.entries:
         if tuned.best is not None and tuned.best.score is not None:
-            tables[tuned.label] = _nested(tuned.best.settings)
+            # A single one is the default: it was scored, but nothing was tuned.
+            is_tuned = len(tuned.trials) > 1
+            tables[tuned.label] = _nested(tuned.best.settings) if is_tuned else {}
             scores[tuned.label] = tuned.best.score.value
     if BASELINE not in tables:
         raise FedpbcError(

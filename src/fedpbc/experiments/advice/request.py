@@ -53,12 +53,14 @@ class AdviceRequest:
         if not 0 < self.minutes < math.inf:
             raise InputError("minutes", self.minutes, "above 0")
 
-    def config(self, algorithm: str = BASELINE, **settings: Any) -> Config:
+    def config(self, algorithm: str | Mapping[str, Any] = BASELINE, **settings: Any) -> Config:
         """The configuration of a run."""
         values = {**self.values, "algorithm": algorithm, **settings}
         return Config.from_dict(values, lenient=True)
 
-    def experiment(self, algorithm: str = BASELINE, **settings: Any) -> Experiment:
+    def experiment(
+        self, algorithm: str | Mapping[str, Any] = BASELINE, **settings: Any
+    ) -> Experiment:
         """Build a run, to look at its links and task, or to measure its speed."""
         return build_experiment(self.config(algorithm, **settings))
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fedpbc.experiments.advice.schedule import Speed, choose_schedule
 
-NAMES = ["fedavg", "fedau", "mifa", "fedpbc", *(f"other{k}" for k in range(10))]
+NAMES = ["fedavg", "fedau", "mimic", "fedpbc", *(f"other{k}" for k in range(10))]
 
 
 def speeds(round_seconds, evaluation=0.01):
@@ -61,7 +61,7 @@ def test_a_busy_machine_gets_less_done():
 def test_a_slow_task_gets_what_fits():
     plan = chosen(0.3)
     assert not plan.complete
-    assert plan.algorithms[:3] == ("fedavg", "fedau", "mifa")
+    assert plan.algorithms[:3] == ("fedavg", "fedau", "mimic")
     assert "fedpbc" not in plan.algorithms
     assert plan.rounds == 300
     assert plan.seconds <= 480

@@ -21,8 +21,9 @@ RESERVE = 0.2
 """Of the budget, for what cannot be foreseen."""
 FEWEST_ROUNDS = 50
 FEWEST_SEEDS = 2
-SHORT_LIST = ("fedavg", "fedau", "mifa", "scaffold", "fedvarp", "fedpbc")
-"""What is compared where there is no time for all: the best of the study, of several kinds."""
+SHORT_LIST = ("fedavg", "fedau", "amplified_fedavg", "scaffold", "mimic", "fedpbc")
+"""What is compared where there is no time for all: the best of the study (docs/study.md) with no
+memory, with memory on the clients, and on the server."""
 SLOW = 4
 """An algorithm is slow if its rounds take more than so many times FedAvg's."""
 WITH_SLOW = 4

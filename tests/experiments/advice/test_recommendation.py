@@ -79,6 +79,15 @@ def test_fedavg_is_best_and_links_cost_it_a_lot():
     assert len(near.why) == 1
 
 
+def test_a_gain_where_links_cost_nothing_has_another_reason():
+    values = {"fedavg": seeds(0.70, 0.71, 0.72), "mifa": seeds(0.80, 0.81, 0.82)}
+    found = recommended({**values, "ceiling": seeds(0.701, 0.709, 0.721)})
+    assert found.algorithm == "mifa"
+    assert any("cost FedAvg nothing that shows" in line for line in found.why)
+    damaged = recommended({**values, "ceiling": seeds(0.90, 0.91, 0.92)})
+    assert not any("nothing that shows" in line for line in damaged.why)
+
+
 def test_limits_are_kept():
     values = {
         "fedavg": seeds(0.70, 0.71),

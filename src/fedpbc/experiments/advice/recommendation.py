@@ -177,6 +177,14 @@ def _reasons(verdict: Verdict, chosen: str, links_cost: Difference | None) -> It
             f"It is {sign} than FedAvg with {difference.won} of {len(difference.seeds)} seeds; the "
             f"mean difference has the 95 % interval {interval}{clear}."
         )
+    if links_cost is not None and links_cost.interval is not None and not links_cost.clearly_above:
+        interval = between(links_cost.interval, has_classes)
+        yield (
+            "Failing links cost FedAvg nothing that shows: with every link up it is better by "
+            f"{number_text(links_cost.mean, has_classes)} (95 % interval {interval}). So there is "
+            "nothing to repair; what is better than FedAvg here is so for another reason, such as "
+            "larger steps."
+        )
 
 
 def _changes(comparison: Comparison, verdict: Verdict, chosen: str) -> Iterator[str]:

@@ -33,6 +33,13 @@ STEPS: dict[str, list[list[str]]] = {
         ],
         ["--no-deps", "flgo==0.4.4"],
     ],
+    # BlazeFL asks for Python 3.12, but 2.0.3 is plain Python that 3.11 reads as well, and runs on
+    # the same Python and PyTorch as the others. From 3.0 on it needs 3.14.
+    "blazefl": [
+        [TORCH],
+        [TORCH, "tqdm", "numpy>=2.3.1"],
+        ["--no-deps", "--ignore-requires-python", "blazefl==2.0.3"],
+    ],
 }
 
 

@@ -40,6 +40,16 @@ STEPS: dict[str, list[list[str]]] = {
         [TORCH, "tqdm", "numpy>=2.3.1"],
         ["--no-deps", "--ignore-requires-python", "blazefl==2.0.3"],
     ],
+    # fluke asks for torchvision, too, and imports it for its data sets and networks only.
+    "fluke": [
+        [TORCH],
+        [
+            *(TORCH, "numpy", "pandas", "scikit-learn", "torchmetrics", "rich", "typer", "wandb"),
+            *("datasets", "psutil", "tensorboard", "clearml", "matplotlib", "seaborn"),
+            *("diskcache", "opacus", "cerberus", "hydra-core", "requests", "pyyaml", "omegaconf"),
+        ],
+        ["--no-deps", "fluke-fl==0.8.1"],
+    ],
 }
 
 

@@ -30,7 +30,7 @@ SETTLE_SECONDS = 0.3
 """After being woken: what has waited meanwhile, such as Ray's heartbeats, is not to be timed."""
 MARK = "FEDPBC_BENCH_MARK"
 
-PEER_NAMES = ("flower", "pfl", "flgo", "blazefl", "fluke")
+PEER_NAMES = ("flower", "pfl", "flgo", "blazefl", "fluke", "appfl", "fedjax")
 
 # Where these are installed, and their options for using all cores besides the number of workers.
 ALSO = {

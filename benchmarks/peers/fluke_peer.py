@@ -18,23 +18,13 @@ from fluke.client import Client
 from fluke.data import FastDataLoader
 from fluke.server import Server
 from fluke.utils import FederationObserver
-from torch import Tensor, nn
+from torch import nn
 
+from benchmarks.peers.counted_loss import CountedLoss
 from benchmarks.protocol import BlockTimer, QuitError, refuse
 from benchmarks.work import CLASSES, Prepared, network, participation
 
 ENDLESS = 10**9
-
-
-class CountedLoss(nn.CrossEntropyLoss):
-    """Counts its calls: one per local step. Each client has a copy, and all count here."""
-
-    calls = 0
-
-    def forward(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        """Of a batch."""
-        CountedLoss.calls += 1
-        return super().forward(outputs, labels)
 
 
 class Splitter:

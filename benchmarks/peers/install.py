@@ -50,6 +50,23 @@ STEPS: dict[str, list[list[str]]] = {
         ],
         ["--no-deps", "fluke-fl==0.8.1"],
     ],
+    # APPFL asks for piq, which asks for torchvision and is only used for reports on data.
+    "appfl": [
+        [TORCH],
+        [
+            *(TORCH, "numpy", "grpcio", "grpcio-tools", "omegaconf", "globus-sdk>=4.4.1"),
+            *("globus-compute-sdk>=4.7.0", "globus-compute-endpoint>=4.7.0"),
+            *("PyJWT[crypto]>=2.6.0", "requests", "boto3", "botocore", "lz4", "zstd", "blosc"),
+            *("python-xz", "matplotlib", "seaborn", "scikit-learn", "wandb", "colorama"),
+            *("proxystore[all]", "ray[default]", "pandas", "opacus"),
+        ],
+        ["--no-deps", "appfl==1.12.0"],
+    ],
+    # PyTorch only reads the work here.
+    "fedjax": [
+        [TORCH],
+        [TORCH, "jax==0.10.2", "jaxlib==0.10.2", "dm-haiku==0.0.17", "fedjax==0.0.17"],
+    ],
 }
 
 

@@ -72,7 +72,7 @@ def main() -> None:
     elif mode == "threads":
         trainer = FedAvgThreadPoolClientTrainer(**training, num_parallels=count)
     else:
-        # The first optimizer of a process imports a compiler, for a second or more. There are new
+        # The first optimizer of a process imports a compiler, which takes seconds. There are new
         # processes in every round: they inherit what was imported here.
         torch.optim.SGD(server.model.parameters())
         trainer = FedAvgProcessPoolClientTrainer(

@@ -30,13 +30,22 @@ SETTLE_SECONDS = 0.3
 """After being woken: what has waited meanwhile, such as Ray's heartbeats, is not to be timed."""
 MARK = "FEDPBC_BENCH_MARK"
 
-ALSO = ("pfl", "flgo")
+PEER_NAMES = ("flower", "pfl", "flgo", "blazefl", "fluke", "appfl", "fedjax")
 
-# Keep Ray clusters apart, and disable telemetry.
+# Where these are installed, and their options for using all cores besides the number of workers.
+ALSO = {
+    "pfl": ("pfl",),
+    "flgo": ("flgo",),
+    "blazefl": ("blazefl",),
+    "blazefl-processes": ("blazefl", "--mode", "processes"),
+}
+
+# Keep Ray clusters apart, and disable telemetry and progress bars.
 QUIET = {
     "RAY_ADDRESS": "local",
     "RAY_USAGE_STATS_ENABLED": "0",
     "FLWR_TELEMETRY_ENABLED": "0",
+    "TQDM_DISABLE": "1",
     "PYTHONUNBUFFERED": "1",
     "PYTHONDONTWRITEBYTECODE": "1",
 }
@@ -83,10 +92,13 @@ def engine(name: str, workers: int | None = None) -> Contestant:
 
 def peers() -> list[Contestant]:
     """The other frameworks; each has its own environment, made by ``make bench-peers``."""
-    available = [_peer("flower", "flower"), _peer("pfl", "pfl"), _peer("flgo", "flgo")]
+    available = [_peer(name, name) for name in PEER_NAMES]
     if (count := len(cores())) > 1:
         # These also have a way to use all cores that has to be asked for.
-        available += [_peer(f"{name}@{count}", name, "--parallel", str(count)) for name in ALSO]
+        available += [
+            _peer(f"{name}@{count}", home, "--parallel", str(count), *options)
+            for name, (home, *options) in ALSO.items()
+        ]
     return available
 
 

@@ -33,6 +33,40 @@ STEPS: dict[str, list[list[str]]] = {
         ],
         ["--no-deps", "flgo==0.4.4"],
     ],
+    # BlazeFL asks for Python 3.12, but 2.0.3 is plain Python that 3.11 reads as well, and runs on
+    # the same Python and PyTorch as the others. From 3.0 on it needs 3.14.
+    "blazefl": [
+        [TORCH],
+        [TORCH, "tqdm", "numpy>=2.3.1"],
+        ["--no-deps", "--ignore-requires-python", "blazefl==2.0.3"],
+    ],
+    # fluke asks for torchvision, too, and imports it for its data sets and networks only.
+    "fluke": [
+        [TORCH],
+        [
+            *(TORCH, "numpy", "pandas", "scikit-learn", "torchmetrics", "rich", "typer", "wandb"),
+            *("datasets", "psutil", "tensorboard", "clearml", "matplotlib", "seaborn"),
+            *("diskcache", "opacus", "cerberus", "hydra-core", "requests", "pyyaml", "omegaconf"),
+        ],
+        ["--no-deps", "fluke-fl==0.8.1"],
+    ],
+    # APPFL asks for piq, which asks for torchvision and is only used for reports on data.
+    "appfl": [
+        [TORCH],
+        [
+            *(TORCH, "numpy", "grpcio", "grpcio-tools", "omegaconf", "globus-sdk>=4.4.1"),
+            *("globus-compute-sdk>=4.7.0", "globus-compute-endpoint>=4.7.0"),
+            *("PyJWT[crypto]>=2.6.0", "requests", "boto3", "botocore", "lz4", "zstd", "blosc"),
+            *("python-xz", "matplotlib", "seaborn", "scikit-learn", "wandb", "colorama"),
+            *("proxystore[all]", "ray[default]", "pandas", "opacus"),
+        ],
+        ["--no-deps", "appfl==1.12.0"],
+    ],
+    # PyTorch only reads the work here.
+    "fedjax": [
+        [TORCH],
+        [TORCH, "jax==0.10.2", "jaxlib==0.10.2", "dm-haiku==0.0.17", "fedjax==0.0.17"],
+    ],
 }
 
 

@@ -84,8 +84,10 @@ def test_a_gain_where_links_cost_nothing_has_another_reason():
     found = recommended({**values, "ceiling": seeds(0.701, 0.709, 0.721)})
     assert found.algorithm == "mifa"
     assert any("cost FedAvg nothing that shows" in line for line in found.why)
+    little = recommended({**values, "ceiling": seeds(0.702, 0.712, 0.7225)})
+    assert any("cost FedAvg hardly anything" in line for line in little.why)
     damaged = recommended({**values, "ceiling": seeds(0.90, 0.91, 0.92)})
-    assert not any("nothing that shows" in line for line in damaged.why)
+    assert not any("nothing to repair" in line for line in damaged.why)
 
 
 def test_limits_are_kept():

@@ -72,6 +72,13 @@ def test_rounds_are_only_given_up_if_they_were_not_given():
     assert chosen(3.0, fixed=False).rounds == 75
 
 
+def test_rounds_are_given_up_before_tuning():
+    assert chosen(0.4, fixed=True).candidates == 1
+    plan = chosen(0.4, fixed=False)
+    assert plan.candidates > 1
+    assert plan.rounds == 150
+
+
 def test_known_settings_are_not_tuned():
     assert chosen(0.0005, tuned=True).candidates == 1
     assert chosen(0.02, tuned=True).seeds >= chosen(0.02).seeds

@@ -12,7 +12,7 @@ from fedpbc.experiments.comparison import Comparison, ComparisonRow
 from fedpbc.experiments.intervals import Interval
 from fedpbc.experiments.paired import Costs, Difference, PairedRow
 from fedpbc.experiments.score_text import between, listed, number_text, score_text
-from fedpbc.experiments.verdict import Verdict
+from fedpbc.experiments.verdict import MARGIN, Verdict
 from fedpbc.simulation.views import DEPLOYABLE
 
 __all__ = ["Alternative", "Recommendation", "recommend"]
@@ -177,14 +177,16 @@ def _reasons(verdict: Verdict, chosen: str, links_cost: Difference | None) -> It
             f"It is {sign} than FedAvg with {difference.won} of {len(difference.seeds)} seeds; the "
             f"mean difference has the 95 % interval {interval}{clear}."
         )
-    if links_cost is not None and links_cost.interval is not None and not links_cost.clearly_above:
-        interval = between(links_cost.interval, has_classes)
-        yield (
-            "Failing links cost FedAvg nothing that shows: with every link up it is better by "
-            f"{number_text(links_cost.mean, has_classes)} (95 % interval {interval}). So there is "
-            "nothing to repair; what is better than FedAvg here is so for another reason, such as "
-            "larger steps."
-        )
+    if links_cost is not None and links_cost.interval is not None:
+        hardly = has_classes and links_cost.mean <= MARGIN
+        if hardly or not links_cost.clearly_above:
+            what = "hardly anything" if links_cost.clearly_above else "nothing that shows"
+            yield (
+                f"Failing links cost FedAvg {what}: with every link up it is better by "
+                f"{number_text(links_cost.mean, has_classes)} (95 % interval "
+                f"{between(links_cost.interval, has_classes)}). So there is nothing to repair; "
+                "what is better than FedAvg here is so for another reason, such as larger steps."
+            )
 
 
 def _changes(comparison: Comparison, verdict: Verdict, chosen: str) -> Iterator[str]:

@@ -37,8 +37,10 @@ LEVELS = (
     (7, 4, 4),
     (5, 3, 3),
 )
-LAST_LEVELS = ((5, 3, 3), (3, 2, 3), (1, 2, 2))
+LAST_LEVELS = ((5, 3, 3), (3, 2, 3))
 """With the short list."""
+UNTUNED = (1, 2, 2)
+"""With the short list, if there is no time to tune it, however few the rounds."""
 
 
 @dataclass(frozen=True)
@@ -174,28 +176,32 @@ def _options(
     horizons = [rounds]
     while not fixed_rounds and horizons[-1] // 2 >= FEWEST_ROUNDS:
         horizons.append(horizons[-1] // 2)
+    levels = [
+        *((names, level) for level in LEVELS[:WITH_SLOW]),
+        *((usual, level) for level in LEVELS),
+        *((quick, level) for level in LAST_LEVELS),
+    ]
+    # Fewer rounds before no tuning: at untuned step sizes the order says little.
+    steps = [
+        *((horizon, *level) for horizon in horizons for level in levels),
+        *((horizon, quick, UNTUNED) for horizon in horizons),
+    ]
     first = True
-    for horizon in horizons:
-        for tried, levels in (
-            (names, LEVELS[:WITH_SLOW]),
-            (usual, LEVELS),
-            (quick, LAST_LEVELS),
-        ):
-            for candidates, finalists, seeds in levels:
-                # With every link up a round may take many times as long.
-                for with_ceiling in (True, False):
-                    yield _priced(
-                        speeds,
-                        ceiling if with_ceiling else None,
-                        horizon,
-                        tried,
-                        1 if tuned else candidates,
-                        finalists,
-                        seeds,
-                        jobs,
-                        complete=first,
-                    )
-                    first = False
+    for horizon, tried, (candidates, finalists, seeds) in steps:
+        # With every link up a round may take many times as long.
+        for with_ceiling in (True, False):
+            yield _priced(
+                speeds,
+                ceiling if with_ceiling else None,
+                horizon,
+                tried,
+                1 if tuned else candidates,
+                finalists,
+                seeds,
+                jobs,
+                complete=first,
+            )
+            first = False
 
 
 def _priced(

@@ -89,7 +89,7 @@ def answer_lines(advice: Advice) -> list[str]:
     lines = [f"{what}, with {settings}." if settings else f"{what}, with the default settings."]
     lines.append(_expected(found))
     lines.extend(found.why)
-    if advice.tuning is None and not advice.request.tuned:
+    if _settings_tried(advice) <= 1 and not advice.request.tuned:
         lines.append(
             "Nothing was tuned, for want of time: with step sizes of their own algorithms are "
             "often several points better, and their order may be another."

@@ -1,7 +1,7 @@
 """ReLU and 2×2 max-pooling in one compiled pass, with the bits of PyTorch's two operators.
 
 PyTorch reads and writes a convolution's output five times for the two, forward and backward; this
-does it twice. That is a fifth of a local step of the paper's networks.
+does it twice. That saves a tenth of a local step of the paper's network for CIFAR-10.
 """
 
 from __future__ import annotations

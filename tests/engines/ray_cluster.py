@@ -87,7 +87,7 @@ def local_cluster() -> Iterator[LocalCluster]:
         # Ray gives its workers the niceness 15: on a busy machine they starve.
         "RAY_worker_niceness": "0",
         "RAY_health_check_period_ms": "500",
-        "RAY_health_check_failure_threshold": "4",
+        "RAY_health_check_failure_threshold": "10",
     }
     # Not in pytest's folder: the names of sockets in it would be too long.
     with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:

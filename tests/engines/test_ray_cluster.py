@@ -20,12 +20,17 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 PLUGIN = """
 import time
+from pathlib import Path
 from torch import nn
 from fedpbc import register_model
+
+HELD = Path(__file__).with_name("held")
 
 class Slow(nn.Sequential):
     def forward(self, x):
         time.sleep(0.004)
+        while HELD.exists():
+            time.sleep(0.01)
         return super().forward(x)
 
 @register_model
@@ -76,6 +81,14 @@ class Run:
         wait_until(lambda: reached() or self.process.poll() is not None)
         assert self.process.poll() is None, self.process.communicate()
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """No client trains meanwhile, so that the run cannot end, however quick it is."""
+        held = self.folder / "held"
+        held.touch()
+        yield
+        held.unlink()
+
     def check_bits(self) -> None:
         """The models are those of one client after another."""
         serial = fedpbc("run", *self.options, "--engine", "serial", "--out", self.folder / "serial")
@@ -96,8 +109,9 @@ def test_a_node_is_lost_and_another_one_joins(cluster, tmp_path):
     run = Run(tmp_path)
     with run.on(cluster) as process:
         run.await_evaluations(1)
-        cluster.lose()
-        cluster.grow(2)
+        with run.held():
+            cluster.lose()
+            cluster.grow(len(cluster.nodes) + 1)
         moved, notes = ended(process)
     line = "nodes of the Ray cluster was lost: what ran there is run again"
     assert [note.endswith(line) for note in notes] == [True], notes
@@ -113,10 +127,11 @@ def test_what_is_moved_is_counted(cluster, tmp_path):
     run = Run(tmp_path)
     with run.on(cluster) as process:
         run.await_evaluations(1)
-        cluster.grow(2)
+        with run.held():
+            cluster.grow(len(cluster.nodes) + 1)
         moved, notes = ended(process)
     assert notes == []
-    assert moved["nodes_joined"] <= 1
+    assert moved["nodes_joined"] == 1
     assert moved["nodes_lost"] == moved["segments_repeated"] == 0
     # The head has no CPU: all segments ran elsewhere, and each returned one model.
     assert moved["segments"] == moved["segments_elsewhere"]
@@ -124,8 +139,8 @@ def test_what_is_moved_is_counted(cluster, tmp_path):
     # Start models go to each node at most once; those trained on it are there.
     assert moved["bytes_out"] % MODEL_BYTES == 0
     assert 0 < moved["bytes_out"] < moved["bytes_back"]
-    # To both nodes once, however many segments they ran: digits has 1,797 samples of 64 values.
-    assert 2 * 1797 * 64 < moved["bytes_data"] < 2 * 1797 * 64 * 10
+    # To each node once, however many segments it ran: digits has 1,797 samples of 64 values.
+    assert 1797 * 64 < moved["bytes_data"] < len(cluster.nodes) * 1797 * 64 * 10
     assert moved["bytes_per_round"] * 20 >= moved["bytes_out"] + moved["bytes_back"]
     assert moved["bytes_per_round"] <= moved["bytes_largest_round"]
     run.check_bits()
@@ -138,8 +153,9 @@ def test_nodes_are_lost_one_after_another(cluster, tmp_path):
     with run.on(cluster) as process:
         for count in (1, 3, 5):
             run.await_evaluations(count)
-            cluster.lose()
-            cluster.grow(2)
+            with run.held():
+                cluster.lose()
+                cluster.grow(2)
         moved, _ = ended(process)
     assert moved["nodes_lost"] == moved["nodes_joined"] == 3
     run.check_bits()
@@ -151,8 +167,9 @@ def test_no_node_is_left(cluster, tmp_path):
     run = Run(tmp_path, plugin=IMPATIENT)
     with run.on(cluster) as process:
         run.await_evaluations(1)
-        while cluster.nodes:
-            cluster.lose()
+        with run.held():
+            while cluster.nodes:
+                cluster.lose()
         out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out) == (2, "")
     line = err.splitlines()[-1]

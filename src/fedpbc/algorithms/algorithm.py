@@ -21,7 +21,17 @@ from fedpbc.algorithms.client import ClientRule, Vector, Vectors
 from fedpbc.errors import InputError
 from fedpbc.options import check_kind, check_type, options_of
 
-__all__ = ["Algorithm", "Round", "ServerInit", "Update", "Updates", "Vector", "advance", "mean"]
+__all__ = [
+    "Algorithm",
+    "Round",
+    "ServerInit",
+    "Update",
+    "Updates",
+    "Vector",
+    "advance",
+    "advanced",
+    "mean",
+]
 
 
 @dataclass(frozen=True)
@@ -127,7 +137,7 @@ class Updates(Protocol):
 
 
 def advance(base: Vector, update: Update, scale: float) -> Vector:
-    """Return base + scale·Δ_i, which is the client's model itself if it started from ``base``.
+    """Return base + scale·Δ_i, which is the client's model if scale is 1 and it began at ``base``.
 
     Example:
         >>> import torch
@@ -139,9 +149,32 @@ def advance(base: Vector, update: Update, scale: float) -> Vector:
     check_type("scale", scale, float)
     if not hasattr(base, "double") or base.shape != update.start.shape:
         raise InputError("base", type(base).__name__, "a tensor like those of the update")
-    if scale == 1 and (update.start is base or update.start.equal(base)):
-        return update.model
-    return base.double() + scale * update.delta
+    return next(advanced(base, [update], scale))
+
+
+def advanced(base: Vector, updates: Iterable[Update], scale: float) -> Iterator[Vector]:
+    """Yield ``advance(base, update, scale)`` for each of the updates.
+
+    Example:
+        >>> import torch
+        >>> x = torch.tensor([1.0])
+        >>> [each.item() for each in advanced(x, [Update(0, x, torch.tensor([3.0]))], 0.5)]
+        [2.0]
+    """
+    # Most have the same start. Memory is slower than arithmetic: it is converted once.
+    start = exact_start = exact_base = None
+    for update in updates:
+        if scale == 1 and (update.start is base or update.start.equal(base)):
+            yield update.model
+            continue
+        if exact_base is None:
+            exact_base = base.double()
+        if update.start is not start:
+            start, exact_start = update.start, update.start.double()
+        moved = update.model.double() - exact_start
+        moved *= scale
+        moved += exact_base
+        yield moved
 
 
 class Algorithm:

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar
 
 from annotated_types import Ge
 
-from fedpbc.algorithms.algorithm import Algorithm, Round, ServerInit, Updates, advance
+from fedpbc.algorithms.algorithm import Algorithm, Round, ServerInit, Updates, advanced
 
 __all__ = ["AmplifiedFedAvg"]
 
@@ -43,7 +43,7 @@ class AmplifiedFedAvg(Algorithm):
     def aggregate(self, round: Round, updates: Updates) -> None:
         """Average the updates; at the end of a window, amplify."""
         if updates:
-            self.x = self.mean_of(advance(self.x, update, self.global_lr) for update in updates)
+            self.x = self.mean_of(advanced(self.x, updates, self.global_lr))
         if (round.number + 1) % self.window == 0:
             self.end_window()
 

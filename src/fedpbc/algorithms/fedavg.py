@@ -6,7 +6,7 @@ from Decentralized Data, AISTATS 2017.
 
 from __future__ import annotations
 
-from fedpbc.algorithms.algorithm import Algorithm, Round, Updates, advance
+from fedpbc.algorithms.algorithm import Algorithm, Round, Updates, advanced
 
 __all__ = ["FedAvg"]
 
@@ -26,4 +26,4 @@ class FedAvg(Algorithm):
         """Average the active clients."""
         if updates:
             # The mean of x + η_g·Δ_i: with every link up these are the models FedPBC averages.
-            self.x = self.mean_of(advance(self.x, update, self.global_lr) for update in updates)
+            self.x = self.mean_of(advanced(self.x, updates, self.global_lr))

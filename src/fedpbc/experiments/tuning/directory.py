@@ -34,9 +34,9 @@ from fedpbc.experiments.plan_files import (
 from fedpbc.experiments.plugins import load_plugins
 from fedpbc.experiments.rehearsal import clear_rehearsal, rehearse
 from fedpbc.experiments.run_directory import RunDirectory
-from fedpbc.experiments.sweep import DivergedReason, GridCell, run_grid
+from fedpbc.experiments.sweep import DivergedReason, GridCell, GridProgress, run_grid
 from fedpbc.experiments.trust import check_trust, remember_plugins
-from fedpbc.experiments.tuning.plan import START_SECONDS, TuningPlan, settled
+from fedpbc.experiments.tuning.plan import TuningPlan, settled, start_seconds
 from fedpbc.experiments.tuning.result import TuningResult
 from fedpbc.experiments.tuning.search import OnProgress, Search, planned_steps
 from fedpbc.limits import parse_json, parse_toml
@@ -295,18 +295,20 @@ class TuningDirectory:
             trial = plan.trials(label)[0]
             path = self.path / trial.folder / f"seed-{plan.seeds[0]}"
             cells.append(GridCell(path, plan.config(trial, plan.seeds[0]), self.path, rung))
-        began = time.monotonic()
-        failures = run_grid(cells, min(jobs, len(cells)), lambda progress: None)
-        elapsed = min(jobs, len(cells)) * (time.monotonic() - began)
-        speeds = {}
+        ends = [0.0] * len(cells)
+
+        def on_progress(progress: GridProgress) -> None:
+            ends[progress.cell] = time.monotonic()
+
+        failures = run_grid(cells, jobs, on_progress)
+        speeds, seconds = {}, []
         for label, cell, failure in zip(plan.entries, cells, failures, strict=True):
             if failure is not None and not isinstance(failure, DivergedReason):
                 raise FedpbcError(f"{label}: {failure}")
             lines = RunDirectory(cell.path).metrics()
-            speeds[label] = lines[-1]["seconds"] / lines[-1]["round"] if lines else 0.0
-            elapsed -= lines[-1]["seconds"] if lines else 0.0
-        # On a busy machine a run may need longer to start than to come to its first rung.
-        plan = settled(plan, speeds, jobs, max(START_SECONDS, elapsed / len(cells)))
+            seconds.append(lines[-1]["seconds"] if lines else 0.0)
+            speeds[label] = seconds[-1] / lines[-1]["round"] if lines else 0.0
+        plan = settled(plan, speeds, jobs, start_seconds(ends, seconds, jobs))
         self.write_plan(plan)
         return plan
 

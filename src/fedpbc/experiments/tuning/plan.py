@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -30,7 +31,7 @@ from fedpbc.options import nearest
 from fedpbc.simulation.views import DEPLOYABLE
 from fedpbc.storage.toml import toml_text
 
-__all__ = ["Trial", "TuningPlan", "plan_tuning", "settled"]
+__all__ = ["Trial", "TuningPlan", "plan_tuning", "settled", "start_seconds"]
 
 VALIDATION = 0.2
 CANDIDATES = 12
@@ -297,6 +298,28 @@ def _largest_count(plan: TuningPlan, budget: int) -> int:
     if count is None:
         raise InputError("budget", budget, f"at least {plan.cost(1):,} rounds, for one candidate")
     return count
+
+
+def start_seconds(ends: Sequence[float], seconds: Sequence[float], jobs: int) -> float:
+    """What a run needs besides its rounds, from runs that were started in this order.
+
+    On a busy machine that may be longer than its rounds. The first run of each process does not
+    count: it includes the start of the process, which no later run needs.
+
+    Args:
+        ends: when each run ended.
+        seconds: that the rounds of each took.
+        jobs: how many ran side by side.
+
+    Example:
+        >>> start_seconds([12.0, 13.0, 16.0, 18.0], [8.0, 9.0, 3.0, 4.0], jobs=2)
+        1.0
+        >>> start_seconds([12.0, 13.0], [8.0, 9.0], jobs=2)
+        0.6
+    """
+    begun = zip(sorted(ends), ends[jobs:], seconds[jobs:], strict=False)
+    besides = [end - begin - of_rounds for begin, end, of_rounds in begun]
+    return max(START_SECONDS, statistics.median(besides)) if besides else START_SECONDS
 
 
 def settled(

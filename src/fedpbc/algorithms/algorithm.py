@@ -162,7 +162,9 @@ def advanced(base: Vector, updates: Iterable[Update], scale: float) -> Iterator[
         [2.0]
     """
     # Most have the same start. Memory is slower than arithmetic: it is converted once.
-    start = exact_start = exact_base = None
+    start: Vector = None
+    exact_start: Vector = None
+    exact_base: Vector = None
     for update in updates:
         if scale == 1 and (update.start is base or update.start.equal(base)):
             yield update.model

@@ -161,16 +161,13 @@ def advanced(base: Vector, updates: Iterable[Update], scale: float) -> Iterator[
         >>> [each.item() for each in advanced(x, [Update(0, x, torch.tensor([3.0]))], 0.5)]
         [2.0]
     """
-    # Most have the same start. Memory is slower than arithmetic: it is converted once.
-    start: Vector = None
-    exact_start: Vector = None
-    exact_base: Vector = None
+    # Memory is slower than arithmetic: what most have in common is converted once.
+    exact_base = base.double()
+    start, exact_start = base, exact_base
     for update in updates:
         if scale == 1 and (update.start is base or update.start.equal(base)):
             yield update.model
             continue
-        if exact_base is None:
-            exact_base = base.double()
         if update.start is not start:
             start, exact_start = update.start, update.start.double()
         moved = update.model.double() - exact_start

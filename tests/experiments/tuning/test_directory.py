@@ -187,6 +187,22 @@ def test_a_budget_in_minutes_is_settled_once(tmp_path):
     assert directory.load_plan().count == count
 
 
+def test_a_choice_made_at_an_earlier_rung_goes_on_in_the_same_way(tmp_path):
+    request = replace(REQUEST, candidates=None, minutes=0.2)
+    plan, directory = plan_tuning(DIGITS, request), TuningDirectory(tmp_path / "run")
+    short = replace(plan, count=4, most_rungs=1)
+    with directory.opened(plan):
+        directory.write_plan(short)
+    with directory.opened(plan_tuning(DIGITS, request)) as opened:
+        assert (opened.count, opened.most_rungs) == (4, 1)
+        result = directory.run(opened, 1, lambda plan: lambda progress: None)
+        write_tuning(directory, result)
+    first = plan.halving("fedavg", 4).rungs[0]
+    assert {trial.rounds for entry in result.entries for trial in entry.trials} == {first}
+    assert directory.finished
+    assert directory.load_plan() == replace(short, shared=directory.load_plan().shared)
+
+
 def test_other_folders_are_left_alone(whole, tmp_path):
     path, _, _ = whole
     plan = plan_tuning(DIGITS, replace(REQUEST, candidates=4))

@@ -48,6 +48,19 @@ def test_a_budget_in_minutes_follows_from_the_speed():
     assert settled(few, {"fedavg": 0.002, "fedpbc": 0.02}, jobs=2).count == 4
 
 
+def test_where_time_is_short_the_choice_is_made_earlier():
+    plan = planned(algorithms=["fedavg", "fedpbc"], minutes=1)
+    speeds = {"fedavg": 0.1, "fedpbc": 0.4}
+    # Of 90 rounds, after 10 and 30: 5 candidates for all rounds would take longer than a minute.
+    short = settled(plan, speeds, jobs=2)
+    assert short.most_rungs == 2
+    halving = short.halving("fedavg")
+    assert halving.rungs == (10, 30)
+    assert halving.sizes[0] == short.count >= 5
+    assert halving.cost() * 0.5 / 2 <= 60
+    assert settled(replace(plan, minutes=10), speeds, jobs=2).most_rungs == 0
+
+
 def test_seeds_multiply_the_cost():
     one, three = planned(candidates=9), planned(candidates=9, seeds=[0, 1, 2])
     assert three.cost() == 3 * one.cost()

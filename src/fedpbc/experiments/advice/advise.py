@@ -294,7 +294,8 @@ def _affordable(
         if number is not None:
             folder = f"{tuned.label}/candidate-{number}/seed-{TUNING_SEED}"
             lines = RunDirectory(directory.tuning.path / folder).metrics()
-            seconds[tuned.label] = TEST_COST * lines[-1]["seconds"] + START_SECONDS
+            of_round = lines[-1]["seconds"] / lines[-1]["round"]
+            seconds[tuned.label] = TEST_COST * schedule.rounds * of_round + START_SECONDS
     everything = links.costs[BASELINE].local_steps or 1
     uptimes = links.report.statistics.clients * schedule.rounds * links.local_steps / everything
     ceiling = seconds[BASELINE] * uptimes if schedule.ceiling else None

@@ -102,6 +102,8 @@ def recommend(
     assert chosen.view is not None
     assert chosen.costs is not None
     difference = verdict.differences.get(chosen.name)
+    # A share of next to nothing would be a large number without a meaning.
+    no_share = chosen.name == BASELINE or _is_small(paired.links_cost, verdict.has_classes)
     return Recommendation(
         algorithm=chosen.name,
         view=chosen.view,
@@ -109,7 +111,7 @@ def recommend(
         mean=verdict.means[chosen.name],
         interval=row.interval,
         over_baseline=None if chosen.name == BASELINE else difference,
-        recovered=None if chosen.name == BASELINE else _recovered(row),
+        recovered=None if no_share else _recovered(row),
         costs=chosen.costs,
         parameters=parameters,
         has_classes=verdict.has_classes,
@@ -124,6 +126,13 @@ def _recovered(row: PairedRow) -> tuple[float, Interval | None] | None:
     if row.recovered is None or row.recovered.value is None:
         return None
     return row.recovered.value, row.recovered.interval
+
+
+def _is_small(links_cost: Difference | None, has_classes: bool) -> bool:
+    """Whether failing links cost hardly anything, or nothing that shows; False if unknown."""
+    if links_cost is None or links_cost.interval is None:
+        return False
+    return (has_classes and links_cost.mean <= MARGIN) or not links_cost.clearly_above
 
 
 def _reasons(verdict: Verdict, chosen: str, links_cost: Difference | None) -> Iterator[str]:
@@ -177,16 +186,16 @@ def _reasons(verdict: Verdict, chosen: str, links_cost: Difference | None) -> It
             f"It is {sign} than FedAvg with {difference.won} of {len(difference.seeds)} seeds; the "
             f"mean difference has the 95 % interval {interval}{clear}."
         )
-    if links_cost is not None and links_cost.interval is not None:
-        hardly = has_classes and links_cost.mean <= MARGIN
-        if hardly or not links_cost.clearly_above:
-            what = "hardly anything" if links_cost.clearly_above else "nothing that shows"
-            yield (
-                f"Failing links cost FedAvg {what}: with every link up it is better by "
-                f"{number_text(links_cost.mean, has_classes)} (95 % interval "
-                f"{between(links_cost.interval, has_classes)}). So there is nothing to repair; "
-                "what is better than FedAvg here is so for another reason, such as larger steps."
-            )
+    if _is_small(links_cost, has_classes):
+        assert links_cost is not None
+        assert links_cost.interval is not None
+        what = "hardly anything" if links_cost.clearly_above else "nothing that shows"
+        yield (
+            f"Failing links cost FedAvg {what}: with every link up it is better by "
+            f"{number_text(links_cost.mean, has_classes)} (95 % interval "
+            f"{between(links_cost.interval, has_classes)}). So there is nothing to repair; "
+            "what is better than FedAvg here is so for another reason, such as larger steps."
+        )
 
 
 def _changes(comparison: Comparison, verdict: Verdict, chosen: str) -> Iterator[str]:

@@ -187,7 +187,7 @@ class TuningDirectory:
                     f"out: {self.path} holds another search; choose a new folder, or replace it "
                     "with --overwrite"
                 )
-            plan = replace(plan, count=begun)
+            plan = replace(plan, count=begun[0], most_rungs=begun[1])
         remember_plugins(plan.shared.get("plugins") or ())
         make_directory(self.path)
         with locked_directory(self.path):
@@ -209,8 +209,8 @@ class TuningDirectory:
         """The files that the search will have, beside its plan and its runs."""
         return [*(self.tuned_file(label).name for label in plan.entries), *FILES]
 
-    def _same_search(self, text: str, inputs: Mapping[str, bytes]) -> int | None:
-        """The number of candidates of the search that was begun here, if it is this one."""
+    def _same_search(self, text: str, inputs: Mapping[str, bytes]) -> tuple[int, int] | None:
+        """The numbers of candidates and rungs of the search begun here, if it is this one."""
         for name, content in inputs.items():
             try:
                 if read_own_file(self.path, f"inputs/{name}") != content:
@@ -219,14 +219,15 @@ class TuningDirectory:
                 return None
         try:
             begun = parse_toml(read_own_file(self.path, self.plan_path.name).decode())
-            count = begun["tune"].pop("count")
+            count, rungs = begun["tune"].pop("count"), begun["tune"].pop("most_rungs", 0)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
         requested = parse_toml(text)
-        planned = requested["tune"].pop("count")
-        same = begun == requested and type(count) is int and count >= 0
-        # With a budget in minutes, the number follows from the speed of the first runs.
-        return count if same and planned in (0, count) else None
+        planned, _ = requested["tune"].pop("count"), requested["tune"].pop("most_rungs")
+        numbers = type(count) is type(rungs) is int and min(count, rungs) >= 0
+        # With a budget in minutes, they follow from the speed of the first runs.
+        same = numbers and begun == requested and planned in (0, count)
+        return (count, rungs) if same else None
 
     def _run_names(self) -> list[str]:
         """The runs that were begun."""

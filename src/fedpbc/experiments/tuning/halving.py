@@ -35,11 +35,15 @@ class Halving:
     sizes: tuple[int, ...]
 
     @classmethod
-    def of(cls, candidates: int, rounds: int, every: int = 1) -> Halving:
-        """The rungs for so many candidates; all but the last are multiples of ``every``."""
+    def of(cls, candidates: int, rounds: int, every: int = 1, most_rungs: int = 0) -> Halving:
+        """The rungs for so many candidates; all but the last are multiples of ``every``.
+
+        With ``most_rungs``, the choice is made at that rung, and nothing is run beyond it.
+        """
         if candidates < 1:
             raise InputError("candidates", candidates, "at least 1")
         rungs, sizes = rungs_of(rounds, every), [candidates]
+        rungs = rungs[: most_rungs or len(rungs)]
         for _ in rungs[1:]:
             kept = max(FINALISTS, -(-sizes[-1] // REDUCTION))
             sizes.append(min(sizes[-1], kept))

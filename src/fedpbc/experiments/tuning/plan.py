@@ -38,6 +38,8 @@ CANDIDATES = 12
 CANDIDATES_WITH_OPTIONS = 18
 """For an algorithm that has options of its own to tune."""
 MOST_CANDIDATES = 60
+ENOUGH_CANDIDATES = 5
+"""Where there is no time for so many, they are not run for all rounds."""
 EVALUATIONS = 5
 """Evaluations up to the first rung; a score is the mean over the last fifth of the rounds."""
 START_SECONDS = 0.6
@@ -71,6 +73,8 @@ class TuningPlan:
         entries: what is tuned, by label: an algorithm with the settings that were given for it.
         candidates: all settings that may be tried, by label, in order; the default first.
         count: how many of them are tried; 0 until the speed is known, if ``minutes`` is given.
+        most_rungs: at which rung the choice is made, where there is no time for all rounds; 0: at
+            the last.
     """
 
     shared: Mapping[str, Any]
@@ -82,11 +86,12 @@ class TuningPlan:
     validation: float | None
     count: int
     minutes: float | None = None
+    most_rungs: int = 0
 
     def halving(self, label: str, count: int | None = None) -> Halving:
         """The rungs of one entry's search."""
         tried = min(count or self.count or 1, len(self.candidates[label]))
-        return Halving.of(tried, self.rounds, self.evaluate_every)
+        return Halving.of(tried, self.rounds, self.evaluate_every, self.most_rungs)
 
     def cost(self, count: int | None = None) -> int:
         """The rounds of all runs together."""
@@ -136,6 +141,7 @@ class TuningPlan:
             "rounds": self.rounds,
             "evaluate_every": self.evaluate_every,
             "count": self.count,
+            "most_rungs": self.most_rungs,
         }
         for key, value in (("validation", self.validation), ("minutes", self.minutes)):
             if value is not None:
@@ -158,6 +164,7 @@ class TuningPlan:
                 for label in entries
             }
             numbers = [search[key] for key in ("rounds", "evaluate_every", "count")]
+            numbers.append(search.get("most_rungs", 0))
         except (KeyError, TypeError, ValueError, AttributeError):
             raise InputError(f"{file} is not the plan of a search") from None
         valid = (
@@ -180,6 +187,7 @@ class TuningPlan:
             validation=search.get("validation"),
             count=numbers[2],
             minutes=search.get("minutes"),
+            most_rungs=numbers[3],
         )
         for label in plan.entries:
             for trial in plan.trials(label):
@@ -330,12 +338,14 @@ def settled(
 ) -> TuningPlan:
     """The plan with as many candidates as fit into its minutes, at this speed.
 
-    ``start_seconds`` is what a run needs to start or to go on, on one core. Every entry
-    gets the same number: else those that are quick would be tuned better.
+    Where these are few, the choice is made at an earlier rung: one of several settings after a
+    third of the rounds is better than the only one after all. ``start_seconds`` is what a run needs
+    to start or to go on, on one core. Every entry gets the same number of candidates: else those
+    that are quick would be tuned better.
     """
     assert plan.minutes is not None
 
-    def seconds(count: int) -> float:
+    def seconds(plan: TuningPlan, count: int) -> float:
         total = 0.0
         for label in plan.entries:
             halving = plan.halving(label, count)
@@ -344,6 +354,14 @@ def settled(
         return total / jobs
 
     available = 60 * plan.minutes * (1 - RESERVE)
-    most = max(len(candidates) for candidates in plan.candidates.values())
-    counts = range(min(MOST_CANDIDATES, most), 0, -1)
-    return replace(plan, count=next((n for n in counts if seconds(n) <= available), 1))
+    most = min(MOST_CANDIDATES, max(len(candidates) for candidates in plan.candidates.values()))
+    best = replace(plan, count=1)
+    rungs = len(plan.halving(next(iter(plan.entries)), 1).rungs)
+    for most_rungs in (0, *range(rungs - 1, 0, -1)):
+        shorter = replace(plan, most_rungs=most_rungs)
+        fitting = (n for n in range(most, best.count, -1) if seconds(shorter, n) <= available)
+        if count := next(fitting, 0):
+            best = replace(shorter, count=count)
+        if best.count >= min(ENOUGH_CANDIDATES, most):
+            break
+    return best

@@ -90,6 +90,23 @@ def test_a_gain_where_links_cost_nothing_has_another_reason():
     assert not any("nothing to repair" in line for line in damaged.why)
 
 
+def test_fedavg_is_good_enough_where_links_cost_nothing_and_half_a_point_is_gained():
+    values = {"fedavg": seeds(0.700, 0.710, 0.720), "fedau": seeds(0.704, 0.714, 0.7241)}
+    found = recommended({**values, "ceiling": seeds(0.701, 0.709, 0.721)})
+    assert found.verdict.chosen == "fedau"  # which is clearly better
+    assert found.algorithm == "fedavg"
+    [why] = found.why
+    assert why.startswith(
+        "Plain FedAvg is good enough on these links: with every link up it would be better by 0.0"
+    )
+    assert "so there is nothing to repair. fedau is better by 0.4 over 3 seeds" in why
+    # Where links do harm, or it is not known whether they do, what is clearly better is taken.
+    assert recommended({**values, "ceiling": seeds(0.80, 0.81, 0.82)}).algorithm == "fedau"
+    assert recommended(values).algorithm == "fedau"
+    more = {**values, "fedau": seeds(0.706, 0.716, 0.7261)}
+    assert recommended({**more, "ceiling": seeds(0.701, 0.709, 0.721)}).algorithm == "fedau"
+
+
 def test_limits_are_kept():
     values = {
         "fedavg": seeds(0.70, 0.71),

@@ -90,13 +90,18 @@ def recommend(
     constraints: Constraints,
     parameters: int,
 ) -> Recommendation | None:
-    """What the verdict chooses under the constraints; None if no algorithm keeps them."""
+    """What the verdict chooses under the constraints; None if no algorithm keeps them.
+
+    Where failing links cost FedAvg hardly anything, FedAvg instead, unless it is more than half a
+    point below: there is nothing to repair.
+    """
     verdict = comparison.verdict(allowed=constraints.allows)
-    chosen = comparison.scores(constraints.allows).find(verdict.chosen)
-    if chosen is None:
-        return None
     # In the view that is recommended, which need not be the best without limits.
     paired = comparison.paired(allowed=constraints.allows)
+    name = BASELINE if _is_good_enough(verdict, paired.links_cost) else verdict.chosen
+    chosen = comparison.scores(constraints.allows).find(name)
+    if chosen is None:
+        return None
     row = paired.row(chosen.name)
     assert row is not None
     assert chosen.view is not None
@@ -135,20 +140,36 @@ def _is_small(links_cost: Difference | None, has_classes: bool) -> bool:
     return (has_classes and links_cost.mean <= MARGIN) or not links_cost.clearly_above
 
 
+def _is_good_enough(verdict: Verdict, links_cost: Difference | None) -> bool:
+    """Whether FedAvg is practically equal to the choice, on links that cost it hardly anything."""
+    if BASELINE not in verdict.means or verdict.chosen is None or not verdict.has_classes:
+        return False
+    behind = verdict.means[verdict.chosen] - verdict.means[BASELINE]
+    return behind <= MARGIN and _is_small(links_cost, verdict.has_classes)
+
+
 def _reasons(verdict: Verdict, chosen: str, links_cost: Difference | None) -> Iterator[str]:
     has_classes, best = verdict.has_classes, verdict.best or ""
     over = f"over {len(verdict.seeds)} seed{'' if len(verdict.seeds) == 1 else 's'}"
     if not verdict.noise_known:
         yield "Only one seed fitted into the budget: this is no more than a hint."
     if chosen == BASELINE:
-        yield (
-            "Plain FedAvg is good enough on these links: "
-            + (
-                f"none of the {len(verdict.means)} compared has a higher mean {over}."
-                if best == BASELINE
-                else f"{best} is not better by more than the noise or half a point {over}."
+        if best == BASELINE:
+            why = f"none of the {len(verdict.means)} compared has a higher mean {over}."
+        elif verdict.chosen == BASELINE:
+            why = f"{best} is not better by more than the noise or half a point {over}."
+        else:
+            assert links_cost is not None
+            assert links_cost.interval is not None
+            gain = number_text(verdict.means[best] - verdict.means[BASELINE], has_classes)
+            why = (
+                "with every link up it would be better by "
+                f"{number_text(links_cost.mean, has_classes)} (95 % interval "
+                f"{between(links_cost.interval, has_classes)}), so there is nothing to repair. "
+                f"{best} is better by {gain} {over}, at most half a point, for another reason than "
+                "failing links, such as larger steps."
             )
-        )
+        yield f"Plain FedAvg is good enough on these links: {why}"
         if links_cost is not None and links_cost.clearly_above and links_cost.interval is not None:
             size = number_text(links_cost.mean, has_classes)
             yield (

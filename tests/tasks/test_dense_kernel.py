@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 from fedpbc.engines import Segment, SerialEngine, StackedEngine
-from fedpbc.tasks import stack_trainer
+from fedpbc.tasks import dense_kernel, stack_trainer
 from fedpbc.tasks.dense_kernel import dense_steps, has_dense_steps
 from tests import small_runs as small
 
@@ -21,8 +21,8 @@ compiled = pytest.mark.skipif(not has_dense_steps(), reason="built without a C c
 
 @compiled
 @given(
-    sizes=st.lists(st.integers(1, 40), min_size=2, max_size=4),
-    batch=st.integers(1, 9),
+    sizes=st.lists(st.integers(1, 70), min_size=2, max_size=4),
+    batch=st.integers(1, 20),
     steps=st.integers(1, 3),
 )
 def test_dense_steps_are_those_of_autograd(sizes, batch, steps):
@@ -45,6 +45,28 @@ def test_dense_steps_are_those_of_autograd(sizes, batch, steps):
             optimizer.step()
         expected = nn.utils.parameters_to_vector(module.parameters())
         torch.testing.assert_close(models[row], expected.detach(), rtol=1e-4, atol=1e-5)
+
+
+@compiled
+@given(
+    sizes=st.lists(st.integers(1, 70), min_size=2, max_size=4),
+    batch=st.integers(1, 20),
+    clients=st.integers(1, 5),
+)
+def test_a_processor_with_narrow_registers_gives_the_same_bits(sizes, batch, clients):
+    torch.manual_seed(2)
+    parameters = sum((a + 1) * b for a, b in itertools.pairwise(sizes))
+    first, rates = torch.randn(clients, parameters) / 4, torch.rand(clients)
+    samples, labels = torch.randn(20, sizes[0]), torch.randint(0, sizes[-1], (20,))
+    index = torch.randint(0, 20, (clients, 2, batch))
+    wide, narrow = first.clone(), first.clone()
+    dense_steps(wide, sizes, samples, labels, index, rates)
+    with pytest.MonkeyPatch.context() as patch:
+        kernel = dense_kernel.load_kernel("fedpbc_narrow_dense_steps")
+        patch.setattr(dense_kernel, "load_kernel", lambda: kernel)
+        dense_steps(narrow, sizes, samples, labels, index, rates)
+    assert not torch.equal(wide, first)
+    assert torch.equal(wide, narrow)
 
 
 @compiled

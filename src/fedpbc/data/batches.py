@@ -12,7 +12,7 @@ from annotated_types import Ge
 
 from fedpbc.errors import InputError
 from fedpbc.options import check_fields
-from fedpbc.randomness import generator
+from fedpbc.randomness import Streams
 
 __all__ = ["Batches"]
 
@@ -48,6 +48,8 @@ class Batches:
         default_factory=dict, init=False, repr=False, compare=False
     )
 
+    _streams: Streams = field(init=False, repr=False, compare=False)
+
     def __init__(
         self,
         seed: int,
@@ -60,6 +62,7 @@ class Batches:
             object.__setattr__(self, name, value)
         object.__setattr__(self, "_permutations", {})
         check_fields(self)
+        object.__setattr__(self, "_streams", Streams(seed, "batches"))
         if len(array) and array.min() < 1:
             client = int((array < 1).argmax())
             raise InputError(f"client {client} has no samples, but needs at least one")
@@ -111,8 +114,7 @@ class Batches:
     def _permutation(self, client: int, epoch: int) -> npt.NDArray[np.int64]:
         cached_epoch, permutation = self._permutations.get(client, (-1, None))
         if permutation is None or cached_epoch != epoch:
-            stream = generator(self.seed, "batches", client, epoch)
-            permutation = stream.permutation(int(self.sizes[client]))
+            permutation = self._streams.at(client, epoch).permutation(int(self.sizes[client]))
             if len(self._permutations) * (permutation.nbytes + OVERHEAD) > CACHED_BYTES:
                 self._permutations.clear()
             self._permutations[client] = epoch, permutation

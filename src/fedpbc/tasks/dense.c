@@ -56,42 +56,79 @@ INLINE void dots(const float *x, const float *y, const float *w, ptrdiff_t lengt
 }
 
 #ifdef WIDE
-/* The same for four samples, two of them side by side, where registers hold sixteen numbers. */
-INLINE void wide_dots(const float *const *x, const float *w, ptrdiff_t length, const float *bias,
-                      float *out, ptrdiff_t outputs)
+/* Eight samples as packed_dots reads them: two side by side, eight numbers of each at a time. */
+INLINE void pack(const float *const *x, ptrdiff_t length, float *packed)
 {
-    sixteen low[4] = {{0}}, high[4] = {{0}};
+    for (ptrdiff_t k = 0; k + LANES <= length; k += LANES)
+        for (int m = 0; m < 8; m += 2, packed += 2 * LANES)
+            PUT16(packed, BESIDE(AT(x[m] + k), AT(x[m + 1] + k)));
+}
+
+/* What sum() returns for both halves of each of eight vectors, at the places that place() names. */
+WIDE INLINE sixteen sums(const sixteen *s)
+{
+    sixteen quarters[4], halves[2];
+    for (int i = 0; i < 4; i++) {
+        sixteen a = s[2 * i], b = s[2 * i + 1];
+        quarters[i] = SHUFFLE(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
+                      SHUFFLE(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+    }
+    for (int i = 0; i < 2; i++)
+        halves[i] = FIRSTS(quarters[2 * i], quarters[2 * i + 1]) +
+                    SECONDS(quarters[2 * i], quarters[2 * i + 1]);
+    return FIRSTS(halves[0], halves[1]) + SECONDS(halves[0], halves[1]);
+}
+
+/* Where sums() leaves that of sample m of four, in vectors of two samples, with row n of four. */
+INLINE int place(int m, int n)
+{
+    return 4 * (m % 2 + 2 * (n % 2)) + n / 2 + 2 * (m / 2);
+}
+
+/* Eight packed samples with four rows of weights: sixteen vectors of sums, of two samples each. */
+WIDE static void packed_dots(const float *packed, const float *const *x, const float *w,
+                             ptrdiff_t length, const float *bias, float *out, ptrdiff_t outputs)
+{
+    sixteen s[16] = {{0}};
     ptrdiff_t k = 0;
-    for (; k + LANES <= length; k += LANES) {
-        sixteen a = BESIDE(AT(x[0] + k), AT(x[1] + k)), b = BESIDE(AT(x[2] + k), AT(x[3] + k));
+    for (; k + LANES <= length; k += LANES, packed += 8 * LANES) {
+        sixteen a = AT16(packed), b = AT16(packed + 2 * LANES);
+        sixteen c = AT16(packed + 4 * LANES), d = AT16(packed + 6 * LANES);
         for (int n = 0; n < 4; n++) {
-            eight c = AT(w + n * length + k);
-            low[n] += a * BESIDE(c, c), high[n] += b * BESIDE(c, c);
+            sixteen v = TWICE(w + n * length + k);
+            s[n] += a * v, s[4 + n] += b * v, s[8 + n] += c * v, s[12 + n] += d * v;
         }
     }
-    for (int n = 0; n < 4; n++) {
-        const float *row = w + n * length;
-        out[n] = rest(LOW(low[n]), x[0], row, k, length) + bias[n];
-        out[outputs + n] = rest(HIGH(low[n]), x[1], row, k, length) + bias[n];
-        out[2 * outputs + n] = rest(LOW(high[n]), x[2], row, k, length) + bias[n];
-        out[3 * outputs + n] = rest(HIGH(high[n]), x[3], row, k, length) + bias[n];
+    for (int first = 0; first < 8; first += 4) {
+        sixteen totals = sums(s + 2 * first);
+        for (int m = 0; m < 4; m++)
+            for (int n = 0; n < 4; n++) {
+                float total = totals[place(m, n)];
+                for (ptrdiff_t j = k; j < length; j++)
+                    total += x[first + m][j] * w[n * length + j];
+                out[(first + m) * outputs + n] = total + bias[n];
+            }
     }
 }
 #endif
 
 /* out[m][n] = x[m] . weight[n] + bias[n] */
 INLINE void forward(int wide, const float *const *x, const float *weight, const float *bias,
-                    float *out, ptrdiff_t batch, ptrdiff_t inputs, ptrdiff_t outputs)
+                    float *out, ptrdiff_t batch, ptrdiff_t inputs, ptrdiff_t outputs, float *packed)
 {
-    ptrdiff_t paired = batch - batch % 2, by_four = outputs - outputs % 4;
+    ptrdiff_t paired = batch - batch % 2, by_four = outputs - outputs % 4, done = 0;
+#ifdef WIDE
+    /* Few rows of weights are not worth the packing. */
+    for (; wide && outputs >= 2 * LANES && done + 8 <= batch; done += 8) {
+        pack(x + done, inputs, packed);
+        for (ptrdiff_t n = 0; n < by_four; n += 4)
+            packed_dots(packed, x + done, weight + n * inputs, inputs, bias + n,
+                        out + done * outputs + n, outputs);
+    }
+#endif
     for (ptrdiff_t n = 0; n < by_four; n += 4) {
         const float *rows = weight + n * inputs;
-        ptrdiff_t m = 0;
-#ifdef WIDE
-        for (; wide && m + 4 <= batch; m += 4)
-            wide_dots(x + m, rows, inputs, bias + n, out + m * outputs + n, outputs);
-#endif
-        for (; m < paired; m += 2) {
+        for (ptrdiff_t m = done; m < paired; m += 2) {
             float *o = out + m * outputs + n;
             dots(x[m], x[m + 1], rows, inputs, bias + n, o, o + outputs);
         }
@@ -121,20 +158,22 @@ INLINE void descend_block(const float *const *x, ptrdiff_t k, const float *slope
 }
 
 #ifdef WIDE
-/* The same at 32 columns, where registers hold sixteen numbers. */
-INLINE void wide_descend_block(const float *const *x, ptrdiff_t k, const float *slope, float *w,
-                               ptrdiff_t batch, ptrdiff_t inputs, ptrdiff_t outputs)
+/* The same for eight rows, at 32 columns at a time, as far as there are so many. */
+WIDE static void wide_descend(const float *const *x, const float *slope, float *w, ptrdiff_t batch,
+                              ptrdiff_t inputs, ptrdiff_t outputs)
 {
-    sixteen low[4], high[4];
-    for (int n = 0; n < 4; n++)
-        low[n] = AT16(w + n * inputs + k), high[n] = AT16(w + n * inputs + k + 2 * LANES);
-    for (ptrdiff_t m = 0; m < batch; m++) {
-        sixteen a = AT16(x[m] + k), b = AT16(x[m] + k + 2 * LANES);
-        for (int n = 0; n < 4; n++)
-            low[n] -= slope[m * outputs + n] * a, high[n] -= slope[m * outputs + n] * b;
+    for (ptrdiff_t k = 0; k + 4 * LANES <= inputs; k += 4 * LANES) {
+        sixteen low[8], high[8];
+        for (int n = 0; n < 8; n++)
+            low[n] = AT16(w + n * inputs + k), high[n] = AT16(w + n * inputs + k + 2 * LANES);
+        for (ptrdiff_t m = 0; m < batch; m++) {
+            sixteen a = AT16(x[m] + k), b = AT16(x[m] + k + 2 * LANES);
+            for (int n = 0; n < 8; n++)
+                low[n] -= slope[m * outputs + n] * a, high[n] -= slope[m * outputs + n] * b;
+        }
+        for (int n = 0; n < 8; n++)
+            PUT16(w + n * inputs + k, low[n]), PUT16(w + n * inputs + k + 2 * LANES, high[n]);
     }
-    for (int n = 0; n < 4; n++)
-        PUT16(w + n * inputs + k, low[n]), PUT16(w + n * inputs + k + 2 * LANES, high[n]);
 }
 #endif
 
@@ -143,12 +182,13 @@ INLINE void descend(int wide, const float *const *x, const float *slope, float *
                     ptrdiff_t batch, ptrdiff_t inputs, ptrdiff_t outputs)
 {
     ptrdiff_t by_four = outputs - outputs % 4, by_sixteen = inputs - inputs % (2 * LANES);
-    for (ptrdiff_t n = 0; n < by_four; n += 4) {
-        ptrdiff_t k = 0;
+    ptrdiff_t done = 0;
 #ifdef WIDE
-        for (; wide && k + 4 * LANES <= inputs; k += 4 * LANES)
-            wide_descend_block(x, k, slope + n, weight + n * inputs, batch, inputs, outputs);
+    for (; wide && done + 8 <= outputs; done += 8)
+        wide_descend(x, slope + done, weight + done * inputs, batch, inputs, outputs);
 #endif
+    for (ptrdiff_t n = 0; n < by_four; n += 4) {
+        ptrdiff_t k = n < done ? inputs - inputs % (4 * LANES) : 0;
         for (; k < by_sixteen; k += 2 * LANES)
             descend_block(x, k, slope + n, weight + n * inputs, batch, inputs, outputs);
     }
@@ -205,8 +245,8 @@ INLINE void to_slope(float *outputs, ptrdiff_t classes, int64_t label, float sca
 /* `steps` steps for each of `clients` models of `dimension` numbers: weights and biases in turn.
 
    sizes: layers + 1 widths. samples, labels: of everybody. index: clients x steps x batch of them.
-   room: batch times (all widths but the first, and twice the largest of those). pointers: one per
-   sample. wide: whether registers hold sixteen numbers. */
+   room: batch times (all widths but the first, and twice the largest of those), and eight times the
+   largest width. pointers: one per sample. wide: whether registers hold sixteen numbers. */
 INLINE void all_steps(int wide, float *models, ptrdiff_t clients, ptrdiff_t dimension,
                       const int64_t *sizes, ptrdiff_t layers, const float *samples,
                       const int64_t *labels, const int64_t *index, ptrdiff_t steps,
@@ -218,6 +258,7 @@ INLINE void all_steps(int wide, float *models, ptrdiff_t clients, ptrdiff_t dime
         all += sizes[l];
     }
     float *slopes[2] = {room + batch * all, room + batch * (all + widest)};
+    float *packed = room + batch * (all + 2 * widest);
     for (ptrdiff_t client = 0; client < clients; client++) {
         float *model = models + client * dimension;
         for (ptrdiff_t step = 0; step < steps; step++) {
@@ -228,7 +269,8 @@ INLINE void all_steps(int wide, float *models, ptrdiff_t clients, ptrdiff_t dime
                 pointers[m] = samples + own[m] * sizes[0];
             for (ptrdiff_t l = 0; l < layers; l++) {
                 ptrdiff_t inputs = sizes[l], outputs = sizes[l + 1];
-                forward(wide, pointers, part, part + inputs * outputs, value, batch, inputs, outputs);
+                forward(wide, pointers, part, part + inputs * outputs, value, batch, inputs, outputs,
+                        packed);
                 if (l + 1 < layers)
                     for (ptrdiff_t k = 0; k < batch * outputs; k++)
                         value[k] = value[k] <= 0 ? 0 : value[k];
@@ -280,6 +322,12 @@ static void wide_steps(PARAMETERS)
     all_steps(1, ARGUMENTS);
 }
 #endif
+
+/* As on a processor whose registers hold eight numbers: what comes out must be the same. */
+void fedpbc_narrow_dense_steps(PARAMETERS)
+{
+    narrow_steps(ARGUMENTS);
+}
 
 void fedpbc_dense_steps(PARAMETERS)
 {

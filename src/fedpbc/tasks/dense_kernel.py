@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from fedpbc.parallel import shares, side_by_side
 from fedpbc.tasks.compiled import compiled_library
 
 __all__ = ["dense_steps", "has_dense_steps"]
@@ -23,13 +24,13 @@ def has_dense_steps() -> bool:
     return load_kernel() is not None
 
 
-@lru_cache(maxsize=1)
-def load_kernel() -> Any | None:
+@lru_cache
+def load_kernel(name: str = "fedpbc_dense_steps") -> Any | None:
     """Return the compiled function, or None if it was not built."""
     library = compiled_library()
     if library is None:
         return None
-    kernel = library.fedpbc_dense_steps
+    kernel = getattr(library, name)
     pointer, number = ctypes.c_void_p, ctypes.c_ssize_t
     kernel.argtypes = [
         *(pointer, number, number, pointer, number),
@@ -48,7 +49,7 @@ def dense_steps(
     index: Tensor,
     rates: Tensor,
 ) -> None:
-    """Make SGD steps for each of several models, in place.
+    """Make SGD steps for each of several models, in place, on all cores.
 
     ``models`` [n, d] are the weights and biases of each layer in turn, ``sizes`` the widths of the
     network from its inputs to its outputs, and ``index`` [n, steps, batch] the samples of each
@@ -56,17 +57,27 @@ def dense_steps(
     """
     kernel = load_kernel()
     assert kernel is not None
-    clients, steps, batch = index.shape
+    _, steps, batch = index.shape
     for tensor in (models, samples, labels, index, rates):
         # The kernel sees addresses only.
         assert tensor.is_contiguous()
     assert models.dtype == samples.dtype == rates.dtype == torch.float32
     assert labels.dtype == index.dtype == torch.int64
     widths = torch.tensor(sizes, dtype=torch.int64, device="cpu")
-    buffer = models.new_empty(batch * (sum(sizes[1:]) + 2 * max(sizes[1:])))
-    pointers = index.new_empty(batch)
-    kernel(
-        *(models.data_ptr(), clients, models.shape[1], widths.data_ptr(), len(sizes) - 1),
-        *(samples.data_ptr(), labels.data_ptr(), index.data_ptr(), steps, batch),
-        *(rates.data_ptr(), buffer.data_ptr(), pointers.data_ptr()),
+    parts = shares(len(models))
+    room = batch * (sum(sizes[1:]) + 2 * max(sizes[1:])) + 8 * max(sizes)
+    buffers, pointers = models.new_empty(len(parts), room), index.new_empty(len(parts), batch)
+    data = samples.data_ptr(), labels.data_ptr()
+    # Everything that needs Python is done before: no thread waits for another one's.
+    side_by_side(
+        [
+            partial(
+                kernel,
+                *(models[rows].data_ptr(), rows.stop - rows.start, models.shape[1]),
+                *(widths.data_ptr(), len(sizes) - 1, *data),
+                *(index[rows].data_ptr(), steps, batch, rates[rows].data_ptr()),
+                *(buffers[k].data_ptr(), pointers[k].data_ptr()),
+            )
+            for k, rows in enumerate(parts)
+        ]
     )

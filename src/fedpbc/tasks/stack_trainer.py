@@ -23,6 +23,8 @@ __all__ = ["StackTrainer"]
 
 STACK_BYTES = 2**22
 """Bytes of a stack that are trained at once; the fastest value with a shared cache of 32 MB."""
+INDEX_BYTES = 2**26
+"""Bytes of the samples' numbers that are prepared at once for the compiled kernel."""
 GPU_ROWS = 128
 """Rows that a GPU trains at once; fixed, because the order of its sums depends on their number."""
 
@@ -80,16 +82,13 @@ class StackTrainer:
         correction: Tensor | None,
     ) -> None:
         """Run one round for clients whose batches have the same size, in place."""
+        if correction is None and self._can_use_kernel(models):
+            self._train_compiled(clients, models, rates, first_batches)
+            return
         steps, data, on_cpu = self.training.local_steps, self.data, self.device.type == "cpu"
-        use_kernel = correction is None and self._can_use_kernel(models)
         min_rows = 2 if on_cpu else GPU_ROWS
 
         def advance(rows: slice) -> None:
-            if use_kernel:
-                inputs, labels, index = data.gather(clients[rows], first_batches[rows], steps)
-                widths = [inputs.shape[1], *(shape[0] for shape in self.layout.shapes[::2])]
-                dense_steps(models[rows], widths, inputs, labels, index, rates[rows])
-                return
             batches = data.stacked_batches(clients[rows], first_batches[rows], steps)
             stack = models[rows], batches, rates[rows]
             corrections = None if correction is None else correction[rows]
@@ -102,6 +101,18 @@ class StackTrainer:
         else:
             for k in range(0, len(clients), GPU_ROWS):
                 advance(slice(k, k + GPU_ROWS))
+
+    def _train_compiled(
+        self, clients: Sequence[int], models: Tensor, rates: Tensor, first_batches: Sequence[int]
+    ) -> None:
+        """The same in the compiled kernel, which holds one model at a time in the cache."""
+        steps = self.training.local_steps
+        most = max(1, INDEX_BYTES // (8 * steps * self.training.batch_size))
+        for k in range(0, len(clients), most):
+            chunk = slice(k, k + most)
+            inputs, labels, index = self.data.gather(clients[chunk], first_batches[chunk], steps)
+            widths = [inputs.shape[1], *(shape[0] for shape in self.layout.shapes[::2])]
+            dense_steps(models[chunk], widths, inputs, labels, index, rates[chunk])
 
     def _can_use_kernel(self, models: Tensor) -> bool:
         """Whether the compiled kernel can train these models: it is for plain SGD in float32."""

@@ -65,8 +65,9 @@ def test_a_processor_with_narrow_registers_gives_the_same_bits(sizes, batch, cli
         kernel = dense_kernel.load_kernel("fedpbc_narrow_dense_steps")
         patch.setattr(dense_kernel, "load_kernel", lambda: kernel)
         dense_steps(narrow, sizes, samples, labels, index, rates)
-    assert not torch.equal(wide, first)
     assert torch.equal(wide, narrow)
+    # With one class there is nothing to learn.
+    assert sizes[-1] == 1 or not torch.equal(wide, first)
 
 
 @compiled

@@ -14,12 +14,12 @@ INLINE float sum(eight s)
     return ((s[0] + s[4]) + (s[1] + s[5])) + ((s[2] + s[6]) + (s[3] + s[7]));
 }
 
-/* The dot product of x and w from the k-th number on, where `begun` is that of those before. */
-INLINE float rest(eight begun, const float *x, const float *w, ptrdiff_t k, ptrdiff_t length)
+/* A dot product, begun with `total`, from the k-th number on. Spelt out: whether a compiler rounds a
+   product before it is added depends on the processor that it compiles for. */
+INLINE float rest(float total, const float *x, const float *w, ptrdiff_t k, ptrdiff_t length)
 {
-    float total = sum(begun);
     for (; k < length; k++)
-        total += x[k] * w[k];
+        total = __builtin_fmaf(x[k], w[k], total);
     return total;
 }
 
@@ -29,7 +29,7 @@ INLINE float dot(const float *x, const float *w, ptrdiff_t length)
     ptrdiff_t k = 0;
     for (; k + LANES <= length; k += LANES)
         s += AT(x + k) * AT(w + k);
-    return rest(s, x, w, k, length);
+    return rest(sum(s), x, w, k, length);
 }
 
 /* Two samples with four rows of weights: eight sums at once keep the processor busy. */
@@ -45,14 +45,14 @@ INLINE void dots(const float *x, const float *y, const float *w, ptrdiff_t lengt
         c = AT(u + k), d = AT(t + k);
         xu += a * c, yu += b * c, xt += a * d, yt += b * d;
     }
-    out[0] = rest(xw, x, w, k, length) + bias[0];
-    out[1] = rest(xv, x, v, k, length) + bias[1];
-    out[2] = rest(xu, x, u, k, length) + bias[2];
-    out[3] = rest(xt, x, t, k, length) + bias[3];
-    under[0] = rest(yw, y, w, k, length) + bias[0];
-    under[1] = rest(yv, y, v, k, length) + bias[1];
-    under[2] = rest(yu, y, u, k, length) + bias[2];
-    under[3] = rest(yt, y, t, k, length) + bias[3];
+    out[0] = rest(sum(xw), x, w, k, length) + bias[0];
+    out[1] = rest(sum(xv), x, v, k, length) + bias[1];
+    out[2] = rest(sum(xu), x, u, k, length) + bias[2];
+    out[3] = rest(sum(xt), x, t, k, length) + bias[3];
+    under[0] = rest(sum(yw), y, w, k, length) + bias[0];
+    under[1] = rest(sum(yv), y, v, k, length) + bias[1];
+    under[2] = rest(sum(yu), y, u, k, length) + bias[2];
+    under[3] = rest(sum(yt), y, t, k, length) + bias[3];
 }
 
 #ifdef WIDE
@@ -103,10 +103,9 @@ WIDE static void packed_dots(const float *packed, const float *const *x, const f
         sixteen totals = sums(s + 2 * first);
         for (int m = 0; m < 4; m++)
             for (int n = 0; n < 4; n++) {
-                float total = totals[place(m, n)];
-                for (ptrdiff_t j = k; j < length; j++)
-                    total += x[first + m][j] * w[n * length + j];
-                out[(first + m) * outputs + n] = total + bias[n];
+                float begun = totals[place(m, n)];
+                out[(first + m) * outputs + n] =
+                    rest(begun, x[first + m], w + n * length, k, length) + bias[n];
             }
     }
 }

@@ -45,8 +45,10 @@ class Counted:
         self.engine.close()
 
 
-def make_task(data: Prepared) -> Supervised:
-    """The work as a task of the package."""
+def make_task(
+    data: Prepared, *, evaluated: int = EVALUATED_SAMPLES, tested: int = CLASSES
+) -> Supervised:
+    """The work as a task of the package, with so many samples in an evaluation."""
     work = data.work
     pictures = data.pictures.numpy()
     module: nn.Sequential
@@ -60,11 +62,10 @@ def make_task(data: Prepared) -> Supervised:
         )
     else:
         module = build_model(PACKAGED[work.name], work.shape, CLASSES, seed=0)
-    every_class = np.arange(CLASSES)
     return Supervised(
         module,
         (pictures, data.labels),
-        (pictures[:CLASSES], every_class),
+        (pictures[:tested], np.arange(tested) % CLASSES),
         partition=np.arange(len(pictures)).reshape(work.clients, work.samples),
         training=LocalTraining(
             local_steps=work.local_steps,
@@ -75,7 +76,7 @@ def make_task(data: Prepared) -> Supervised:
         crop_padding=4 if work.augment else 0,
         flip=work.augment,
         normalise=(data.means, data.deviations),
-        train_samples=EVALUATED_SAMPLES,
+        train_samples=evaluated,
     )
 
 

@@ -38,11 +38,14 @@ def mean(vectors: Iterable[Vector]) -> Vector:
     first = next(remaining, None)
     if first is None or not hasattr(first, "double"):
         raise InputError("vectors", type(first).__name__, "at least one tensor")
-    total, count = first.double().clone(), 1
+    total, count = first.double(), 1
+    if total is first:  # Nobody else's vector is changed.
+        total = first.clone()
     for vector in remaining:
         total += vector
         count += 1
-    return (total / count).to(first.dtype)
+    total /= count
+    return total.to(first.dtype)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -332,7 +332,11 @@ class ServerState:
         """The moving average after the round."""
         if not len(round.active):
             return self.averaged
-        return self.averaged + AVERAGED_WEIGHT * (self.model.double() - self.averaged)
+        # In place: of a large model, each vector in between costs as much as the arithmetic.
+        moved = self.model.double() - self.averaged
+        moved *= AVERAGED_WEIGHT
+        moved += self.averaged
+        return moved
 
     def _commit(
         self,

@@ -175,16 +175,19 @@ class Runner:
             return
         with self._core() as core:
             self._tune(part, label, core)
-            fedpbc(part.compare_command(label), core)
+            code = fedpbc(part.compare_command(label), core)
         with self._keeping:
-            keep_runs(part.kept_runs, part.folder(label))
+            kept = {run.label for run in keep_runs(part.kept_runs, part.folder(label))}
+        if code and label not in kept:
+            raise SystemExit(f"{label} of {part.name} ended with code {code}")
 
     def _tune(self, part: Part, label: str, core: int) -> None:
         """Tune an entry unless that was done, and keep the choice."""
         if label in tables_of(part.kept_choices):
             return
         command = part.tune_command(label)
-        fedpbc(command, core)
+        if code := fedpbc(command, core):
+            raise SystemExit(f"'fedpbc {' '.join(command)}' ended with code {code}")
         choice = parse_toml((Path(command[-1]) / "tuned.toml").read_text(encoding="utf-8"))
         # Files of this machine; the commands of the tables name the data and the links.
         choice.pop("links", None)
@@ -211,13 +214,12 @@ def tables_of(choices: Path) -> dict[str, Any]:
     return tables
 
 
-def fedpbc(words: Sequence[str], core: int) -> None:
-    """Run a command on one core."""
+def fedpbc(words: Sequence[str], core: int) -> int:
+    """Run a command on one core; returns its code, which is not 0 if a run diverged."""
     command = [sys.executable, "-m", "fedpbc.cli.app", *words]
     with subprocess.Popen(command) as process:
         os.sched_setaffinity(process.pid, {core})
-    if process.returncode:
-        raise SystemExit(f"'fedpbc {' '.join(words)}' ended with code {process.returncode}")
+    return process.returncode
 
 
 def write_tables(every: Sequence[Part]) -> None:

@@ -7,6 +7,7 @@ on elsewhere without running it again.
 from __future__ import annotations
 
 import json
+import math
 import re
 import statistics
 import tomllib
@@ -38,6 +39,8 @@ class KeptRun:
     settings: str
     cost: Mapping[str, Any]
     metrics: Sequence[Mapping[str, Any]] = field(repr=False)
+    failure: str = ""
+    """When it diverged, if it did."""
 
     @property
     def result(self) -> RunResult:
@@ -53,9 +56,13 @@ class KeptRun:
 
 
 def finished_runs(folder: Path) -> Iterator[KeptRun]:
-    """The finished runs of a comparison's folder."""
+    """The runs of a comparison's folder that have finished, or diverged."""
     for path in sorted(folder.glob("*/seed-*")):
         run = RunDirectory(path)
+        if failure := divergence_of(path):
+            config = tomllib.loads((path / "config.toml").read_text(encoding="utf-8"))
+            kind = config["algorithm"]["name"], path.parent.name, config["seed"], config["clients"]
+            yield KeptRun(*kind, settings_of(path / "config.toml"), {}, [], failure)
         if run.finished:
             summary = run.summary()
             yield KeptRun(
@@ -67,6 +74,14 @@ def finished_runs(folder: Path) -> Iterator[KeptRun]:
                 summary["cost"],
                 [_shortened(line) for line in run.metrics()],
             )
+
+
+def divergence_of(path: Path) -> str:
+    """When a run diverged; empty if it did not."""
+    file = path / "failure.txt"
+    text = file.read_text(encoding="utf-8") if file.is_file() else ""
+    found = re.search(r"diverged in round [\d,]+", text)
+    return found[0] if found else ""
 
 
 def _shortened(line: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,6 +128,8 @@ def keep_runs(file: Path, folder: Path) -> list[KeptRun]:
 
 def summarised(runs: Sequence[KeptRun]) -> dict[str, Any]:
     """The results of a part of the study as JSON values."""
+    diverged = {run.label: f"{run.failure} ({run.settings})" for run in runs if run.failure}
+    runs = [run for run in runs if run.label not in diverged]
     comparison = Comparison(run.result for run in runs)
     settings = {run.label: run.settings for run in runs}
     paired = comparison.paired()
@@ -145,6 +162,7 @@ def summarised(runs: Sequence[KeptRun]) -> dict[str, Any]:
         "window": comparison.window,
         "verdict": comparison.verdict().sentence,
         "rows": rows,
+        "diverged": diverged,
     }
 
 
@@ -193,6 +211,8 @@ def table_of(content: Mapping[str, Any]) -> str:
     ]
     commands = "\n".join(content["commands"])
     verdict = f"**Verdict:** {content['verdict']}"
+    for label, when in content.get("diverged", {}).items():
+        verdict = f"`{label}` {when}.\n\n{verdict}"
     return f"```sh\n{commands}\n```\n\n{markdown(head, lines)}\n\n{verdict}"
 
 
@@ -208,12 +228,17 @@ def overview_of(contents: Mapping[str, Mapping[str, Any]]) -> str:
             interval = re.search(r"\((\S+) to (\S+)\)", row["difference"] or "")
             if interval and (interval[1].startswith("−") == interval[2].startswith("−")):
                 clear.add((label, name))
+        for label in content.get("diverged", {}):
+            gains.setdefault(label, {})[name] = -math.inf
     every = [label for label in gains if label != "fedavg" and len(gains[label]) == len(contents)]
     every.sort(key=lambda label: (is_ceiling(label), -sum(gains[label].values())))
     lines = []
     for label in every:
         cells = []
         for name in contents:
+            if gains[label][name] == -math.inf:
+                cells.append("diverged")
+                continue
             # Adding 0 makes a rounded −0.0 a 0.0.
             text = f"{round(gains[label][name], 1) + 0:+.1f}".replace("-", "−")
             cells.append(f"**{text}**" if (label, name) in clear else text)

@@ -177,8 +177,8 @@ class Runner:
             self._tune(part, label, core)
             code = fedpbc(part.compare_command(label), core)
         with self._keeping:
-            kept = {run.label for run in keep_runs(part.kept_runs, part.folder(label))}
-        if code and label not in kept:
+            runs = keep_runs(part.kept_runs, part.folder(label))
+        if code and all(run.label != label for run in runs):
             raise SystemExit(f"{label} of {part.name} ended with code {code}")
 
     def _tune(self, part: Part, label: str, core: int) -> None:

@@ -223,23 +223,30 @@ def fedpbc(words: Sequence[str], core: int) -> int:
 
 
 def write_tables(every: Sequence[Part]) -> None:
-    """Write the results of parts whose runs are all kept, and the tables of all such results."""
+    """Write the results of parts that have FedAvg at least, and the tables of all such results."""
     text = PAGE.read_text(encoding="utf-8")
     contents: dict[str, dict[str, Any]] = {}
     for part in every:
         file = RESULTS / f"{part.name}.json"
         runs = list(kept_runs(part.kept_runs).values())
-        if {run.label for run in runs} == set(part.labels):
+        there = {run.label for run in runs}
+        if "fedavg" in there:
             runs += part.shared_ceiling()
             commands = [" ".join(["fedpbc", *words]) for words in part.commands]
             content = {"title": part.title, "commands": commands, **summarised(runs)}
+            if missing := [label for label in part.labels if label not in there]:
+                content["missing"] = missing
             write_atomically(file, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
         if file.is_file():
             contents[part.name] = json.loads(file.read_text(encoding="utf-8"))
             text = with_block(text, part.name, table_of(contents[part.name]))
     for data in ("fashion", "cifar10"):
         tables = {links: contents.get(f"{data}-{links}") for links in LINKS}
-        known = {links: content for links, content in tables.items() if content is not None}
+        known = {
+            links: content
+            for links, content in tables.items()
+            if content is not None and "missing" not in content
+        }
         if len(known) > 1:
             text = with_block(text, f"{data}-overview", overview_of(known))
     write_atomically(PAGE, text)

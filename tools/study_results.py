@@ -211,6 +211,8 @@ def table_of(content: Mapping[str, Any]) -> str:
     ]
     commands = "\n".join(content["commands"])
     verdict = f"**Verdict:** {content['verdict']}"
+    if missing := content.get("missing"):
+        verdict = f"**Not run yet:** {', '.join(missing)}.\n\n{verdict}"
     for label, when in content.get("diverged", {}).items():
         verdict = f"`{label}` {when}.\n\n{verdict}"
     return f"```sh\n{commands}\n```\n\n{markdown(head, lines)}\n\n{verdict}"

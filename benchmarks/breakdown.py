@@ -53,7 +53,6 @@ def median_seconds(work: Callable[[], object], repeats: int = REPEATS) -> float:
 
 def step_table() -> str:
     """Each operation of a step of the paper's network for CIFAR-10, on one core."""
-    torch.set_num_threads(1)
     keep_freed_memory()
     work = Work.named("cifar10", "fedpbc")
     module = build_model("cnn_cifar10", work.shape, 10, seed=0)
@@ -61,9 +60,8 @@ def step_table() -> str:
     assert step is not None
     inputs = torch.rand(work.batch_size, 3, 32, 32).to(memory_format=torch.channels_last)
     labels = torch.arange(work.batch_size) % 10
-    square = torch.rand(PRODUCT, PRODUCT)
+    speed = core_speed()
     with torch.no_grad():
-        speed = 2 * PRODUCT**3 / median_seconds(lambda: square @ square, 20)
         rows = list(operations(step.layers, inputs))
         whole = median_seconds(lambda: step.sgd_step(inputs, labels, 1e-6))
     flop, listed = flop_of_step(work), sum(seconds for _, _, seconds in rows)

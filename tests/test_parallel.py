@@ -30,7 +30,7 @@ def test_calls_run_side_by_side(monkeypatch):
         barrier.wait()
         threads.append(threading.get_ident())
 
-    parallel.side_by_side([meet, meet])
+    parallel.in_threads([meet, meet])
     assert len(set(threads)) == 2
     assert threading.get_ident() in threads
 
@@ -42,4 +42,4 @@ def test_a_failure_in_a_thread_is_raised(monkeypatch):
         raise ValueError("broken")
 
     with pytest.raises(ValueError, match="broken"):
-        parallel.side_by_side([lambda: None, fail])
+        parallel.in_threads([lambda: None, fail])

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 
-__all__ = ["in_parts", "leave_cores_to_others", "shares", "side_by_side", "usable_cores"]
+__all__ = ["in_parts", "in_threads", "leave_cores_to_others", "shares", "usable_cores"]
 
 _MIN_PARALLEL = 2**18  # numbers from which threads pay
 
@@ -57,7 +57,7 @@ def shares(count: int) -> list[slice]:
     return [slice(*pair) for pair in itertools.pairwise(ends)]
 
 
-def side_by_side(calls: Sequence[Callable[[], object]]) -> None:
+def in_threads(calls: Sequence[Callable[[], object]]) -> None:
     """Call functions in threads, the first one in this thread; for those that release the GIL."""
     started = [_threads(usable_cores()).submit(call) for call in calls[1:]]
     try:

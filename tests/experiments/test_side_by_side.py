@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from contextlib import closing
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import pytest
@@ -64,3 +65,23 @@ def test_what_asks_nobody_is_interrupted(tmp_path, monkeypatch):
     with closing(side_by_side(work, ["compute"], 1)) as messages:
         assert next(messages) == "begun"
     assert (tmp_path / "mark").exists()
+
+
+def test_a_worker_whose_start_is_interrupted_ends_too(monkeypatch, capfd):
+    begin, begun = SpawnProcess.start, []
+
+    def begin_and_interrupt(process):
+        begin(process)
+        begun.append(process)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(SpawnProcess, "start", begin_and_interrupt)
+    # As in a terminal: SIGINT is ignored where tests run in the background.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            next(side_by_side(work, ["a"], 1))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert [process.is_alive() for process in begun] == [False]
+    assert capfd.readouterr() == ("", "")

@@ -16,15 +16,13 @@ from fedpbc.tasks import dense_kernel, stack_trainer
 from fedpbc.tasks.dense_kernel import dense_steps, has_dense_steps
 from tests import small_runs as small
 
+widths = st.lists(st.integers(1, 70), min_size=2, max_size=4)
+batches = st.integers(1, 20)
 compiled = pytest.mark.skipif(not has_dense_steps(), reason="built without a C compiler")
 
 
 @compiled
-@given(
-    sizes=st.lists(st.integers(1, 70), min_size=2, max_size=4),
-    batch=st.integers(1, 20),
-    steps=st.integers(1, 3),
-)
+@given(sizes=widths, batch=batches, steps=st.integers(1, 3))
 def test_dense_steps_are_those_of_autograd(sizes, batch, steps):
     torch.manual_seed(1)
     layers = []
@@ -48,11 +46,7 @@ def test_dense_steps_are_those_of_autograd(sizes, batch, steps):
 
 
 @compiled
-@given(
-    sizes=st.lists(st.integers(1, 70), min_size=2, max_size=4),
-    batch=st.integers(1, 20),
-    clients=st.integers(1, 5),
-)
+@given(sizes=widths, batch=batches, clients=st.integers(1, 5))
 def test_a_processor_with_narrow_registers_gives_the_same_bits(sizes, batch, clients):
     torch.manual_seed(2)
     parameters = sum((a + 1) * b for a, b in itertools.pairwise(sizes))

@@ -161,18 +161,17 @@ def advanced(base: Vector, updates: Iterable[Update], scale: float) -> Iterator[
         >>> [each.item() for each in advanced(x, [Update(0, x, torch.tensor([3.0]))], 0.5)]
         [2.0]
     """
-    # Memory is slower than arithmetic: what most have in common is converted once.
-    exact_base = base.double()
-    start, exact_start = base, exact_base
+    start, exact_start = base, None
     for update in updates:
         if scale == 1 and (update.start is base or update.start.equal(base)):
             yield update.model
             continue
-        if update.start is not start:
+        if exact_start is None or update.start is not start:
+            # Memory is slower than arithmetic: what most have in common is converted once.
             start, exact_start = update.start, update.start.double()
         moved = update.model.double() - exact_start
         moved *= scale
-        moved += exact_base
+        moved += exact_start if start is base else base
         yield moved
 
 

@@ -74,8 +74,10 @@ def side_by_side(work: Work, tasks: Sequence[Any], jobs: int) -> Generator[Any, 
     try:
         while waiting or workers:
             while waiting and len(workers) < jobs:
-                workers.append(start(context, work))
-                started.append(workers[-1])
+                # Interrupted before it is listed, a worker would never be ended.
+                with held_back():
+                    started.append(start(context, work))
+                workers.append(started[-1])
                 give_next(workers[-1], waiting)
             for connection in wait([worker.connection for worker in workers]):
                 worker = next(w for w in workers if w.connection is connection)
@@ -174,7 +176,10 @@ def serve(connection: Connection, work: Work) -> None:
     def send(message: Any) -> None:
         # Half a message would be taken for another one.
         with held_back():
-            connection.send(message)
+            try:
+                connection.send(message)
+            except OSError:
+                os._exit(1)  # Whoever gave the tasks is gone.
 
     send(READY)
     threading.Thread(target=read, daemon=True).start()

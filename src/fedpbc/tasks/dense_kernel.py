@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedpbc.parallel import shares, side_by_side
+from fedpbc.parallel import in_threads, shares
 from fedpbc.tasks.compiled import compiled_library
 
 __all__ = ["dense_steps", "has_dense_steps"]
@@ -69,7 +69,7 @@ def dense_steps(
     buffers, pointers = models.new_empty(len(parts), room), index.new_empty(len(parts), batch)
     data = samples.data_ptr(), labels.data_ptr()
     # Everything that needs Python is done before: no thread waits for another one's.
-    side_by_side(
+    in_threads(
         [
             partial(
                 kernel,

@@ -100,6 +100,9 @@ def test_fedavg_is_good_enough_where_links_cost_nothing_and_half_a_point_is_gain
         "Plain FedAvg is good enough on these links: with every link up it would be better by 0.0"
     )
     assert "so there is nothing to repair. fedau is better by 0.4 over 3 seeds" in why
+    # Clearly above, but by a fifth of a point: the same sentence, and none that contradicts it.
+    little = recommended({**values, "ceiling": seeds(0.702, 0.712, 0.7225)})
+    assert (little.algorithm, len(little.why)) == ("fedavg", 1)
     # Where links do harm, or it is not known whether they do, what is clearly better is taken.
     assert recommended({**values, "ceiling": seeds(0.80, 0.81, 0.82)}).algorithm == "fedau"
     assert recommended(values).algorithm == "fedau"

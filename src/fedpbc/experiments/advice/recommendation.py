@@ -108,7 +108,7 @@ def recommend(
     assert chosen.costs is not None
     difference = verdict.differences.get(chosen.name)
     # A share of next to nothing would be a large number without a meaning.
-    no_share = chosen.name == BASELINE or _is_small(paired.links_cost, verdict.has_classes)
+    small = _small(paired.links_cost, verdict.has_classes)
     return Recommendation(
         algorithm=chosen.name,
         view=chosen.view,
@@ -116,7 +116,7 @@ def recommend(
         mean=verdict.means[chosen.name],
         interval=row.interval,
         over_baseline=None if chosen.name == BASELINE else difference,
-        recovered=None if no_share else _recovered(row),
+        recovered=None if chosen.name == BASELINE or small else _recovered(row),
         costs=chosen.costs,
         parameters=parameters,
         has_classes=verdict.has_classes,
@@ -133,11 +133,19 @@ def _recovered(row: PairedRow) -> tuple[float, Interval | None] | None:
     return row.recovered.value, row.recovered.interval
 
 
-def _is_small(links_cost: Difference | None, has_classes: bool) -> bool:
-    """Whether failing links cost hardly anything, or nothing that shows; False if unknown."""
+def _small(links_cost: Difference | None, has_classes: bool) -> Difference | None:
+    """What failing links cost, if that is hardly anything, or nothing that shows."""
     if links_cost is None or links_cost.interval is None:
-        return False
-    return (has_classes and links_cost.mean <= MARGIN) or not links_cost.clearly_above
+        return None
+    hardly = has_classes and links_cost.mean <= MARGIN
+    return links_cost if hardly or not links_cost.clearly_above else None
+
+
+def _text(difference: Difference, has_classes: bool) -> str:
+    """A difference with its interval."""
+    assert difference.interval is not None
+    interval = between(difference.interval, has_classes)
+    return f"{number_text(difference.mean, has_classes)} (95 % interval {interval})"
 
 
 def _is_good_enough(verdict: Verdict, links_cost: Difference | None) -> bool:
@@ -145,7 +153,7 @@ def _is_good_enough(verdict: Verdict, links_cost: Difference | None) -> bool:
     if BASELINE not in verdict.means or verdict.chosen is None or not verdict.has_classes:
         return False
     behind = verdict.means[verdict.chosen] - verdict.means[BASELINE]
-    return behind <= MARGIN and _is_small(links_cost, verdict.has_classes)
+    return behind <= MARGIN and _small(links_cost, verdict.has_classes) is not None
 
 
 def _reasons(verdict: Verdict, chosen: str, links_cost: Difference | None) -> Iterator[str]:
@@ -156,21 +164,20 @@ def _reasons(verdict: Verdict, chosen: str, links_cost: Difference | None) -> It
     if chosen == BASELINE:
         if best == BASELINE:
             why = f"none of the {len(verdict.means)} compared has a higher mean {over}."
-        elif verdict.chosen == BASELINE:
+        elif verdict.chosen == BASELINE or links_cost is None:
             why = f"{best} is not better by more than the noise or half a point {over}."
         else:
-            assert links_cost is not None
-            assert links_cost.interval is not None
             gain = number_text(verdict.means[best] - verdict.means[BASELINE], has_classes)
             why = (
-                "with every link up it would be better by "
-                f"{number_text(links_cost.mean, has_classes)} (95 % interval "
-                f"{between(links_cost.interval, has_classes)}), so there is nothing to repair. "
+                f"with every link up it would be better by {_text(links_cost, has_classes)}, so "
+                "there is nothing to repair. "
                 f"{best} is better by {gain} {over}, at most half a point, for another reason than "
                 "failing links, such as larger steps."
             )
         yield f"Plain FedAvg is good enough on these links: {why}"
-        if links_cost is not None and links_cost.clearly_above and links_cost.interval is not None:
+        if verdict.chosen != BASELINE or links_cost is None or links_cost.interval is None:
+            return
+        if links_cost.clearly_above:
             size = number_text(links_cost.mean, has_classes)
             yield (
                 f"Failing links cost it {size}{' points' if has_classes else ' in loss'} all the "
@@ -207,14 +214,11 @@ def _reasons(verdict: Verdict, chosen: str, links_cost: Difference | None) -> It
             f"It is {sign} than FedAvg with {difference.won} of {len(difference.seeds)} seeds; the "
             f"mean difference has the 95 % interval {interval}{clear}."
         )
-    if _is_small(links_cost, has_classes):
-        assert links_cost is not None
-        assert links_cost.interval is not None
-        what = "hardly anything" if links_cost.clearly_above else "nothing that shows"
+    if small := _small(links_cost, has_classes):
+        what = "hardly anything" if small.clearly_above else "nothing that shows"
         yield (
             f"Failing links cost FedAvg {what}: with every link up it is better by "
-            f"{number_text(links_cost.mean, has_classes)} (95 % interval "
-            f"{between(links_cost.interval, has_classes)}). So there is nothing to repair; "
+            f"{_text(small, has_classes)}. So there is nothing to repair; "
             "what is better than FedAvg here is so for another reason, such as larger steps."
         )
 

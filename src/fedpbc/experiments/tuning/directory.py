@@ -223,7 +223,8 @@ class TuningDirectory:
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
         requested = parse_toml(text)
-        planned, _ = requested["tune"].pop("count"), requested["tune"].pop("most_rungs")
+        planned = requested["tune"].pop("count")
+        del requested["tune"]["most_rungs"]
         numbers = type(count) is type(rungs) is int and min(count, rungs) >= 0
         # With a budget in minutes, they follow from the speed of the first runs.
         same = numbers and begun == requested and planned in (0, count)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
+import time
 
 import pytest
 
@@ -43,3 +46,22 @@ def test_a_failure_in_a_thread_is_raised(monkeypatch):
 
     with pytest.raises(ValueError, match="broken"):
         parallel.in_threads([lambda: None, fail])
+
+
+def test_an_interruption_waits_for_all_threads(monkeypatch):
+    monkeypatch.setattr(parallel, "usable_cores", lambda: 2)
+    ended = []
+
+    def slow():
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.2)
+        ended.append(True)
+
+    # SIGINT is ignored where tests run in the background.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            parallel.in_threads([lambda: None, slow])
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert ended

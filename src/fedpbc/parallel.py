@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 
+from fedpbc.interrupts import held_back
+
 __all__ = ["in_parts", "in_threads", "leave_cores_to_others", "shares", "usable_cores"]
 
 _MIN_PARALLEL = 2**18  # numbers from which threads pay
@@ -58,13 +60,17 @@ def shares(count: int) -> list[slice]:
 
 
 def in_threads(calls: Sequence[Callable[[], object]]) -> None:
-    """Call functions in threads, the first one in this thread; for those that release the GIL."""
-    started = [_threads(usable_cores()).submit(call) for call in calls[1:]]
-    try:
-        calls[0]()
-    finally:
-        for call in started:
-            call.result()
+    """Call functions in threads, the first one in this thread; for those that release the GIL.
+
+    An interruption waits for all of them: they may write to memory that ends with the caller.
+    """
+    with held_back():
+        started = [_threads(usable_cores()).submit(call) for call in calls[1:]]
+        try:
+            calls[0]()
+        finally:
+            for call in started:
+                call.result()
 
 
 @lru_cache(maxsize=1)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from importlib.metadata import version
 
 import pytest
@@ -16,7 +17,9 @@ LINKS = ("--links", "bernoulli", "--set", "links.p=0.4")
 @pytest.fixture
 def small_schedule(monkeypatch):
     """A budget that does not depend on how busy the machine is."""
-    plan = Schedule(12, ("fedavg", "mifa", "fedpbc"), 2, 2, 2, True, 9.0, False)
+    plan = Schedule(
+        12, ("fedavg", "mifa", "fedpbc"), 2, 2, 2, True, 9.0, False, ceiling_candidates=2
+    )
     monkeypatch.setattr(steps, "choose_schedule", lambda *_, **options: plan)
     monkeypatch.setattr(steps, "MOST_SEEDS", 2)
 
@@ -29,7 +32,7 @@ def test_advice_ends_with_a_recommendation_and_files_to_go_on_with(tmp_path):
     advice = json.loads((out / "advice.json").read_text())
     found = advice["recommendation"]
     assert f"Run {found['algorithm']} and deploy its view '{found['view']}'" in ended.out
-    assert set(advice["settings"]) == {"fedavg", "mifa", "fedpbc"}
+    assert set(advice["settings"]) == {"fedavg", "mifa", "fedpbc", "ceiling"}
     assert advice["comparison"]["seeds"] == [1, 2]
     labels = {row["label"] for row in advice["comparison"]["rows"]}
     assert {"fedavg", "ceiling"} <= labels
@@ -52,6 +55,13 @@ def test_advice_ends_with_a_recommendation_and_files_to_go_on_with(tmp_path):
     tuned = json.loads((out / "tune/tuning.json").read_text())["algorithms"]
     chosen = tuned[found["algorithm"]]["chosen"]["settings"]
     assert found["settings"] == chosen
+    # The ceiling is tuned for itself, and compared with the settings that were chosen for it.
+    assert len(tuned["ceiling"]["candidates"]) == 2
+    own = tuned["ceiling"]["chosen"]["settings"]
+    assert advice["settings"]["ceiling"] == own
+    config = tomllib.loads((out / "compare/ceiling/seed-1/config.toml").read_text())
+    assert config["train"]["learning_rate"] == own["train.learning_rate"]
+    assert config["links"]["name"] == "always"
 
     # The same again is done at once, and changes nothing but times.
     before = content(out / "compare")

@@ -54,8 +54,8 @@ WORDS = {
     "round",
     "†": "aided by memory or known statistics: the server or a device keeps more than the model, "
     "or knows how likely links are to be up",
-    "ceiling": "FedAvg if every link were always up, with the step sizes that it has on these "
-    "links unless others were given: what failing links cost is the distance to it, or more",
+    "ceiling": "FedAvg if every link were always up, with step sizes of its own where algorithms "
+    "were tuned: what failing links cost is the distance to it",
     "recovered": "the share of that distance which an algorithm gains back",
     "local step": "one step of a device's own training on a batch of its samples",
     "view": "which model is deployed; a server can keep others than the last one",
@@ -278,6 +278,8 @@ def _counted(number: float, noun: str) -> str:
 
 
 def _summary(advice: Advice, label: str) -> str:
+    if is_ceiling(label):
+        return "FedAvg with every link up."
     return find_algorithm(advice.request.algorithm_of(label)).summary()
 
 

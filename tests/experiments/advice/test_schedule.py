@@ -99,6 +99,25 @@ def test_the_price_of_a_hand_worked_plan():
     assert plan.seconds == pytest.approx(10 * (2 * (10 + 10 + 0.6) + (20 + 10 + 0.6)))
 
 
+def test_the_price_of_a_search_with_a_ceiling_of_its_own():
+    """18 rounds, scored after 2, 6 and 18: 18, 6 and 2 candidates of FedAvg, 4, 2 and 2 of it."""
+    plan = choose_schedule(
+        {"fedavg": Speed(0.1, 0.0, scoring=0.01)},
+        Speed(1.0, 0.0, scoring=0.02),
+        rounds=18,
+        seconds=10_000,
+        jobs=1,
+        fixed_rounds=True,
+    )
+    assert (plan.candidates, plan.ceiling_candidates) == (18, 4)
+    usual = (18 * 2 + 6 * 4 + 2 * 12) * (0.1 + 0.01) + 26 * 0.6
+    ceiling = (4 * 2 + 2 * 4 + 2 * 12) * (1.0 + 0.02) + 8 * 0.6
+    compared = 10 * (2 * (1.8 + 0.6) + (18 + 0.6))
+    assert plan.seconds == pytest.approx(usual + ceiling + compared)
+    # Where nothing is tuned, it has FedAvg's settings.
+    assert chosen(0.0005, tuned=True).ceiling_candidates == 0
+
+
 @given(st.floats(1e-4, 5.0), st.floats(0.5, 500.0), st.booleans(), st.booleans())
 def test_a_plan_fits_or_is_the_smallest(round_seconds, minutes, fixed, tuned):
     plan = chosen(round_seconds, minutes, fixed=fixed, tuned=tuned)

@@ -28,11 +28,12 @@ from fedpbc.experiments.advice.speed import Stopwatch, measure_speeds
 from fedpbc.experiments.comparison import Comparison
 from fedpbc.experiments.comparison_plan import ComparisonPlan, plan_comparison
 from fedpbc.experiments.conditions import CEILING, is_ceiling
-from fedpbc.experiments.entries import merged
+from fedpbc.experiments.entries import EVERY_LINK_UP, merged
 from fedpbc.experiments.paired import Paired
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.score_text import listed
 from fedpbc.experiments.sweep import DivergedReason, GridProgress
+from fedpbc.experiments.tuning.choice import tuned_entry
 from fedpbc.experiments.tuning.directory import TuningDirectory
 from fedpbc.experiments.tuning.plan import START_SECONDS, TuningPlan, plan_tuning
 from fedpbc.experiments.tuning.request import TuningRequest
@@ -142,9 +143,10 @@ def advise(
         finalists, schedule = _affordable(
             finalists, schedule, links, directory, tuning, jobs, deadline - time.monotonic()
         )
-    comparison = _compared(
-        request, schedule, {n: tables[n] for n in finalists}, directory, listener, jobs, deadline
-    )
+    compared = {name: tables[name] for name in finalists}
+    if schedule.ceiling and CEILING in tables:
+        compared[CEILING] = tables[CEILING]
+    comparison = _compared(request, schedule, compared, directory, listener, jobs, deadline)
     flat = {name: _flat(table) for name, table in tables.items()}
     recommendation = recommend(comparison, flat, request.constraints, links.parameters)
     if recommendation is not None:
@@ -208,6 +210,8 @@ def _tuned(
     names = list(schedule.algorithms)
     if request.tuned or schedule.candidates == 1:
         tables = {name: dict(request.tuned.get(name, {})) for name in names}
+        if CEILING in request.tuned:
+            tables[CEILING] = dict(request.tuned[CEILING])
         return None, tables, names
     listener.note("tuning, scored on training samples that are held out")
     plan = _tuning_plan(request, schedule)
@@ -219,11 +223,16 @@ def _tuned(
         listener.tuned(tuning, result)
     tables, scores = {}, {}
     for tuned in result.entries:
-        if tuned.best is not None and tuned.best.score is not None:
-            # A single one is the default: it was scored, but nothing was tuned.
-            is_tuned = len(tuned.trials) > 1
+        if tuned.best is None or tuned.best.score is None:
+            continue
+        # A single one is the default: it was scored, but nothing was tuned.
+        is_tuned = len(tuned.trials) > 1
+        if not is_ceiling(tuned.label):
             tables[tuned.label] = _nested(tuned.best.settings) if is_tuned else {}
             scores[tuned.label] = tuned.best.score.value
+        elif is_tuned:
+            entry = result.plan.entries[tuned.label]
+            tables[tuned.label] = tuned_entry(entry, tuned.best.settings).table()
     if BASELINE not in tables:
         raise FedpbcError(
             "FedAvg diverged with every step size: set a smaller one with --learning-rate"
@@ -238,8 +247,16 @@ def _tuning_plan(request: AdviceRequest, schedule: Schedule) -> TuningPlan:
     search, all cores at work, decide how many candidates there will be; the number is kept.
     """
     names = list(schedule.algorithms)
-    asked = TuningRequest(algorithms=names, candidates=schedule.candidates, seeds=(TUNING_SEED,))
+    asked = TuningRequest(
+        algorithms=names,
+        candidates=schedule.candidates,
+        seeds=(TUNING_SEED,),
+        ceiling=schedule.ceiling_candidates > 0,
+    )
     plan = plan_tuning(request.values, asked)
+    if schedule.ceiling_candidates:
+        few = plan.candidates[CEILING][: schedule.ceiling_candidates]
+        plan = replace(plan, candidates={**plan.candidates, CEILING: few})
     if not schedule.tuning_seconds:  # of advice that was begun before there was such a limit
         return plan
     planned = {label: list(plan.candidates[label][: plan.count]) for label in plan.candidates}
@@ -259,10 +276,10 @@ def _nested(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
-    """A table of a comparison as settings by dotted key."""
+    """A table of a comparison as settings by dotted key; that links are up is not one of them."""
     flat: dict[str, Any] = {}
     for key, value in table.items():
-        if key == "name":
+        if key == "name" or key in EVERY_LINK_UP:
             continue
         if isinstance(value, Mapping):
             flat |= {f"{key}.{option}": inner for option, inner in value.items()}
@@ -298,7 +315,7 @@ def _affordable(
             seconds[tuned.label] = TEST_COST * schedule.rounds * of_round + START_SECONDS
     everything = links.costs[BASELINE].local_steps or 1
     uptimes = links.report.statistics.clients * schedule.rounds * links.local_steps / everything
-    ceiling = seconds[BASELINE] * uptimes if schedule.ceiling else None
+    ceiling = seconds.get(CEILING, seconds[BASELINE] * uptimes) if schedule.ceiling else None
     names, has_ceiling = affordable_finalists(
         finalists, seconds, available=0.85 * available, jobs=jobs, ceiling=ceiling
     )
@@ -315,8 +332,6 @@ def _compared(
     deadline: float,
 ) -> Comparison:
     """Compare on the test data, with more seeds as long as there is time for them."""
-    if schedule.ceiling and CEILING in request.tuned:
-        tables = {**tables, CEILING: dict(request.tuned[CEILING])}
     shared = {
         **request.values,
         "algorithms": tables,

@@ -41,6 +41,8 @@ LAST_LEVELS = ((5, 3, 3), (3, 2, 3))
 """With the short list."""
 UNTUNED = (1, 2, 2)
 """With the short list, if there is no time to tune it, however few the rounds."""
+CEILING_CANDIDATES = 4
+"""With every link up a run may take many times as long: η_0 alone is tried, at four values."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ class Schedule:
         seconds: that all of it is expected to take.
         complete: whether everything was affordable.
         tuning_seconds: that the search may take at most; 0: no limit.
+        ceiling_candidates: settings that are tried for the ceiling; 0: it has FedAvg's.
     """
 
     rounds: int
@@ -79,6 +82,7 @@ class Schedule:
     seconds: float
     complete: bool
     tuning_seconds: float = 0.0
+    ceiling_candidates: int = 0
 
 
 def choose_schedule(
@@ -217,14 +221,12 @@ def _priced(
     complete: bool,
 ) -> Schedule:
     """A schedule with the seconds that it takes; the slowest are assumed to be the finalists."""
-    every = max(1, rounds // 45)
+    of_ceiling = min(candidates, CEILING_CANDIDATES) if ceiling and candidates > 1 else 0
     total = 0.0
     if candidates > 1:
-        for name in names:
-            halving = Halving.of(candidates, rounds, every)
-            cost = halving.cost()
-            total += cost * speeds[name].round + cost / every * speeds[name].scoring
-            total += START_SECONDS * sum(halving.sizes)
+        total += sum(_search(speeds[name], candidates, rounds) for name in names)
+    if ceiling and of_ceiling:
+        total += _search(ceiling, of_ceiling, rounds)
     tuning = total
     full = sorted((speeds[name].run(rounds, EVALUATIONS) for name in names), reverse=True)
     of_one_seed = sum(full[:finalists]) + full[-1]
@@ -241,4 +243,13 @@ def _priced(
         total / jobs,
         complete,
         tuning / jobs,
+        of_ceiling,
     )
+
+
+def _search(speed: Speed, candidates: int, rounds: int) -> float:
+    """Seconds of the search of one algorithm's settings, on one core."""
+    every = max(1, rounds // 45)
+    halving = Halving.of(candidates, rounds, every)
+    cost = halving.cost()
+    return cost * speed.round + cost / every * speed.scoring + START_SECONDS * sum(halving.sizes)

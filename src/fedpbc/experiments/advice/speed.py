@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 from fedpbc.algorithms import Algorithm, find_algorithm
@@ -64,7 +65,7 @@ def measure_speeds(
     usual = _measured(request)
     # Candidates are scored on the few samples that are held out.
     scoring = _measured(request, **_held_out(request)).evaluation
-    ceiling = _measured(request, links=ALWAYS, downlink=ALWAYS)
+    ceiling = replace(_measured(request, links=ALWAYS, downlink=ALWAYS), scoring=scoring)
     full = request.config().train.local_steps * request.experiment().simulation.task.clients
     per_round = costs[BASELINE].local_steps / request.values["rounds"]
     # Seconds of a local step beyond FedAvg's, and what a round costs besides.

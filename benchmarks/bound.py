@@ -20,7 +20,7 @@ from benchmarks.machine import cores
 from benchmarks.protocol import QuitError, say, wait
 from benchmarks.work import Work, network
 
-__all__ = ["flop_of_round", "flop_of_step"]
+__all__ = ["flop_of_outputs", "flop_of_round", "flop_of_step"]
 
 SIZES = (896, 1024, 1152)
 PRODUCTS = 4
@@ -33,6 +33,17 @@ def flop_of_step(work: Work) -> int:
     A multiplication with an addition counts as two. Each layer computes its outputs, the gradient
     of its weights and, but for the first one, the gradient of its inputs, each the same product.
     """
+    products = products_of_layers(work)
+    return work.batch_size * 2 * (3 * sum(products) - products[0])
+
+
+def flop_of_outputs(work: Work) -> int:
+    """The same for the outputs of one sample."""
+    return 2 * sum(products_of_layers(work))
+
+
+def products_of_layers(work: Work) -> list[int]:
+    """Multiplications of the outputs of each convolution and dense layer, for one sample."""
     products: list[int] = []
 
     def count(layer: nn.Module, inputs: tuple[Tensor, ...], outputs: Tensor) -> None:
@@ -46,8 +57,8 @@ def flop_of_step(work: Work) -> int:
         layer.register_forward_hook(count)
     height, width, channels = work.shape
     with torch.no_grad():
-        module(torch.zeros(work.batch_size, channels, height, width))
-    return 2 * (3 * sum(products) - products[0])
+        module(torch.zeros(1, channels, height, width))
+    return products
 
 
 def flop_of_round(work: Work) -> int:

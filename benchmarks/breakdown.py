@@ -1,6 +1,6 @@
 """Where the time goes: in a local step, in a round of FedAvg on the pool, and in evaluations.
 
-python -m benchmarks.breakdown step          # each operation of a step, one core
+python -m benchmarks.breakdown step          # each operation while clients train, one core
 python -m benchmarks.breakdown round         # ten clients of 100 on the pool, all cores
 python -m benchmarks.breakdown evaluation    # FedPBC on the pool with and without evaluations
 """
@@ -12,7 +12,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.bound import flop_of_step
+from benchmarks.bound import flop_of_outputs, flop_of_round, flop_of_step
 from benchmarks.machine import describe
 from benchmarks.ours import make_task
 from benchmarks.run import Interrupt
@@ -32,13 +32,16 @@ from fedpbc.engines import Engine, PoolEngine
 from fedpbc.engines.malloc import keep_freed_memory
 from fedpbc.links import from_table
 from fedpbc.simulation.build import make_algorithm
-from fedpbc.tasks.manual_backprop import ConvLayer, GradientSink, LinearLayer, manual_backprop
-from fedpbc.tasks.networks import build_model
+from fedpbc.simulation.views import VIEWS
+from fedpbc.tasks.manual_backprop import ConvLayer, LinearLayer, manual_backprop
+from fedpbc.tasks.module_vector import ModuleVector
 
 REPEATS = 300
 EVALUATED, TESTED = 5_000, 10_000
 """Training and test samples of an evaluation of CIFAR-10, by default."""
 PRODUCT = 1024
+SHOWN = 2e-6
+"""Seconds from which an operation has a line of its own."""
 
 
 def median_seconds(work: Callable[[], object], repeats: int = REPEATS) -> float:
@@ -51,56 +54,91 @@ def median_seconds(work: Callable[[], object], repeats: int = REPEATS) -> float:
     return statistics.median(seconds)
 
 
-def step_table() -> str:
-    """Each operation of a step of the paper's network for CIFAR-10, on one core."""
+class TimedLayer:
+    """A layer of the hand-written step, and how long its passes take in a client's training."""
+
+    def __init__(self, layer: Any, position: int) -> None:
+        self.layer, self.name, self.flop = layer, described(layer, position), 0
+        self.is_first = position == 0
+        self.seconds: dict[str, list[float]] = {"forward": [], "backward": []}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.layer, name)
+
+    def forward(self, value: Tensor, in_place: bool) -> Any:
+        """The layer's own, timed."""
+        began = time.perf_counter()
+        output, saved = self.layer.forward(value, in_place)
+        self.seconds["forward"].append(time.perf_counter() - began)
+        self.flop = products(self.layer, output)
+        return output, saved
+
+    def backward(self, *arguments: Any, need_input: bool) -> Any:
+        """The layer's own, timed."""
+        began = time.perf_counter()
+        grad = self.layer.backward(*arguments, need_input)
+        self.seconds["backward"].append(time.perf_counter() - began)
+        return grad
+
+    def rows(self) -> Iterator[tuple[str, int, float]]:
+        """The name, the arithmetic and the time of each pass."""
+        for kind, passes in (("forward", 1), ("backward", 1 if self.is_first else 2)):
+            seconds = statistics.median(self.seconds[kind] or [0.0])
+            yield f"{self.name}, {kind}", passes * self.flop, seconds
+
+
+def step_table(data: Prepared) -> str:
+    """Where the time of a local step goes while clients train one after another, on one core."""
     keep_freed_memory()
-    work = Work.named("cifar10", "fedpbc")
-    module = build_model("cnn_cifar10", work.shape, 10, seed=0)
-    step = manual_backprop(module.to(memory_format=torch.channels_last))
+    torch.set_num_threads(1)
+    work, task = data.work, make_task(data)
+    module = task.module.to(memory_format=torch.channels_last)
+    step, vector = manual_backprop(module), ModuleVector(module)
     assert step is not None
-    inputs = torch.rand(work.batch_size, 3, 32, 32).to(memory_format=torch.channels_last)
-    labels = torch.arange(work.batch_size) % 10
-    speed = core_speed()
+    layers = [TimedLayer(layer, position) for position, layer in enumerate(step.layers)]
+    step.layers = layers
+    start, square = vector.flatten(), torch.rand(PRODUCT, PRODUCT)
+    seconds: dict[str, list[float]] = {name: [] for name in ("model", "batch", "step", "product")}
+
+    def timed(name: str, work: Callable[[], Any]) -> Any:
+        began = time.perf_counter()
+        result = work()
+        seconds[name].append(time.perf_counter() - began)
+        return result
+
     with torch.no_grad():
-        rows = list(operations(step.layers, inputs))
-        whole = median_seconds(lambda: step.sgd_step(inputs, labels, 1e-6))
-    flop, listed = flop_of_step(work), sum(seconds for _, _, seconds in rows)
-    rows.append(("the rest: softmax, memory, Python", 0, whole - listed))
-    rows.append(("the step", flop, whole))
+        for client in range(work.clients):
+            timed("model", partial(vector.fill, start))
+            for k in range(work.local_steps):
+                inputs, labels = timed("batch", partial(task.data.batch, client, k))
+                timed("step", partial(step.sgd_step, inputs, labels, work.learning_rate))
+            timed("model", vector.flatten)
+            # In turn with the steps, since a machine is not as fast at every moment.
+            timed("product", lambda: square @ square)
+    speed = 2 * PRODUCT**3 / statistics.median(seconds["product"])
+    rows = [row for layer in layers for row in layer.rows()]
+    of_step = statistics.median(seconds["step"])
+    rows.append(("softmax, memory, Python", 0, of_step - sum(each for _, _, each in rows)))
+    rows.append(("the batch: drawn, gathered, augmented", 0, statistics.median(seconds["batch"])))
+    model = 2 * statistics.median(seconds["model"]) / work.local_steps
+    rows.append(("the client's model, in and out", 0, model))
+    whole = sum(each for _, _, each in rows)
+    rows.append(("a step, with all that belongs to it", flop_of_step(work), whole))
     lines = [
         [
             name,
-            f"{operations_ / 1e6:.1f}" if operations_ else "",
-            f"{seconds * 1e3:.3f}",
-            percent(seconds / whole),
-            percent(operations_ / seconds / speed) if operations_ else "",
-            f"{(seconds - operations_ / speed) * 1e3:.3f}",
+            f"{operations / 1e6:.1f}" if operations else "",
+            f"{each * 1e3:.3f}",
+            percent(each / whole),
+            percent(operations / each / speed) if operations else "",
+            f"{(each - operations / speed) * 1e3:.3f}",
         ]
-        for name, operations_, seconds in rows
+        for name, operations, each in rows
+        if each >= SHOWN
     ]
     heads = ["operation", "MFLOP", "ms", "of the step", "of the bound", "ms above the bound"]
     note = f"One core; a large matrix product runs at {speed / 1e9:.0f} GFLOP/s."
     return f"{note} {machine_line(describe())}.\n\n{markdown_table(heads, lines)}"
-
-
-def operations(layers: Sequence[Any], inputs: Tensor) -> Iterator[tuple[str, int, float]]:
-    """The name, the arithmetic and the time of each layer, forward and backward."""
-    values, saved = [inputs], []
-    for layer in layers:
-        value, kept = layer.forward(values[-1].clone(memory_format=torch.preserve_format), True)
-        values.append(value)
-        saved.append(kept)
-    for k, layer in enumerate(layers):
-        copy = values[k].clone(memory_format=torch.preserve_format)
-        seconds = median_seconds(partial(layer.forward, copy, k > 0))
-        yield f"{described(layer, k)}, forward", products(layer, values[k + 1]), seconds
-    grad = torch.full_like(values[-1], 1e-6)
-    for k in range(len(layers) - 1, -1, -1):
-        layer, passes = layers[k], 2 if k else 1
-        backward = partial(layer.backward, grad, saved[k], GradientSink(collect=False), k > 0)
-        seconds = median_seconds(backward)
-        yield f"{described(layer, k)}, backward", passes * products(layer, values[k + 1]), seconds
-        grad = layer.backward(grad, saved[k], GradientSink(collect=True), k > 0)
 
 
 def described(layer: Any, position: int) -> str:
@@ -187,11 +225,15 @@ def evaluation_table(data: Prepared, rounds: int, repeats: int) -> str:
     ]
     ratios = [a / b for a, b in zip(seconds[10], seconds[rounds], strict=True)]
     heads = ["evaluations", f"{rounds} rounds, median", "least"]
+    samples, speed = EVALUATED + TESTED, core_speed()
+    one_view = median_seconds(partial(task.evaluate, task.init()), 5)
+    flop = samples * flop_of_outputs(data.work)
     note = (
         f"{machine_line(describe())}. Ratio, median of {repeats} pairs: "
         f"{digits(statistics.median(ratios))}. Arithmetic of ten rounds: "
-        f"{10 * data.work.steps * flop_of_step(data.work) / 1e9:,.0f} GFLOP; an evaluation has "
-        f"{EVALUATED + TESTED:,} samples in each of four views."
+        f"{10 * flop_of_round(data.work) / 1e9:,.0f} GFLOP; of an evaluation: {samples:,} samples "
+        f"in {len(VIEWS)} views, {len(VIEWS) * flop / 1e9:,.0f} GFLOP. One view takes "
+        f"{duration(one_view)} of one core, {percent(flop / one_view / speed)} of the bound."
     )
     return f"{note}\n\n{markdown_table(heads, lines)}"
 
@@ -207,7 +249,8 @@ def main() -> None:
     given = parser.parse_args()
     with Interrupt(), tempfile.TemporaryDirectory() as folder:
         if given.part == "step":
-            print(step_table())
+            prepare(Work.named("cifar10", "fedpbc"), Path(folder))
+            print(step_table(Prepared.read(Path(folder))))
         elif given.part == "round":
             prepare(Work.named("cifar10", "fedavg"), Path(folder))
             print(round_table(Prepared.read(Path(folder)), given.rounds))

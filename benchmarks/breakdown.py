@@ -1,7 +1,7 @@
 """Where the time goes: in a local step, in a round of FedAvg on the pool, and in evaluations.
 
 python -m benchmarks.breakdown step          # each operation while clients train, one core
-python -m benchmarks.breakdown round         # ten clients of 100 on the pool, all cores
+python -m benchmarks.breakdown round         # a round on the pool, all cores; --algorithm fedpbc
 python -m benchmarks.breakdown evaluation    # FedPBC on the pool with and without evaluations
 """
 
@@ -26,7 +26,7 @@ from benchmarks.machine import describe
 from benchmarks.ours import make_task
 from benchmarks.run import Interrupt
 from benchmarks.tables import digits, duration, machine_line, markdown_table, percent
-from benchmarks.work import Prepared, Work, participation, prepare
+from benchmarks.work import ALGORITHMS, Prepared, Work, participation, prepare
 from fedpbc import Simulation, Supervised
 from fedpbc.engines import Engine, PoolEngine
 from fedpbc.engines.malloc import keep_freed_memory
@@ -113,8 +113,9 @@ def step_table(data: Prepared) -> str:
                 inputs, labels = timed("batch", partial(task.data.batch, client, k))
                 timed("step", partial(step.sgd_step, inputs, labels, work.learning_rate))
             timed("model", vector.flatten)
-            # In turn with the steps, since a machine is not as fast at every moment.
-            timed("product", lambda: square @ square)
+            if client % 10 == 0:
+                # In turn with the steps, since a machine is not as fast at every moment.
+                timed("product", lambda: square @ square)
     speed = 2 * PRODUCT**3 / statistics.median(seconds["product"])
     rows = [row for layer in layers for row in layer.rows()]
     of_step = statistics.median(seconds["step"])
@@ -162,7 +163,7 @@ def processor_seconds(pid: int) -> float:
 
 
 def round_table(data: Prepared, rounds: int) -> str:
-    """What the workers and this process do in a round of FedAvg on the pool."""
+    """What the workers and this process do in a round on the pool."""
     work, task, speed = data.work, make_task(data), core_speed()
     engine = PoolEngine(task)
     with closing(engine):
@@ -181,7 +182,8 @@ def round_table(data: Prepared, rounds: int) -> str:
     rows += [("this process at work", used[0])]
     rows += [("workers waiting, mean", wall - sum(used[1:]) / engine.workers)]
     lines = [[name, duration(seconds), percent(seconds / wall)] for name, seconds in rows]
-    heads = ["FedAvg, ten clients, pool", "per round", "of the round"]
+    heads = [f"{work.algorithm}, {work.trained} clients train, pool"]
+    heads += ["per round", "of the round"]
     return f"{machine_line(describe())}; {rounds} rounds.\n\n{markdown_table(heads, lines)}"
 
 
@@ -244,6 +246,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("part", choices=("step", "round", "evaluation"))
+    parser.add_argument("--algorithm", choices=ALGORITHMS, default="fedavg", help="of the round")
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--repeats", type=int, default=3)
     given = parser.parse_args()
@@ -252,7 +255,7 @@ def main() -> None:
             prepare(Work.named("cifar10", "fedpbc"), Path(folder))
             print(step_table(Prepared.read(Path(folder))))
         elif given.part == "round":
-            prepare(Work.named("cifar10", "fedavg"), Path(folder))
+            prepare(Work.named("cifar10", given.algorithm), Path(folder))
             print(round_table(Prepared.read(Path(folder)), given.rounds))
         else:
             prepare(Work.named("cifar10", "fedpbc"), Path(folder))

@@ -39,8 +39,6 @@ def work(number, task, send, stopped):
                 sum(range(1000))
         finally:
             Path(os.environ["STOPPED_IN_ORDER"]).touch()
-    if task == "environment":
-        return os.environ["GLIBC_TUNABLES"]
     send(f"message of {number}")
     return f"result of {task}"
 
@@ -87,10 +85,3 @@ def test_a_worker_whose_start_is_interrupted_ends_too(monkeypatch, capfd):
         signal.signal(signal.SIGINT, before)
     assert [process.is_alive() for process in begun] == [False]
     assert capfd.readouterr() == ("", "")
-
-
-def test_workers_ask_for_large_pages_and_this_process_is_as_before():
-    before = dict(os.environ)
-    *_, ended = side_by_side(work, ["environment"], 1)
-    assert "glibc.malloc.hugetlb=1" in ended.result
-    assert dict(os.environ) == before

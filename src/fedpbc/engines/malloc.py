@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Mapping
 
-__all__ = ["keep_freed_memory", "with_huge_pages"]
-
-TUNABLES = "GLIBC_TUNABLES"
-HUGE_PAGES = "glibc.malloc.hugetlb"
+__all__ = ["keep_freed_memory"]
 
 # Parameters of mallopt(), from malloc.h.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
@@ -29,20 +25,3 @@ def keep_freed_memory() -> None:
     if mallopt is not None:
         mallopt(M_MMAP_THRESHOLD, LARGEST_THRESHOLD)
         mallopt(M_TRIM_THRESHOLD, LARGEST_THRESHOLD)
-
-
-def with_huge_pages(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a new process, which then asks the system for large pages of memory.
-
-    A step of the paper's network for CIFAR-10 touches thousands of small pages; with large ones it
-    takes about a tenth less time. For Linux where programs may ask for them, and the GNU C library
-    from version 2.35 on; without effect elsewhere. What the user has set stays.
-
-    Example:
-        >>> with_huge_pages({"GLIBC_TUNABLES": "glibc.malloc.check=1"})
-        {'GLIBC_TUNABLES': 'glibc.malloc.check=1:glibc.malloc.hugetlb=1'}
-    """
-    before = environment.get(TUNABLES, "")
-    if HUGE_PAGES in before:
-        return dict(environment)
-    return {**environment, TUNABLES: f"{before}:{HUGE_PAGES}=1".lstrip(":")}

@@ -12,7 +12,6 @@ from multiprocessing.connection import Connection, Pipe
 
 from torch import Tensor
 
-from fedpbc.engines.malloc import with_huge_pages
 from fedpbc.engines.segment import Segment
 from fedpbc.engines.shared_memory import SharedTask, Slots
 from fedpbc.interrupts import held_back
@@ -64,7 +63,7 @@ class WorkerProcess:
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "fedpbc.engines.worker", *map(str, files[:2])],
                 pass_fds=files,
-                env=with_huge_pages(os.environ | {"PYTHONPATH": path, **threads}),
+                env=os.environ | {"PYTHONPATH": path, **threads},
                 # Ctrl-C in a terminal reaches only this process.
                 start_new_session=True,
             )

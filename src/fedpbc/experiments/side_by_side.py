@@ -12,7 +12,7 @@ import queue
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
@@ -21,7 +21,6 @@ from multiprocessing.context import SpawnContext, SpawnProcess
 from types import ModuleType
 from typing import Any
 
-from fedpbc.engines.malloc import with_huge_pages
 from fedpbc.errors import explained, one_line
 from fedpbc.interrupts import exit_quickly, held_back, interrupt_main, leave_to_parent
 
@@ -116,7 +115,7 @@ def start(context: SpawnContext, work: Work) -> Worker:
     with held_back():
         # Starting Python's resource tracker unblocks signals; the worker must begin without them.
         resource_tracker.ensure_running()
-    with held_back(), without_main(), environment(with_huge_pages(os.environ)):
+    with held_back(), without_main():
         process.start()
     remote.close()
     return Worker(process, connection)
@@ -131,22 +130,6 @@ def without_main() -> Iterator[None]:
         yield
     finally:
         sys.modules["__main__"] = main
-
-
-@contextmanager
-def environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Processes started here have these environment variables."""
-    changed = {key: value for key, value in variables.items() if os.environ.get(key) != value}
-    before = {key: os.environ.get(key) for key in changed}
-    os.environ.update(changed)
-    try:
-        yield
-    finally:
-        for key, value in before.items():
-            if value is None:
-                del os.environ[key]
-            else:
-                os.environ[key] = value
 
 
 def end_all(workers: Sequence[Worker]) -> None:

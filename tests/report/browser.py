@@ -59,8 +59,7 @@ class OpenPage:
     def saved(self, button) -> tuple[str, str]:
         """Press a button that saves a file; returns its name and text."""
         with self.page.expect_download() as download:
-            # Charts are drawn as they come into view: a pointer could miss what still moves.
-            button.press("Enter")
+            button.click()
         return download.value.suggested_filename, download.value.path().read_text(encoding="utf-8")
 
     def print(self) -> None:

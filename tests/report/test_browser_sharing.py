@@ -75,10 +75,11 @@ def test_a_rectangle_or_a_button_zooms(opened):
     assert "zoom" not in open_.page.url
 
 
-def test_every_chart_is_saved_as_svg_and_csv(opened):
+# Chromium drops the tenth file that a page saves within a second, without a word.
+@pytest.mark.parametrize("charts", [("curve", "classes", "spread"), ("clients", "likely", "time")])
+def test_every_chart_is_saved_as_svg_and_csv(opened, charts):
     open_ = opened()
-    # One of each kind: a browser does not let a page save dozens of files in a row.
-    for chart in ("curve", "classes", "spread", "clients", "likely", "time"):
+    for chart in charts:
         open_.plot(chart)
         name, text = open_.saved(open_.tool(chart, "SVG"))
         assert name.startswith("in-a-browser-")
@@ -91,6 +92,11 @@ def test_every_chart_is_saved_as_svg_and_csv(opened):
         head, *lines = rows_of(open_.saved(open_.tool(chart, "CSV"))[1])
         assert lines
         assert {len(line) for line in lines} == {len(head)}, chart
+
+
+def test_a_chart_and_a_timetable_are_saved_with_their_numbers(opened):
+    open_ = opened()
+    open_.plot("curve")
     head, *lines = rows_of(open_.saved(open_.tool("curve", "CSV"))[1])
     assert head == ["curve", "round", "test accuracy, %", "plus or minus"]
     assert lines[0] == ["fedpbc (reported)", "10", "39", "0.70711"]

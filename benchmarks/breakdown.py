@@ -89,7 +89,6 @@ class TimedLayer:
 
 def step_table(data: Prepared) -> str:
     """Where the time of a local step goes while clients train one after another, on one core."""
-    keep_freed_memory()
     torch.set_num_threads(1)
     work, task = data.work, make_task(data)
     module = task.module.to(memory_format=torch.channels_last)
@@ -250,6 +249,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--repeats", type=int, default=3)
     given = parser.parse_args()
+    keep_freed_memory()  # as the command does
     with Interrupt(), tempfile.TemporaryDirectory() as folder:
         if given.part == "step":
             prepare(Work.named("cifar10", "fedpbc"), Path(folder))

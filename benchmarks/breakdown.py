@@ -36,7 +36,6 @@ from fedpbc.simulation.views import VIEWS
 from fedpbc.tasks.manual_backprop import ConvLayer, LinearLayer, manual_backprop
 from fedpbc.tasks.module_vector import ModuleVector
 
-REPEATS = 300
 EVALUATED, TESTED = 5_000, 10_000
 """Training and test samples of an evaluation of CIFAR-10, by default."""
 PRODUCT = 1024
@@ -44,7 +43,7 @@ SHOWN = 2e-6
 """Seconds from which an operation has a line of its own."""
 
 
-def median_seconds(work: Callable[[], object], repeats: int = REPEATS) -> float:
+def median_seconds(work: Callable[[], object], repeats: int) -> float:
     """The median time of a call."""
     seconds = []
     for _ in range(repeats):

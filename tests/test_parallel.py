@@ -48,6 +48,7 @@ def test_a_failure_in_a_thread_is_raised(monkeypatch):
         parallel.in_threads([lambda: None, fail])
 
 
+@pytest.mark.usefixtures("signals_as_in_a_terminal")
 def test_an_interruption_waits_for_all_threads(monkeypatch):
     monkeypatch.setattr(parallel, "usable_cores", lambda: 2)
     ended = []
@@ -57,11 +58,6 @@ def test_an_interruption_waits_for_all_threads(monkeypatch):
         time.sleep(0.2)
         ended.append(True)
 
-    # SIGINT is ignored where tests run in the background.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            parallel.in_threads([lambda: None, slow])
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with pytest.raises(KeyboardInterrupt):
+        parallel.in_threads([lambda: None, slow])
     assert ended

@@ -67,6 +67,7 @@ def test_what_asks_nobody_is_interrupted(tmp_path, monkeypatch):
     assert (tmp_path / "mark").exists()
 
 
+@pytest.mark.usefixtures("signals_as_in_a_terminal")
 def test_a_worker_whose_start_is_interrupted_ends_too(monkeypatch, capfd):
     begin, begun = SpawnProcess.start, []
 
@@ -76,12 +77,7 @@ def test_a_worker_whose_start_is_interrupted_ends_too(monkeypatch, capfd):
         signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(SpawnProcess, "start", begin_and_interrupt)
-    # As in a terminal: SIGINT is ignored where tests run in the background.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            next(side_by_side(work, ["a"], 1))
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with pytest.raises(KeyboardInterrupt):
+        next(side_by_side(work, ["a"], 1))
     assert [process.is_alive() for process in begun] == [False]
     assert capfd.readouterr() == ("", "")

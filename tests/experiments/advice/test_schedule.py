@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedpbc.experiments.advice.schedule import Speed, choose_schedule
+from fedpbc.experiments.advice.schedule import Speed, affordable_finalists, choose_schedule
 
 NAMES = ["fedavg", "fedau", "mimic", "fedpbc", *(f"other{k}" for k in range(10))]
 
@@ -126,3 +126,28 @@ def test_a_plan_fits_or_is_the_smallest(round_seconds, minutes, fixed, tuned):
     assert plan.seeds >= 2
     assert plan.algorithms[0] == "fedavg"
     assert plan.rounds >= 50
+
+
+@pytest.mark.parametrize(
+    ("available", "seeds", "names", "has_ceiling"),
+    [
+        # Two seeds of 20 s and of 60 s with every link up, on two cores: 80 s.
+        (81, 2, ["fedavg", "mifa"], True),
+        (79, 2, ["fedavg", "mifa"], False),
+        # It was not planned: only if there is time for all ten seeds.
+        (401, 10, ["fedavg", "mifa"], True),
+        (399, 10, ["fedavg", "mifa"], False),
+        # The baseline and the best are compared in any case.
+        (1, 2, ["fedavg", "mifa"], False),
+    ],
+)
+def test_the_ceiling_is_compared_if_there_is_time(available, seeds, names, has_ceiling):
+    found = affordable_finalists(
+        ["fedavg", "mifa"],
+        {"fedavg": 5.0, "mifa": 15.0},
+        available=available,
+        jobs=2,
+        ceiling=60.0,
+        ceiling_seeds=seeds,
+    )
+    assert found == (names, has_ceiling)

@@ -315,9 +315,15 @@ def _affordable(
             seconds[tuned.label] = TEST_COST * schedule.rounds * of_round + START_SECONDS
     everything = links.costs[BASELINE].local_steps or 1
     uptimes = links.report.statistics.clients * schedule.rounds * links.local_steps / everything
-    ceiling = seconds.get(CEILING, seconds[BASELINE] * uptimes) if schedule.ceiling else None
+    # The plan may have left the ceiling out on a machine that was busier then. It is compared all
+    # the same if that costs no planned seed.
     names, has_ceiling = affordable_finalists(
-        finalists, seconds, available=0.85 * available, jobs=jobs, ceiling=ceiling
+        finalists,
+        seconds,
+        available=0.85 * available,
+        jobs=jobs,
+        ceiling=seconds.get(CEILING, seconds[BASELINE] * uptimes),
+        ceiling_seeds=FIRST_SEEDS if schedule.ceiling else schedule.seeds,
     )
     return names, replace(schedule, ceiling=has_ceiling)
 

@@ -134,14 +134,16 @@ def affordable_finalists(
     *,
     available: float,
     jobs: int,
-    ceiling: float | None,
+    ceiling: float,
+    ceiling_seeds: int = FEWEST_SEEDS,
 ) -> tuple[list[str], bool]:
     """How many of the best can be compared with two seeds in the time that is left.
 
     Args:
         ranked: the baseline, then the others, the best first.
         seconds: of a whole run of each, as measured.
-        ceiling: seconds of a run with every link up; None if there is to be none.
+        ceiling: seconds of a run with every link up.
+        ceiling_seeds: for so many seeds of it and of all others there must be time.
 
     Returns the names, and whether there is time for the ceiling; it is given up first.
 
@@ -149,17 +151,19 @@ def affordable_finalists(
         >>> seconds = {"fedavg": 10.0, "mifa": 10.0, "fedau": 10.0}
         >>> affordable_finalists(list(seconds), seconds, available=30, jobs=2, ceiling=90.0)
         (['fedavg', 'mifa', 'fedau'], False)
-        >>> affordable_finalists(list(seconds), seconds, available=20, jobs=2, ceiling=None)
+        >>> affordable_finalists(list(seconds), seconds, available=20, jobs=2, ceiling=90.0)
         (['fedavg', 'mifa'], False)
+        >>> affordable_finalists(list(seconds), seconds, available=130, jobs=2, ceiling=90.0)
+        (['fedavg', 'mifa', 'fedau'], True)
     """
 
-    def needed(names: Sequence[str], more: float) -> float:
-        return FEWEST_SEEDS * (sum(seconds[name] for name in names) + more) / jobs
+    def of_one_seed(names: Sequence[str]) -> float:
+        return sum(seconds[name] for name in names) / jobs
 
     names = list(ranked)
-    if ceiling is not None and needed(names, ceiling) <= available:
+    if ceiling_seeds * (of_one_seed(names) + ceiling / jobs) <= available:
         return names, True
-    while len(names) > 2 and needed(names, 0.0) > available:
+    while len(names) > 2 and FEWEST_SEEDS * of_one_seed(names) > available:
         names.pop()
     return names, False
 

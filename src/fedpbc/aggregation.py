@@ -6,12 +6,16 @@ Rates, ICML 2018 (coordinate-wise trimmed mean and median).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import ctypes
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from functools import lru_cache
+from typing import Annotated, Any, Literal, cast
 
 from annotated_types import Ge, Gt, Lt
 
+from fedpbc.compiled import compiled_library
 from fedpbc.errors import InputError
 from fedpbc.options import Help, check_fields, check_kind
 
@@ -41,11 +45,47 @@ def mean(vectors: Iterable[Vector]) -> Vector:
     total, count = first.double(), 1
     if total is first:  # Nobody else's vector is changed.
         total = first.clone()
+    add = adder(first, total)
     for vector in remaining:
-        total += vector
+        add(total, vector)
         count += 1
     total /= count
     return total.to(first.dtype)
+
+
+def adder(first: Vector, total: Vector) -> Callable[[Vector, Vector], object]:
+    """How vectors like the first are added to a total in double precision, in place.
+
+    PyTorch takes twice the time of the compiled function, for the same bits.
+    """
+    kernel = _add_kernel()
+    is_tensor = str(getattr(first, "layout", "")) == "torch.strided"
+    if kernel is None or not is_tensor or str(first.dtype) != "torch.float32":
+        return operator.iadd
+    if first.device.type != "cpu" or first.requires_grad or not total.is_contiguous():
+        return operator.iadd
+
+    def add(total: Vector, vector: Vector) -> None:
+        is_alike = vector.dtype == first.dtype and vector.layout == first.layout
+        is_alike = is_alike and vector.shape == first.shape and vector.device == first.device
+        if is_alike and vector.is_contiguous() and not vector.requires_grad:
+            kernel(total.data_ptr(), vector.data_ptr(), vector.numel())
+        else:
+            total += vector
+
+    return add
+
+
+@lru_cache(maxsize=1)
+def _add_kernel() -> Callable[[int, int, int], None] | None:
+    """The compiled function, or None if it was not built."""
+    library = compiled_library()
+    # A library that an earlier version of the package built lacks it.
+    if library is None or not hasattr(library, "fedpbc_add"):
+        return None
+    add = library.fedpbc_add
+    add.argtypes, add.restype = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_ssize_t], None
+    return cast("Callable[[int, int, int], None]", add)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 
-from fedpbc.interrupts import held_back
-
-__all__ = ["in_parts", "in_threads", "leave_cores_to_others", "shares", "usable_cores"]
+__all__ = ["in_parts", "leave_cores_to_others", "usable_cores"]
 
 _MIN_PARALLEL = 2**18  # numbers from which threads pay
 
@@ -45,32 +42,6 @@ def in_parts(work: Callable[[slice], None], count: int) -> None:
     parts = [slice(start, min(start + size, count)) for start in range(0, count, size)]
     for _ in _threads(cores).map(work, parts):
         continue
-
-
-def shares(count: int) -> list[slice]:
-    """One slice of ``count`` rows per core, as even as can be; fewer if there are fewer rows.
-
-    Example:
-        >>> shares(1)
-        [slice(0, 1, None)]
-    """
-    cores = max(1, min(usable_cores(), count))
-    ends = [count * k // cores for k in range(cores + 1)]
-    return [slice(*pair) for pair in itertools.pairwise(ends)]
-
-
-def in_threads(calls: Sequence[Callable[[], object]]) -> None:
-    """Call functions in threads, the first one in this thread; for those that release the GIL.
-
-    An interruption waits for all of them: they may write to memory that ends with the caller.
-    """
-    with held_back():
-        started = [_threads(usable_cores()).submit(call) for call in calls[1:]]
-        try:
-            calls[0]()
-        finally:
-            for call in started:
-                call.result()
 
 
 @lru_cache(maxsize=1)

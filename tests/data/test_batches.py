@@ -87,3 +87,25 @@ def test_a_span_is_one_batch_after_another_across_epochs():
     batches = Batches(seed=1, sizes=[32], batch_size=16)
     expected = [batches.positions(0, k).tolist() for k in range(3, 8)]
     assert batches.span(0, 3, 5).tolist() == expected
+
+
+@given(
+    clients=st.lists(st.integers(0, 3), max_size=6),
+    first=st.integers(0, 30),
+    count=st.integers(1, 9),
+)
+def test_several_clients_batches_are_those_of_each(clients, first, count):
+    batches = Batches(3, [40, 17, 33, 16], 16)
+    firsts = [first + 2 * k for k in range(len(clients))]
+    together = batches.spans(clients, firsts, count)
+    assert together.shape == (len(clients), count, 16)
+    fresh = Batches(3, [40, 17, 33, 16], 16)
+    for client, begin, positions in zip(clients, firsts, together, strict=True):
+        expected = [fresh.positions(client, begin + k) for k in range(count)]
+        np.testing.assert_array_equal(positions, expected)
+
+
+@pytest.mark.parametrize("clients", [[0, 1], [1, 0]])
+def test_batches_of_several_sizes_are_not_drawn_together(clients):
+    with pytest.raises(ValueError, match=r"sizes \[7, 16\], but should have one"):
+        Batches(1, [50, 7], 16).spans(clients, [0, 0], 2)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
+import threading
+import time
 
 import pytest
 import torch
@@ -65,12 +69,57 @@ def test_a_processor_with_narrow_registers_gives_the_same_bits(sizes, batch, cli
 
 
 @compiled
-def test_a_model_that_diverges_is_seen_to():
-    models = torch.full((1, 2 * 3 + 3), float("nan"))
-    index = torch.zeros(1, 1, 2, dtype=torch.int64)
-    labels = torch.tensor([1])
-    dense_steps(models, [2, 3], torch.ones(1, 2), labels, index, torch.tensor([0.1]))
-    assert models.isnan().any()
+@given(clients=st.integers(1, 7), threads=st.integers(2, 9))
+def test_the_bits_do_not_depend_on_the_number_of_threads(clients, threads):
+    torch.manual_seed(3)
+    first, rates = torch.randn(clients, 5 * 4 + 4), torch.rand(clients)
+    samples, labels = torch.randn(20, 5), torch.randint(0, 4, (20,))
+    index = torch.randint(0, 20, (clients, 2, 8))
+    results = []
+    for cores in (1, threads):
+        models = first.clone()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(dense_kernel, "usable_cores", lambda cores=cores: cores)
+            assert dense_steps(models, [5, 4], samples, labels, index, rates).all()
+        results.append(models)
+    assert torch.equal(*results)
+
+
+@compiled
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_a_model_that_diverges_is_seen_to(value):
+    models = torch.zeros(3, 2 * 3 + 3)
+    models[1, 4] = value
+    index = torch.zeros(3, 1, 2, dtype=torch.int64)
+    labels, rates = torch.tensor([1]), torch.full((3,), 0.1)
+    finite = dense_steps(models, [2, 3], torch.ones(1, 2), labels, index, rates)
+    assert finite.tolist() == [True, False, True]
+    assert finite.tolist() == models.isfinite().all(1).tolist()
+
+
+@compiled
+@pytest.mark.usefixtures("signals_as_in_a_terminal")
+def test_an_interruption_waits_for_all_threads(monkeypatch):
+    # They write to memory that ends with the caller.
+    monkeypatch.setattr(dense_kernel, "usable_cores", lambda: 2)
+    torch.manual_seed(4)
+    sizes, clients = [400, 64, 10], 40
+    first = torch.randn(clients, 401 * 64 + 65 * 10) / 20
+    samples, labels = torch.rand(20, 400), torch.randint(0, 10, (20,))
+    index, rates = torch.randint(0, 20, (clients, 40, 16)), torch.full((clients,), 0.01)
+    expected, models = first.clone(), first.clone()
+    dense_steps(expected, sizes, samples, labels, index, rates)
+    sender = threading.Timer(0.01, os.kill, [os.getpid(), signal.SIGINT])
+    sender.start()
+
+    def train():
+        dense_steps(models, sizes, samples, labels, index, rates)
+        time.sleep(60)  # On a quick machine, the signal comes now.
+
+    with pytest.raises(KeyboardInterrupt):
+        train()
+    sender.join()
+    assert torch.equal(models, expected)
 
 
 def test_without_the_kernel_the_stack_agrees(monkeypatch):

@@ -100,21 +100,35 @@ class Batches:
 
     def span(self, client: int, k: int, count: int) -> npt.NDArray[np.int64]:
         """Return the positions of ``count`` batches from the k-th on, one batch per row."""
-        per_epoch, size = self.per_epoch(client), self.size(client)
-        pieces, remaining = [], count
-        while remaining:
-            epoch, batch = divmod(k, per_epoch)
-            taken = min(remaining, per_epoch - batch)
-            permutation = self._permutation(client, epoch)
-            pieces.append(permutation[batch * size : (batch + taken) * size])
-            k, remaining = k + taken, remaining - taken
-        # Always a copy, so that no caller can modify the cached permutation.
-        return np.concatenate(pieces).reshape(count, size)
+        positions: npt.NDArray[np.int64] = self.spans([client], [k], count)[0]
+        return positions
 
-    def _permutation(self, client: int, epoch: int) -> npt.NDArray[np.int64]:
+    def spans(
+        self, clients: Sequence[int], first_batches: Sequence[int], count: int
+    ) -> npt.NDArray[np.int64]:
+        """Return the same for several clients whose batches have one size, [n, count, size]."""
+        totals = self.sizes[np.asarray(clients, dtype=np.int64)].tolist()
+        sizes = {min(total, self.batch_size) for total in totals} or {self.batch_size}
+        if len(sizes) > 1:
+            raise ValueError(f"batches have the sizes {sorted(sizes)}, but should have one")
+        (size,) = sizes
+        # Always a copy, so that no caller can modify the cached permutations.
+        positions = np.empty((len(totals), count * size), dtype=np.int64)
+        for row, client, total, k in zip(positions, clients, totals, first_batches, strict=True):
+            per_epoch, filled = total // self.batch_size or 1, 0
+            epoch, batch = divmod(k, per_epoch)
+            while filled < len(row):
+                order = self._permutation(client, epoch, total)
+                begin = batch * size
+                taken = min(len(row) - filled, per_epoch * size - begin)
+                row[filled : filled + taken] = order[begin : begin + taken]
+                epoch, batch, filled = epoch + 1, 0, filled + taken
+        return positions.reshape(-1, count, size)
+
+    def _permutation(self, client: int, epoch: int, total: int) -> npt.NDArray[np.int64]:
         cached_epoch, permutation = self._permutations.get(client, (-1, None))
         if permutation is None or cached_epoch != epoch:
-            permutation = self._streams.at(client, epoch).permutation(int(self.sizes[client]))
+            permutation = self._streams.at(client, epoch).permutation(total)
             if len(self._permutations) * (permutation.nbytes + OVERHEAD) > CACHED_BYTES:
                 self._permutations.clear()
             self._permutations[client] = epoch, permutation

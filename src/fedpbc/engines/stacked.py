@@ -10,7 +10,7 @@ whose rule takes the local steps itself run one after another.
 from __future__ import annotations
 
 import heapq
-import math
+import itertools
 from dataclasses import dataclass
 
 import torch
@@ -111,10 +111,12 @@ class StackedEngine:
             if self._buffer is not None:
                 larger[: len(self._rows)] = self._buffer[: len(self._rows)]
             self._buffer = larger
-        for segment in new:
+        # Many begin with the same model: one call copies it to all their rows.
+        for _, group in itertools.groupby(new, key=lambda segment: id(segment.start)):
             assert self._buffer is not None
-            self._buffer[len(self._rows)] = segment.start
-            self._rows.append(self._new_row(segment))
+            segments, first = list(group), len(self._rows)
+            self._buffer[first : first + len(segments)] = segments[0].start
+            self._rows += map(self._new_row, segments)
 
     def _new_row(self, segment: Segment) -> StackRow:
         if segment.rule is None:
@@ -133,7 +135,7 @@ class StackedEngine:
         models = self._buffer[: len(rows)]
         scaled = any(row.segment.scale != 1 for row in rows)
         before = models.clone() if scaled else models
-        self.stack.stacked_local_steps(
+        finite = self.stack.stacked_local_steps(
             [row.segment.client for row in rows],
             models,
             [row.round for row in rows],
@@ -145,9 +147,12 @@ class StackedEngine:
                 if row.segment.scale != 1:
                     # On the CPU: not every device has the double precision that this needs.
                     models[k] = after_round(before[k].cpu(), models[k].cpu(), row.segment.scale)
+        if scaled or finite is None:
+            # A finite sum has finite terms.
+            finite = models.sum(1).isfinite()
         # One transfer for all rows: each read of a GPU's memory waits for its queue.
-        for k, (row, total) in enumerate(zip(rows, models.sum(1).tolist(), strict=True)):
-            if not math.isfinite(total) and not all_finite(models[k]):
+        for k, (row, is_finite) in enumerate(zip(rows, finite.tolist(), strict=True)):
+            if not is_finite and not all_finite(models[k]):
                 raise DivergedError(client=row.segment.client, round=row.round)
             row.rounds_done += 1
         self._remove_finished(models)

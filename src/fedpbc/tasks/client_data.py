@@ -161,7 +161,8 @@ class ClientData:
         return list(order[: len(order) // clients * clients].reshape(clients, -1))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in vars(self).items() if k not in ("flat_inputs", "_test_ends")}
+        derived = ("flat_inputs", "_test_ends", "_joined_parts")
+        return {k: v for k, v in vars(self).items() if k not in derived}
 
     @property
     def arrays(self) -> list[Tensor]:
@@ -283,13 +284,20 @@ class ClientData:
         assert isinstance(self.inputs, Tensor)
         return self.inputs.flatten(1).contiguous()
 
+    @cached_property
+    def _joined_parts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The samples of all clients, one after another, and where those of each begin."""
+        counts = [len(part) for part in self.parts]
+        return np.concatenate(self.parts), np.cumsum([0, *counts[:-1]])
+
     def batch_indices(
         self, clients: Sequence[int], first_batches: Sequence[int], steps: int
     ) -> Tensor:
         """Return the sample indices of each client's batches, [n, steps, B]."""
-        pairs = zip(clients, first_batches, strict=True)
-        indices = [self.parts[c][self.batches.span(c, k, steps)] for c, k in pairs]
-        return torch.from_numpy(np.stack(indices))
+        samples, firsts = self._joined_parts
+        positions = self.batches.spans(clients, first_batches, steps)
+        positions += firsts[np.asarray(clients, dtype=np.int64), None, None]
+        return torch.from_numpy(np.take(samples, positions))
 
     def gather(
         self, clients: Sequence[int], first_batches: Sequence[int], steps: int

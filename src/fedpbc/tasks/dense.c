@@ -4,6 +4,7 @@
    is looked at: what comes out for one client cannot depend on the others. */
 
 #include <math.h>
+#include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -64,7 +65,7 @@ INLINE void pack(const float *const *x, ptrdiff_t length, float *packed)
             PUT16(packed, BESIDE(AT(x[m] + k), AT(x[m + 1] + k)));
 }
 
-/* What sum() returns for both halves of each of eight vectors, at the places that place() names. */
+/* What sum() returns for both halves of each of eight vectors, at the places that PLACE names. */
 WIDE INLINE sixteen sums(const sixteen *s)
 {
     sixteen quarters[4], halves[2];
@@ -80,16 +81,16 @@ WIDE INLINE sixteen sums(const sixteen *s)
 }
 
 /* Where sums() leaves that of sample m of four, in vectors of two samples, with row n of four. */
-INLINE int place(int m, int n)
-{
-    return 4 * (m % 2 + 2 * (n % 2)) + n / 2 + 2 * (m / 2);
-}
+#define PLACE(m, n) (4 * ((m) % 2 + 2 * ((n) % 2)) + (n) / 2 + 2 * ((m) / 2))
+#define PLACES(m) PLACE(m, 0), PLACE(m, 1), PLACE(m, 2), PLACE(m, 3)
 
 /* Eight packed samples with four rows of weights: sixteen vectors of sums, of two samples each. */
 WIDE static void packed_dots(const float *packed, const float *const *x, const float *w,
                              ptrdiff_t length, const float *bias, float *out, ptrdiff_t outputs)
 {
-    sixteen s[16] = {{0}};
+    sixteen s[16];
+    for (int i = 0; i < 16; i++)
+        s[i] = (sixteen){0};
     ptrdiff_t k = 0;
     for (; k + LANES <= length; k += LANES, packed += 8 * LANES) {
         sixteen a = AT16(packed), b = AT16(packed + 2 * LANES);
@@ -101,28 +102,58 @@ WIDE static void packed_dots(const float *packed, const float *const *x, const f
     }
     for (int first = 0; first < 8; first += 4) {
         sixteen totals = sums(s + 2 * first);
-        for (int m = 0; m < 4; m++)
-            for (int n = 0; n < 4; n++) {
-                float begun = totals[place(m, n)];
-                out[(first + m) * outputs + n] =
-                    rest(begun, x[first + m], w + n * length, k, length) + bias[n];
-            }
+        union { sixteen all; four of[4]; } rows = {
+            SHUFFLE(totals, totals, PLACES(0), PLACES(1), PLACES(2), PLACES(3))};
+        for (int m = 0; m < 4; m++) {
+            for (int n = 0; n < 4 && k < length; n++)
+                rows.of[m][n] = rest(rows.of[m][n], x[first + m], w + n * length, k, length);
+            *(four *)(out + (first + m) * outputs) = rows.of[m] + *(const four *)bias;
+        }
     }
 }
 #endif
 
+/* What comes next, to be brought into the cache during the first layer's products: a batch of
+   samples, and a part of the next client's model. */
+struct ahead {
+    const float *samples;
+    const int64_t *index;
+    ptrdiff_t batch, inputs;
+    const float *model;
+    ptrdiff_t length;
+};
+
+INLINE void bring(const float *numbers, ptrdiff_t from, ptrdiff_t end)
+{
+    enum { LINE = 64 / sizeof(float) };
+    for (ptrdiff_t k = from; k < end; k += LINE)
+        __builtin_prefetch(numbers + k, 0, 2);
+}
+
+/* The k-th of n parts of it. */
+INLINE void bring_part(const struct ahead *a, ptrdiff_t k, ptrdiff_t n)
+{
+    for (ptrdiff_t m = a->batch * k / n; m < a->batch * (k + 1) / n; m++)
+        bring(a->samples + a->index[m] * a->inputs, 0, a->inputs);
+    bring(a->model, a->length * k / n, a->length * (k + 1) / n);
+}
+
 /* out[m][n] = x[m] . weight[n] + bias[n] */
 INLINE void forward(int wide, const float *const *x, const float *weight, const float *bias,
-                    float *out, ptrdiff_t batch, ptrdiff_t inputs, ptrdiff_t outputs, float *packed)
+                    float *out, ptrdiff_t batch, ptrdiff_t inputs, ptrdiff_t outputs, float *packed,
+                    const struct ahead *next)
 {
     ptrdiff_t paired = batch - batch % 2, by_four = outputs - outputs % 4, done = 0;
 #ifdef WIDE
+    ptrdiff_t call = 0, calls = batch / 8 * (by_four / 4);
     /* Few rows of weights are not worth the packing. */
     for (; wide && outputs >= 2 * LANES && done + 8 <= batch; done += 8) {
         pack(x + done, inputs, packed);
-        for (ptrdiff_t n = 0; n < by_four; n += 4)
+        for (ptrdiff_t n = 0; n < by_four; n += 4) {
+            bring_part(next, call++, calls);
             packed_dots(packed, x + done, weight + n * inputs, inputs, bias + n,
                         out + done * outputs + n, outputs);
+        }
     }
 #endif
     for (ptrdiff_t n = 0; n < by_four; n += 4) {
@@ -157,22 +188,39 @@ INLINE void descend_block(const float *const *x, ptrdiff_t k, const float *slope
 }
 
 #ifdef WIDE
-/* The same for eight rows, at 32 columns at a time, as far as there are so many. */
+/* The same for eight rows, at `parts` times 16 columns. */
+WIDE INLINE void wide_descend_block(int parts, const float *const *x, ptrdiff_t k,
+                                    const float *slope, float *w, ptrdiff_t batch,
+                                    ptrdiff_t inputs, ptrdiff_t outputs)
+{
+    sixteen rows[8][2];
+    for (int n = 0; n < 8; n++)
+        for (int p = 0; p < parts; p++)
+            rows[n][p] = AT16(w + n * inputs + k + p * 2 * LANES);
+    for (ptrdiff_t m = 0; m < batch; m++, slope += outputs) {
+        sixteen a[2];
+        for (int p = 0; p < parts; p++)
+            a[p] = AT16(x[m] + k + p * 2 * LANES);
+        for (int n = 0; n < 8; n++) {
+            sixteen each = EACH(slope[n]);
+            for (int p = 0; p < parts; p++)
+                rows[n][p] -= each * a[p];
+        }
+    }
+    for (int n = 0; n < 8; n++)
+        for (int p = 0; p < parts; p++)
+            PUT16(w + n * inputs + k + p * 2 * LANES, rows[n][p]);
+}
+
+/* Eight rows, all columns but what is left of 16. */
 WIDE static void wide_descend(const float *const *x, const float *slope, float *w, ptrdiff_t batch,
                               ptrdiff_t inputs, ptrdiff_t outputs)
 {
-    for (ptrdiff_t k = 0; k + 4 * LANES <= inputs; k += 4 * LANES) {
-        sixteen low[8], high[8];
-        for (int n = 0; n < 8; n++)
-            low[n] = AT16(w + n * inputs + k), high[n] = AT16(w + n * inputs + k + 2 * LANES);
-        for (ptrdiff_t m = 0; m < batch; m++) {
-            sixteen a = AT16(x[m] + k), b = AT16(x[m] + k + 2 * LANES);
-            for (int n = 0; n < 8; n++)
-                low[n] -= slope[m * outputs + n] * a, high[n] -= slope[m * outputs + n] * b;
-        }
-        for (int n = 0; n < 8; n++)
-            PUT16(w + n * inputs + k, low[n]), PUT16(w + n * inputs + k + 2 * LANES, high[n]);
-    }
+    ptrdiff_t k = 0;
+    for (; k + 4 * LANES <= inputs; k += 4 * LANES)
+        wide_descend_block(2, x, k, slope, w, batch, inputs, outputs);
+    for (; k + 2 * LANES <= inputs; k += 2 * LANES)
+        wide_descend_block(1, x, k, slope, w, batch, inputs, outputs);
 }
 #endif
 
@@ -186,9 +234,8 @@ INLINE void descend(int wide, const float *const *x, const float *slope, float *
     for (; wide && done + 8 <= outputs; done += 8)
         wide_descend(x, slope + done, weight + done * inputs, batch, inputs, outputs);
 #endif
-    for (ptrdiff_t n = 0; n < by_four; n += 4) {
-        ptrdiff_t k = n < done ? inputs - inputs % (4 * LANES) : 0;
-        for (; k < by_sixteen; k += 2 * LANES)
+    for (ptrdiff_t n = done; n < by_four; n += 4) {
+        for (ptrdiff_t k = 0; k < by_sixteen; k += 2 * LANES)
             descend_block(x, k, slope + n, weight + n * inputs, batch, inputs, outputs);
     }
     for (ptrdiff_t n = 0; n < outputs; n++) {
@@ -200,7 +247,14 @@ INLINE void descend(int wide, const float *const *x, const float *slope, float *
                 w[k] -= s * x[m][k];
         }
     }
-    for (ptrdiff_t n = 0; n < outputs; n++) {
+    ptrdiff_t n = 0;
+    for (; n + LANES <= outputs; n += LANES) {
+        eight total = {0};
+        for (ptrdiff_t m = 0; m < batch; m++)
+            total += AT(slope + m * outputs + n);
+        PUT(bias + n, AT(bias + n) - total);
+    }
+    for (; n < outputs; n++) {
         float total = 0;
         for (ptrdiff_t m = 0; m < batch; m++)
             total += slope[m * outputs + n];
@@ -212,18 +266,24 @@ INLINE void descend(int wide, const float *const *x, const float *slope, float *
 INLINE void backward(const float *slope, const float *weight, const float *value, float *below,
                      ptrdiff_t batch, ptrdiff_t inputs, ptrdiff_t outputs)
 {
-    for (ptrdiff_t m = 0; m < batch; m++) {
-        float *row = below + m * inputs;
-        for (ptrdiff_t k = 0; k < inputs; k++)
-            row[k] = 0;
-        for (ptrdiff_t n = 0; n < outputs; n++) {
-            float s = slope[m * outputs + n];
-            const float *w = weight + n * inputs;
-            for (ptrdiff_t k = 0; k < inputs; k++)
-                row[k] += s * w[k];
+    enum { PARTS = 4 };
+    ptrdiff_t blocks = inputs - inputs % (PARTS * LANES);
+    for (ptrdiff_t m = 0; m < batch; m++, slope += outputs, value += inputs, below += inputs) {
+        for (ptrdiff_t k = 0; k < blocks; k += PARTS * LANES) {
+            eight sums[PARTS] = {{0}};
+            for (ptrdiff_t n = 0; n < outputs; n++)
+                for (int p = 0; p < PARTS; p++)
+                    sums[p] += slope[n] * AT(weight + n * inputs + k + p * LANES);
+            for (int p = 0; p < PARTS; p++)
+                PUT(below + k + p * LANES, sums[p]);
+        }
+        for (ptrdiff_t k = blocks; k < inputs; k++) {
+            below[k] = 0;
+            for (ptrdiff_t n = 0; n < outputs; n++)
+                below[k] = __builtin_fmaf(slope[n], weight[n * inputs + k], below[k]);
         }
         for (ptrdiff_t k = 0; k < inputs; k++)
-            row[k] = value[m * inputs + k] <= 0 ? 0 : row[k];
+            below[k] = value[k] <= 0 ? 0 : below[k];
     }
 }
 
@@ -241,15 +301,29 @@ INLINE void to_slope(float *outputs, ptrdiff_t classes, int64_t label, float sca
         outputs[n] = scale * (outputs[n] / total - (n == label ? 1.0f : 0.0f));
 }
 
+/* Whether no number is infinite or NaN: their exponents have all bits set. */
+INLINE int all_finite(const float *numbers, ptrdiff_t length)
+{
+    enum { EXPONENT = 0x7f800000 };
+    int found = 0;
+    for (ptrdiff_t k = 0; k < length; k++) {
+        union { float number; int32_t bits; } each = {numbers[k]};
+        found |= (each.bits & EXPONENT) == EXPONENT;
+    }
+    return !found;
+}
+
 /* `steps` steps for each of `clients` models of `dimension` numbers: weights and biases in turn.
 
    sizes: layers + 1 widths. samples, labels: of everybody. index: clients x steps x batch of them.
-   room: batch times (all widths but the first, and twice the largest of those), and eight times the
-   largest width. pointers: one per sample. wide: whether registers hold sixteen numbers. */
+   finite: whether each model is, afterwards. room: batch times (all widths but the first, and twice
+   the largest of those), and eight times the largest width. pointers: one per sample. wide: whether
+   registers hold sixteen numbers. */
 INLINE void all_steps(int wide, float *models, ptrdiff_t clients, ptrdiff_t dimension,
                       const int64_t *sizes, ptrdiff_t layers, const float *samples,
                       const int64_t *labels, const int64_t *index, ptrdiff_t steps,
-                      ptrdiff_t batch, const float *rates, float *room, const float **pointers)
+                      ptrdiff_t batch, const float *rates, uint8_t *finite, float *room,
+                      const float **pointers)
 {
     ptrdiff_t widest = 0, all = 0;
     for (ptrdiff_t l = 1; l <= layers; l++) {
@@ -262,6 +336,10 @@ INLINE void all_steps(int wide, float *models, ptrdiff_t clients, ptrdiff_t dime
         float *model = models + client * dimension;
         for (ptrdiff_t step = 0; step < steps; step++) {
             const int64_t *own = index + (client * steps + step) * batch;
+            int is_last = client + 1 == clients && step + 1 == steps;
+            ptrdiff_t part_of_model = client + 1 < clients ? dimension / steps + 1 : 0;
+            struct ahead next = {samples, own + batch, is_last ? 0 : batch, sizes[0],
+                                 model + dimension + step * part_of_model, part_of_model};
             /* Forward: what comes out of each layer stands one after another in the room. */
             float *part = model, *value = room;
             for (ptrdiff_t m = 0; m < batch; m++)
@@ -269,7 +347,8 @@ INLINE void all_steps(int wide, float *models, ptrdiff_t clients, ptrdiff_t dime
             for (ptrdiff_t l = 0; l < layers; l++) {
                 ptrdiff_t inputs = sizes[l], outputs = sizes[l + 1];
                 forward(wide, pointers, part, part + inputs * outputs, value, batch, inputs, outputs,
-                        packed);
+                        packed, &next);
+                next.batch = next.length = 0;
                 if (l + 1 < layers)
                     for (ptrdiff_t k = 0; k < batch * outputs; k++)
                         value[k] = value[k] <= 0 ? 0 : value[k];
@@ -297,16 +376,19 @@ INLINE void all_steps(int wide, float *models, ptrdiff_t clients, ptrdiff_t dime
                 slope = below;
             }
         }
+        /* Now, since the model is still in the cache. */
+        finite[client] = all_finite(model, dimension);
     }
 }
 
 #define PARAMETERS                                                                               \
     float *models, ptrdiff_t clients, ptrdiff_t dimension, const int64_t *sizes,                 \
         ptrdiff_t layers, const float *samples, const int64_t *labels, const int64_t *index,     \
-        ptrdiff_t steps, ptrdiff_t batch, const float *rates, float *room, const float **pointers
+        ptrdiff_t steps, ptrdiff_t batch, const float *rates, uint8_t *finite, float *room,      \
+        const float **pointers
 #define ARGUMENTS                                                                                \
-    models, clients, dimension, sizes, layers, samples, labels, index, steps, batch, rates, room, \
-        pointers
+    models, clients, dimension, sizes, layers, samples, labels, index, steps, batch, rates,      \
+        finite, room, pointers
 
 FASTEST
 static void narrow_steps(PARAMETERS)
@@ -322,13 +404,7 @@ static void wide_steps(PARAMETERS)
 }
 #endif
 
-/* As on a processor whose registers hold eight numbers: what comes out must be the same. */
-void fedpbc_narrow_dense_steps(PARAMETERS)
-{
-    narrow_steps(ARGUMENTS);
-}
-
-void fedpbc_dense_steps(PARAMETERS)
+static void widest_steps(PARAMETERS)
 {
 #ifdef WIDE
     if (IS_WIDE) {
@@ -337,4 +413,76 @@ void fedpbc_dense_steps(PARAMETERS)
     }
 #endif
     narrow_steps(ARGUMENTS);
+}
+
+/* A thread's share of the clients. */
+struct share {
+    void (*work)(PARAMETERS);
+    float *models;
+    ptrdiff_t clients, dimension;
+    const int64_t *sizes;
+    ptrdiff_t layers;
+    const float *samples;
+    const int64_t *labels, *index;
+    ptrdiff_t steps, batch;
+    const float *rates;
+    uint8_t *finite;
+    float *room;
+    const float **pointers;
+    pthread_t thread;
+    int started;
+};
+
+static void *run_share(void *given)
+{
+    struct share *s = given;
+    s->work(s->models, s->clients, s->dimension, s->sizes, s->layers, s->samples, s->labels,
+            s->index, s->steps, s->batch, s->rates, s->finite, s->room, s->pointers);
+    return NULL;
+}
+
+/* The clients' steps in `threads` threads, this one among them, each with `room_size` numbers of the
+   room and `batch` pointers. New threads cost a tenth of what Python's take to hand over to each
+   other; a share that gets none is done here. Python handles no signal before all have ended. */
+static void in_threads(void (*work)(PARAMETERS), PARAMETERS, ptrdiff_t threads, ptrdiff_t room_size)
+{
+    struct share shares[threads];
+    for (ptrdiff_t k = threads - 1; k >= 0; k--) {
+        ptrdiff_t first = clients * k / threads, end = clients * (k + 1) / threads;
+        shares[k] = (struct share){
+            work,
+            models + first * dimension,
+            end - first,
+            dimension,
+            sizes,
+            layers,
+            samples,
+            labels,
+            index + first * steps * batch,
+            steps,
+            batch,
+            rates + first,
+            finite + first,
+            room + k * room_size,
+            pointers + k * batch,
+        };
+        struct share *share = shares + k;
+        share->started = k > 0 && !pthread_create(&share->thread, NULL, run_share, share);
+        if (!share->started)
+            run_share(share);
+    }
+    for (ptrdiff_t k = 1; k < threads; k++)
+        if (shares[k].started)
+            pthread_join(shares[k].thread, NULL);
+}
+
+void fedpbc_dense_steps(PARAMETERS, ptrdiff_t threads, ptrdiff_t room_size)
+{
+    in_threads(widest_steps, ARGUMENTS, threads, room_size);
+}
+
+/* As on a processor whose registers hold eight numbers: what comes out must be the same. */
+void fedpbc_narrow_dense_steps(PARAMETERS, ptrdiff_t threads, ptrdiff_t room_size)
+{
+    in_threads(narrow_steps, ARGUMENTS, threads, room_size);
 }

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedpbc.parallel import in_threads, shares
-from fedpbc.tasks.compiled import compiled_library
+from fedpbc.compiled import compiled_library
+from fedpbc.parallel import usable_cores
 
 __all__ = ["dense_steps", "has_dense_steps"]
 
@@ -35,7 +35,8 @@ def load_kernel(name: str = "fedpbc_dense_steps") -> Any | None:
     kernel.argtypes = [
         *(pointer, number, number, pointer, number),
         *(pointer, pointer, pointer, number, number),
-        *(pointer, pointer, pointer),
+        *(pointer, pointer, pointer, pointer),
+        *(number, number),
     ]
     kernel.restype = None
     return kernel
@@ -48,8 +49,8 @@ def dense_steps(
     labels: Tensor,
     index: Tensor,
     rates: Tensor,
-) -> None:
-    """Make SGD steps for each of several models, in place, on all cores.
+) -> Tensor:
+    """Make SGD steps for each of several models, in place, on all cores; return which are finite.
 
     ``models`` [n, d] are the weights and biases of each layer in turn, ``sizes`` the widths of the
     network from its inputs to its outputs, and ``index`` [n, steps, batch] the samples of each
@@ -57,27 +58,21 @@ def dense_steps(
     """
     kernel = load_kernel()
     assert kernel is not None
-    _, steps, batch = index.shape
+    clients, steps, batch = index.shape
     for tensor in (models, samples, labels, index, rates):
         # The kernel sees addresses only.
         assert tensor.is_contiguous()
     assert models.dtype == samples.dtype == rates.dtype == torch.float32
     assert labels.dtype == index.dtype == torch.int64
     widths = torch.tensor(sizes, dtype=torch.int64, device="cpu")
-    parts = shares(len(models))
+    threads = max(1, min(usable_cores(), clients))
     room = batch * (sum(sizes[1:]) + 2 * max(sizes[1:])) + 8 * max(sizes)
-    buffers, pointers = models.new_empty(len(parts), room), index.new_empty(len(parts), batch)
-    data = samples.data_ptr(), labels.data_ptr()
-    # Everything that needs Python is done before: no thread waits for another one's.
-    in_threads(
-        [
-            partial(
-                kernel,
-                *(models[rows].data_ptr(), rows.stop - rows.start, models.shape[1]),
-                *(widths.data_ptr(), len(sizes) - 1, *data),
-                *(index[rows].data_ptr(), steps, batch, rates[rows].data_ptr()),
-                *(buffers[k].data_ptr(), pointers[k].data_ptr()),
-            )
-            for k, rows in enumerate(parts)
-        ]
+    buffers, pointers = models.new_empty(threads, room), index.new_empty(threads, batch)
+    finite = index.new_empty(clients, dtype=torch.bool)
+    kernel(
+        *(models.data_ptr(), clients, models.shape[1], widths.data_ptr(), len(sizes) - 1),
+        *(samples.data_ptr(), labels.data_ptr(), index.data_ptr(), steps, batch),
+        *(rates.data_ptr(), finite.data_ptr(), buffers.data_ptr(), pointers.data_ptr()),
+        *(threads, room),
     )
+    return finite

@@ -141,9 +141,9 @@ class GeneratedData(ClientData):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Generate these clients' samples; the indices of their batches are into these."""
         inputs, labels = zip(*map(self.samples_of, clients), strict=True)
-        pairs = enumerate(zip(clients, first_batches, strict=True))
-        positions = [self.batches.span(c, b, steps) + k * self._samples for k, (c, b) in pairs]
-        index = torch.from_numpy(np.stack(positions))
+        positions = self.batches.spans(clients, first_batches, steps)
+        positions += self._samples * np.arange(len(clients))[:, None, None]
+        index = torch.from_numpy(positions)
         return torch.cat(inputs).flatten(1), torch.cat(labels), index
 
     def client_fingerprint(self, client: int) -> str:

@@ -1,8 +1,9 @@
 """Hand-written SGD step and outputs of plain sequential networks with cross-entropy loss.
 
 For the paper's networks: convolutions, max-pooling, ReLU, dropout and dense layers. The operators
-are those that autograd calls, but each gradient updates its parameter at once: large gradients are
-never stored and no graph is recorded. Other modules use autograd.
+are those that autograd calls, or compiled functions with the same bits, but each gradient updates
+its parameter at once: large gradients are never stored and no graph is recorded. Other modules use
+autograd.
 """
 
 from __future__ import annotations
@@ -13,6 +14,14 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from fedpbc.tasks.convolution_kernel import (
+    can_convolve,
+    can_convolve_backward,
+    convolve_relu_pool,
+    convolve_relu_pool_backward,
+    has_convolution,
+)
+from fedpbc.tasks.linear_kernel import linear, linear_block, linear_step, linear_step_block
 from fedpbc.tasks.pooling_kernel import (
     can_relu_pool,
     has_relu_pool,
@@ -63,13 +72,19 @@ class LinearLayer:
         self.weight, self.bias = layer.weight.detach(), layer.bias.detach()
 
     def forward(self, value: Tensor, in_place: bool) -> tuple[Tensor, Tensor]:
+        if block := linear_block(value, self.weight):
+            return linear(value, self.weight, self.bias, block), value
         return torch.addmm(self.bias, value, self.weight.t()), value
 
     def backward(self, grad: Tensor, saved: Tensor, sink: GradientSink, need_input: bool) -> Tensor:
+        sink.add(self.bias, grad.sum(0))
+        block = 0 if sink.collect else linear_step_block(saved, self.weight, need_input)
+        if block:
+            below = linear_step(grad, saved, self.weight, block, need_input)
+            return grad if below is None else below
         # Before the sink may update the weight.
         input_grad = grad @ self.weight if need_input else grad
         sink.add_product(self.weight, grad, saved)
-        sink.add(self.bias, grad.sum(0))
         return input_grad
 
 
@@ -151,6 +166,36 @@ class ReluPoolLayer:
         return self.pool.backward(grad, pool_saved, sink, need_input)
 
 
+class ConvReluPoolLayer(ConvLayer):
+    """nn.Conv2d, nn.ReLU and 2×2 max-pooling, in one pass where the kernel has PyTorch's bits."""
+
+    def __init__(self, layer: nn.Conv2d, pool: Any) -> None:
+        super().__init__(layer)
+        self.relu_pool = ReluPoolLayer(pool)
+
+    def forward(self, value: Tensor, in_place: bool) -> tuple[Tensor, Any]:
+        if can_convolve(value, self.weight):
+            pooled, winner = convolve_relu_pool(value, self.weight, self.bias)
+            return pooled, (value, winner)
+        output, _ = super().forward(value, in_place)
+        pooled, saved = self.relu_pool.forward(output, in_place=True)
+        return pooled, (value, saved)
+
+    def backward(self, grad: Tensor, saved: Any, sink: GradientSink, need_input: bool) -> Tensor:
+        value, winner = saved
+        # Without a kernel for the pooling either, PyTorch's operators saved something else.
+        has_winner = isinstance(winner, Tensor)
+        if not has_winner or not can_convolve_backward(value, self.weight, need_input):
+            grad = self.relu_pool.backward(grad, winner, sink, need_input)
+            return super().backward(grad, value, sink, need_input)
+        input_grad, weight_grad, bias_grad = convolve_relu_pool_backward(
+            grad, winner, value, self.weight, need_input
+        )
+        sink.add(self.weight, weight_grad)
+        sink.add(self.bias, bias_grad)
+        return grad if input_grad is None else input_grad
+
+
 class FlattenLayer:
     """nn.Flatten from the second dimension on."""
 
@@ -205,7 +250,7 @@ class ManualBackprop:
     @property
     def has_fused_pooling(self) -> bool:
         """Whether its outputs take less time than the module's own."""
-        return any(isinstance(layer, ReluPoolLayer) for layer in self.layers)
+        return any(isinstance(layer, ReluPoolLayer | ConvReluPoolLayer) for layer in self.layers)
 
     @torch.no_grad()
     def outputs(self, inputs: Tensor) -> Tensor:
@@ -272,18 +317,36 @@ def manual_backprop(module: nn.Module) -> ManualBackprop | None:
 
 
 def passes(children: Sequence[nn.Module]) -> Iterator[Layer]:
-    """Yield the passes of the layers; a ReLU beside a 2×2 pooling has one together with it."""
+    """Yield the passes of the layers; ReLU and a 2×2 pooling side by side have one together.
+
+    So has a convolution of 3×3 before them.
+    """
     remaining = list(children)
     while remaining:
-        layer, *after = remaining
-        pair = remaining[:2]
-        pools = [each for each in pair if halves(each)]
-        if len(pools) == 1 and {type(each) for each in pair} == {nn.ReLU, nn.MaxPool2d}:
-            yield ReluPoolLayer(pools[0])
-            remaining = after[1:]
+        if (pool := pool_beside_relu(remaining[:2])) is not None:
+            yield ReluPoolLayer(pool)
+            remaining = remaining[2:]
+            continue
+        layer, *remaining = remaining
+        pool = pool_beside_relu(remaining[:2])
+        if pool is not None and isinstance(layer, nn.Conv2d) and keeps_size(layer):
+            yield ConvReluPoolLayer(layer, pool)
+            remaining = remaining[2:]
         else:
             yield LAYERS[type(layer)](layer)
-            remaining = after
+
+
+def pool_beside_relu(pair: Sequence[nn.Module]) -> nn.Module | None:
+    """Return the pooling of 2×2 of two layers, if the other one is a ReLU."""
+    pools = [layer for layer in pair if halves(layer)]
+    kinds = {type(layer) for layer in pair}
+    return pools[0] if len(pools) == 1 and kinds == {nn.ReLU, nn.MaxPool2d} else None
+
+
+def keeps_size(layer: nn.Conv2d) -> bool:
+    """Return whether a convolution is of 3×3 with a border of one, and there is a kernel for it."""
+    geometry = layer.kernel_size, layer.stride, layer.padding, layer.dilation
+    return geometry == ((3, 3), (1, 1), (1, 1), (1, 1)) and has_convolution()
 
 
 def halves(layer: nn.Module) -> bool:

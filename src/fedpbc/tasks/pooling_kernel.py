@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedpbc.tasks.compiled import compiled_library
+from fedpbc.compiled import compiled_library
 
 __all__ = ["can_relu_pool", "has_relu_pool", "relu_pool", "relu_pool_backward"]
 

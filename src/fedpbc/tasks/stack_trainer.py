@@ -52,15 +52,17 @@ class StackTrainer:
         rounds: Sequence[int],
         first_batches: Sequence[int],
         correction: Tensor | None,
-    ) -> None:
-        """Run one round for many clients, in place on ``models``, one row per client."""
+    ) -> Tensor | None:
+        """Run one round for many clients, in place on ``models``, one row per client.
+
+        Return which models are finite, where that is known.
+        """
         rates = torch.tensor(
             [self.training.rate(t) for t in rounds], dtype=models.dtype, device=models.device
         )
         sizes = self.data.batches.sizes_of(clients)
         if (sizes == sizes[0]).all():
-            self._train(clients, models, rates, first_batches, correction)
-            return
+            return self._train(clients, models, rates, first_batches, correction)
         for size in np.unique(sizes):
             rows = np.flatnonzero(sizes == size).tolist()
             stack = models[rows]
@@ -72,6 +74,7 @@ class StackTrainer:
                 None if correction is None else correction[rows],
             )
             models[rows] = stack
+        return None
 
     def _train(
         self,
@@ -80,11 +83,10 @@ class StackTrainer:
         rates: Tensor,
         first_batches: Sequence[int],
         correction: Tensor | None,
-    ) -> None:
+    ) -> Tensor | None:
         """Run one round for clients whose batches have the same size, in place."""
         if correction is None and self._can_use_kernel(models):
-            self._train_compiled(clients, models, rates, first_batches)
-            return
+            return self._train_compiled(clients, models, rates, first_batches)
         steps, data, on_cpu = self.training.local_steps, self.data, self.device.type == "cpu"
         min_rows = 2 if on_cpu else GPU_ROWS
 
@@ -101,18 +103,21 @@ class StackTrainer:
         else:
             for k in range(0, len(clients), GPU_ROWS):
                 advance(slice(k, k + GPU_ROWS))
+        return None
 
     def _train_compiled(
         self, clients: Sequence[int], models: Tensor, rates: Tensor, first_batches: Sequence[int]
-    ) -> None:
+    ) -> Tensor:
         """The same in the compiled kernel, which holds one model at a time in the cache."""
         steps = self.training.local_steps
         most = max(1, INDEX_BYTES // (8 * steps * self.training.batch_size))
+        finite = []
         for k in range(0, len(clients), most):
             chunk = slice(k, k + most)
             inputs, labels, index = self.data.gather(clients[chunk], first_batches[chunk], steps)
             widths = [inputs.shape[1], *(shape[0] for shape in self.layout.shapes[::2])]
-            dense_steps(models[chunk], widths, inputs, labels, index, rates[chunk])
+            finite.append(dense_steps(models[chunk], widths, inputs, labels, index, rates[chunk]))
+        return torch.cat(finite)
 
     def _can_use_kernel(self, models: Tensor) -> bool:
         """Whether the compiled kernel can train these models: it is for plain SGD in float32."""

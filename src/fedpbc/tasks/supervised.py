@@ -372,10 +372,9 @@ class Supervised:
         rounds: Sequence[int],
         first_batches: Sequence[int],
         correction: Tensor | None,
-    ) -> None:
-        """Run one round for many clients at once, in place."""
-        self.module.train()
-        self._stack.local_steps(clients, models, rounds, first_batches, correction)
+    ) -> Tensor | None:
+        """Run one round for many clients at once, in place; return which models are finite."""
+        return self._stack.local_steps(clients, models, rounds, first_batches, correction)
 
     def gradients(self, model: Tensor, draw: int) -> Gradients:
         """Estimate from two batches of each of up to ten clients, drawn anew for each ``draw``."""

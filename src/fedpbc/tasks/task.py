@@ -165,9 +165,10 @@ class StackedTask(Protocol):
         rounds: Sequence[int],
         first_batches: Sequence[int],
         correction: Tensor | None,
-    ) -> None:
+    ) -> Tensor | None:
         """Run one round for each row of ``models`` [n, d], in place.
 
+        Return whether each row is finite now, or None: then the engine looks.
         Rows may be in different rounds, and a row's result must not depend on the other rows.
         ``models`` and ``correction`` are on the task's device: a stack is too large to be moved in
         every round.

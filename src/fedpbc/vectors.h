@@ -37,6 +37,10 @@ typedef float sixteen __attribute__((vector_size(64), aligned(4), may_alias));
 /* Of both, the first and third of every four numbers, or the second and fourth. */
 #define FIRSTS(a, b) SHUFFLE(a, b, 0, 2, 16, 18, 4, 6, 20, 22, 8, 10, 24, 26, 12, 14, 28, 30)
 #define SECONDS(a, b) SHUFFLE(a, b, 1, 3, 17, 19, 5, 7, 21, 23, 9, 11, 25, 27, 13, 15, 29, 31)
+typedef float four __attribute__((vector_size(16), aligned(4), may_alias));
+
+/* One number sixteen times, in functions that are WIDE. */
+#define EACH(number) ((sixteen)_mm512_set1_ps(number))
 /* Eight numbers twice, in functions that are WIDE. A shuffle would keep an adder from its work. */
 #define TWICE(pointer) ((sixteen)_mm512_broadcast_f32x8(_mm256_loadu_ps(pointer)))
 #endif

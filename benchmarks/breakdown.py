@@ -33,7 +33,7 @@ from fedpbc.engines.malloc import keep_freed_memory
 from fedpbc.links import from_table
 from fedpbc.simulation.build import make_algorithm
 from fedpbc.simulation.views import VIEWS
-from fedpbc.tasks.manual_backprop import ConvLayer, LinearLayer, manual_backprop
+from fedpbc.tasks.manual_backprop import ConvLayer, ConvReluPoolLayer, LinearLayer, manual_backprop
 from fedpbc.tasks.module_vector import ModuleVector
 
 EVALUATED, TESTED = 5_000, 10_000
@@ -150,7 +150,9 @@ def described(layer: Any, position: int) -> str:
 def products(layer: Any, output: Tensor) -> int:
     """Floating-point operations of one pass of a layer."""
     if isinstance(layer, ConvLayer):
-        return 2 * output.numel() * layer.weight[0].numel()
+        # A pooled output has a quarter of the numbers.
+        computed = 4 * output.numel() if isinstance(layer, ConvReluPoolLayer) else output.numel()
+        return 2 * computed * layer.weight[0].numel()
     return 2 * output.numel() * layer.weight.shape[1] if isinstance(layer, LinearLayer) else 0
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -24,16 +24,17 @@ from fedpbc.engines.serial import train
 from fedpbc.errors import FedpbcError
 from fedpbc.storage.directories import locked_directory
 from tests.commandline import fedpbc
-from tests.processes import PATIENCE
+from tests.processes import PATIENCE, child
 
 pytestmark = pytest.mark.slow
 
 SETTINGS = FleetSettings.from_dict({"data": "digits", "clients": 5, "seed": 2})
 
 
-def start(state):
-    command = [sys.executable, "-m", "fedpbc.cli.app", "trainer", "--client", "3", "--state", state]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+def trainer(state):
+    return child(
+        [sys.executable, "-m", "fedpbc.cli.app", "trainer", "--client", 3, "--state", state]
+    )
 
 
 def train_request(round, task):
@@ -49,7 +50,7 @@ def train_request(round, task):
         settings=SETTINGS.client_settings(),
         round_seconds=1000.0,
         age=0.0,
-        job_rounds=1000,
+        job_rounds=10_000,
         counted=-1,
         initial="",
         start=to_vector(task.init()),
@@ -58,30 +59,26 @@ def train_request(round, task):
 
 def test_sigkill_while_training_changes_nothing(tmp_path):
     task, socket = SETTINGS.whole_task(), tmp_path / "trainer"
-    rounds = 400
-    replies: list[Payload] = []
+    # Many times as long as the pause before the kill, however quick the processor.
+    rounds = 2500
 
-    def client_app():
-        replies.append(request(socket, train_request(rounds - 1, task).pack(), timeout=PATIENCE))
+    def ask(payload):
+        return request(socket, payload, timeout=PATIENCE)
 
-    first = start(tmp_path)
-    assert (
-        request(socket, Payload({"kind": "hello", "job": "j"}), timeout=PATIENCE).integer("client")
-        == 3
-    )
-    request(socket, train_request(0, task).pack())
-    asking = threading.Thread(target=client_app)
-    asking.start()
-    time.sleep(0.2)
-    first.kill()
-    first.communicate()
-    # The socket still exists, but no process listens.
-    second = start(tmp_path)
-    asking.join(PATIENCE)
-    replies.append(request(socket, train_request(rounds - 1, task).pack()))
-    second.send_signal(signal.SIGTERM)
-    assert second.wait(PATIENCE) == 128 + signal.SIGTERM
-    second.communicate()
+    with trainer(tmp_path) as first:
+        assert ask(Payload({"kind": "hello", "job": "j"})).integer("client") == 3
+        ask(train_request(0, task).pack())
+        with ThreadPoolExecutor(1) as client_app:
+            asked = client_app.submit(ask, train_request(rounds - 1, task).pack())
+            time.sleep(0.1)
+            first.kill()
+            first.wait(PATIENCE)
+            assert not asked.done()
+            # The socket still exists, but no process listens.
+            with trainer(tmp_path) as second:
+                replies = [asked.result(), ask(train_request(rounds - 1, task).pack())]
+                second.send_signal(signal.SIGTERM)
+                assert second.wait(PATIENCE) == 128 + signal.SIGTERM
     assert not socket.exists()
     with one_thread():
         expected = train(task, Segment(3, task.init(), 0, rounds, 0)).end
@@ -89,8 +86,8 @@ def test_sigkill_while_training_changes_nothing(tmp_path):
         end = torch.from_numpy(TrainReply.unpack(payload).upload["model"].array())
         assert torch.equal(end, expected)
     log = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
-    # The second request needed no training.
-    assert log[-1]["trained_now"] == 0
+    # The killed process had replied to the first request only, and the last needed no training.
+    assert [line["trained_now"] for line in log] == [1, rounds - 1, 0]
     assert np.unique([line["checksum"] for line in log[1:]]).size == 1
 
 

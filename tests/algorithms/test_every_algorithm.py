@@ -225,6 +225,14 @@ def test_memory_is_counted_for_clients_heard_from():
     assert costs_of(made.server)["models_on_server"]["server"] == 1 + 2 + 1
 
 
+@pytest.mark.parametrize("name", ["amplified_fedavg", "amplified_scaffold"])
+@pytest.mark.parametrize("window", [1, 2, 3, 4])
+def test_the_start_of_a_window_is_counted_also_at_its_end(name, window):
+    up = np.ones((4, 7), dtype=bool)
+    made, _ = small.finished(small.quadratic(), name, up, options={"window": window})
+    assert costs_of(made.server)["models_on_server"]["server"] == COSTS[name][0]
+
+
 def test_the_papers_second_group():
     aided = {name for name in REFERENCE if ALGORITHMS[name].memory_aided}
     assert aided == {

@@ -38,7 +38,7 @@ class AmplifiedFedAvg(Algorithm):
     ) -> None:
         super().__init__(init)
         self.window, self.gamma = window, gamma
-        self.window_start = self.x  # y
+        self.window_start = self.x.clone()  # y
 
     def aggregate(self, round: Round, updates: Updates) -> None:
         """Average the updates; at the end of a window, amplify."""
@@ -51,4 +51,5 @@ class AmplifiedFedAvg(Algorithm):
         """Amplify what the window has brought."""
         start = self.window_start.double()
         self.x = start + self.gamma * (self.x.double() - start)
-        self.window_start = self.x
+        # A vector of its own, also where a run ends here: the server needs both in the next round.
+        self.window_start = self.x.clone()

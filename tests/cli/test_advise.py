@@ -55,6 +55,10 @@ def test_advice_ends_with_a_recommendation_and_files_to_go_on_with(tmp_path):
     tuned = json.loads((out / "tune/tuning.json").read_text())["algorithms"]
     chosen = tuned[found["algorithm"]]["chosen"]["settings"]
     assert found["settings"] == chosen
+    # The view, too, was chosen on the held-out samples.
+    assert found["view"] == tuned[found["algorithm"]]["chosen"]["score"]["view"]
+    recommended = tomllib.loads((out / "recommended.toml").read_text())
+    assert recommended["deploy_view"] == found["view"]
     # The ceiling is tuned for itself, and compared with the settings that were chosen for it.
     assert len(tuned["ceiling"]["candidates"]) == 2
     own = tuned["ceiling"]["chosen"]["settings"]

@@ -30,8 +30,13 @@ def test_a_search_ends_with_a_choice_that_other_commands_take(tmp_path):
     compared = ran(
         "compare", out / "tuned.toml", "--seeds", 0, "--jobs", 1, "--out", tmp_path / "c", "--json"
     )
-    labels = {row["label"] for row in json.loads(compared.out)["rows"]}
-    assert labels == {"fedavg", "fedau", "ceiling"}
+    rows = json.loads(compared.out)["rows"]
+    assert {row["label"] for row in rows} == {"fedavg", "fedau", "ceiling"}
+    # The view to deploy is chosen on the held-out samples, too.
+    views = {label: each["chosen"]["score"]["view"] for label, each in result["algorithms"].items()}
+    assert {row["label"]: row["view"] for row in rows if row["best_deployable"]} == views
+    ran("report", tmp_path / "c", "--out", tmp_path / "compared.html")
+    assert "the view to deploy, chosen beforehand" in (tmp_path / "compared.html").read_text()
     ceiling = tomllib.loads((tmp_path / "c/ceiling/seed-0/config.toml").read_text())
     assert (ceiling["links"]["name"], ceiling["train"]["learning_rate"]) == ("always", 0.3)
     # Done is done.

@@ -213,6 +213,7 @@ OPTIONS = [
     (("--engine", "gpu"), "engine is 'gpu', but should be one of"),
     (("--views", "servr,mean"), "views is 'servr', but should be one of"),
     (("--views", "mean", "--algorithm", "fedavg"), "views is 'mean', but should be among server"),
+    (("--deploy-view", "servr"), "deploy_view is 'servr', but should be among server"),
     (("--rounds", "0"), "rounds is 0, but should be"),
     (("--rounds", "ten"), "Invalid value for '--rounds': 'ten' is not"),
     (("--rounds", "2.5"), "Invalid value for '--rounds': '2.5' is not"),

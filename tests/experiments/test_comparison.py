@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -109,6 +110,61 @@ def test_the_best_view_is_one_that_a_server_could_have():
     assert comparison.paper_view("fedpbc") == "mean"
     only = Comparison([RunResult("fedpbc", 0, 10, [line(10, mean=evaluation(0.9))])])
     assert only.best_deployable("fedpbc") is None
+
+
+VALUES = {"server": 0.5, "averaged": 0.6, "mean": 0.9}
+
+
+def deployed(views_by_seed, values=VALUES):
+    """Return a comparison of FedPBC with a view to deploy for each seed."""
+    runs = [scored_run("fedpbc", k, 0, views=values) for k in range(len(views_by_seed))]
+    return Comparison(
+        replace(run, deploy_view=view) for run, view in zip(runs, views_by_seed, strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("views", "starred"),
+    [
+        (["server", "server"], "server"),  # chosen beforehand, although another one is higher
+        (["averaged", "averaged"], "averaged"),
+        ([None, None], "averaged"),
+        (["server", "averaged"], "averaged"),  # contradictory
+        (["server", None], "averaged"),
+        (["reported", "reported"], "averaged"),  # was not evaluated
+        (["mean", "mean"], "averaged"),  # no server has it
+    ],
+)
+def test_a_view_that_was_chosen_beforehand_is_the_one_to_deploy(views, starred):
+    comparison = deployed(views)
+    assert comparison.best_deployable("fedpbc") == starred
+    row = comparison.paired().row("fedpbc")
+    assert (row.view, row.mean) == (starred, pytest.approx(VALUES[starred]))
+
+
+def test_a_view_to_deploy_from_python():
+    result = compare(
+        lambda seed: Quadratic([[0.0], [9.0]], seed=seed),
+        ["fedpbc", {"name": "fedpbc", "deploy_view": "averaged", "label": "averaged"}],
+        seeds=[0],
+        deploy_view="server",
+        links="always",
+        rounds=5,
+    )
+    assert {label: result.best_deployable(label) for label in result.labels} == {
+        "fedpbc": "server",
+        "averaged": "averaged",
+    }
+
+
+def test_limits_that_rule_out_the_chosen_view_leave_the_best_of_the_others():
+    comparison = deployed(["server", "server"], {**VALUES, "reported": 0.7})
+
+    def view(*names):
+        return comparison.scores(lambda row: row.view in names).find("fedpbc").view
+
+    assert view("server", "averaged", "reported") == "server"
+    assert view("averaged", "reported") == "reported"
 
 
 def test_without_classes_the_least_loss_is_best():

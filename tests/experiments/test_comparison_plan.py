@@ -103,6 +103,24 @@ def test_a_runs_configuration_is_a_comparison_of_one():
 
 
 @pytest.mark.slow
+def test_a_view_to_deploy_is_that_of_its_algorithm_alone():
+    run = {"algorithm": {"name": "fedpbc"}, "deploy_view": "corrected", "rounds": 2}
+    plan = plan_comparison({**run, "algorithms": ["fedpbc", "fedavg"], "ceiling": True})
+    views = {label: plan.checked(label).general.deploy_view for label in plan.entries}
+    assert views == {"fedpbc": "corrected", "fedavg": None, "ceiling": None}
+    # What suits failing links is not the ceiling's either; an entry may set it for itself.
+    tables = {"fedavg": {"deploy_view": "averaged"}, "fedpbc:deploy_view=reported": {}}
+    plan = plan_comparison({"algorithms": tables, "ceiling": True, "rounds": 2})
+    views = {label: plan.checked(label).general.deploy_view for label in plan.entries}
+    assert views == {
+        "fedavg": "averaged",
+        "fedpbc:deploy_view=reported": "reported",
+        "ceiling": None,
+    }
+    again = parse_plan(tomllib.loads(plan.self_contained()[0]))
+    assert {label: again.checked(label).general.deploy_view for label in again.entries} == views
+
+
 def test_the_file_of_a_run_can_be_compared(tmp_path):
     run, folder = tmp_path / "run", tmp_path / "compared"
     small = ("--data", "digits", "--clients", 8, "--rounds", 4)

@@ -133,6 +133,40 @@ def test_views_that_an_algorithm_lacks_are_left_out():
     assert config.general.views == ["server"]
 
 
+def test_the_view_to_deploy_is_no_part_of_what_identifies_a_run():
+    values = {"algorithm": "fedavg", "deploy_view": "averaged"}
+    config = Config.from_dict(values)
+    assert config.to_dict()["deploy_view"] == "averaged"
+    assert identity(config.to_dict()) == identity(
+        Config.from_dict({"algorithm": "fedavg"}).to_dict()
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        (
+            {"deploy_view": "reported"},
+            "'reported', but should be among server, averaged for fedavg",
+        ),
+        ({"deploy_view": "mean"}, "'mean', but should be among server, averaged for fedavg"),
+        (
+            {"deploy_view": "averaged", "views": ["server"]},
+            "'averaged', but should be among server for fedavg",
+        ),
+        (
+            {"algorithm": "fedpbc", "deploy_view": "server", "views": ["mean"]},
+            "'server', but should be left out: none of the evaluated views could be deployed",
+        ),
+        ({"deploy_view": 3}, "deploy_view is 3"),
+    ],
+)
+def test_a_view_that_cannot_be_deployed_is_refused(values, line):
+    with pytest.raises(InputError) as error:
+        Config.from_dict({"algorithm": "fedavg", **values})
+    assert line in str(error.value)
+
+
 def test_files_are_looked_for_beside_the_configuration_then_here(tmp_path, monkeypatch):
     beside, here = tmp_path / "beside", tmp_path / "here"
     for place in (beside, here):

@@ -113,6 +113,7 @@ RIGHT: dict[str, tuple[str, ...]] = {
     "config": ("Config.from_dict({'data': 'digits', 'clients': 3, 'rounds': 2})",),
     "crop_padding": ("0",),
     "decay": ("True", "False"),
+    "deploy_view": ("None", "'server'", "'averaged'"),
     "device": ("'cpu'",),
     "downlink": ("'always'", "{'name': 'bernoulli', 'p': 0.5}"),
     "engine": ("'serial'", "'auto'", "'stacked'"),

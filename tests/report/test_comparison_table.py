@@ -49,6 +49,23 @@ OF_MIFA = {
 }
 
 
+BY_VALUES = "the algorithm's best view that a server could deploy, chosen by the values shown here"
+BEFOREHAND = "the view to deploy, chosen beforehand (deploy_view)"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "note"),
+    [
+        ({}, BY_VALUES),
+        ({"fedpbc": "server", "mifa": "averaged"}, f"{BEFOREHAND}, not by the values shown here"),
+        ({"fedpbc": "server"}, f"{BEFOREHAND}; of mifa the best by the values shown here"),
+    ],
+)
+def test_the_footnote_says_what_views_were_chosen_by(chosen, note):
+    runs = [replace(run, deploy_view=chosen.get(run.label)) for run in comparison().runs]
+    assert footnotes(Comparison(runs))[1].startswith(f"* {note}; mean needs")
+
+
 def comparison(classes: bool = True, seeds: int = 2, sent: int | None = 203_000) -> Comparison:
     cells = []
     for seed in range(seeds):

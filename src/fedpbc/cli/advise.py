@@ -46,7 +46,9 @@ if TYPE_CHECKING:
 __all__ = ["advise", "resume_advice"]
 
 ADVICE_OPTIONS = [
-    name for name in RUN_OPTIONS if name not in ("algorithm", "seed", "views", "track", "reported")
+    name
+    for name in RUN_OPTIONS
+    if name not in ("algorithm", "seed", "views", "deploy_view", "track", "reported")
 ]
 
 DISPENSABLE = {

@@ -52,6 +52,7 @@ RUN_OPTIONS = (
     "ray_address",
     "device",
     "views",
+    "deploy_view",
     "reported",
     "evaluate_every",
     "plugin",
@@ -110,6 +111,7 @@ COMPLETED = {
     "model": "models",
     "engine": "engines",
     "views": "views",
+    "deploy_view": "views",
     "track": "trackers",
 }
 """Options whose values a shell can complete: the kind of 'fedpbc list' that has them."""

@@ -44,7 +44,9 @@ if TYPE_CHECKING:
 __all__ = ["resume_tuning", "run_tuning", "tune"]
 
 TUNED_OPTIONS = [
-    name for name in RUN_OPTIONS if name not in ("algorithm", "seed", "views", "track")
+    name
+    for name in RUN_OPTIONS
+    if name not in ("algorithm", "seed", "views", "deploy_view", "track")
 ]
 
 

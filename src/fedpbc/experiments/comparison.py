@@ -50,7 +50,8 @@ class ComparisonRow:
         loss: test loss.
         bytes_up, bytes_down: of the vectors that were sent; None for runs of earlier versions.
         models_on_server: None where no server could have the view, or no run has ended.
-        best_deployable: whether this is the entry's best view that a server could have.
+        best_deployable: whether this is the view that a server is to deploy: the one chosen
+            beforehand, or else the best of those that it could have, by the values shown.
         metrics: further values of an evaluation, such as a task's ``metrics``; None where one of
             the evaluations has none.
     """
@@ -201,7 +202,7 @@ class Comparison:
             if runs := self.of(label):
                 rows = [self._row(label, view, runs) for view in runs[0].metrics[-1]["views"]]
                 deployable = [row for row in rows if row.view in DEPLOYABLE]
-                best = max(deployable, key=lambda row: row.score, default=None)
+                best = best_row(deployable, chosen=self.deploy_view(label))
                 all_rows += [replace(row, best_deployable=row is best) for row in rows]
         return all_rows
 
@@ -279,8 +280,14 @@ class Comparison:
         """The view that the paper's tables show for an entry's algorithm."""
         return paper_view(tuple(self.of(label)[0].metrics[-1]["views"]))
 
+    def deploy_view(self, label: str) -> str | None:
+        """The view to deploy that was chosen before an entry's runs, if it was the same for all."""
+        views = {run.deploy_view for run in self.of(label)}
+        [view, *others] = views or {None}
+        return None if others else view
+
     def best_deployable(self, label: str) -> str | None:
-        """The entry's best view that a server could have."""
+        """The view that a server is to deploy: chosen beforehand, or the best by these values."""
         best = [row.view for row in self.rows() if row.label == label and row.best_deployable]
         return best[0] if best else None
 
@@ -304,7 +311,8 @@ class Comparison:
     def scores(self, allowed: Callable[[ComparisonRow], bool] | None = None) -> Scores:
         """One value per seed of each row, in its best deployable view.
 
-        ``allowed`` restricts what a verdict may choose, to the best of the views allowed.
+        ``allowed`` restricts what a verdict may choose: where it rules out the view to deploy, to
+        the best of the views allowed.
         """
         if not callable(allowed) and allowed is not None:
             raise InputError("allowed", allowed, "a function of a row")
@@ -314,7 +322,8 @@ class Comparison:
         for name in self.names:
             rows = [row for row in deployable if name_of(row) == name]
             choice = rows if allowed is None else [row for row in rows if _passes(allowed, row)]
-            row = max(choice or rows, key=lambda row: row.score, default=None)
+            starred = next((row.view for row in rows if row.best_deployable), None)
+            row = best_row(choice or rows, chosen=starred)
             entries.append(self._scores(name, row, has_classes, allowed=bool(choice)))
         return Scores(entries, has_classes)
 
@@ -421,6 +430,12 @@ class Comparison:
                 for run in self.failed
             ],
         }
+
+
+def best_row(rows: Sequence[ComparisonRow], chosen: str | None) -> ComparisonRow | None:
+    """The row of the chosen view, if it is there; or else the one with the best score."""
+    best = max(rows, key=lambda row: row.score, default=None)
+    return next((row for row in rows if row.view == chosen), best)
 
 
 def _passes(allowed: Callable[[ComparisonRow], bool], row: ComparisonRow) -> bool:

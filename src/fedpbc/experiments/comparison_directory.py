@@ -231,7 +231,14 @@ class ComparisonDirectory:
         for (label, seed, cell), failure in zip(cells, failures, strict=True):
             name = plan.algorithm_of(label)
             condition = plan.entries[label].condition
-            result = RunResult(name, seed, failure=failure, label=label, condition=condition)
+            result = RunResult(
+                name,
+                seed,
+                failure=failure,
+                label=label,
+                condition=condition,
+                deploy_view=plan.config(label, seed).get("deploy_view"),
+            )
             if failure is None:
                 run = RunDirectory(cell.path)
                 summary = run.summary()

@@ -190,7 +190,9 @@ def entry_of_run(shared: dict[str, Any]) -> Entry | None:
     # A run writes down all of its algorithm's views; another algorithm may have more.
     if shared.get("views") == list(views_of(kind)):
         del shared["views"]
-    return Entry(kind.name, kind.name, options)
+    # The view to deploy is this algorithm's; another may not have it.
+    deployed = {key: shared.pop(key) for key in ("deploy_view",) if key in shared}
+    return Entry(kind.name, kind.name, options, deployed)
 
 
 def _check_ceilings(configs: Mapping[str, Config]) -> None:

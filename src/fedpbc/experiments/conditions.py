@@ -16,7 +16,17 @@ CEILING = "ceiling"
 """The label of the same training with every link up."""
 LINKS = ("links", "downlink")
 NOT_OF_THE_PROBLEM = (
-    *("train", "global_lr", "views", "engine", "workers", "ray_address", "device", "reported"),
+    *(
+        "train",
+        "global_lr",
+        "views",
+        "deploy_view",
+        "engine",
+        "workers",
+        "ray_address",
+        "device",
+        "reported",
+    ),
     *("evaluate_every", "checkpoint_every", "track", "out", "group", "on_round"),
 )
 """How an algorithm is run, not what it is run on."""

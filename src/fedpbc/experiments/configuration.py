@@ -53,7 +53,7 @@ from fedpbc.links import Timetable, find_scheme
 from fedpbc.links.probabilities import ProbabilityOptions
 from fedpbc.options import check_kind, checked, options_of, unknown_option
 from fedpbc.simulation.build import take_probability_options
-from fedpbc.simulation.views import views_of
+from fedpbc.simulation.views import check_deploy_view, views_of
 from fedpbc.storage.files import expanded, read_regular_file
 from fedpbc.tasks.local_training import PYTHON
 
@@ -140,6 +140,7 @@ class Config:
             model_options=model_options,
         )
         config._check_task()
+        check_deploy_view(kind.name, general.deploy_view, config.general.views or ())
         own = {key: value for key, value in config.algorithm.items() if key != "name"}
         check_aggregation(kind, own, config.aggregation)
         config = replace(config, unused=unused_settings(given, config))

@@ -22,6 +22,7 @@ class RunResult:
         condition: what it was run on, where a comparison has several.
         train_samples: how many training samples were evaluated, of how many; if it is known.
         test_data: what was evaluated, where clients bring their own test samples.
+        deploy_view: the view that a server is to deploy, if it was chosen beforehand.
         client_accuracy: the statistics over clients of each view's accuracy, if it is known.
     """
 
@@ -35,6 +36,7 @@ class RunResult:
     condition: Condition = field(default_factory=Condition)
     train_samples: Mapping[str, int] | None = None
     test_data: Mapping[str, Any] | None = None
+    deploy_view: str | None = None
     client_accuracy: Mapping[str, Mapping[str, Any]] | None = None
 
     def with_summary(self, summary: Mapping[str, Any]) -> Self:

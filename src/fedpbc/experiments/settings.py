@@ -47,6 +47,8 @@ class General:
     Attributes:
         clients: None: 100, or as many as a quadratic task has targets.
         views: which models are evaluated; None: all that the algorithm has.
+        deploy_view: the view that a server is to deploy, chosen beforehand, as by a search on
+            held-out samples; None: comparisons take the best by the values that they show.
         checkpoint_every: rounds between checkpoints; 0: about every half minute.
         plugins: Python files to import first, with algorithms and link schemes of one's own.
     """
@@ -68,6 +70,10 @@ class General:
     )
     views: Annotated[
         list[str] | None, Help("Models to evaluate, such as server,averaged", "all")
+    ] = None
+    deploy_view: Annotated[
+        str | None,
+        Help("The view to deploy, by which comparisons rank", "the best by the values shown"),
     ] = None
     reported: Annotated[
         Literal["memory", "disk"], Help("Where last reports are kept: memory or disk")
@@ -190,8 +196,11 @@ LATER = (
 )
 """Settings that a later version added: left out of what is written at their defaults, so that a run
 of before is still the same."""
-EXECUTION = ("checkpoint_every", "plugins", "workers", "ray_address", "reported", "track")
-"""General settings of how a run is executed: they may change when it is resumed."""
+EXECUTION = (
+    *("checkpoint_every", "plugins", "workers", "ray_address", "reported", "track"),
+    "deploy_view",
+)
+"""General settings of how a run is executed and read: they may change when it is resumed."""
 COMPUTE = ("engine", "device")
 """General settings that may change bits, but not what is computed."""
 

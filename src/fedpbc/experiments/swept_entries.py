@@ -27,6 +27,8 @@ from fedpbc.options import check_type, options_of, unknown_option
 __all__ = ["sweep_values", "swept_entries", "with_ceilings"]
 
 MAX_ENTRIES = 10_000
+NOT_OF_THE_CEILING = (*EVERY_LINK_UP, "deploy_view")
+"""Settings of FedAvg that its ceiling does not take over: what suits links that fail."""
 Sweep = Mapping[str, Sequence[Any]]
 
 
@@ -35,8 +37,8 @@ def comparison_entries(
 ) -> list[Entry]:
     """Return all entries of a comparison: swept, and with the ceilings last.
 
-    ``alone`` is the algorithm of a run's configuration: its options hold for the plain entry of
-    that name.
+    ``alone`` is the algorithm of a run's configuration: its options, and the view to deploy, hold
+    for the plain entry of that name.
     """
     ceiling = check_type("ceiling", ceiling, bool)
     values = sweep_values(sweep)
@@ -51,7 +53,11 @@ def comparison_entries(
     entries = entries_of(given, names)
     if alone is not None:
         entries = [
-            replace(entry, options={**alone.options, **entry.options})
+            replace(
+                entry,
+                options={**alone.options, **entry.options},
+                settings={**alone.settings, **entry.settings},
+            )
             if entry.label == alone.label
             else entry
             for entry in entries
@@ -175,7 +181,7 @@ def with_ceilings(
     sources = sources or _conditions(entries, names) or [Entry(FedAvg.name, FedAvg.name)]
     ceilings: list[Entry] = []
     for source in sources:
-        settings = {k: v for k, v in source.settings.items() if k not in EVERY_LINK_UP}
+        settings = {k: v for k, v in source.settings.items() if k not in NOT_OF_THE_CEILING}
         ceiling = Entry(source.label, FedAvg.name, source.options, {**settings, **EVERY_LINK_UP})
         if not any(_same(ceiling, other) for other in ceilings):
             ceilings.append(ceiling)
@@ -201,7 +207,7 @@ def _conditions(entries: Sequence[Entry], names: SettingNames) -> list[Entry]:
         settings = {
             key: value
             for key, value in entry.settings.items()
-            if key not in EVERY_LINK_UP and key != "train"
+            if key not in NOT_OF_THE_CEILING and key != "train"
         }
         condition = Entry("", FedAvg.name, {}, settings)
         parts = [f"{name}={text}" for name, text in condition.pairs(names).items()]

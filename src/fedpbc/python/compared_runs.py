@@ -112,7 +112,12 @@ def run_one(
     entry, seed, last = run.entry, run.seed, 0.0
     task = _made_task(make_task, seed)
     result = RunResult(
-        entry.algorithm, seed, task.clients, label=entry.label, condition=entry.condition
+        entry.algorithm,
+        seed,
+        task.clients,
+        label=entry.label,
+        condition=entry.condition,
+        deploy_view=run.options.get("deploy_view"),
     )
     if run.folder is not None and (kept := _kept_run(task, run)):
         on_progress(1.0)

@@ -50,6 +50,7 @@ def simulate(
     global_lr: Annotated[float, Gt(0)] = TrainSection.global_learning_rate,
     evaluate_every: int = General.evaluate_every,
     views: Sequence[str] | None = None,
+    deploy_view: str | None = None,
     reported: str = General.reported,
     engine: str = General.engine,
     workers: int = General.workers,
@@ -75,6 +76,8 @@ def simulate(
         global_lr: η_g.
         evaluate_every: rounds between evaluations.
         views: which models are evaluated; None: all that the algorithm has.
+        deploy_view: the view that a server is to deploy, if it is chosen beforehand: comparisons
+            rank by it; None: by the best of the values that they show.
         reported: where the view ``reported`` keeps each client's last report: "memory", or "disk":
             a file in ``out``, or a temporary file.
         engine: "auto", "serial", "stacked", "pool" or "ray".
@@ -116,6 +119,7 @@ def simulate(
         global_lr=global_lr,
         evaluate_every=evaluate_every,
         views=views,
+        deploy_view=deploy_view,
         reported=reported,
         engine=engine,
         workers=workers,

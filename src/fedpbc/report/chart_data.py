@@ -70,6 +70,7 @@ def comparison_of(group: RunGroup) -> tuple[Comparison, int | None]:
             failure,
             label=group.label_of(run),
             condition=conditions[run],
+            deploy_view=run.config.get("deploy_view"),
         )
         cells.append(replace(result.with_summary(run.summary), clients=run.clients))
     return Comparison(cells), last_round

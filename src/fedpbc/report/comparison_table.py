@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from fedpbc.algorithms import find_algorithm
 from fedpbc.experiments.comparison import Comparison, ComparisonRow
 from fedpbc.experiments.conditions import is_ceiling
+from fedpbc.experiments.score_text import listed
 from fedpbc.experiments.spread import Spread
 from fedpbc.report.byte_units import ByteUnit, common_unit, with_unit
 
@@ -119,8 +120,7 @@ def footnotes(comparison: Comparison) -> list[str]:
     notes = [
         f"{rounds} rounds; {over}; each the mean of the evaluations in the last "
         f"{comparison.window} rounds.",
-        "* the algorithm's best view that a server could deploy, chosen by the values shown here; "
-        + MEAN_NOTE,
+        f"* {starred_note(comparison)}; {MEAN_NOTE}",
     ]
     notes += test_notes(comparison)
     if any(row.train is not None for row in comparison.rows()) and not all(
@@ -139,6 +139,20 @@ def footnotes(comparison: Comparison) -> list[str]:
         f"failed: {cell.label}, seed {cell.seed}: {cell.failure}" for cell in comparison.failed
     ]
     return notes
+
+
+def starred_note(comparison: Comparison) -> str:
+    """Return which views are starred, and what they were chosen by."""
+    labels = [label for label in comparison.labels if comparison.of(label)]
+    by_values = [label for label in labels if comparison.deploy_view(label) is None]
+    if by_values == labels:
+        return (
+            "the algorithm's best view that a server could deploy, chosen by the values shown here"
+        )
+    note = "the view to deploy, chosen beforehand (deploy_view)"
+    if by_values:
+        return f"{note}; of {listed(by_values, len(by_values))} the best by the values shown here"
+    return f"{note}, not by the values shown here"
 
 
 def test_notes(comparison: Comparison) -> list[str]:

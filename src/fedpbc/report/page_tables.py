@@ -195,7 +195,7 @@ def page_footnotes(group: RunGroup, comparison: Comparison) -> list[str]:
     """Return what a reader must know to read the comparison table."""
     # Failures are in the table of runs.
     notes = [
-        note.replace("* the algorithm's", "best deployable: the algorithm's")
+        note.replace("* the ", "best deployable: the ")
         for note in footnotes(Comparison(comparison.finished))
     ]
     notes.insert(2, "paper: the view that the paper's tables show.")

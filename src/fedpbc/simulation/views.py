@@ -20,6 +20,7 @@ __all__ = [
     "PAPER_ORDER",
     "STORED_VIEWS",
     "VIEWS",
+    "check_deploy_view",
     "paper_view",
     "stores_reports",
     "views_of",
@@ -59,6 +60,19 @@ def views_of(algorithm: type[Algorithm], names: Sequence[str] | None = None) -> 
         allowed = f"among {', '.join(available)} for {algorithm.name}"
         raise InputError("views", ",".join(names or ()), allowed)
     return views
+
+
+def check_deploy_view(algorithm: str, view: str | None, views: Sequence[str]) -> None:
+    """Raise InputError unless a view is evaluated, and could be deployed.
+
+    Example:
+        >>> check_deploy_view("fedavg", "averaged", ("server", "averaged"))
+    """
+    deployable = [name for name in views if name in DEPLOYABLE]
+    if view is not None and view not in deployable:
+        allowed = f"among {', '.join(deployable)} for {algorithm}"
+        reason = "left out: none of the evaluated views could be deployed"
+        raise InputError("deploy_view", view, allowed if deployable else reason)
 
 
 def paper_view(views: Sequence[str]) -> str:

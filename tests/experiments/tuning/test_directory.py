@@ -329,8 +329,11 @@ def test_the_written_choice_is_what_other_commands_take(whole):
         settings = tuned.best.settings
         assert config.train.learning_rate == settings["train.learning_rate"]
         assert config.train.global_learning_rate == settings["train.global_learning_rate"]
+        assert config.general.deploy_view == tuned.best.score.view
     values = read_toml(path / "tuned.toml")
     assert list(values["algorithms"]) == ["fedavg", "fedpbc"]
+    chosen = {label: table["deploy_view"] for label, table in values["algorithms"].items()}
+    assert chosen == {tuned.label: tuned.best.score.view for tuned in result.entries}
     assert json.loads((path / "tuning.json").read_text())["validation"] == 0.2
 
 

@@ -28,7 +28,8 @@ from fedpbc.experiments.advice.speed import Stopwatch, measure_speeds
 from fedpbc.experiments.comparison import Comparison
 from fedpbc.experiments.comparison_plan import ComparisonPlan, plan_comparison
 from fedpbc.experiments.conditions import CEILING, is_ceiling
-from fedpbc.experiments.entries import EVERY_LINK_UP, merged
+from fedpbc.experiments.configuration import Config
+from fedpbc.experiments.entries import EVERY_LINK_UP, Entry, entries_of
 from fedpbc.experiments.paired import Paired
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.score_text import listed
@@ -147,10 +148,10 @@ def advise(
     if schedule.ceiling and CEILING in tables:
         compared[CEILING] = tables[CEILING]
     comparison = _compared(request, schedule, compared, directory, listener, jobs, deadline)
-    flat = {name: _flat(table) for name, table in tables.items()}
+    flat = {entry.label: _flat(entry) for entry in entries_of(tables)}
     recommendation = recommend(comparison, flat, request.constraints, links.parameters)
     if recommendation is not None:
-        _write_recommended(directory, request, recommendation.algorithm, tables)
+        _write_recommended(directory, request, recommendation, tables)
     return Advice(
         request,
         schedule,
@@ -228,11 +229,14 @@ def _tuned(
         # A single one is the default: it was scored, but nothing was tuned.
         is_tuned = len(tuned.trials) > 1
         if not is_ceiling(tuned.label):
-            tables[tuned.label] = _nested(tuned.best.settings) if is_tuned else {}
+            table = _nested(tuned.best.settings) if is_tuned else {}
+            # Chosen on the held-out samples, too: the test data is for the comparison.
+            tables[tuned.label] = {**table, "deploy_view": tuned.best.score.view}
             scores[tuned.label] = tuned.best.score.value
         elif is_tuned:
             entry = result.plan.entries[tuned.label]
-            tables[tuned.label] = tuned_entry(entry, tuned.best.settings).table()
+            chosen = tuned_entry(entry, tuned.best.settings)
+            tables[tuned.label] = chosen.with_value("deploy_view", tuned.best.score.view).table()
     if BASELINE not in tables:
         raise FedpbcError(
             "FedAvg diverged with every step size: set a smaller one with --learning-rate"
@@ -275,16 +279,12 @@ def _nested(settings: Mapping[str, Any]) -> dict[str, Any]:
     return table
 
 
-def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
-    """A table of a comparison as settings by dotted key; that links are up is not one of them."""
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        if key == "name" or key in EVERY_LINK_UP:
-            continue
-        if isinstance(value, Mapping):
-            flat |= {f"{key}.{option}": inner for option, inner in value.items()}
-        else:
-            flat[f"algorithm.{key}"] = value
+def _flat(entry: Entry) -> dict[str, Any]:
+    """Options and step sizes by dotted key; that links are up is not one of them."""
+    flat = {f"algorithm.{option}": value for option, value in entry.options.items()}
+    for section, table in entry.settings.items():
+        if isinstance(table, Mapping) and section not in EVERY_LINK_UP:
+            flat |= {f"{section}.{option}": value for option, value in table.items()}
     return flat
 
 
@@ -381,16 +381,15 @@ def _compared(
 
 
 def _write_recommended(
-    directory: AdviceDirectory, request: AdviceRequest, algorithm: str, tables: Tables
+    directory: AdviceDirectory,
+    request: AdviceRequest,
+    recommendation: Recommendation,
+    tables: Tables,
 ) -> None:
-    """Write a configuration with the recommended algorithm and its settings."""
-    table = tables[algorithm]
-    options = {k: v for k, v in table.items() if k != "name" and not isinstance(v, Mapping)}
-    values = merged(request.values, {k: v for k, v in table.items() if isinstance(v, Mapping)})
-    config = {**values, "algorithm": {"name": request.algorithm_of(algorithm), **options}}
-    from fedpbc.experiments.configuration import Config
-
-    nested, _ = Config.from_dict(config, lenient=True).self_contained()
+    """Write a configuration with the recommended algorithm, its settings and its view."""
+    [entry] = entries_of({recommendation.algorithm: tables[recommendation.algorithm]})
+    values = {**entry.applied_to(request.values), "deploy_view": recommendation.view}
+    nested, _ = Config.from_dict(values, lenient=True).self_contained()
     for key in ("seed", "views"):
         nested.pop(key, None)
     write_atomically(directory.recommended_path, toml_text(nested))

@@ -94,8 +94,8 @@ class AdviceRequest:
 
     def options_of(self, label: str) -> dict[str, Any]:
         """The options that an algorithm was given, without the settings of its training."""
-        table = self.tuned.get(label, {})
-        return {k: v for k, v in table.items() if k != "name" and not isinstance(v, Mapping)}
+        [entry] = entries_of({label: self.tuned.get(label, {})})
+        return dict(entry.options)
 
     def with_rounds(self, rounds: int) -> AdviceRequest:
         """The same over another number of rounds."""
@@ -117,13 +117,15 @@ def prepare_values(
     algorithm = shared.pop("algorithm", None)
     for key in ("seed", "seeds", "views"):
         shared.pop(key, None)
+    # Of one algorithm: others may have no such view.
+    deployed = {key: shared.pop(key) for key in ("deploy_view",) if key in shared}
     if isinstance(algorithm, Mapping) and "name" in algorithm and not tables:
         name = str(algorithm["name"])
         options = {key: value for key, value in algorithm.items() if key != "name"}
         train = shared.get("train", {})
         if not isinstance(train, Mapping):
             raise InputError("train", train, "a table [train]")
-        tables = {name: {**options, "train": dict(train)}}
+        tables = {name: {**options, **deployed, "train": dict(train)}}
     tuned = _tuned_tables(tables)
     fixed = "rounds" in shared
     shared.setdefault("rounds", ROUNDS)

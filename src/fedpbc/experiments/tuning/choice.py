@@ -19,7 +19,8 @@ __all__ = ["tuned_entry", "write_choice"]
 def write_choice(directory: TuningDirectory, result: TuningResult) -> None:
     """Write tuned.toml with all entries, and tuned-LABEL.toml for each.
 
-    An entry of which every candidate diverged is left out.
+    An entry of which every candidate diverged is left out. The view to deploy is chosen with the
+    settings, on the held-out samples: a comparison on the test data need not choose it.
     """
     text, _ = result.plan.self_contained()
     shared = parse_toml(text)
@@ -30,6 +31,8 @@ def write_choice(directory: TuningDirectory, result: TuningResult) -> None:
     for tuned in result.entries:
         if tuned.best is not None:
             chosen = tuned_entry(entries[tuned.label], tuned.best.settings)
+            if tuned.best.score is not None:
+                chosen = chosen.with_value("deploy_view", tuned.best.score.view)
             file = directory.tuned_file(tuned.label)
             write_atomically(file, toml_text(chosen.applied_to(shared)))
             tables[tuned.label] = chosen.table()

@@ -470,6 +470,13 @@ def test_overwriting_removes_all_runs_or_none(tmp_path):
     assert content(folder) == before
 
 
+def test_the_ceiling_is_not_meant_by_the_name_of_its_algorithm(tmp_path):
+    given = (*SMALL, "--algorithms", "fedau,mifa", "--ceiling")
+    line = refused(fedpbc(*given, "--baseline", "fedavg", "--out", tmp_path / "out"))
+    assert line.startswith("baseline is 'fedavg', but should be one of fedau, mifa, ceiling;")
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_label_with_settings_as_baseline(tmp_path):
     folder = tmp_path / "c"
     names = "fedau:cutoff=3,fedau:cutoff=5"

@@ -8,13 +8,14 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from fedpbc import Config, InputError, start_run
 from fedpbc.experiments import trust
 from fedpbc.experiments.build import build_experiment, build_task
 from fedpbc.experiments.comparison_directory import plan_comparison
 from fedpbc.experiments.resume import resume_run
-from fedpbc.experiments.user_app import HELD_OUT, load_user_app
+from fedpbc.experiments.user_app import HELD_OUT, UserApp, load_user_app
 from fedpbc.tasks import LocalTraining, Supervised
 from fedpbc.tasks.losses import LOSSES
 from tests.commandline import fedpbc, refused
@@ -76,8 +77,9 @@ def test_a_fifth_of_each_clients_samples_is_kept_out(app):
         tested = {tuple(row) for row in task.data.test_inputs[4 * client : 4 * client + 4].tolist()}
         assert trained | tested == {tuple(row) for row in inputs.tolist()}
         assert not trained & tested
+    # The same for every seed: a search with one seed must not see what another one is tested on.
     again, other = supervised(seed=5), supervised(seed=6)
-    assert task.fingerprint() == again.fingerprint() != other.fingerprint()
+    assert task.fingerprint() == again.fingerprint() == other.fingerprint()
     assert build_experiment(configured()).notes == (HELD_OUT,)
     values = {"task": {"app": "app.py"}, "clients": 3, "rounds": 2}
     with pytest.warns(RuntimeWarning, match="a fifth of each client's samples"):
@@ -168,6 +170,29 @@ def test_a_wrong_app_is_one_line(app, content, message):
 def test_wrong_options(app, options, message):
     assert message in refused(fedpbc("run", *options, "--rounds", 2, "--out", "out"))
     assert not (app.parent / "out").exists()
+
+
+def test_what_one_seed_tests_no_other_seed_has_trained_on_or_been_tuned_on():
+    def data(client):
+        numbers = torch.arange(40.0) + 1000 * client
+        return numbers[:, None], (numbers % 2).long()
+
+    mine = UserApp(lambda: nn.Linear(1, 2), data)
+
+    def parts(seed, validation):
+        task = mine.simulated_task(
+            clients=4, seed=seed, training=LocalTraining(), validation=validation
+        )
+        trained = {x.item() for client in range(4) for x in task.data.samples_of(client)[0]}
+        return trained, {x.item() for x in task.data.test_inputs}
+
+    tested = [parts(seed, 0.0)[1] for seed in range(4)]
+    assert len(tested[0]) == 4 * 8
+    assert all(other == tested[0] for other in tested)
+    for seed in range(4):
+        trained, held_out = parts(seed, 0.25)
+        assert (len(trained), len(held_out)) == (4 * 24, 4 * 8)
+        assert not tested[0] & (trained | held_out)
 
 
 def test_the_path_is_kept_and_the_content_identifies_the_run(app, tmp_path):

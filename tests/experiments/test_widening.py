@@ -50,6 +50,29 @@ def test_seeds_and_entries_are_added_and_finished_runs_are_kept(tmp_path):
     assert fedpbc("verify", folder).code == 0
 
 
+def test_a_ceiling_that_is_added_has_the_settings_of_the_folders_fedavg(tmp_path):
+    folder, at_once = tmp_path / "out", tmp_path / "at-once"
+    (tmp_path / "c.toml").write_text(
+        'rounds = 4\ndata = "digits"\nclients = 8\nlinks = { name = "bernoulli", p = 0.5 }\n'
+        "[algorithms.fedau]\n[algorithms.fedavg.train]\nlearning_rate = 0.5\n"
+    )
+    first = ("compare", tmp_path / "c.toml", "--seeds", 0, "--jobs", 1)
+    ran(*first, "--out", folder)
+    ran("compare", "--out", folder, "--algorithms", "mifa", "--ceiling", "--jobs", 1)
+    ran(*first, "--ceiling", "--out", at_once)
+    assert_same_run(folder / "ceiling/seed-0", at_once / "ceiling/seed-0")
+    config = tomllib.loads((folder / "ceiling/seed-0/config.toml").read_text())
+    assert (config["train"]["learning_rate"], config["links"]["name"]) == (0.5, "always")
+    # Once it is there, it is taken as it is.
+    ran("compare", "--out", folder, "--algorithms", "area", "--ceiling", "--jobs", 1)
+    # Everything in the folder can be the baseline.
+    ended = ran(
+        *("compare", "--out", folder, "--algorithms", "mifa", "--jobs", 1),
+        *("--baseline", "fedau", "--json"),
+    )
+    assert json.loads(ended.out)["paired"]["baseline"] == "fedau"
+
+
 def test_what_is_not_given_is_as_in_the_folder(tmp_path):
     folder = tmp_path / "out"
     compared(folder, "fedpbc,fedavg", **SMALL)

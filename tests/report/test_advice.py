@@ -39,7 +39,31 @@ def test_what_to_expect(has_classes, mean, interval, text):
         over_baseline=None,
         recovered=None,
     )
-    assert _expected(found) == text
+    assert _expected(found, baseline_tuned=True) == text
+
+
+@pytest.mark.parametrize(
+    ("settings", "baseline_tuned", "end"),
+    [
+        ({"train.learning_rate": 0.2}, True, "against FedAvg tuned in the same way."),
+        ({"train.learning_rate": 0.2}, False, "against FedAvg, whose step size was not tuned."),
+        ({}, False, "against FedAvg."),
+    ],
+)
+def test_whether_fedavg_was_tuned_is_said(settings, baseline_tuned, end):
+    found = SimpleNamespace(
+        has_classes=True,
+        mean=0.8,
+        interval=None,
+        verdict=SimpleNamespace(seeds=(1,)),
+        over_baseline=SimpleNamespace(mean=0.02),
+        recovered=None,
+        settings=settings,
+    )
+    assert (
+        _expected(found, baseline_tuned)
+        == f"Expected test accuracy: 80.0 % (one seed), +2.0 points {end}"
+    )
 
 
 def test_what_a_short_budget_left_out_is_said(tmp_path):

@@ -99,20 +99,22 @@ def run_comparison(
     """Run a comparison with a progress display, and print the results."""
     from fedpbc.cli.progress import GridDisplay
     from fedpbc.cli.results import show_comparison
+    from fedpbc.experiments.comparison import names_for
     from fedpbc.experiments.paired import check_baseline
     from fedpbc.experiments.widening import describe_widening
     from fedpbc.parallel import usable_cores
     from fedpbc.report.page import check_report_path
     from fedpbc.report.write import write_comparison
 
-    names = [*requested.entries, *map(requested.algorithm_of, requested.entries)]
-    check_baseline(baseline, list(dict.fromkeys(names)))
+    labels, seeds = directory.planned()
+    names = [name for e in requested.entries.values() for name in names_for(e.label, e.algorithm)]
+    # What the folder holds already is compared, too.
+    check_baseline(baseline, list(dict.fromkeys([*names, *([] if overwrite else labels)])))
     if jobs is not None and jobs < 1:
         raise InputError("jobs", jobs, "at least 1")
     if directory.path.is_dir():
         # Checked now, not after all runs.
         check_report_path(directory.report_path)
-    labels, seeds = directory.planned()
     with directory.opened(requested, overwrite=overwrite) as plan:
         begin_work(directory.path)
         change = describe_widening(labels, seeds, requested, plan)

@@ -31,7 +31,7 @@ from fedpbc.options import check_kind, nearest
 from fedpbc.simulation.views import DEPLOYABLE, paper_view
 from fedpbc.tasks.task import Evaluation
 
-__all__ = ["Comparison", "ComparisonRow", "Spread", "further_values", "mean_of"]
+__all__ = ["Comparison", "ComparisonRow", "Spread", "further_values", "mean_of", "names_for"]
 
 Value = Callable[[Mapping[str, Any]], Any]
 """Extracts a value from the evaluation of a view."""
@@ -83,6 +83,16 @@ UNKNOWN_COST: Mapping[str, Any] = {
     "models_on_client": None,
     "memory_aided": False,
 }
+
+
+def names_for(label: str, algorithm: str) -> tuple[str, ...]:
+    """The names by which a baseline may be given; a ceiling is not meant by its algorithm.
+
+    Example:
+        >>> names_for("fedau:cutoff=5", "fedau"), names_for("ceiling", "fedavg")
+        (('fedau:cutoff=5', 'fedau'), ('ceiling',))
+    """
+    return (label,) if is_ceiling(label) else (label, algorithm)
 
 
 def name_of(entry: RunResult | ComparisonRow) -> str:
@@ -394,12 +404,12 @@ class Comparison:
 
     def baseline_label(self, name: str | None) -> str | None:
         """The label of a baseline that is named by its label or its algorithm, if it is here."""
-        labels = [run.label for run in self.runs if name in (run.label, run.algorithm)]
+        labels = [run.label for run in self.runs if name in names_for(run.label, run.algorithm)]
         return name if name in labels else next(iter(labels), None)
 
     def as_dict(self, baseline: str | None = None) -> dict[str, Any]:
         """The content of ``comparison.json``."""
-        names = [name for run in self.runs for name in (run.label, run.algorithm)]
+        names = [name for run in self.runs for name in names_for(run.label, run.algorithm)]
         check_baseline(baseline, list(dict.fromkeys(names)))
         parts = [
             {

@@ -10,11 +10,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-__all__ = ["CEILING", "LINKS", "Condition", "condition_of", "is_ceiling"]
+__all__ = [
+    "CEILING",
+    "EVERY_LINK_UP",
+    "FEDAVG",
+    "LINKS",
+    "NOT_OF_THE_CEILING",
+    "Condition",
+    "condition_of",
+    "is_ceiling",
+]
 
 CEILING = "ceiling"
 """The label of the same training with every link up."""
+FEDAVG = "fedavg"
+"""Whose training the ceiling is."""
 LINKS = ("links", "downlink")
+EVERY_LINK_UP: Mapping[str, Any] = {"links": {"name": "always"}, "downlink": {"name": "always"}}
+NOT_OF_THE_CEILING = (*LINKS, "deploy_view")
+"""Settings of FedAvg that its ceiling does not take over: what suits links that fail."""
 NOT_OF_THE_PROBLEM = (
     *(
         "train",

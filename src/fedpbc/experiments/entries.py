@@ -34,7 +34,6 @@ __all__ = [
     "value_text",
 ]
 
-EVERY_LINK_UP: Mapping[str, Any] = {"links": {"name": "always"}, "downlink": {"name": "always"}}
 SHARED_ONLY = ("algorithm", "seed", "plugins", "track")
 """What an entry cannot override."""
 SPELLED_OUT = ("data.alpha",)

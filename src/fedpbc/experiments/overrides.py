@@ -8,6 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from fedpbc.errors import InputError
+from fedpbc.experiments.conditions import (
+    CEILING,
+    EVERY_LINK_UP,
+    FEDAVG,
+    NOT_OF_THE_CEILING,
+    is_ceiling,
+)
 from fedpbc.experiments.config_file import read_own_toml, read_toml
 from fedpbc.experiments.fleet_trace import fleet_values, links_of
 from fedpbc.experiments.trust import check_trust, is_of_results
@@ -76,7 +83,7 @@ def configuration_values(
 
     for key, value in options.items():
         if key == "algorithms" and isinstance(values.get(key), Mapping):
-            value = chosen_tables(value, values[key])
+            value = chosen_tables(value, values[key], ceiling=bool(options.get("ceiling")))
         give(key, value)
     if trace is not None:
         set_trace(values, trace, options.get("links.name"))
@@ -91,8 +98,11 @@ def configuration_values(
     return values
 
 
-def chosen_tables(names: Sequence[str], tables: Any) -> dict[str, Any]:
+def chosen_tables(names: Sequence[str], tables: Any, *, ceiling: bool = False) -> dict[str, Any]:
     """The tables of a configuration's entries that are named; others have no settings.
+
+    With ``ceiling``, also the configuration's ceiling, or that of its FedAvg, which has FedAvg's
+    own settings although it is not named.
 
     Example:
         >>> chosen_tables(["fedau", "mifa"], {"fedau": {"cutoff": 5}, "fedavg": {}})
@@ -100,8 +110,14 @@ def chosen_tables(names: Sequence[str], tables: Any) -> dict[str, Any]:
     """
     if not names or len(set(names)) < len(names):
         raise InputError("algorithms", names, "different names, at least one")
-    own = tables if isinstance(tables, Mapping) else {}
-    return {name: own.get(name, {}) for name in names}
+    configured = tables if isinstance(tables, Mapping) else {}
+    chosen = {name: configured.get(name, {}) for name in names}
+    ceilings = {label: table for label, table in configured.items() if is_ceiling(str(label))}
+    fedavg = configured.get(FEDAVG)
+    if not ceilings and FEDAVG not in chosen and isinstance(fedavg, Mapping) and fedavg:
+        settings = {k: v for k, v in fedavg.items() if k not in NOT_OF_THE_CEILING}
+        ceilings = {CEILING: {"name": FEDAVG, **settings, **EVERY_LINK_UP}}
+    return chosen | ceilings if ceiling else chosen
 
 
 def check_kept(values: Mapping[str, Any], given: Mapping[str, Any], trace: Path | None) -> None:

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from fedpbc.errors import InputError
-from fedpbc.experiments.conditions import is_ceiling
+from fedpbc.experiments.conditions import FEDAVG, is_ceiling
 from fedpbc.experiments.intervals import (
     LEVEL,
     Interval,
@@ -38,7 +38,6 @@ __all__ = [
     "paired",
 ]
 
-FEDAVG = "fedavg"
 ROUNDING = 1e-12
 """Relative; differences below it are rounding, and none."""
 

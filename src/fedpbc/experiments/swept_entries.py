@@ -9,10 +9,10 @@ from typing import Any
 
 from fedpbc.algorithms import FedAvg, find_algorithm
 from fedpbc.errors import InputError
+from fedpbc.experiments.conditions import EVERY_LINK_UP, NOT_OF_THE_CEILING
 from fedpbc.experiments.entries import (
     CEILING,
     CONFIGURATION,
-    EVERY_LINK_UP,
     Entry,
     SettingNames,
     check_distinct,
@@ -27,8 +27,6 @@ from fedpbc.options import check_type, options_of, unknown_option
 __all__ = ["sweep_values", "swept_entries", "with_ceilings"]
 
 MAX_ENTRIES = 10_000
-NOT_OF_THE_CEILING = (*EVERY_LINK_UP, "deploy_view")
-"""Settings of FedAvg that its ceiling does not take over: what suits links that fail."""
 Sweep = Mapping[str, Sequence[Any]]
 
 

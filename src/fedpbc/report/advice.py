@@ -10,6 +10,7 @@ from fedpbc.algorithms import find_algorithm
 from fedpbc.experiments.advice.advise import Advice
 from fedpbc.experiments.advice.directory import AdviceDirectory
 from fedpbc.experiments.advice.recommendation import Recommendation
+from fedpbc.experiments.advice.request import BASELINE
 from fedpbc.experiments.conditions import is_ceiling
 from fedpbc.experiments.score_text import between, listed, number_text, score_text
 from fedpbc.links.trace import trace_extent
@@ -87,7 +88,7 @@ def answer_lines(advice: Advice) -> list[str]:
     what = f"Run {found.algorithm} and deploy its view '{found.view}'"
     settings = settings_text(found.settings)
     lines = [f"{what}, with {settings}." if settings else f"{what}, with the default settings."]
-    lines.append(_expected(found))
+    lines.append(_expected(found, baseline_tuned=bool(advice.settings.get(BASELINE))))
     lines.extend(found.why)
     if _settings_tried(advice) <= 1 and not advice.request.tuned:
         lines.append(
@@ -98,7 +99,7 @@ def answer_lines(advice: Advice) -> list[str]:
     return lines
 
 
-def _expected(found: Recommendation) -> str:
+def _expected(found: Recommendation, baseline_tuned: bool) -> str:
     kind = "test accuracy" if found.has_classes else "test loss"
     mean = score_text(found.mean, found.has_classes).removeprefix("loss ")
     text = f"Expected {kind}: {mean}"
@@ -114,7 +115,10 @@ def _expected(found: Recommendation) -> str:
         gain = number_text(found.over_baseline.mean, found.has_classes, sign=True)
         unit = " points" if found.has_classes else " in loss"
         text += f", {gain}{unit} against FedAvg"
-        text += " tuned in the same way" if found.settings else ""
+        if found.settings:
+            text += (
+                " tuned in the same way" if baseline_tuned else ", whose step size was not tuned"
+            )
     if found.recovered is not None:
         share, around = found.recovered
         text += f"; it gains back {100 * share:.0f} % of what failing links cost FedAvg"

@@ -90,6 +90,30 @@ def test_a_gain_where_links_cost_nothing_has_another_reason():
     assert not any("nothing to repair" in line for line in damaged.why)
 
 
+def test_a_large_cost_within_noise_is_not_nothing():
+    values = {"fedavg": seeds(0.78, 0.79), "mifa": seeds(0.815, 0.835)}
+    found = recommended({**values, "ceiling": seeds(0.825, 0.845)})
+    assert found.algorithm == "mifa"
+    assert not any(
+        "nothing to repair" in line or "nothing that shows" in line for line in found.why
+    )
+    assert found.why[-1].startswith(
+        "With every link up FedAvg is better by 5.0 (95 % interval −1.4 to 11.4): so few seeds "
+        "cannot tell what failing links cost"
+    )
+
+
+def test_good_enough_is_measured_by_the_best_not_by_the_cheapest_of_the_best():
+    means = {"fedavg": 0.800, "fedau": 0.8047, "mifa": 0.808, "ceiling": 0.803}
+    noise = (-0.0002, 0.0, 0.0002)
+    values = {name: seeds(*(mean + e for e in noise)) for name, mean in means.items()}
+    # Fedau is within noise of mifa, and cheaper.
+    values["fedau"] = seeds(0.8107, 0.7987, 0.8047)
+    found = recommended(values)
+    assert (found.verdict.best, found.algorithm) == ("mifa", found.verdict.chosen)
+    assert found.algorithm != "fedavg"
+
+
 def test_fedavg_is_good_enough_where_links_cost_nothing_and_half_a_point_is_gained():
     values = {"fedavg": seeds(0.700, 0.710, 0.720), "fedau": seeds(0.704, 0.714, 0.7241)}
     found = recommended({**values, "ceiling": seeds(0.701, 0.709, 0.721)})

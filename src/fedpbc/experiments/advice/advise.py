@@ -27,9 +27,9 @@ from fedpbc.experiments.advice.schedule import (
 from fedpbc.experiments.advice.speed import Stopwatch, measure_speeds
 from fedpbc.experiments.comparison import Comparison
 from fedpbc.experiments.comparison_plan import ComparisonPlan, plan_comparison
-from fedpbc.experiments.conditions import CEILING, is_ceiling
+from fedpbc.experiments.conditions import CEILING, EVERY_LINK_UP, is_ceiling
 from fedpbc.experiments.configuration import Config
-from fedpbc.experiments.entries import EVERY_LINK_UP, Entry, entries_of
+from fedpbc.experiments.entries import Entry, entries_of
 from fedpbc.experiments.paired import Paired
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.score_text import listed

@@ -134,11 +134,13 @@ def _recovered(row: PairedRow) -> tuple[float, Interval | None] | None:
 
 
 def _small(links_cost: Difference | None, has_classes: bool) -> Difference | None:
-    """What failing links cost, if that is hardly anything, or nothing that shows."""
+    """What failing links cost, if that is hardly anything.
+
+    A large cost within noise is not small: few seeds do not show that there is nothing to repair.
+    """
     if links_cost is None or links_cost.interval is None:
         return None
-    hardly = has_classes and links_cost.mean <= MARGIN
-    return links_cost if hardly or not links_cost.clearly_above else None
+    return links_cost if links_cost.mean <= (MARGIN if has_classes else 0.0) else None
 
 
 def _text(difference: Difference, has_classes: bool) -> str:
@@ -149,10 +151,10 @@ def _text(difference: Difference, has_classes: bool) -> str:
 
 
 def _is_good_enough(verdict: Verdict, links_cost: Difference | None) -> bool:
-    """Whether FedAvg is practically equal to the choice, on links that cost it hardly anything."""
-    if BASELINE not in verdict.means or verdict.chosen is None or not verdict.has_classes:
+    """Whether FedAvg is practically equal to the best, on links that cost it hardly anything."""
+    if BASELINE not in verdict.means or verdict.best is None or not verdict.has_classes:
         return False
-    behind = verdict.means[verdict.chosen] - verdict.means[BASELINE]
+    behind = verdict.means[verdict.best] - verdict.means[BASELINE]
     return behind <= MARGIN and _small(links_cost, verdict.has_classes) is not None
 
 
@@ -220,6 +222,14 @@ def _reasons(verdict: Verdict, chosen: str, links_cost: Difference | None) -> It
             f"Failing links cost FedAvg {what}: with every link up it is better by "
             f"{_text(small, has_classes)}. So there is nothing to repair; "
             "what is better than FedAvg here is so for another reason, such as larger steps."
+        )
+    elif (
+        links_cost is not None and links_cost.interval is not None and not links_cost.clearly_above
+    ):
+        yield (
+            "With every link up FedAvg is better by "
+            f"{_text(links_cost, has_classes)}: so few seeds cannot tell what failing links cost, "
+            "and what is gained back of it is not known."
         )
 
 

@@ -17,7 +17,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -101,12 +101,20 @@ class Part:
         """Of the entries that are run for this part."""
         return [label for label in self.entries if label != CEILING or not self.ceiling_of]
 
-    def shared_ceiling(self) -> list[KeptRun]:
-        """The runs of another part that are the ceiling of this one, too."""
-        if not self.ceiling_of:
-            return []
-        kept = kept_runs(RESULTS / "runs" / f"{self.ceiling_of}.json")
-        return [run for run in kept.values() if run.label == CEILING]
+    def all_runs(self, parts: Mapping[str, Part]) -> list[KeptRun]:
+        """The runs that are kept, with those of another part that are the ceiling of this, too."""
+        runs = list(kept_runs(self.kept_runs).values())
+        if self.ceiling_of:
+            others = kept_runs(parts[self.ceiling_of].kept_runs).values()
+            runs += [run for run in others if run.label == CEILING]
+        return runs
+
+    def deploy_views(self, parts: Mapping[str, Part]) -> dict[str, str]:
+        """The view to deploy of each entry, which its search has chosen on held-out samples."""
+        tables = tables_of(self.kept_choices)
+        if self.ceiling_of:
+            tables |= {CEILING: tables_of(parts[self.ceiling_of].kept_choices)[CEILING]}
+        return {label: table["deploy_view"] for label, table in tables.items()}
 
     def tune_command(self, label: str) -> list[str]:
         """The search of one entry: the choice of each is its own."""
@@ -149,7 +157,7 @@ def parts(data_dir: str, traces: str) -> list[Part]:
         search = f"{links_of[links]} --rounds 300 --seeds {TUNING_SEED}"
         title = f"Fashion-MNIST, `{links}`, 300 rounds, five seeds"
         compare = f"{links_of[links]} --rounds 300"
-        first = "" if links in LINKS[:2] else f"fashion-{LINKS[1]}"
+        first = "" if links == LINKS[0] else f"fashion-{LINKS[0]}"
         tuned = f"{name}-tuned"
         every.append(Part(name, title, search, tuned, compare, range(5), ceiling_of=first))
     cifar10 = f"--data cifar10 --data-dir {data_dir}"
@@ -250,14 +258,18 @@ def write_tables(every: Sequence[Part]) -> None:
     """Write the results of parts that have FedAvg at least, and the tables of all such results."""
     text = PAGE.read_text(encoding="utf-8")
     contents: dict[str, dict[str, Any]] = {}
+    by_name = {part.name: part for part in every}
     for part in every:
         file = RESULTS / f"{part.name}.json"
-        runs = list(kept_runs(part.kept_runs).values())
+        runs = part.all_runs(by_name)
         there = {run.label for run in runs}
         if "fedavg" in there:
-            runs += part.shared_ceiling()
             commands = [" ".join(["fedpbc", *words]) for words in part.commands]
-            content = {"title": part.title, "commands": commands, **summarised(runs)}
+            content = {
+                "title": part.title,
+                "commands": commands,
+                **summarised(runs, part.deploy_views(by_name)),
+            }
             if missing := [label for label in part.labels if label not in there]:
                 content["missing"] = missing
             write_atomically(file, json.dumps(content, indent=1, ensure_ascii=False) + "\n")

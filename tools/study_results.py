@@ -42,9 +42,8 @@ class KeptRun:
     failure: str = ""
     """When it diverged, if it did."""
 
-    @property
-    def result(self) -> RunResult:
-        """The run as one of a comparison."""
+    def result(self, deploy_view: str | None) -> RunResult:
+        """The run as one of a comparison, with the view to deploy that its search chose."""
         return RunResult(
             self.algorithm,
             self.seed,
@@ -52,6 +51,7 @@ class KeptRun:
             self.metrics,
             cost=self.cost,
             label=self.label,
+            deploy_view=deploy_view,
         )
 
 
@@ -126,11 +126,11 @@ def keep_runs(file: Path, folder: Path) -> list[KeptRun]:
     return list(runs.values())
 
 
-def summarised(runs: Sequence[KeptRun]) -> dict[str, Any]:
-    """The results of a part of the study as JSON values."""
+def summarised(runs: Sequence[KeptRun], views: Mapping[str, str]) -> dict[str, Any]:
+    """The results of a part of the study as JSON values; ``views`` are those to deploy by label."""
     diverged = {run.label: f"{run.failure} ({run.settings})" for run in runs if run.failure}
     runs = [run for run in runs if run.label not in diverged]
-    comparison = Comparison(run.result for run in runs)
+    comparison = Comparison(run.result(views.get(run.label)) for run in runs)
     settings = {run.label: run.settings for run in runs}
     paired = comparison.paired()
     rows = []

@@ -57,7 +57,10 @@ def test_the_ceiling_by_its_name_alone(algorithms):
     ("values", "line"),
     [
         ({"algorithms": []}, r"algorithms is \[\], but should be a list of names"),
-        ({"algorithms": {"ceiling": {"name": "fedavg"}}}, "algorithms.ceiling.links.name is"),
+        (
+            {"algorithms": {"ceiling": {"links": "markov"}}},
+            "algorithms.ceiling.links.name is 'markov', but should be 'always'",
+        ),
         ({"algorithms": ["fedau:cutoff=x"]}, "algorithms.fedau:cutoff=x: algorithm.cutoff is 'x'"),
         ({"algorithms": ["fedavg:data.alpha=-1"]}, "algorithms.fedavg:data.alpha=-1: data.alpha"),
         ({"algorithms": ["fedavg:downlink.p=0.5"]}, "downlink.p is 0.5, but downlink 'always'"),
@@ -103,6 +106,14 @@ def test_a_runs_configuration_is_a_comparison_of_one():
 
 
 @pytest.mark.slow
+def test_a_ceiling_with_settings_of_its_own_has_every_link_up():
+    table = {"train": {"learning_rate": 0.3}, "deploy_view": "server"}
+    plan = plan_comparison({"algorithms": {"fedau": {}, "ceiling": table}, "rounds": 2})
+    config = plan.checked("ceiling")
+    assert (config.algorithm["name"], config.links["name"]) == ("fedavg", "always")
+    assert (config.downlink["name"], config.train.learning_rate) == ("always", 0.3)
+
+
 def test_a_view_to_deploy_is_that_of_its_algorithm_alone():
     run = {"algorithm": {"name": "fedpbc"}, "deploy_view": "corrected", "rounds": 2}
     plan = plan_comparison({**run, "algorithms": ["fedpbc", "fedavg"], "ceiling": True})

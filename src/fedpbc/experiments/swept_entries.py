@@ -9,7 +9,7 @@ from typing import Any
 
 from fedpbc.algorithms import FedAvg, find_algorithm
 from fedpbc.errors import InputError
-from fedpbc.experiments.conditions import EVERY_LINK_UP, NOT_OF_THE_CEILING
+from fedpbc.experiments.conditions import EVERY_LINK_UP, FEDAVG, NOT_OF_THE_CEILING
 from fedpbc.experiments.entries import (
     CEILING,
     CONFIGURATION,
@@ -45,6 +45,7 @@ def comparison_entries(
     if isinstance(given, Mapping):
         ceiling = ceiling or given.get(CEILING) == {}
         given = {key: value for key, value in given.items() if (key, value) != (CEILING, {})}
+        given = completed_ceilings(given)
     elif isinstance(given, list | tuple):
         ceiling = ceiling or any(isinstance(each, str) and each == CEILING for each in given)
         given = [each for each in given if not (isinstance(each, str) and each == CEILING)]
@@ -67,6 +68,21 @@ def comparison_entries(
         raise InputError("algorithms", algorithms, "a list of names, or tables [algorithms.LABEL]")
     check_distinct(swept)
     return sorted(swept, key=lambda entry: is_ceiling(entry.label))
+
+
+def completed_ceilings(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables by label; a ceiling that has settings of its own is FedAvg with every link up.
+
+    Example:
+        >>> completed_ceilings({"ceiling": {"rounds": 5}})["ceiling"]["links"]
+        {'name': 'always'}
+    """
+    return {
+        label: {"name": FEDAVG, **EVERY_LINK_UP, **table}
+        if is_ceiling(str(label)) and isinstance(table, Mapping)
+        else table
+        for label, table in tables.items()
+    }
 
 
 def sweep_values(sweep: Any) -> dict[str, list[Any]]:

@@ -15,6 +15,7 @@ from fedpbc.experiments.comparison_plan import parse_plan
 from fedpbc.experiments.configuration import Config
 from fedpbc.experiments.entries import entries_of, is_ceiling
 from fedpbc.experiments.plugins import load_plugins
+from fedpbc.experiments.swept_entries import completed_ceilings
 from fedpbc.experiments.tuning.plan import plan_tuning
 from fedpbc.experiments.tuning.request import TuningRequest
 from fedpbc.links.trace import trace_extent
@@ -151,12 +152,7 @@ def _tuned_tables(tables: Any) -> dict[str, Mapping[str, Any]]:
     """The tables of ``[algorithms]`` by label, with the algorithm's name where that differs."""
     if isinstance(tables, Mapping):
         # 'fedpbc tune' names the algorithm of a ceiling; a table written by hand need not.
-        tables = {
-            label: {"name": BASELINE, **table}
-            if is_ceiling(str(label)) and isinstance(table, Mapping)
-            else table
-            for label, table in tables.items()
-        }
+        tables = completed_ceilings(tables)
     entries = entries_of(tables)
     for entry in entries:
         if str(entry.condition):

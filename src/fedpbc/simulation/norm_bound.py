@@ -1,7 +1,8 @@
 """Refuses uploads that are far larger than those of other clients: finite, but of no use.
 
-For servers whose clients may mean ill: fleets, and Flower apps. What is refused does not get
-through, so a simulation on the links that were recorded needs no bound to come to the same bits.
+For servers whose clients may be malicious or faulty: fleets, and Flower apps. What is refused does
+not get through, so a simulation on the links that were recorded needs no bound to come to the same
+bits.
 """
 
 from __future__ import annotations

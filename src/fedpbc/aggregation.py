@@ -90,7 +90,7 @@ def _add_kernel() -> Callable[[int, int, int], None] | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Aggregation:
-    """What stands in the place of the mean over clients, and how far a single update may go.
+    """How uploads are combined instead of by the mean, and how far a single update may go.
 
     Attributes:
         name: ``mean``; ``trimmed_mean``: in every coordinate without the ``int(trim·n)`` smallest
@@ -124,7 +124,7 @@ class Aggregation:
         return self.name == "mean"
 
     def mean_of(self, vectors: Iterable[Vector]) -> Vector:
-        """The mean, or what stands in its place, in the type of the first vector."""
+        """The mean, or what was chosen instead of it, in the type of the first vector."""
         if self.is_mean:
             return mean(vectors)
         every = list(vectors)

@@ -42,7 +42,7 @@ class ServerInit:
         x0: the initial model, a flat vector.
         clients: m, the number of clients.
         global_lr: η_g, the global learning rate.
-        aggregation: what stands in the place of means over clients.
+        aggregation: how uploads are combined instead of by the mean.
 
     Example:
         >>> import torch
@@ -221,7 +221,7 @@ class Algorithm:
 
     @property
     def aggregation(self) -> Aggregation:
-        """What stands in the place of means over clients, and how far an update may go."""
+        """How uploads are combined instead of by the mean, and how far an update may go."""
         return self._aggregation
 
     @property

@@ -99,7 +99,7 @@ class MIFA(Algorithm):
             self.memory_total = self.memory_total - stored.double()
 
     def _robust_memory(self, count: int) -> Vector:
-        """What stands in the place of the mean over so many memories; of the unheard they are 0."""
+        """The robust mean of so many memories; clients never heard count as 0."""
         memories = [self.stored[client] for client in sorted(self.stored)]
         memories += [self.x * 0] * (count - len(memories))
         average: Vector = self.aggregation.robust_mean(memories)

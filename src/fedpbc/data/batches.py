@@ -18,7 +18,7 @@ __all__ = ["Batches"]
 
 
 CACHED_BYTES = 2**26
-"""Permutations that are kept: those of all clients, unless there are a great many."""
+"""Permutations of clients are kept, up to this size."""
 
 OVERHEAD = 300
 """Bytes that Python takes for each of them, about."""

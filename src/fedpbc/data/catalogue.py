@@ -41,12 +41,12 @@ def cifar100(folder: Path | None = None, *, labels: Literal["fine", "coarse"] = 
 
 
 def shakespeare(*, length: Annotated[int, Ge(1), Le(MAX_LENGTH)] = 32) -> DataSet:
-    """Shakespeare's plays: the next character of 99 speakers, a client each; in the package."""
+    """Shakespeare's plays: the next character of 99 speakers, one client per speaker; built in."""
     return load_shakespeare(length)
 
 
 def shakespeare_full(folder: Path | None = None) -> DataSet:
-    """Shakespeare's works as in LEAF: the character after 80 others, a client per role."""
+    """Shakespeare's works as in LEAF: the character after 80 others, one client per role."""
     return load_hub_shakespeare(folder)
 
 
@@ -142,7 +142,7 @@ _SOURCES = (
     ),
     Source(
         name="femnist",
-        summary="FEMNIST: 814,255 characters by 3,597 writers, a client each",
+        summary="FEMNIST: 814,255 characters by 3,597 writers, one client per writer",
         classes=CHARACTERS,
         shape=(28, 28, 1),
         repository="flwrlabs/femnist",

@@ -91,7 +91,7 @@ class PoolEngine:
         with self._condition:
             return [worker.process.pid for worker in self._processes]
 
-    # A signal whose handler raises while the lock is taken would leave it locked for ever: signals
+    # A signal whose handler raises while the lock is taken would leave it locked forever: signals
     # are held back until the lock is released.
 
     def submit(self, segment: Segment) -> None:
@@ -220,7 +220,7 @@ class PoolEngine:
                     if self._awaited in self._finished or self._broken is not None:
                         self._condition.notify_all()
         except BaseException as error:
-            # Passed on to whoever waits for a result, who would otherwise wait for ever.
+            # Passed on to whoever waits for a result, who would otherwise wait forever.
             with self._condition:
                 self._broken = FedpbcError(f"the pool broke: {one_line(error)}")
                 self._condition.notify_all()

@@ -50,7 +50,7 @@ class JobSettings:
         learning_rate: η_t of a round that counts from 1; None if the algorithm need not know.
         local_steps: of each round; None likewise.
         norm_factor, norm_bound: see :class:`NormBound`.
-        aggregation: what stands in the place of means over clients.
+        aggregation: how uploads are combined instead of by the mean.
         arrays_key, config_key: the names of the app's records.
     """
 

@@ -94,7 +94,7 @@ class AlgorithmStrategy(flower.FedAvg):  # type: ignore[misc]
             links: a CSV file of who got through when, for ``fedpbc advise --trace``.
             norm_factor: an upload is refused if its norm is so many times the usual one; 0: never.
             norm_bound: likewise for the norm itself, per round of local work.
-            aggregation: what stands in the place of means over clients: "mean", "trimmed_mean",
+            aggregation: how uploads are combined: "mean", "trimmed_mean",
                 "median", or a mapping such as ``{"name": "trimmed_mean", "trim": 0.1, "clip": 5}``.
             options: the algorithm's, and Flower's.
         """

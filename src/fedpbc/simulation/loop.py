@@ -383,7 +383,7 @@ def check_client_rule(algorithm: Algorithm, task: Task) -> None:
 
 
 def upgrade_state(state: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A simulation's state in today's layout; checkpoints of version 0.1.0 had another."""
+    """Convert a simulation's state from the layout of earlier checkpoints."""
     if "progress" not in state:
         return state
     server = {**state["progress"], "algorithm": state["algorithm"]}

@@ -1,6 +1,6 @@
 """Losses by name: what is minimised, what labels it needs, and what is measured besides.
 
-A loss of one's own is any function of a batch's outputs and labels, the mean over the batch.
+A custom loss is any function of a batch's outputs and labels, the mean over the batch.
 """
 
 from __future__ import annotations

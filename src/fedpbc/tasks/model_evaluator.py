@@ -182,8 +182,8 @@ class ModelEvaluator:
     def client_accuracy(self, client: int, model: Tensor) -> float | None:
         """Return the same for one client, for instance of its own model.
 
-        Of many test samples in the proportions of its classes only some are used. None for most of
-        a great many clients.
+        Of many test samples in the proportions of its classes only some are used. With very many
+        clients, None for most of them.
         """
         if self.data.test_counts is not None:
             held_out = self.data.test_samples_of(client)

@@ -1,4 +1,4 @@
-"""Metrics of one's own: functions of a module's outputs for all test samples and their labels."""
+"""Custom metrics: functions of a module's outputs for all test samples and their labels."""
 
 from __future__ import annotations
 

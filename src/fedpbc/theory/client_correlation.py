@@ -9,9 +9,9 @@ the share of every client, and makes clients independent.
 That cannot tell a common cause from a common time course (a night, a drift). So the correlation is
 also computed on what is left after each client's share of the course, a moving average of clients
 that are up, was taken away. The course is itself a matter of chance, and would make what is left of
-any two clients correlated. So clients are dealt into four groups: of two clients in two groups,
-each is relieved of the course of one of the other two. The test rotates one of the two groups
-against the other, by every number of rounds.
+any two clients correlated. So clients are split into four groups; from each of two clients in
+different groups, the course of one of the other two groups is subtracted. The test rotates one of
+the two groups against the other, by every number of rounds.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ def client_correlation(
     width = max(SHORTEST, rounds // COURSES)
     if period is not None:
         width = max(4, min(width, round(period / 4)))
-    own = block.mean(axis=0)
-    block = block[:, (own > 0) & (own < 1)]
+    availability = block.mean(axis=0)
+    block = block[:, (availability > 0) & (availability < 1)]
     limit = max(FEWEST_CLIENTS, min(MOST_CLIENTS, WORK // (DRAWS * rounds)))
     block = block[:, :limit]
     overdispersion = float(counts.var()) / variance if variance > 0 else None
@@ -144,8 +144,8 @@ def _beyond_course(block: NDArray[np.bool_], width: int) -> tuple[float, float] 
         courses.append(_around(up, width) / up.mean())
         totals.append((block[:, group] / deviation[group]).sum(axis=1))
         slopes.append(float((share[group] / deviation[group]).sum()))
-    # Of each pair, one client is of group 0 or 2 and the other of group 1 or 3: each is relieved of
-    # the course of the other group on its side, so that all products are rotated the same way.
+    # Of each pair, one client is of group 0 or 2 and the other of group 1 or 3: the course of the
+    # other group on its side is subtracted, so that all products are rotated the same way.
     products, pairs = np.zeros(rounds), 0
     for a, of_a in ((0, 2), (2, 0)):
         for b, of_b in ((1, 3), (3, 1)):

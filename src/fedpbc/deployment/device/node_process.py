@@ -94,7 +94,7 @@ class Node:
     _given_up: str = ""
 
     def run(self) -> None:
-        """Handle messages for ever; if the server cannot be reached, try again."""
+        """Handle messages forever; if the server cannot be reached, try again."""
         delay = FIRST_DELAY
         while True:
             try:

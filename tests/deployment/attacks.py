@@ -353,8 +353,8 @@ def unasked_messages(count: int) -> dict[str, object]:
             # Announcing other pieces must not reset how much was taken.
             pieces = [bytes([number, k]) * (piece // 2) for k in range(2)]
             accepted += piece * push(Metadata(reply_to_message_id=ours), *pieces)[1:].count(200)
-        letter = target.server.letter(ours, node)
-        kept = sum(map(len, letter.reply_pieces.values()))
+        pending = target.server.message_for(ours, node)
+        kept = sum(map(len, pending.reply_pieces.values()))
         return {
             "status of work for another device": work,
             "status of a reply as another device": as_other,

@@ -297,7 +297,7 @@ def test_a_reply_that_is_too_large_is_refused(site, mailbox, monkeypatch):
     run(device.call("push-object", first))
     with pytest.raises(RefusedCallError, match="a reply of more than 300 bytes"):
         run(device.call("push-object", second))
-    assert mailbox.letter(name, device.node.node_id).reply_pieces == {}
+    assert mailbox.message_for(name, device.node.node_id).reply_pieces == {}
 
 
 @pytest.mark.parametrize(

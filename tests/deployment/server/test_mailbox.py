@@ -31,10 +31,10 @@ def mailbox(clock):
 
 def test_a_message_is_replied_to_once(mailbox):
     name = mailbox.send(7, HELLO, 60.0)
-    letter = mailbox.fetch(7)
-    assert letter.payload is HELLO
+    message = mailbox.fetch(7)
+    assert message.payload is HELLO
     for _ in range(2):
-        mailbox.reply(mailbox.letter(name, 7), REPLY)
+        mailbox.reply(mailbox.message_for(name, 7), REPLY)
     [reply] = mailbox.collect([name])
     assert (reply.message, reply.node, reply.payload) == (name, 7, REPLY)
     assert mailbox.collect([name]) == []
@@ -58,11 +58,11 @@ def test_a_message_that_was_lost_on_the_way_is_fetched_again(mailbox, clock):
 def test_only_the_node_that_was_asked_may_reply(mailbox):
     name = mailbox.send(7, HELLO, 60.0)
     with pytest.raises(UnexpectedReplyError, match="replies for node 7"):
-        mailbox.letter(name, 8)
+        mailbox.message_for(name, 8)
     with pytest.raises(UnexpectedReplyError, match="replies to no message"):
-        mailbox.letter("other", 7)
+        mailbox.message_for("other", 7)
     assert mailbox.fetch(8) is None
-    mailbox.reply(mailbox.letter(name, 7), REPLY)
+    mailbox.reply(mailbox.message_for(name, 7), REPLY)
     assert [reply.node for reply in mailbox.collect([name])] == [7]
 
 
@@ -70,11 +70,11 @@ def test_a_late_reply_is_passed_on_while_it_is_asked_for(mailbox, clock):
     name = mailbox.send(7, HELLO, 60.0)
     clock.now += 61.0
     assert mailbox.collect([name]) == []
-    mailbox.reply(mailbox.letter(name, 7), REPLY)
+    mailbox.reply(mailbox.message_for(name, 7), REPLY)
     assert [reply.message for reply in mailbox.collect([name])] == [name]
     mailbox.collect([])
     with pytest.raises(UnexpectedReplyError):
-        mailbox.letter(name, 7)
+        mailbox.message_for(name, 7)
 
 
 def test_a_newer_message_replaces_one_that_was_not_fetched(mailbox):
@@ -82,12 +82,12 @@ def test_a_newer_message_replaces_one_that_was_not_fetched(mailbox):
     new = mailbox.send(7, HELLO, 60.0)
     assert mailbox.fetch(7).name == new
     # Its reply may still come.
-    assert mailbox.letter(old, 7).name == old
+    assert mailbox.message_for(old, 7).name == old
 
 
 def test_nodes_are_online_for_a_while_after_they_were_heard(mailbox, clock):
-    mailbox.hear(7)
-    mailbox.hear(8)
+    mailbox.mark_online(7)
+    mailbox.mark_online(8)
     mailbox.leave(8)
     assert list(mailbox.nodes()) == [7]
     clock.now += 44.0

@@ -50,7 +50,7 @@ from fedpbc.deployment.protocol.flower_messages import (
 from fedpbc.deployment.protocol.messages import MessageError, sanitized
 from fedpbc.deployment.security.key_directory import KeyDirectory
 from fedpbc.deployment.security.node_identity import PUBLIC_KEY, NodeSignatures, node_number
-from fedpbc.deployment.server.mailbox import Letter, Mailbox, UnexpectedReplyError
+from fedpbc.deployment.server.mailbox import Mailbox, PendingMessage, UnexpectedReplyError
 
 __all__ = ["WAIT", "FleetApi", "RefusedCallError"]
 
@@ -111,7 +111,7 @@ class FleetApi:
         claimed = request.node.node_id if hasattr(request, "node") else node
         if claimed != node:
             raise RefusedCallError(401, "the key is not that node's")
-        self._mailbox.hear(node)
+        self._mailbox.mark_online(node)
         try:
             response = await handle(node, request, wait)
         except UnexpectedReplyError as error:
@@ -162,8 +162,8 @@ class FleetApi:
         try:
             while True:
                 event.clear()
-                if (letter := self._mailbox.fetch(node)) is not None:
-                    return self._delivery(letter)
+                if (pending := self._mailbox.fetch(node)) is not None:
+                    return self._delivery(pending)
                 left = deadline - time.monotonic()
                 if left <= 0 or self._waiting.get(node) is not event:
                     return PullMessagesResponse()
@@ -175,21 +175,21 @@ class FleetApi:
                 except TimeoutError:
                     continue
         finally:
-            self._mailbox.hear(node)
+            self._mailbox.mark_online(node)
             if self._waiting.get(node) is event:
                 del self._waiting[node]
 
     @staticmethod
-    def _delivery(letter: Letter) -> Any:
+    def _delivery(pending: PendingMessage) -> Any:
         metadata = Metadata(
-            message_id=letter.name,
-            dst_node_id=letter.node,
-            message_type="query" if letter.payload.kind == "hello" else "train",
-            ttl=max(letter.expiry - time.monotonic(), 0.0),
+            message_id=pending.name,
+            dst_node_id=pending.node,
+            message_type="query" if pending.payload.kind == "hello" else "train",
+            ttl=max(pending.expiry - time.monotonic(), 0.0),
             created_at=time.time(),
         )
-        message, letter.pieces = pack(letter.payload, metadata)
-        tree = pieces_of(letter.name, letter.pieces) if letter.pieces else ObjectTree()
+        message, pending.pieces = pack(pending.payload, metadata)
+        tree = pieces_of(pending.name, pending.pieces) if pending.pieces else ObjectTree()
         return PullMessagesResponse(messages_list=[message], message_object_trees=[tree])
 
     async def _push_messages(self, node: int, request: Any, wait: float) -> Any:
@@ -197,49 +197,49 @@ class FleetApi:
         if len(request.messages_list) != 1:
             raise RefusedCallError(400, "one reply is expected")
         [message], trees = request.messages_list, request.message_object_trees
-        letter = self._mailbox.letter(message.metadata.reply_to_message_id, node)
+        pending = self._mailbox.message_for(message.metadata.reply_to_message_id, node)
         names = [tree.object_id for tree in trees[0].children] if trees else []
-        if letter.is_answered:
+        if pending.is_answered:
             return PushMessagesResponse()
         if not names:
-            self._pass_on(letter, lambda: unpack(message))
+            self._pass_on(pending, lambda: unpack(message))
             return PushMessagesResponse()
         if len(names) > most_pieces(self._largest_reply):
             raise RefusedCallError(413, f"a reply in {len(names):,} pieces is too large")
-        if letter.reply_order != names:
-            letter.reply_order, letter.reply_pieces = names, {}
-        missing = [name for name in dict.fromkeys(names) if name not in letter.reply_pieces]
-        return PushMessagesResponse(objects_to_push=missing, session_id=letter.name)
+        if pending.reply_order != names:
+            pending.reply_order, pending.reply_pieces = names, {}
+        missing = [name for name in dict.fromkeys(names) if name not in pending.reply_pieces]
+        return PushMessagesResponse(objects_to_push=missing, session_id=pending.name)
 
     async def _push_object(self, node: int, request: Any, wait: float) -> Any:
-        letter = self._mailbox.letter(request.session_id, node)
+        pending = self._mailbox.message_for(request.session_id, node)
         piece, name = request.object_content, request.object_id
-        if letter.is_answered:
+        if pending.is_answered:
             return PushObjectResponse(stored=True)
-        if name not in letter.reply_order or piece_name(piece) != name:
+        if name not in pending.reply_order or piece_name(piece) != name:
             raise RefusedCallError(400, "no piece of this reply")
-        letter.reply_pieces[name] = piece
-        if sum(map(len, letter.reply_pieces.values())) > self._largest_reply:
-            letter.reply_order, letter.reply_pieces = [], {}
+        pending.reply_pieces[name] = piece
+        if sum(map(len, pending.reply_pieces.values())) > self._largest_reply:
+            pending.reply_order, pending.reply_pieces = [], {}
             raise RefusedCallError(413, f"a reply of more than {self._largest_reply:,} bytes")
-        if letter.reply_pieces.keys() >= set(letter.reply_order):
-            pieces = [letter.reply_pieces[each] for each in letter.reply_order]
-            self._pass_on(letter, lambda: joined(pieces))
+        if pending.reply_pieces.keys() >= set(pending.reply_order):
+            pieces = [pending.reply_pieces[each] for each in pending.reply_order]
+            self._pass_on(pending, lambda: joined(pieces))
         return PushObjectResponse(stored=True)
 
-    def _pass_on(self, letter: Letter, read: Callable[[], Any]) -> None:
+    def _pass_on(self, pending: PendingMessage, read: Callable[[], Any]) -> None:
         try:
-            self._mailbox.reply(letter, read())
+            self._mailbox.reply(pending, read())
         except MessageError as error:
-            self._mailbox.reply(letter, None, sanitized(str(error)))
+            self._mailbox.reply(pending, None, sanitized(str(error)))
         except Exception as error:
             # Whatever a device sends must not stop the server.
             reason = f"unreadable reply ({sanitized(type(error).__name__)})"
-            self._mailbox.reply(letter, None, reason)
+            self._mailbox.reply(pending, None, reason)
 
     async def _pull_object(self, node: int, request: Any, wait: float) -> Any:
-        letter = self._mailbox.newest(node)
-        for piece in [] if letter is None else letter.pieces:
+        pending = self._mailbox.newest(node)
+        for piece in [] if pending is None else pending.pieces:
             if piece_name(piece) == request.object_id:
                 return PullObjectResponse(
                     object_found=True, object_available=True, object_content=piece

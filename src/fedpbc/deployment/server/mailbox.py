@@ -16,7 +16,7 @@ from uuid import uuid4
 from fedpbc.deployment.protocol.messages import Payload
 from fedpbc.deployment.server.transport import Reply
 
-__all__ = ["Letter", "Mailbox", "UnexpectedReplyError"]
+__all__ = ["Mailbox", "PendingMessage", "UnexpectedReplyError"]
 
 ONLINE_SECONDS = 45.0
 """A node that was silent for this long counts as offline: devices send something every 20 s."""
@@ -29,7 +29,7 @@ class UnexpectedReplyError(Exception):
 
 
 @dataclass(eq=False)
-class Letter:
+class PendingMessage:
     """A message to a node, on its way until it was replied to.
 
     Attributes:
@@ -56,9 +56,9 @@ class Mailbox:
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now, self._lock = now, Lock()
-        self._letters: dict[str, Letter] = {}
+        self._messages: dict[str, PendingMessage] = {}
         # The newest message of each node.
-        self._newest: dict[int, Letter] = {}
+        self._newest: dict[int, PendingMessage] = {}
         self._heard: dict[int, float] = {}
         self._replies: list[Reply] = []
         self.on_send: Callable[[int], None] = lambda node: None
@@ -72,25 +72,25 @@ class Mailbox:
     def send(self, node: int, payload: Payload, seconds: float) -> str | None:
         """Keep a message for a node; it replaces one that the node has not fetched."""
         now = self._now()
-        letter = Letter(uuid4().hex, node, payload, now + seconds, now)
+        message = PendingMessage(uuid4().hex, node, payload, now + seconds, now)
         with self._lock:
-            self._letters[letter.name] = self._newest[node] = letter
+            self._messages[message.name] = self._newest[node] = message
         self.on_send(node)
-        return letter.name
+        return message.name
 
     def collect(self, messages: Sequence[str]) -> list[Reply]:
         """The replies since the last call; forgets what expired and is not among ``messages``."""
-        now, wanted = self._now(), set(messages)
+        now, awaited = self._now(), set(messages)
         with self._lock:
             replies, self._replies = self._replies, []
-            for name, letter in list(self._letters.items()):
-                if letter.expiry < now and name not in wanted:
-                    del self._letters[name]
-                    if self._newest.get(letter.node) is letter:
-                        del self._newest[letter.node]
+            for name, message in list(self._messages.items()):
+                if message.expiry < now and name not in awaited:
+                    del self._messages[name]
+                    if self._newest.get(message.node) is message:
+                        del self._newest[message.node]
         return replies
 
-    def hear(self, node: int) -> None:
+    def mark_online(self, node: int) -> None:
         """Note that a node is there."""
         with self._lock:
             self._heard[node] = self._now()
@@ -100,48 +100,48 @@ class Mailbox:
         with self._lock:
             self._heard.pop(node, None)
 
-    def fetch(self, node: int) -> Letter | None:
+    def fetch(self, node: int) -> PendingMessage | None:
         """The message that a node should handle next, if there is one."""
         now = self._now()
         with self._lock:
-            letter = self._newest.get(node)
-            if letter is None or letter.is_answered or letter.expiry <= now or letter.due > now:
+            message = self._newest.get(node)
+            if message is None or message.is_answered or message.expiry <= now or message.due > now:
                 return None
-            letter.due = now + letter.repeat
-            letter.repeat *= 2
-            return letter
+            message.due = now + message.repeat
+            message.repeat *= 2
+            return message
 
     def seconds_until_due(self, node: int) -> float:
         """How soon a message that was fetched may be fetched again; infinite if there is none."""
         with self._lock:
-            letter = self._newest.get(node)
+            message = self._newest.get(node)
         now = self._now()
-        if letter is None or letter.is_answered or max(letter.due, now) >= letter.expiry:
+        if message is None or message.is_answered or max(message.due, now) >= message.expiry:
             return float("inf")
-        return max(letter.due - now, 0.0)
+        return max(message.due - now, 0.0)
 
-    def letter(self, name: str, node: int) -> Letter:
+    def message_for(self, name: str, node: int) -> PendingMessage:
         """The message of that name, if it was for this node; else an UnexpectedReplyError."""
         with self._lock:
-            letter = self._letters.get(name)
-        if letter is None:
+            message = self._messages.get(name)
+        if message is None:
             raise UnexpectedReplyError("replies to no message: late, or unsolicited")
-        if letter.node != node:
-            raise UnexpectedReplyError(f"replies for node {letter.node}")
-        return letter
+        if message.node != node:
+            raise UnexpectedReplyError(f"replies for node {message.node}")
+        return message
 
-    def reply(self, letter: Letter, payload: Payload | None, error: str = "") -> None:
+    def reply(self, message: PendingMessage, payload: Payload | None, error: str = "") -> None:
         """Pass on the reply to a message; the first, if there are several."""
         with self._lock:
-            if letter.is_answered:
+            if message.is_answered:
                 return
-            letter.is_answered = True
+            message.is_answered = True
             # Its vectors are not needed any more.
-            letter.payload, letter.pieces, letter.reply_pieces = Payload({}), [], {}
-            self._replies.append(Reply(letter.name, letter.node, payload, error))
+            message.payload, message.pieces, message.reply_pieces = Payload({}), [], {}
+            self._replies.append(Reply(message.name, message.node, payload, error))
 
-    def newest(self, node: int) -> Letter | None:
+    def newest(self, node: int) -> PendingMessage | None:
         """The last message for a node, if it has not replied yet."""
         with self._lock:
-            letter = self._newest.get(node)
-        return None if letter is None or letter.is_answered else letter
+            message = self._newest.get(node)
+        return None if message is None or message.is_answered else message

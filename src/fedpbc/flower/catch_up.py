@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from fedpbc.algorithms import ClientResult, ClientRule, ClientWork, ServerInit, find_algorithm
 from fedpbc.errors import FedpbcError
 from fedpbc.flower.array_layout import ArrayLayout
-from fedpbc.flower.kept_states import KeptStates
 from fedpbc.flower.messages import (
     CORRECTION,
     INITIAL,
@@ -32,6 +31,7 @@ from fedpbc.flower.messages import (
 )
 from fedpbc.flower.numpy_vector import to_numpy, vector_for
 from fedpbc.flower.progress import Progress
+from fedpbc.flower.state_history import StateHistory
 
 __all__ = ["START_LOSS", "catch_up_mod", "correction_of"]
 
@@ -152,7 +152,7 @@ def with_rule(
     rule = rule_of(request, x)
     received = _vectors(message, RECEIVED)
     initial = _vectors(message, INITIAL)
-    kept = KeptStates(context.state, request.job)
+    kept = StateHistory(context.state, request.job)
     state = kept.get(request.rule.counted) if request.rule.counted else initial
     problem = ""
     if state is None:
@@ -215,7 +215,7 @@ def uploaded(
     layout: ArrayLayout,
     trained: TrainedRounds,
     result: ClientResult,
-    kept: KeptStates,
+    kept: StateHistory,
 ) -> Message:
     """The reply with what a rule uploads; what it keeps goes to the context."""
     assert request.rule is not None

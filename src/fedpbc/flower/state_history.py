@@ -15,7 +15,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from numpy.typing import NDArray
 
-__all__ = ["KeptStates"]
+__all__ = ["StateHistory"]
 
 INDEX = "fedpbc.kept"
 """The key of the record that lists the states; each state has a record of its own."""
@@ -23,16 +23,16 @@ COUNTED = 2
 """Counted states that are kept: the last, and the one before for a server that repeats a round."""
 
 
-class KeptStates:
+class StateHistory:
     """The states of one job in a context.
 
     Example:
         >>> context = RecordDict()
-        >>> kept = KeptStates(context, "job")
+        >>> kept = StateHistory(context, "job")
         >>> kept.put("a", round=1, counted="", state={"control": np.ones(2)})
-        >>> KeptStates(context, "job").get("a")["control"].tolist()
+        >>> StateHistory(context, "job").get("a")["control"].tolist()
         [1.0, 1.0]
-        >>> KeptStates(context, "another job").get("a") is None
+        >>> StateHistory(context, "another job").get("a") is None
         True
     """
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fedpbc.deployment.ops import built_aside as built_aside_module
-from fedpbc.deployment.ops.built_aside import built_aside
+from fedpbc.deployment.ops import atomic_folder as atomic_folder_module
+from fedpbc.deployment.ops.atomic_folder import atomic_folder
 from fedpbc.storage import atomic
 from tests.commandline import Ended, content, fedpbc, ran, refused
 
@@ -128,10 +128,10 @@ def test_a_folder_that_cannot_be_synced_is_not_there(tmp_path, monkeypatch):
         sync(path)
 
     with monkeypatch.context() as patched:
-        patched.setattr(built_aside_module, "sync_folder", fail)
-        with pytest.raises(OSError, match="Input/output error"), built_aside(folder) as building:
+        patched.setattr(atomic_folder_module, "sync_folder", fail)
+        with pytest.raises(OSError, match="Input/output error"), atomic_folder(folder) as building:
             (building / "fleet.toml").touch()
     assert list(tmp_path.iterdir()) == []
-    with built_aside(folder) as building:
+    with atomic_folder(folder) as building:
         (building / "fleet.toml").touch()
     assert (folder / "fleet.toml").exists()

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from fedpbc.deployment.ops.built_aside import built_aside
+from fedpbc.deployment.ops.atomic_folder import atomic_folder
 from fedpbc.deployment.ops.fleet_plan import FleetPlan, read_fleet_plan
 from fedpbc.deployment.ops.init import render_readme, write_device
 from fedpbc.deployment.security.certificates import LARGEST_FILE
@@ -108,7 +108,7 @@ def make_device(folder: Path, plan: FleetPlan, client: int) -> None:
     server = folder / "server"
     app = _read(server, plan.app_name) if plan.app_name is not None else b""
     ca = None if plan.insecure else _read(server / "certificates", "ca.crt")
-    with built_aside(folder / f"device-{client}") as building:
+    with atomic_folder(folder / f"device-{client}") as building:
         public = write_device(building, plan, client, app, ca)
     if public is not None:
         write_atomically(public_key_path(folder, client), public)

@@ -17,7 +17,7 @@ from fedpbc.storage.directories import LOCK, locked_directory, make_directory
 from fedpbc.storage.files import is_own_file, read_own_file
 from fedpbc.storage.removal import remove_empty_folder, remove_entries, remove_tree
 
-__all__ = ["built_aside", "remove_incomplete", "write_file"]
+__all__ = ["atomic_folder", "remove_incomplete", "write_file"]
 
 FLEET_ENTRY = re.compile(r"authority|server|device-[0-9]+|init\.toml|README\.md")
 """What is directly in a fleet's folder."""
@@ -30,7 +30,7 @@ def write_file(path: Path, content: str | bytes) -> None:
 
 
 @contextmanager
-def built_aside(folder: Path) -> Iterator[Path]:
+def atomic_folder(folder: Path) -> Iterator[Path]:
     """Yield a temporary folder, which is renamed to ``folder`` on success and else removed.
 
     Of a process that was killed it stays, and is removed by the next.

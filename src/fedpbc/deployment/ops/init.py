@@ -21,7 +21,7 @@ import torch
 import fedpbc
 from fedpbc.algorithms import ServerInit, find_algorithm
 from fedpbc.deployment.address import Address
-from fedpbc.deployment.ops.built_aside import built_aside, remove_incomplete, write_file
+from fedpbc.deployment.ops.atomic_folder import atomic_folder, remove_incomplete, write_file
 from fedpbc.deployment.ops.fleet_plan import FleetPlan, listen_host
 from fedpbc.deployment.security.certificates import CertificateAuthority, read_certificate
 from fedpbc.deployment.security.keys import generate_node_key, make_server_certificate
@@ -46,7 +46,7 @@ def write_fleet(folder: Path, plan: FleetPlan) -> FleetPlan:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError("folder", str(folder), "new or empty")
     plan = plan.validated()
-    with built_aside(folder) as building:
+    with atomic_folder(folder) as building:
         server, ca = building / "server", None
         if not plan.insecure:
             authority = CertificateAuthority.generate(max(AUTHORITY_DAYS, plan.days))

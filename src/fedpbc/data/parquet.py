@@ -135,7 +135,7 @@ def read_images(
                 row += len(rows)
                 offset += len(rows)
             if row != count:
-                raise wrong(file, f"other rows than the {count:,} that it announces", "those")
+                raise wrong(file, f"{row:,} rows, but its header says {count:,}", f"{count:,}")
         for task in tasks:
             task.result()
     return images, labels, clients

@@ -108,7 +108,7 @@ def checked_flower_options(arguments: Sequence[Any], options: Mapping[str, Any])
     values = dict(zip(FLOWER_OPTIONS, arguments, strict=False))
     for name, value in options.items():
         if name in values:
-            raise InputError(f"{name} is given twice: by its place, and by its name")
+            raise InputError(f"{name} is given twice: by position and by keyword")
         values[name] = value
     for name, value in values.items():
         if name.startswith("fraction_"):

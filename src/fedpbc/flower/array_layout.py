@@ -140,7 +140,7 @@ def read_array(array: Array, name: str, shape: tuple[int, ...] | None, dtype: st
     except (ValueError, TypeError, OverflowError) as error:
         raise BadRecordError(f"{name!r} cannot be read: {error}") from None
     if shape is None and flat.ndim != 1:
-        raise BadRecordError(f"{name!r} is no flat vector")
+        raise BadRecordError(f"{name!r} is not a flat vector")
     if flat.dtype.kind == "f" and not np.isfinite(flat).all():
         raise BadRecordError(f"{name!r} is not finite")
     return flat

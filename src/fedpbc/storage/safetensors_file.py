@@ -182,10 +182,10 @@ class SafetensorsFile:
         self._header = self._file.read(length)
         header = parse_json(self._header)
         if not isinstance(header, dict):
-            raise ValueError("its header is no table")
+            raise ValueError("the header is not a table")
         metadata = header.pop("__metadata__", {})
         if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
-            raise ValueError("its metadata are no texts")
+            raise ValueError("the metadata are not texts")
         self.metadata: dict[str, str] = metadata
         entries = {name: entry_of(name, fields) for name, fields in header.items()}
         end = 0

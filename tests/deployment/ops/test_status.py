@@ -50,7 +50,7 @@ def test_bytes_add_up_and_are_unknown_in_older_logs(tmp_path):
     assert (status.bytes_up, status.bytes_down) == (None, None)
     for wrong in (-1, 1.5, "9", True, None, 10**30):
         lines[1]["bytes_up"] = wrong
-        with pytest.raises(FedpbcError, match="damaged in line 2: its bytes are no number"):
+        with pytest.raises(FedpbcError, match="damaged in line 2: its bytes are not a count"):
             FleetLog(write_log(tmp_path, lines)).status()
 
 

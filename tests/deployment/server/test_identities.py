@@ -226,7 +226,7 @@ def test_what_is_no_fingerprint_is_refused(tmp_path):
     task = small_task()
     [trainer, *_] = make_trainers(task, tmp_path)
     reply = TrainReply("job", 0, 0, {}, app="x" * 10_000)
-    with pytest.raises(ValueError, match="not one"):
+    with pytest.raises(ValueError, match="malformed"):
         Identity.parsed(vars(reply))
     with pytest.raises(MessageError):
         TrainReply.unpack(replace(reply.pack(), header={**reply.pack().header, "data": 3}))

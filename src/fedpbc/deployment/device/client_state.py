@@ -86,11 +86,11 @@ def fingerprint(request: TrainRequest) -> str:
 def check_states(kept: object, size: int) -> None:
     """Raise TypeError for states that no trainer saved; vectors have at most so many values."""
     if not isinstance(kept, Mapping):
-        raise TypeError("the trainer's state has no kept states")
+        raise TypeError("the trainer's state: kept is not a table")
     for round, state in kept.items():
         if not isinstance(round, int) or round < 0 or not isinstance(state, Mapping):
-            raise TypeError("the trainer's state keeps something of no round")
+            raise TypeError("the trainer's state: kept has an invalid round")
         for name, vector in state.items():
             is_vector = isinstance(vector, Tensor) and vector.dim() == 1
             if not isinstance(name, str) or not is_vector or not 1 <= len(vector) <= size:
-                raise TypeError("the trainer's state keeps something else than vectors")
+                raise TypeError("the trainer's state: kept has an invalid vector")

@@ -43,7 +43,7 @@ class Identity:
         identity = cls(value["app"], value["data"])
         for text in (identity.app, identity.data):
             if not isinstance(text, str) or not FINGERPRINT.fullmatch(text):
-                raise ValueError("a fingerprint is not one")
+                raise ValueError("a fingerprint is malformed")
         return identity
 
     def difference(self, other: Identity) -> str:

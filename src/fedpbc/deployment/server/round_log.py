@@ -54,11 +54,11 @@ def parse_round(text: bytes, number: int, path: Path) -> dict[str, Any]:
         if not all(is_client_list(line.get(name)) for name in CLIENT_LISTS):
             raise ValueError("it lacks a list of clients")
         if not all(is_client_list(line.get(name, [])) for name in LATER_LISTS):
-            raise ValueError("a list of clients is none")
+            raise ValueError("a list of clients is malformed")
         if not isinstance(line.get("everyone"), bool):
             raise ValueError("'everyone' is missing")
         if not all(is_count(line.get(name, 0)) for name in BYTES):
-            raise ValueError("its bytes are no number")
+            raise ValueError("its bytes are not a count")
     except ValueError as error:
         raise FedpbcError(f"{path} is damaged in line {number + 1}: {error}") from None
     return line

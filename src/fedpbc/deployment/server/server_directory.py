@@ -174,7 +174,7 @@ class ServerDirectory:
         server.restore(server_state)
         check_state(state)
         if server.round != server_state["round"]:
-            raise ValueError("it says no round")
+            raise ValueError("it has no round")
         if not has_reports or is_lost:
             self._give_up_reports(server, is_new=not is_lost)
         return state
@@ -331,10 +331,10 @@ def check_state(state: Mapping[str, Any]) -> None:
         if not isinstance(state[name], kind):
             raise TypeError(f"{name} is a {type(state[name]).__name__}")
     if not all(isinstance(number, int) for pair in state["nodes"].items() for number in pair):
-        raise TypeError("nodes has something else than numbers")
+        raise TypeError("nodes must map numbers to numbers")
     for option in ("options", "log"):
         if not isinstance(state.get(option, {}), Mapping):
-            raise TypeError(f"{option} is no table")
+            raise TypeError(f"{option} is not a table")
     if "log" in state:
         int(state["log"]["checksum"])
 

@@ -190,8 +190,8 @@ def explained(error: BaseException) -> str | None:
         where = f"{error.filename}: " if error.filename else ""
         line = f"{where}{error.strerror or error}"
         # A plugin may only have called us, and it is our file that could not be written.
-        place = _place_in_plugin(error, innermost=True)
-        return line if place is None else f"{place}: {printable(line, 300)}"
+        location = _location_in_plugin(error, innermost=True)
+        return line if location is None else f"{location}: {printable(line, 300)}"
     if isinstance(error, RuntimeError) and (loop := SYMLINK_LOOP.fullmatch(str(error))):
         return f"{loop[1]}: Too many levels of symbolic links"
     return _in_plugin(error)
@@ -246,29 +246,29 @@ PLUGIN_MODULES = "fedpbc_plugin_"
 
 
 def _in_plugin(error: BaseException) -> str | None:
-    """One line if a user's own code raised the error, with the place in it."""
+    """One line if a user's own code raised the error, with the location in it."""
     if isinstance(error, RuntimeError) and isinstance(error.__cause__, StopIteration):
         # A generator of ours, through which it passed, made a RuntimeError of it.
         error = error.__cause__
-    place = _place_in_plugin(error)
-    return None if place is None else f"{place}: {one_line(error)}"
+    location = _location_in_plugin(error)
+    return None if location is None else f"{location}: {one_line(error)}"
 
 
-def _place_in_plugin(error: BaseException, *, innermost: bool = False) -> str | None:
+def _location_in_plugin(error: BaseException, *, innermost: bool = False) -> str | None:
     """The last line of a user's own code that an error passed; None if there is none.
 
     ``innermost``: only if that code called none of ours, which then raised it.
     """
-    place, step = None, error.__traceback__
+    location, step = None, error.__traceback__
     while step is not None:
         frame = step.tb_frame
         module = str(frame.f_globals.get("__name__", ""))
         if module.startswith(PLUGIN_MODULES):
-            place = f"{frame.f_code.co_filename} line {step.tb_lineno}"
+            location = f"{frame.f_code.co_filename} line {step.tb_lineno}"
         elif innermost and module.partition(".")[0] == "fedpbc":
-            place = None
+            location = None
         step = step.tb_next
-    return place
+    return location
 
 
 def _shown(value: object) -> str:

@@ -205,10 +205,10 @@ def held_back() -> Iterator[None]:
 
 def _handlers() -> dict[signal.Signals, Any]:
     """The handlers that may be replaced: what is ignored stays so, None is not one of Python's."""
-    found = {number: signal.getsignal(number) for number in SIGNALS}
+    current = {number: signal.getsignal(number) for number in SIGNALS}
     return {
         number: handler
-        for number, handler in found.items()
+        for number, handler in current.items()
         if handler not in (signal.SIG_IGN, None)
     }
 

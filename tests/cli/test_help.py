@@ -50,4 +50,4 @@ def test_arguments_have_their_help():
         if parameter.param_type_name == "argument"
     ]
     assert len(arguments) > 10
-    assert all(parameter.help for parameter in arguments)
+    assert all(getattr(parameter, "help", None) for parameter in arguments)

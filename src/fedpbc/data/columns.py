@@ -103,9 +103,9 @@ def _csv(file: Path, names: Sequence[str], expected: str, texts: bool) -> Any:
             raise wrong(file, f"more than {MAX_CSV_BYTES:,} bytes", "fewer")
         with file.open("rb") as stream:
             head = csv.open_csv(stream, parse_options=csv.ParseOptions(newlines_in_values=True))
-            found = head.schema.names
-            if any(found.count(name) != 1 for name in names):
-                raise wrong(file, f"the columns {', '.join(found)}", expected)
+            columns = head.schema.names
+            if any(columns.count(name) != 1 for name in names):
+                raise wrong(file, f"the columns {', '.join(columns)}", expected)
         kinds = dict.fromkeys(names, pa.string()) if texts else {}
         convert = csv.ConvertOptions(
             include_columns=list(names), column_types=kinds, strings_can_be_null=False

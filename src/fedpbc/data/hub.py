@@ -52,6 +52,6 @@ def split_files(
             break
     for split in splits[:1]:
         if not shards[split]:
-            place = "/".join(filter(None, [repository, config or "", f"{split}-*.parquet"]))
-            raise InputError(f"data.dir: {root} has no {split} {what}; it should have {place}")
+            pattern = "/".join(filter(None, [repository, config or "", f"{split}-*.parquet"]))
+            raise InputError(f"data.dir: {root} has no {split} {what}; it should have {pattern}")
     return {split: files for split, files in shards.items() if files}

@@ -108,12 +108,12 @@ def _windows(file: Path, texts: list[str], length: int, column: str) -> npt.NDAr
     joined = "".join(texts)
     # What is no ASCII becomes a character that LEAF's alphabet does not have.
     plain = joined if joined.isascii() else "".join(c if c.isascii() else "\0" for c in joined)
-    found = numbers[np.frombuffer(plain.encode("ascii"), dtype=np.uint8)]
-    unknown = np.flatnonzero(found == 255)
+    codes = numbers[np.frombuffer(plain.encode("ascii"), dtype=np.uint8)]
+    unknown = np.flatnonzero(codes == 255)
     if len(unknown):
-        place = int(unknown[0])
+        position = int(unknown[0])
         raise InputError(
-            f"data.dir: {file} has {joined[place]!r} in row {place // length} of its column "
+            f"data.dir: {file} has {joined[position]!r} in row {position // length} of its column "
             f"{column}; it should have only the {len(LEAF_CHARACTERS)} characters of LEAF"
         )
-    return found.reshape(-1, length)
+    return codes.reshape(-1, length)

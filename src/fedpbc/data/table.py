@@ -202,8 +202,8 @@ def _targets(
                 raise wrong(
                     file, f"{each[row]!r} in row {row} of {name}", f"a training class: {known}, …"
                 )
-        found = [np.searchsorted(classes, each).astype(np.int64) for each in texts]
-        return list(found), tuple(map(str, classes))
+        labels = [np.searchsorted(classes, each).astype(np.int64) for each in texts]
+        return list(labels), tuple(map(str, classes))
     values = [numbers(f, name, column) for f, column in zip(files, columns, strict=True)]
     if not (pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
         return list(values), ()

@@ -54,9 +54,9 @@ def encode(text: str, vocabulary: Sequence[str]) -> Tokens:
     known = code_points("".join(vocabulary[:-1]))
     points = code_points(text)
     places = np.searchsorted(known, points)
-    found = places < len(known)
-    found[found] = known[places[found]] == points[found]
-    return np.where(found, places, len(known)).astype(np.int32)
+    is_known = places < len(known)
+    is_known[is_known] = known[places[is_known]] == points[is_known]
+    return np.where(is_known, places, len(known)).astype(np.int32)
 
 
 def next_characters(tokens: Tokens, length: int) -> tuple[Tokens, npt.NDArray[np.int64]]:

@@ -68,7 +68,7 @@ def choose_engine(
         return SerialEngine(task), f"serial: the task runs on the device {device}"
     if workers == 1 or usable_cores() == 1:
         return SerialEngine(task), "serial: one core is available"
-    seconds = seconds_a_round(task) * client_rounds
+    seconds = seconds_per_round(task) * client_rounds
     if seconds < SHORT:
         return SerialEngine(task), f"serial: only about {seconds:.2g} s of work"
     try:
@@ -87,7 +87,7 @@ def create(name: str, task: Task, options: dict[str, Any]) -> Engine:
     return ENGINES[name](task, **{k: v for k, v in options.items() if v})
 
 
-def seconds_a_round(task: Task) -> float:
+def seconds_per_round(task: Task) -> float:
     """Measure how long one client takes for the local steps of a round."""
     model = task.init()
     with one_thread():

@@ -149,8 +149,8 @@ class StoreUnpacker(Unpacker):
             content = self._arrays[offset : offset + size]
             self._storages[offset] = copy_bytes(content) if copied else view_bytes(content)
         torch_dtype: torch.dtype = getattr(torch, dtype)
-        whole = self._storages[offset][: size // torch_dtype.itemsize * torch_dtype.itemsize]
-        tensor = whole.view(torch_dtype).as_strided(*geometry)
+        elements = self._storages[offset][: size // torch_dtype.itemsize * torch_dtype.itemsize]
+        tensor = elements.view(torch_dtype).as_strided(*geometry)
         if not copied:
             self.shared.append(tensor)
         return tensor

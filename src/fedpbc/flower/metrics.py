@@ -56,4 +56,4 @@ def consistent(contents: Iterable[RecordDict], weight: str) -> list[RecordDict]:
     if not usable:
         return []
     [(names, _)] = Counter(names for names, _ in usable).most_common(1)
-    return [content for found, content in usable if found == names]
+    return [content for names_of_reply, content in usable if names_of_reply == names]

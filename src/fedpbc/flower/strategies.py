@@ -137,5 +137,5 @@ def strategy_for(algorithm: str, /, *arguments: Any, **options: Any) -> Algorith
     strategy = globals().get(kind.__name__)
     if strategy is None or strategy.algorithm is not kind:
         strategy = type(kind.__name__, (AlgorithmStrategy,), namespace)
-    made: AlgorithmStrategy = strategy(*arguments, **options)
-    return made
+    instance: AlgorithmStrategy = strategy(*arguments, **options)
+    return instance

@@ -98,7 +98,9 @@ class AlgorithmStrategy(flower.FedAvg):  # type: ignore[misc]
                 "median", or a mapping such as ``{"name": "trimmed_mean", "trim": 0.1, "clip": 5}``.
             options: the algorithm's, and Flower's.
         """
-        own = {name: value for name, value in options.items() if name not in FLOWER_OPTIONS}
+        algorithm_options = {
+            name: value for name, value in options.items() if name not in FLOWER_OPTIONS
+        }
         of_flower = {name: value for name, value in options.items() if name in FLOWER_OPTIONS}
         super().__init__(**checked_flower_options(flower_arguments, of_flower))
         kind = self.algorithm
@@ -113,12 +115,12 @@ class AlgorithmStrategy(flower.FedAvg):  # type: ignore[misc]
             checked_file("checkpoint", checkpoint),
             checked_link_log("links", links),
         )
-        own = checked(kind.__init__, own, also=FLOWER_OPTIONS)
-        check_runs_in_apps(kind, own)
+        algorithm_options = checked(kind.__init__, algorithm_options, also=FLOWER_OPTIONS)
+        check_runs_in_apps(kind, algorithm_options)
         combined = checked_aggregation(aggregation)
-        check_aggregation(kind, own, combined)
+        check_aggregation(kind, algorithm_options, combined)
         known = {"learning_rate": learning_rate, "local_steps": local_steps}
-        for name in needed_settings(kind, own):
+        for name in needed_settings(kind, algorithm_options):
             if known[name] is None:
                 raise InputError(f"{kind.name} computes with the app's {name}: give {name}=…")
         deployable = [v for v in views_of(kind, views) if v in DEPLOYABLE]
@@ -131,7 +133,7 @@ class AlgorithmStrategy(flower.FedAvg):  # type: ignore[misc]
         self.view, self.clients = view, numbers.pop("clients")
         self.settings = JobSettings(
             kind,
-            own,
+            algorithm_options,
             views=deployable,
             learning_rate=rate,
             aggregation=combined,

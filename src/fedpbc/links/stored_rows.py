@@ -137,8 +137,8 @@ class SparseRows:
     def next_contact(self, client: int, start: int) -> int | None:
         """The first round from ``start`` on in which the client is up, or None."""
         rounds = self._rounds_of(client)
-        place = int(np.searchsorted(rounds, start))
-        return int(rounds[place]) if place < len(rounds) else None
+        index = int(np.searchsorted(rounds, start))
+        return int(rounds[index]) if index < len(rounds) else None
 
     def columns(self, clients: NDArray[np.int64]) -> NDArray[np.bool_]:
         """All rounds of some clients."""

@@ -151,7 +151,8 @@ class LastReportsOnDisk(LastReports):
         kind = model.dtype, model.shape
         if self._type not in (None, kind):
             raise FedpbcError(
-                f"client {client} reports {kind}, others {self._type}: on disk all must be alike"
+                f"client {client} reports {kind}, others {self._type}: on disk all reports "
+                "must have the same type and shape"
             )
         self._type = kind
         content = bytes_of(model.detach().cpu().clone(memory_format=torch.contiguous_format))
@@ -178,8 +179,8 @@ class LastReportsOnDisk(LastReports):
 
     def _release(self, slots: Iterable[Slot]) -> None:
         for number in {slot.number for slot in slots}:
-            place = int(np.searchsorted(self._protected, number))
-            if place == len(self._protected) or self._protected[place] != number:
+            index = int(np.searchsorted(self._protected, number))
+            if index == len(self._protected) or self._protected[index] != number:
                 self._free.release(number)
 
     def items(self, clients: Collection[int] | None = None) -> Iterator[tuple[int, Tensor]]:

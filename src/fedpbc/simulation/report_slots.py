@@ -103,10 +103,10 @@ class FreeSlots:
         self._lowest = min(self._lowest, number)
 
 
-def chosen(keys: NDArray[np.int64], wanted: Collection[int] | None) -> NDArray[np.int64]:
-    """Return those of the keys that are wanted; None: all."""
-    if wanted is None:
+def chosen(keys: NDArray[np.int64], keys_to_keep: Collection[int] | None) -> NDArray[np.int64]:
+    """Return the keys that are among those to keep; None: all."""
+    if keys_to_keep is None:
         return keys
-    if isinstance(wanted, range) and wanted.step == 1:
-        return keys[(keys >= wanted.start) & (keys < wanted.stop)]
-    return keys[np.isin(keys, np.fromiter(wanted, dtype=np.int64, count=len(wanted)))]
+    if isinstance(keys_to_keep, range) and keys_to_keep.step == 1:
+        return keys[(keys >= keys_to_keep.start) & (keys < keys_to_keep.stop)]
+    return keys[np.isin(keys, np.fromiter(keys_to_keep, dtype=np.int64, count=len(keys_to_keep)))]

@@ -321,10 +321,10 @@ class ServerState:
     def _check_model(self, t: int) -> None:
         """Raise InputError unless the algorithm's model is of the same kind as before round 0."""
         first = parameters_of(self.x0, len(self.statistics))
-        found, expected = _described(self.algorithm.x), _described(first)
-        if found != expected:
+        actual, expected = _described(self.algorithm.x), _described(first)
+        if actual != expected:
             raise InputError(
-                f"{self.algorithm.name} failed in round {t + 1}: its x is {found}, but should be "
+                f"{self.algorithm.name} failed in round {t + 1}: its x is {actual}, but should be "
                 f"{expected}"
             )
 
@@ -438,9 +438,9 @@ class ServerState:
     def state(self) -> dict[str, Any]:
         """Everything that a later process needs to continue to the same bits."""
         # Of clients that all hold the server's model nothing is to be kept.
-        needless = () if self._holds_models else ("held", "since")
+        skipped = () if self._holds_models else ("held", "since")
         return {
-            **{name: getattr(self, name) for name in STATE if name not in needless},
+            **{name: getattr(self, name) for name in STATE if name not in skipped},
             **({"held": self.held.state()} if self._holds_models else {}),
             "algorithm": self.algorithm.state(),
             "reported": self.last_reports.state(),

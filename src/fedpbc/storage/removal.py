@@ -23,10 +23,10 @@ def own_files(folder: Path, names: Iterable[str]) -> Iterator[Path]:
         pattern = folder / name
         if "*" in pattern.name:
             escaped = glob.escape(pattern.name).replace("[*]", "*")
-            found = sorted(pattern.parent.glob(escaped))
+            paths = sorted(pattern.parent.glob(escaped))
         else:
-            found = [pattern]
-        for path in found:
+            paths = [pattern]
+        for path in paths:
             if is_own_file(folder, str(path.relative_to(folder))):
                 yield path
 

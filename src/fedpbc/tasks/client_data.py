@@ -243,9 +243,9 @@ class ClientData:
         """A hash of some tensors."""
         digest = sha256()
         for values in tensors:
-            own = values.cpu().contiguous()
-            digest.update(f"{own.dtype} {tuple(own.shape)}\n".encode())
-            digest.update(own.view(torch.uint8).numpy().tobytes())
+            array = values.cpu().contiguous()
+            digest.update(f"{array.dtype} {tuple(array.shape)}\n".encode())
+            digest.update(array.view(torch.uint8).numpy().tobytes())
         return digest.hexdigest()
 
     def fingerprint(self) -> str:

@@ -145,13 +145,13 @@ def _is_alike_backward(
     value, weight, bias = _random_layer(count, inputs, height, width, outputs)
     pooled, winner = convolve_relu_pool(value, weight, bias)
     grad = relu_pool_backward(pooled, winner)
-    geometry, wanted = ([1, 1], [1, 1], [1, 1]), [need_input, True, False]
+    geometry, output_mask = ([1, 1], [1, 1], [1, 1]), [need_input, True, False]
     by_input, by_weight, _ = aten.convolution_backward(
-        grad, value, weight, None, *geometry, False, [0, 0], 1, wanted
+        grad, value, weight, None, *geometry, False, [0, 0], 1, output_mask
     )
-    own = convolve_relu_pool_backward(pooled, winner, value, weight, need_input)
+    actual = convolve_relu_pool_backward(pooled, winner, value, weight, need_input)
     expected = by_input, by_weight, grad.sum((0, 2, 3))
-    return all(a is None or a.equal(b) for a, b in zip(own, expected, strict=True))
+    return all(a is None or a.equal(b) for a, b in zip(actual, expected, strict=True))
 
 
 _has_pytorch_bits = SizeProbe(_is_alike, unknown=False)

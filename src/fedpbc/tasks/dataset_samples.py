@@ -98,8 +98,8 @@ def _from_dataset(dataset: Dataset[Any], name: str) -> tuple[Inputs, Tensor]:
         return inputs.cpu(), labels.cpu()
     if isinstance(dataset, Subset) and isinstance(dataset.dataset, TensorDataset):
         index = torch.as_tensor(list(dataset.indices))
-        whole, targets = _from_dataset(dataset.dataset, name)
-        return whole[index], targets[index]
+        all_inputs, all_labels = _from_dataset(dataset.dataset, name)
+        return all_inputs[index], all_labels[index]
     if not hasattr(dataset, "__len__"):
         raise InputError(name, type(dataset).__name__, "a dataset with a length, read by index")
     items = []

@@ -59,8 +59,8 @@ def mean_by_client(
     """
     losses, accuracies, all_hits = [], [], []
     every = torch.arange(len(labels), device=labels.device)
-    for own in every.split([count for count in counts if count]):  # type: ignore[no-untyped-call]
-        mean_loss, hits = mean_loss_and_hits(module, loss, prepare, inputs, labels, own)
+    for indices in every.split([count for count in counts if count]):  # type: ignore[no-untyped-call]
+        mean_loss, hits = mean_loss_and_hits(module, loss, prepare, inputs, labels, indices)
         losses.append(mean_loss)
         if hits is not None:
             accuracies.append(float(hits.double().mean()))

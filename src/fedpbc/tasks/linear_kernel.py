@@ -121,12 +121,12 @@ def _search_block(batch: int, outputs: int, inputs: int) -> int:
 def _search_step_block(batch: int, outputs: int, inputs: int, need_input: bool) -> int:
     value, weight, grad = _random(batch, inputs), _random(outputs, inputs), _random(batch, outputs)
     expected = grad @ weight
-    stepped = weight.clone().addmm_(grad.t(), value, alpha=-1)
+    expected_weight = weight.clone().addmm_(grad.t(), value, alpha=-1)
 
     def is_alike(block: int) -> bool:
-        own = weight.clone()
-        below = linear_step(grad, value, own, block, need_input)
-        return own.equal(stepped) and (below is None or below.equal(expected))
+        stepped_weight = weight.clone()
+        below = linear_step(grad, value, stepped_weight, block, need_input)
+        return stepped_weight.equal(expected_weight) and (below is None or below.equal(expected))
 
     return next((block for block in (*BLOCKS, outputs) if is_alike(block)), 0)
 

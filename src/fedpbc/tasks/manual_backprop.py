@@ -101,9 +101,9 @@ class ConvLayer:
         return torch.conv2d(value, self.weight, self.bias, *self.geometry), value
 
     def backward(self, grad: Tensor, saved: Tensor, sink: GradientSink, need_input: bool) -> Tensor:
-        wanted = [need_input, True, False]
+        output_mask = [need_input, True, False]
         input_grad, weight_grad, _ = aten.convolution_backward(
-            grad, saved, self.weight, None, *self.geometry, False, [0, 0], 1, wanted
+            grad, saved, self.weight, None, *self.geometry, False, [0, 0], 1, output_mask
         )
         sink.add(self.weight, weight_grad)
         # Separately: the bias gradient of convolution_backward takes several times as long.

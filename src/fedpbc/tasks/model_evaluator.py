@@ -196,15 +196,15 @@ class ModelEvaluator:
         shares = self.data.client_strata[client] * (self._tested > 0)
         parts = [self._test_by_stratum[kind] for kind in np.flatnonzero(shares)]
         if sum(map(len, parts)) > most:
-            wanted = np.ceil(most * shares[shares > 0]).astype(int)
-            parts = [evenly(part, count) for part, count in zip(parts, wanted, strict=True)]
+            counts = np.ceil(most * shares[shares > 0]).astype(int)
+            parts = [evenly(part, count) for part, count in zip(parts, counts, strict=True)]
         if not parts:
             return None
         hits = self._hits(model, torch.from_numpy(np.concatenate(parts)))
         if hits is None:
             return None
-        own = hits.split([len(part) for part in parts])  # type: ignore[no-untyped-call]
-        means, held = np.array([float(part.mean()) for part in own]), shares[shares > 0]
+        hits_by_class = hits.split([len(part) for part in parts])  # type: ignore[no-untyped-call]
+        means, held = np.array([float(part.mean()) for part in hits_by_class]), shares[shares > 0]
         # The same sum above and below: a model that is always right has 1, not a little more.
         return float((held * means).sum() / held.sum())
 
@@ -215,9 +215,9 @@ class ModelEvaluator:
         if hits is None:
             return []
         tested = np.flatnonzero(self.data.test_counts)
-        own = hits.split(self.data.test_counts[tested].tolist())  # type: ignore[no-untyped-call]
+        hits_by_client = hits.split(self.data.test_counts[tested].tolist())  # type: ignore[no-untyped-call]
         accuracies: list[float | None] = [None] * self.clients
-        for client, part in zip(tested.tolist(), own, strict=True):
+        for client, part in zip(tested.tolist(), hits_by_client, strict=True):
             accuracies[client] = float(part.mean())
         return accuracies
 

@@ -34,9 +34,9 @@ def fit_precision(module: nn.Module, forward: Forward, data: ClientData, loss: L
         module.eval()
         with torch.no_grad():
             for inputs in (data.inputs, data.test_inputs):
-                found = logits_of(forward(data.prepare(inputs[:2]).to(device)))
-        assert isinstance(found, Tensor)
-        return found
+                logits = logits_of(forward(data.prepare(inputs[:2]).to(device)))
+        assert isinstance(logits, Tensor)
+        return logits
 
     groups = [tensors_in(inputs) for inputs in (data.inputs, data.test_inputs)]
     # One input must be a number to be converted; of several, those that are.
@@ -48,10 +48,10 @@ def fit_precision(module: nn.Module, forward: Forward, data: ClientData, loss: L
             data.convert_inputs(dtype)
     if not data.has_classes and loss is not functional.cross_entropy:
         try:
-            found = outputs().detach().requires_grad_()
+            logits = outputs().detach().requires_grad_()
             labels = data.labels[:2].to(device)
-            if labels.dtype != found.dtype:
-                torch.autograd.grad(loss(found, labels), found)
+            if labels.dtype != logits.dtype:
+                torch.autograd.grad(loss(logits, labels), logits)
         except Exception:
             data.convert_labels(dtype)
 

@@ -155,12 +155,14 @@ def _named(
     Parameters that do not require a gradient are none of these.
     """
     layers = {name: layer for name, layer in module.named_modules() if has_statistics(layer)}
-    own = {id(p) for layer in layers.values() for p in layer.parameters(recurse=False)}
+    statistics_layer_ids = {
+        id(p) for layer in layers.values() for p in layer.parameters(recurse=False)
+    }
     shared: dict[str, Tensor] = {}
     kept: dict[str, Tensor] = {}
     for name, parameter in module.named_parameters():
         if parameter.requires_grad:
-            stays = running_statistics == "client" and id(parameter) in own
+            stays = running_statistics == "client" and id(parameter) in statistics_layer_ids
             (kept if stays else shared)[name] = parameter
     statistics = {
         f"{prefix}.{name}" if prefix else name: buffer

@@ -151,12 +151,12 @@ class TrainerState:
         return 0, segment.full_start
 
     def _is_same_work(self, request: TrainRequest, segment: Segment) -> bool:
-        mine = self.segment
+        saved = self.segment
         return (
             (self.job, self.settings) == (request.job, request.settings)
-            and (mine.client, mine.first_round) == (segment.client, segment.first_round)
-            and (mine.first_batch, mine.scale) == (segment.first_batch, segment.scale)
-            and equal(mine.start, segment.start)
+            and (saved.client, saved.first_round) == (segment.client, segment.first_round)
+            and (saved.first_batch, saved.scale) == (segment.first_batch, segment.scale)
+            and equal(saved.start, segment.start)
         )
 
     @property
@@ -287,12 +287,12 @@ class Trainer:
         self._save(state)
         self._log_reply(state, trained, trained_before=done)
         # Of this job only: nobody can tell from two jobs that a device has the same data.
-        own = {
+        fingerprints = {
             name: salted(request.job, text)
             for name, text in (("app", self._app), ("data", self._data))
         }
         upload = to_vectors(trained.upload)
-        return TrainReply(request.job, request.round, self.client, upload, **own)
+        return TrainReply(request.job, request.round, self.client, upload, **fingerprints)
 
     def tick(self) -> bool:
         """Train a round that passed without a request; returns whether there was one.

@@ -17,7 +17,7 @@ from fedpbc.deployment.ops.status import read_job_settings
 from fedpbc.deployment.server.round_log import ROUND_LOG, read_rounds
 from fedpbc.deployment.settings import FleetSettings, read_fleet
 from fedpbc.engines import Engine, PoolEngine, SerialEngine
-from fedpbc.engines.choose import SHORT, seconds_a_round
+from fedpbc.engines.choose import SHORT, seconds_per_round
 from fedpbc.engines.engine import one_thread
 from fedpbc.errors import FedpbcError, InputError, one_line
 from fedpbc.limits import MAX_INTEGER
@@ -120,8 +120,8 @@ def check_job(folder: Path, on_round: Callable[[int, int], None] | None = None) 
         # User data has no designated test samples.
         if settings.fleet.app is None:
             rest = model[layout.dimension :]
-            whole = (torch.cat([each, rest]) if len(rest) else each for each in pair)
-            accuracies = [task.evaluate(each).test_accuracy for each in whole]
+            full_models = (torch.cat([each, rest]) if len(rest) else each for each in pair)
+            accuracies = [task.evaluate(each).test_accuracy for each in full_models]
         checks.append(ViewCheck(view, rounds, difference, *accuracies))
     return checks
 
@@ -215,7 +215,7 @@ def _whole_task(settings: FleetSettings, folder: Path) -> Task:
 
 def _exact_engine(task: Task, client_rounds: int) -> Engine:
     """Choose an engine with the same bits as a device; the stacked engine's differ."""
-    if usable_cores() > 1 and seconds_a_round(task) * client_rounds > SHORT:
+    if usable_cores() > 1 and seconds_per_round(task) * client_rounds > SHORT:
         try:
             return PoolEngine(task)
         except InputError:

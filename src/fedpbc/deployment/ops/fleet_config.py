@@ -32,7 +32,7 @@ def fleet_options(file: Path, *, trust: bool = False) -> dict[str, Any]:
         expected = "one with a data set or an app: quadratics are for simulations"
         raise InputError("config", str(file), expected)
     options = dict(config.algorithm)
-    found: dict[str, Any] = {
+    shared_options: dict[str, Any] = {
         "algorithm": options.pop("name"),
         "options": options,
         "rounds": config.general.rounds,
@@ -40,11 +40,11 @@ def fleet_options(file: Path, *, trust: bool = False) -> dict[str, Any]:
         "train": _given(config),
     }
     if config.task.app is not None:
-        return {**found, "app": Path(config.task.app)}
+        return {**shared_options, "app": Path(config.task.app)}
     usual = find_source(config.data.name).model
     model = config.model.name
     return {
-        **found,
+        **shared_options,
         "data": config.data.name,
         "alpha": config.data.alpha,
         "model": None if model == usual and not config.model_options else model,

@@ -228,17 +228,20 @@ def _events_table(history: FleetHistory) -> PageTable | None:
 
 def _commands(status: FleetStatus, folder: Path) -> list[tuple[str, str]]:
     """What to do next: a command and what it does."""
-    place = shell_quoted(folder)
+    quoted_folder = shell_quoted(folder)
     if status.is_over:
         return [
-            (f"fedpbc fleet check {place}", "compares the models with a simulation"),
-            (f"fedpbc compare --trace {place}", "which algorithm performs best on these links"),
+            (f"fedpbc fleet check {quoted_folder}", "compares the models with a simulation"),
+            (
+                f"fedpbc compare --trace {quoted_folder}",
+                "which algorithm performs best on these links",
+            ),
         ]
     lines = [
-        (f"fedpbc fleet status {place} --watch", "the same in a terminal"),
-        (f"fedpbc report {place} --watch", "keeps this page up to date"),
+        (f"fedpbc fleet status {quoted_folder} --watch", "the same in a terminal"),
+        (f"fedpbc report {quoted_folder} --watch", "keeps this page up to date"),
     ]
     if status.changed:
         what = "lists who is refused for another app or other data"
-        lines.insert(0, (f"fedpbc fleet accept {place}", what))
+        lines.insert(0, (f"fedpbc fleet accept {quoted_folder}", what))
     return lines

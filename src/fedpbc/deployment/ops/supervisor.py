@@ -301,8 +301,12 @@ def _popen(
     if user is not None:
         account = user.account()
         # Caches and settings are looked for in the user's own home.
-        own = {"HOME": account.pw_dir, "USER": account.pw_name, "LOGNAME": account.pw_name}
-        environment = {**(os.environ if environment is None else environment), **own}
+        user_environment = {
+            "HOME": account.pw_dir,
+            "USER": account.pw_name,
+            "LOGNAME": account.pw_name,
+        }
+        environment = {**(os.environ if environment is None else environment), **user_environment}
         groups = os.getgrouplist(account.pw_name, account.pw_gid)
         identity = {"user": user.number, "group": user.group, "extra_groups": groups}
     return subprocess.Popen(

@@ -31,8 +31,8 @@ def pack(payload: Payload, metadata: Metadata) -> tuple[Message, list[bytes]]:
     content = recorddict_to_proto(to_records(payload))
     if payload.vector_bytes <= LARGEST_INLINE:
         return Message(metadata=metadata, content=content), []
-    whole = content.SerializeToString()
-    pieces = [whole[i : i + PIECE_SIZE] for i in range(0, len(whole), PIECE_SIZE)]
+    serialized = content.SerializeToString()
+    pieces = [serialized[i : i + PIECE_SIZE] for i in range(0, len(serialized), PIECE_SIZE)]
     return Message(metadata=metadata), pieces
 
 

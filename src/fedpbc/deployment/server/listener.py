@@ -35,10 +35,10 @@ class Listener:
     async def open(self, address: Address) -> None:
         """Accept connections from now on; an OSError if that is impossible."""
         loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(
+        addresses = await loop.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
-        for family, _, _, _, name in dict.fromkeys(found):
+        for family, _, _, _, name in dict.fromkeys(addresses):
             listening = socket.socket(family, socket.SOCK_STREAM)
             self._sockets.append(listening)
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

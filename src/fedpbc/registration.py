@@ -8,7 +8,7 @@ from typing import Any
 
 from fedpbc.errors import InputError
 
-__all__ = ["call_with", "check_function", "summary_of"]
+__all__ = ["call_with", "check_function", "check_is_new", "signature_of", "summary_of"]
 
 Function = Callable[..., Any]
 
@@ -25,12 +25,8 @@ def check_function(
     name = getattr(function, "__name__", None)
     if not callable(function) or not isinstance(name, str) or not name.isidentifier():
         raise InputError(kind, function, "a function with a name")
-    if registered is not None and _origin(registered) != _origin(function):
-        raise InputError(kind, name, f"a new name: {_origin(registered)} has it")
-    try:
-        signature = inspect.signature(function)
-    except ValueError:  # Of a built-in type.
-        raise InputError(kind, function, "a function with a signature") from None
+    check_is_new(kind, name, function, registered)
+    signature = signature_of(kind, function, "a function with a signature")
     for parameter in signature.parameters.values():
         is_option = parameter.kind is inspect.Parameter.KEYWORD_ONLY
         named = parameter.name in arguments and parameter.kind in (
@@ -44,6 +40,20 @@ def check_function(
                 f"the {kind} {name}{signature} may take {listed}, and options after a *, with "
                 f"defaults: {parameter.name} is neither"
             )
+
+
+def check_is_new(kind: str, name: str, function: Function, registered: Function | None) -> None:
+    """Raise if another function has the name; the same one, imported again, may replace it."""
+    if registered is not None and _origin(registered) != _origin(function):
+        raise InputError(kind, name, f"a new name: {_origin(registered)} has it")
+
+
+def signature_of(kind: str, function: Function, expected: str) -> inspect.Signature:
+    """Return a function's signature; an InputError says what was expected if it has none."""
+    try:
+        return inspect.signature(function)
+    except ValueError:  # Of a built-in type.
+        raise InputError(kind, function, expected) from None
 
 
 def call_with(function: Function, arguments: dict[str, Any], options: dict[str, Any]) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +15,7 @@ from fedpbc.errors import InputError
 from fedpbc.limits import MAX_CLIENTS, MAX_ROUNDS, array_of, numbers_of
 from fedpbc.options import Option, check_fields, nearest, options_of
 from fedpbc.randomness import generator, uniform
+from fedpbc.registration import check_is_new, signature_of, summary_of
 
 __all__ = [
     "SCHEMES",
@@ -205,20 +205,15 @@ def _register(
         raise InputError("link scheme", function, "a function")
     name = function.__name__
     registered = SCHEMES.get(name)
-    if registered and _origin(registered.rows) != _origin(function):
-        raise InputError("link scheme", name, f"a new name: {_origin(registered.rows)} has it")
-    try:
-        signature = inspect.signature(function)
-    except ValueError:  # Of a built-in type.
-        raise InputError("link scheme", function, "a function") from None
+    check_is_new("link scheme", name, function, registered.rows if registered else None)
+    signature = signature_of("link scheme", function, "a function")
     kinds = [parameter.kind.name for parameter in signature.parameters.values()]
     if not kinds or kinds[0] == "KEYWORD_ONLY" or set(kinds[1:]) - {"KEYWORD_ONLY"}:
         raise InputError(
             f"the link scheme {name}{signature} should be {name}(setting, *, option=default, ...)"
         )
-    summary = (inspect.getdoc(function) or "").partition("\n")[0]
     SCHEMES[name] = LinkScheme(
-        name, function, summary, options_of(function), independent, reads_data
+        name, function, summary_of(function), options_of(function), independent, reads_data
     )
     return function
 
@@ -228,8 +223,3 @@ def find_scheme(name: str, option: str = "links") -> LinkScheme:
     if not isinstance(name, str) or name not in SCHEMES:
         raise InputError(option, name, nearest(str(name), SCHEMES))
     return SCHEMES[name]
-
-
-def _origin(function: Callable[..., Rows]) -> str:
-    """Where a function is defined: the same after its module is imported again."""
-    return f"{function.__module__}.{function.__qualname__}"

@@ -8,7 +8,7 @@ it once for every size, and used only where they agree.
 from __future__ import annotations
 
 import ctypes
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedpbc.compiled import wide_library
+from fedpbc.tasks.kernel_tensors import empty, empty_images, random_normal
 from fedpbc.tasks.pooling_kernel import has_relu_pool, relu_pool_backward
 from fedpbc.tasks.size_probe import SizeProbe
 
@@ -96,8 +97,8 @@ def convolve_relu_pool(value: Tensor, weight: Tensor, bias: Tensor) -> tuple[Ten
     assert bias.shape == weight.shape[:1]
     count, inputs, height, width = value.shape
     shape = count, len(weight), height // 2, width // 2
-    pooled, winner = _empty(shape, torch.float32), _empty(shape, torch.int8)
-    room = _room((height + 2) * (width + 2) * inputs + weight.numel())
+    pooled, winner = empty_images(shape), empty_images(shape, torch.int8)
+    room = empty((height + 2) * (width + 2) * inputs + weight.numel())
     kernels[0](
         *(value.data_ptr(), count, height, width, inputs, len(weight)),
         *(weight.data_ptr(), bias.data_ptr()),
@@ -117,11 +118,11 @@ def convolve_relu_pool_backward(
     assert grad.dtype == torch.float32
     count, inputs, height, width = value.shape
     grad = grad.contiguous(memory_format=torch.channels_last)
-    weight_grad = _empty(tuple(weight.shape), torch.float32)
-    bias_grad = torch.empty(len(weight), dtype=torch.float32, device="cpu")
-    below = _empty(tuple(value.shape), torch.float32) if need_input else None
+    weight_grad = empty_images(tuple(weight.shape))
+    bias_grad = empty(len(weight))
+    below = empty_images(tuple(value.shape)) if need_input else None
     pixels = (height + 2) * (width + 2)
-    room = _room(pixels * (inputs + len(weight)) + 2 * weight.numel() + STAGES * len(weight))
+    room = empty(pixels * (inputs + len(weight)) + 2 * weight.numel() + STAGES * len(weight))
     kernels[1](
         *(value.data_ptr(), count, height, width, inputs, len(weight)),
         *(weight.data_ptr(), grad.data_ptr(), winner.data_ptr()),
@@ -163,9 +164,7 @@ def _random_layer(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Images, and a layer's weight and bias, without a draw from anybody's generator."""
     generator = torch.Generator("cpu").manual_seed(0)
-
-    def random(*shape: int) -> Tensor:
-        return torch.randn(shape, generator=generator, dtype=torch.float32, device="cpu")
+    random = partial(random_normal, generator=generator)
 
     value, weight = random(count, inputs, height, width), random(outputs, inputs, 3, 3)
     images = torch.channels_last
@@ -174,12 +173,3 @@ def _random_layer(
         weight.contiguous(memory_format=images),
         random(outputs),
     )
-
-
-def _empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """A tensor for a kernel, which sees addresses only: the user may have set other defaults."""
-    return torch.empty(shape, dtype=dtype, device="cpu", memory_format=torch.channels_last)
-
-
-def _room(size: int) -> Tensor:
-    return torch.empty(size, dtype=torch.float32, device="cpu")

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from fedpbc.compiled import wide_library
+from fedpbc.tasks.kernel_tensors import empty, random_normal
 from fedpbc.tasks.size_probe import SizeProbe
 
 __all__ = ["linear", "linear_block", "linear_step", "linear_step_block"]
@@ -79,7 +80,7 @@ def linear(value: Tensor, weight: Tensor, bias: Tensor, block: int) -> Tensor:
     assert block > 0
     outputs, inputs = weight.shape
     assert bias.shape == (outputs,)
-    out, room = _empty(len(value), outputs), _empty(inputs, SAMPLES)
+    out, room = empty(len(value), outputs), empty(inputs, SAMPLES)
     kernels[0](
         *(value.data_ptr(), len(value), inputs, outputs, weight.data_ptr(), bias.data_ptr()),
         *(block, out.data_ptr(), room.data_ptr()),
@@ -99,8 +100,8 @@ def linear_step(
     assert grad.shape == (len(value), outputs)
     assert grad.dtype == torch.float32
     grad = grad.contiguous()
-    below = _empty(len(value), inputs) if need_input else None
-    room = _empty(len(value), inputs)
+    below = empty(len(value), inputs) if need_input else None
+    room = empty(len(value), inputs)
     kernels[1](
         *(grad.data_ptr(), value.data_ptr(), len(value), inputs, outputs, weight.data_ptr()),
         *(block, None if below is None else below.data_ptr(), room.data_ptr()),
@@ -109,7 +110,11 @@ def linear_step(
 
 
 def _search_block(batch: int, outputs: int, inputs: int) -> int:
-    value, weight, bias = _random(batch, inputs), _random(outputs, inputs), _random(outputs)
+    value, weight, bias = (
+        random_normal(batch, inputs),
+        random_normal(outputs, inputs),
+        random_normal(outputs),
+    )
     expected = torch.addmm(bias, value, weight.t())
 
     def is_alike(block: int) -> bool:
@@ -119,7 +124,11 @@ def _search_block(batch: int, outputs: int, inputs: int) -> int:
 
 
 def _search_step_block(batch: int, outputs: int, inputs: int, need_input: bool) -> int:
-    value, weight, grad = _random(batch, inputs), _random(outputs, inputs), _random(batch, outputs)
+    value, weight, grad = (
+        random_normal(batch, inputs),
+        random_normal(outputs, inputs),
+        random_normal(batch, outputs),
+    )
     expected = grad @ weight
     expected_weight = weight.clone().addmm_(grad.t(), value, alpha=-1)
 
@@ -133,14 +142,3 @@ def _search_step_block(batch: int, outputs: int, inputs: int, need_input: bool) 
 
 _forward_block = SizeProbe(_search_block, unknown=0)
 _step_block = SizeProbe(_search_step_block, unknown=0)
-
-
-def _random(*shape: int) -> Tensor:
-    """Random numbers without a draw from anybody's generator."""
-    generator = torch.Generator("cpu").manual_seed(sum(shape))
-    return torch.randn(shape, generator=generator, dtype=torch.float32, device="cpu")
-
-
-def _empty(*shape: int) -> Tensor:
-    """A tensor for a kernel, which sees addresses only: the user may have set other defaults."""
-    return torch.empty(shape, dtype=torch.float32, device="cpu")

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fedpbc.compiled import compiled_library
+from fedpbc.tasks.kernel_tensors import empty_images
 
 __all__ = ["can_relu_pool", "has_relu_pool", "relu_pool", "relu_pool_backward"]
 
@@ -60,7 +61,7 @@ def relu_pool(value: Tensor) -> tuple[Tensor, Tensor]:
     assert can_relu_pool(value)
     count, channels, height, width = value.shape
     shape = count, channels, height // 2, width // 2
-    pooled, winner = _empty(shape, torch.float32), _empty(shape, torch.int8)
+    pooled, winner = empty_images(shape), empty_images(shape, torch.int8)
     sizes = count, height, width, channels
     kernels[0](value.data_ptr(), *sizes, pooled.data_ptr(), winner.data_ptr())
     return pooled, winner
@@ -74,12 +75,7 @@ def relu_pool_backward(grad: Tensor, winner: Tensor) -> Tensor:
     assert grad.dtype == torch.float32
     count, channels, height, width = winner.shape
     grad = grad.contiguous(memory_format=torch.channels_last)
-    below = _empty((count, channels, 2 * height, 2 * width), torch.float32)
+    below = empty_images((count, channels, 2 * height, 2 * width))
     sizes = count, 2 * height, 2 * width, channels
     kernels[1](grad.data_ptr(), winner.data_ptr(), *sizes, below.data_ptr())
     return below
-
-
-def _empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """A tensor for a kernel, which sees addresses only: the user may have set other defaults."""
-    return torch.empty(shape, dtype=dtype, device="cpu", memory_format=torch.channels_last)

@@ -40,7 +40,9 @@ def test_a_budget_in_minutes_follows_from_the_speed():
     slow = settled(plan, {"fedavg": 0.02, "fedpbc": 0.2}, jobs=2)
     quick = settled(plan, {"fedavg": 0.002, "fedpbc": 0.02}, jobs=2)
     assert 1 < slow.count < quick.count
-    assert settled(plan, {"fedavg": 9.0, "fedpbc": 9.0}, jobs=2).count == 1
+    slowest = settled(plan, {"fedavg": 9.0, "fedpbc": 9.0}, jobs=2)
+    # What has been run to measure the speed, and nothing more: ten rounds of each.
+    assert (slowest.count, slowest.cost()) == (1, 20)
     # Runs that are slow to start, on a busy machine, leave time for fewer of them.
     busy = settled(plan, {"fedavg": 0.002, "fedpbc": 0.02}, jobs=2, start_seconds=3.0)
     assert 1 <= busy.count < quick.count
@@ -59,6 +61,41 @@ def test_where_time_is_short_the_choice_is_made_earlier():
     assert halving.sizes[0] == short.count >= 5
     assert halving.cost() * 0.5 / 2 <= 60
     assert settled(replace(plan, minutes=10), speeds, jobs=2).most_rungs == 0
+
+
+@pytest.mark.parametrize("of_round", [0.01, 0.1, 0.28, 0.3, 0.5, 0.8, 1.1, 1.3, 1.7, 2.6])
+def test_a_search_costs_no_more_than_its_minutes(of_round):
+    plan = planned(algorithms=["fedavg", "fedpbc"], minutes=1)
+    chosen = settled(plan, {"fedavg": of_round, "fedpbc": of_round}, jobs=1, start_seconds=0.0)
+    assert chosen.cost() * of_round <= 54
+
+
+def test_a_single_candidate_runs_as_long_as_there_is_time():
+    """Of both in 54 s: 180 rounds to the end, 60 to the second rung, 20 to the first."""
+    plan = planned(algorithms=["fedavg", "fedpbc"], minutes=1)
+    plan = replace(plan, candidates={label: c[:1] for label, c in plan.candidates.items()})
+
+    def rungs(of_round):
+        speeds = {"fedavg": of_round, "fedpbc": of_round}
+        return settled(plan, speeds, jobs=1, start_seconds=0.0).most_rungs
+
+    assert [rungs(of_round) for of_round in (0.29, 0.31, 0.89, 0.91, 2.69, 2.71)] == [
+        0,
+        2,
+        2,
+        1,
+        1,
+        1,
+    ]
+
+
+def test_seventeen_slow_algorithms_in_a_small_budget():
+    """At 0.35 s a round two candidates do not fit after a ninth: it is one, not for all rounds."""
+    plan = planned({**DIGITS, "rounds": 300}, algorithms=["all"], minutes=200 / 60)
+    for of_round in (0.30, 0.35, 1.0):
+        chosen = settled(plan, dict.fromkeys(plan.entries, of_round), jobs=2)
+        probes = 30 * len(plan.entries) * of_round / 2  # cannot be avoided
+        assert chosen.cost() * of_round / 2 <= max(180, probes)
 
 
 def test_seeds_multiply_the_cost():

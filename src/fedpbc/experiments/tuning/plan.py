@@ -339,7 +339,8 @@ def settled(
     """The plan with as many candidates as fit into its minutes, at this speed.
 
     Where these are few, the choice is made at an earlier rung: one of several settings after a
-    third of the rounds is better than the only one after all. ``start_seconds`` is what a run needs
+    third of the rounds is better than the only one after all. So is one alone that is stopped
+    there, if there is no time for all rounds of it: it only ranks its algorithm. ``start_seconds`` is what a run needs
     to start or to go on, on one core. Every entry gets the same number of candidates: else those
     that are quick would be tuned better.
     """
@@ -355,13 +356,15 @@ def settled(
 
     available = 60 * plan.minutes * (1 - RESERVE)
     most = min(MOST_CANDIDATES, max(len(candidates) for candidates in plan.candidates.values()))
-    best = replace(plan, count=1)
+    best: TuningPlan | None = None
     rungs = len(plan.halving(next(iter(plan.entries)), 1).rungs)
     for most_rungs in (0, *range(rungs - 1, 0, -1)):
         shorter = replace(plan, most_rungs=most_rungs)
-        fitting = (n for n in range(most, best.count, -1) if seconds(shorter, n) <= available)
+        fewest = 1 if best is None else best.count + 1
+        fitting = (n for n in range(most, fewest - 1, -1) if seconds(shorter, n) <= available)
         if count := next(fitting, 0):
             best = replace(shorter, count=count)
-        if best.count >= min(ENOUGH_CANDIDATES, most):
+        if best is not None and best.count >= min(ENOUGH_CANDIDATES, most):
             break
-    return best
+    # Where nothing fits: the first rung of the default, which has been run to measure the speed.
+    return best or replace(plan, count=1, most_rungs=1)

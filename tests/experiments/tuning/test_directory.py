@@ -13,6 +13,7 @@ from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments import build, plan_files
 from fedpbc.experiments.integrity import verify_run
 from fedpbc.experiments.run_directory import RunDirectory
+from fedpbc.experiments.tuning import directory as tuning_directory
 from fedpbc.experiments.tuning.directory import TuningDirectory, planned_steps
 from fedpbc.experiments.tuning.plan import plan_tuning
 from fedpbc.experiments.tuning.request import TuningRequest
@@ -185,6 +186,36 @@ def test_a_budget_in_minutes_is_settled_once(tmp_path):
     with directory.opened(plan_tuning(DIGITS, request)) as opened:
         assert opened.count == count
     assert directory.load_plan().count == count
+
+
+@pytest.mark.parametrize("tried", [[1e30, 0.05], [1e30]])
+def test_a_default_that_diverges_at_once_does_not_count_as_free(tmp_path, monkeypatch, tried):
+    """Its next candidate is timed; where all diverge, it counts as slow as the slowest."""
+    values = {**DIGITS, "train": {"learning_rate": 1e30}}
+    spaces = {"fedavg.learning_rate": tried, "fedpbc.learning_rate": [0.05]}
+    spaces["global_learning_rate"] = [1.0]
+    request = replace(REQUEST, space=spaces, candidates=None, minutes=1.0)
+    heard = {}
+
+    def settle(plan, speeds, *_):
+        heard.update(speeds)
+        return replace(plan, count=1, most_rungs=1)
+
+    monkeypatch.setattr(tuning_directory, "settled", settle)
+    directory = TuningDirectory(tmp_path / "run")
+    with directory.opened(plan_tuning(values, request)) as plan:
+        directory.run(plan, 1, lambda plan: lambda progress: None)
+    assert RunDirectory(tmp_path / "run/fedavg/candidate-0/seed-0").metrics() == []
+
+    def measured(folder):
+        last = RunDirectory(tmp_path / "run" / folder / "seed-0").metrics()[-1]
+        return last["seconds"] / last["round"]
+
+    timed = "fedavg/candidate-1" if len(tried) > 1 else "fedpbc/candidate-0"
+    assert heard == {
+        "fedavg": measured(timed),
+        "fedpbc": measured("fedpbc/candidate-0"),
+    }
 
 
 def test_a_choice_made_at_an_earlier_rung_goes_on_in_the_same_way(tmp_path):

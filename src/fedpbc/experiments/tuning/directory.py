@@ -12,7 +12,7 @@ tuning.json, table.md, tuning.png the scores
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +36,13 @@ from fedpbc.experiments.rehearsal import clear_rehearsal, rehearse
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.sweep import DivergedReason, GridCell, GridProgress, run_grid
 from fedpbc.experiments.trust import check_trust, remember_plugins
-from fedpbc.experiments.tuning.plan import TuningPlan, settled, start_seconds
+from fedpbc.experiments.tuning.plan import (
+    ENOUGH_CANDIDATES,
+    Trial,
+    TuningPlan,
+    settled,
+    start_seconds,
+)
 from fedpbc.experiments.tuning.result import TuningResult
 from fedpbc.experiments.tuning.search import OnProgress, Search, planned_steps
 from fedpbc.limits import parse_json, parse_toml
@@ -291,28 +297,58 @@ class TuningDirectory:
         return Search(self.path, plan, jobs, on_plan(plan), sealed).run()
 
     def _with_count(self, plan: TuningPlan, jobs: int) -> TuningPlan:
-        """The plan with as many candidates as its minutes allow, by the speed of the default."""
-        cells, rung = [], plan.halving(next(iter(plan.entries))).rungs[0]
-        for label in plan.entries:
-            trial = plan.trials(label)[0]
-            path = self.path / trial.folder / f"seed-{plan.seeds[0]}"
-            cells.append(GridCell(path, plan.config(trial, plan.seeds[0]), self.path, rung))
+        """The plan with as many candidates as its minutes allow, by the speed of the default.
+
+        Of an algorithm whose first candidates all diverge before they are evaluated, nothing is
+        known: it counts as slow as the slowest of the others.
+        """
+        ends: list[float] = []
+        seconds: list[float] = []
+        speeds: dict[str, float] = {}
+        for number in range(ENOUGH_CANDIDATES):
+            # A default that diverged before its first evaluation does not tell: the next one does.
+            untimed = [
+                label
+                for label in plan.entries
+                if label not in speeds and number < len(plan.candidates[label])
+            ]
+            if not untimed:
+                break
+            runs = self._run_first_rung(plan, untimed, number, jobs)
+            for label, (end, lines) in zip(untimed, runs, strict=True):
+                if lines:
+                    speeds[label] = lines[-1]["seconds"] / lines[-1]["round"]
+                if number == 0:
+                    ends.append(end)
+                    seconds.append(lines[-1]["seconds"] if lines else 0.0)
+        slowest = max(speeds.values(), default=0.0)
+        speeds = {label: speeds.get(label, slowest) for label in plan.entries}
+        plan = settled(plan, speeds, jobs, start_seconds(ends, seconds, jobs))
+        self.write_plan(plan)
+        return plan
+
+    def _run_first_rung(
+        self, plan: TuningPlan, labels: Sequence[str], number: int, jobs: int
+    ) -> list[tuple[float, list[dict[str, Any]]]]:
+        """Run one candidate of each to the first rung; when it ended, and its evaluations."""
+        seed, cells = plan.seeds[0], []
+        for label in labels:
+            trial = Trial(label, number, plan.candidates[label][number])
+            path = self.path / trial.folder / f"seed-{seed}"
+            rung = plan.halving(label).rungs[0]
+            cells.append(GridCell(path, plan.config(trial, seed), self.path, rung))
         ends = [0.0] * len(cells)
 
         def on_progress(progress: GridProgress) -> None:
             ends[progress.cell] = time.monotonic()
 
         failures = run_grid(cells, jobs, on_progress)
-        speeds, seconds = {}, []
-        for label, cell, failure in zip(plan.entries, cells, failures, strict=True):
+        for label, failure in zip(labels, failures, strict=True):
             if failure is not None and not isinstance(failure, DivergedReason):
                 raise FedpbcError(f"{label}: {failure}")
-            lines = RunDirectory(cell.path).metrics()
-            seconds.append(lines[-1]["seconds"] if lines else 0.0)
-            speeds[label] = seconds[-1] / lines[-1]["round"] if lines else 0.0
-        plan = settled(plan, speeds, jobs, start_seconds(ends, seconds, jobs))
-        self.write_plan(plan)
-        return plan
+        return [
+            (end, RunDirectory(cell.path).metrics()) for end, cell in zip(ends, cells, strict=True)
+        ]
 
     def remove_checkpoints(self) -> None:
         """Remove the checkpoints of candidates that were not promoted: nobody resumes them."""

@@ -312,11 +312,12 @@ def start_seconds(ends: Sequence[float], seconds: Sequence[float], jobs: int) ->
     """What a run needs besides its rounds, from runs that were started in this order.
 
     On a busy machine that may be longer than its rounds. The first run of each process does not
-    count: it includes the start of the process, which no later run needs.
+    count: it includes the start of the process, which no later run needs. Neither does one that
+    diverged before it was evaluated: what its rounds took is not known.
 
     Args:
         ends: when each run ended.
-        seconds: that the rounds of each took.
+        seconds: that the rounds of each took; 0 if not known.
         jobs: how many ran side by side.
 
     Example:
@@ -324,9 +325,11 @@ def start_seconds(ends: Sequence[float], seconds: Sequence[float], jobs: int) ->
         1.0
         >>> start_seconds([12.0, 13.0], [8.0, 9.0], jobs=2)
         0.6
+        >>> start_seconds([12.0, 13.0, 16.0, 93.0], [8.0, 9.0, 3.0, 0.0], jobs=2)
+        1.0
     """
     begun = zip(sorted(ends), ends[jobs:], seconds[jobs:], strict=False)
-    besides = [end - begin - of_rounds for begin, end, of_rounds in begun]
+    besides = [end - begin - of_rounds for begin, end, of_rounds in begun if of_rounds > 0]
     return max(START_SECONDS, statistics.median(besides)) if besides else START_SECONDS
 
 

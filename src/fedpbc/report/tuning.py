@@ -142,7 +142,7 @@ def tuning_notes(result: TuningResult) -> list[str]:
         f"successive halving: {listed} rounds; {result.rounds_run:,} rounds in all, {seeds} "
         f"{', '.join(map(str, plan.seeds))}; scored on {held_out}.",
         "each score: the candidate's best view that a server could deploy, the mean of the "
-        "evaluations in the last fifth of the rounds.",
+        "evaluations in the last fifth of the rounds, 100 at most.",
     ]
     if any(is_ceiling(tuned.label) for tuned in result.entries):
         notes.append(CEILING_NOTE)

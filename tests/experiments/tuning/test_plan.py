@@ -129,6 +129,37 @@ def test_settings_that_a_label_names_are_not_tuned():
     assert again.entries == plan.entries
 
 
+def test_what_a_label_names_stays_when_a_choice_is_tuned_again():
+    """The table is what 'fedpbc tune' writes: all settings, under the label of some of them."""
+    train = {"learning_rate": 0.1, "global_learning_rate": 1.0}
+    tables = {
+        "fedau:cutoff=5": {"name": "fedau", "cutoff": 5, "train": train},
+        "fedavg:learning_rate=0.1": {"name": "fedavg", "train": train},
+        "mine: the 1st": {"name": "fedau", "cutoff": 5, "train": train},
+    }
+    for names in (None, [*tables]):
+        plan = planned({**DIGITS, "algorithms": tables}, algorithms=names, candidates=18)
+        values = {
+            label: {key: len({c[key] for c in candidates}) for key in candidates[0]}
+            for label, candidates in plan.candidates.items()
+        }
+        assert values["fedau:cutoff=5"]["algorithm.cutoff"] == 1
+        assert values["fedau:cutoff=5"]["train.learning_rate"] > 1
+        assert values["fedavg:learning_rate=0.1"]["train.learning_rate"] == 1
+        assert values["fedavg:learning_rate=0.1"]["train.global_learning_rate"] > 1
+        # A name of somebody's own names no settings.
+        assert values["mine: the 1st"]["algorithm.cutoff"] > 1
+        assert plan.candidates["fedau:cutoff=5"][0]["algorithm.cutoff"] == 5
+
+
+def test_only_views_that_a_server_could_deploy_are_scored():
+    line = r"views is 'mean', but should be with one that a server could deploy, since only these are scored: "
+    with pytest.raises(InputError, match=line + "server, averaged, reported, corrected"):
+        planned({**DIGITS, "views": ["mean"]}, candidates=1)
+    plan = planned({**DIGITS, "views": ["mean", "reported"]}, candidates=1)
+    assert plan.config(plan.trials("fedpbc")[0], 0)["views"] == ["reported"]
+
+
 def test_the_ceiling_has_every_link_up_and_step_sizes_of_its_own():
     values = {**DIGITS, "links": {"name": "bernoulli", "p": 0.2}}
     plan = planned(values, algorithms=["fedavg"], ceiling=True, candidates=3)
@@ -168,6 +199,7 @@ def test_quadratics_have_nothing_to_hold_out(tmp_path):
         ({"algorithms": ["nobody"]}, "algorithms is 'nobody'"),
         ({"algorithms": ["fedau", "fedau"]}, "different names"),
         ({"candidates": 0}, "candidates is 0, but should be at least 1"),
+        ({"candidates": 61}, "candidates is 61, but should be at most 60"),
         ({"budget": 0}, "budget is 0"),
         ({"minutes": 0}, "minutes is 0"),
         ({"minutes": float("nan")}, "minutes is nan"),

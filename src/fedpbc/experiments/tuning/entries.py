@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedpbc.algorithms import ALGORITHMS
+from fedpbc.errors import InputError
 from fedpbc.experiments.comparison_plan import entry_of_run
-from fedpbc.experiments.entries import CONFIGURATION, Entry
+from fedpbc.experiments.entries import CONFIGURATION, Entry, entry_of
 from fedpbc.experiments.overrides import chosen_tables
 from fedpbc.experiments.settings import AlgorithmSection
 from fedpbc.experiments.swept_entries import comparison_entries
@@ -22,12 +23,16 @@ def tuned_entries(
 
     ``names`` chooses among the configuration's entries, or adds others: names, specifications
     (``fedau:cutoff=5``), ``ceiling``, or ``all`` algorithms. What a specification sets is part of
-    its label and stays; what a table sets is only where the search begins.
+    its label and stays, in a table with such a label, too, as a search writes it; what else a
+    table sets is only where the search begins.
 
     Example:
         >>> entries, fixed = tuned_entries({"data": "digits"}, ["fedpbc", "fedau:cutoff=5"])
         >>> list(entries), fixed["fedau:cutoff=5"]
         (['fedpbc', 'fedau:cutoff=5'], {'algorithm.cutoff'})
+        >>> tables = {"fedau:cutoff=5": {"cutoff": 5, "name": "fedau", "over": "heard"}}
+        >>> tuned_entries({"data": "digits", "algorithms": tables}, None)[1]
+        {'fedau:cutoff=5': {'algorithm.cutoff'}}
     """
     for key in ("seed", "seeds"):
         shared.pop(key, None)
@@ -35,18 +40,22 @@ def tuned_entries(
     alone = entry_of_run(shared)
     if tables is None or tables == {}:
         tables = [AlgorithmSection.name if alone is None else alone.label]
-    labelled = tables if isinstance(tables, Mapping) else {}
     chosen: Any = tables
     if names is not None:
         given = [*ALGORITHMS] if list(names) == ["all"] else list(names)
         chosen = chosen_tables(given, tables)
     entries = comparison_entries(chosen, {}, ceiling, CONFIGURATION, alone)
-    fixed = {
-        entry.label: _dotted(entry)
-        for entry in entries
-        if ":" in entry.label and entry.label not in labelled
-    }
+    fixed = {entry.label: _named_by_label(entry) for entry in entries if ":" in entry.label}
     return {entry.label: entry for entry in entries}, fixed
+
+
+def _named_by_label(entry: Entry) -> set[str]:
+    """The keys that the label has values for, read as a specification; none if it is no such."""
+    try:
+        named = entry_of(entry.label)
+    except InputError:
+        return set()  # a name that somebody chose, with a colon
+    return _dotted(named) if named.algorithm == entry.algorithm else set()
 
 
 def _dotted(entry: Entry) -> set[str]:

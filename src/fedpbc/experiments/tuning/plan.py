@@ -19,7 +19,7 @@ from fedpbc.experiments.seeds import seed_list
 from fedpbc.experiments.settings import General
 from fedpbc.experiments.tuning.entries import tuned_entries
 from fedpbc.experiments.tuning.halving import Halving
-from fedpbc.experiments.tuning.request import TuningRequest
+from fedpbc.experiments.tuning.request import MOST_CANDIDATES, TuningRequest
 from fedpbc.experiments.tuning.search_space import (
     SearchSpace,
     Settings,
@@ -37,11 +37,11 @@ VALIDATION = 0.2
 CANDIDATES = 12
 CANDIDATES_WITH_OPTIONS = 18
 """For an algorithm that has options of its own to tune."""
-MOST_CANDIDATES = 60
 ENOUGH_CANDIDATES = 5
 """Where there is no time for so many, they are not run for all rounds."""
 EVALUATIONS = 5
-"""Evaluations up to the first rung; a score is the mean over the last fifth of the rounds."""
+"""Evaluations up to the first rung; a score is the mean over the last fifth of the rounds,
+100 at most."""
 START_SECONDS = 0.6
 """That a run needs to start or to go on, besides its rounds."""
 TRAIN_SAMPLES = 100
@@ -215,6 +215,7 @@ def plan_tuning(values: Mapping[str, Any], request: TuningRequest) -> TuningPlan
     bare = ComparisonPlan(shared, entries, seeds)
     for label in entries:
         configs[label] = bare.checked(label)
+        _check_views(configs[label].general.views)
     unused = set.intersection(*(set(config.unused) for config in configs.values()))
     for key in sorted(unused):
         raise InputError(next(iter(configs.values())).unused[key])
@@ -262,6 +263,13 @@ def _table(section: Any, name: str) -> dict[str, Any]:
     if not isinstance(section, str | Mapping | None):
         raise InputError(name, section, f"a name, or a table [{name}]")
     return {"name": section} if isinstance(section, str) else dict(section or {})
+
+
+def _check_views(views: Sequence[str] | None) -> None:
+    """Raise InputError if a configuration evaluates no view that can be scored."""
+    if views is not None and not {*views} & {*DEPLOYABLE}:
+        allowed = f"with one that a server could deploy, since only these are scored: {', '.join(DEPLOYABLE)}"
+        raise InputError("views", ",".join(views), allowed)
 
 
 def _is_classification(values: Mapping[str, Any]) -> bool:

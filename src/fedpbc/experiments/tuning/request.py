@@ -12,7 +12,10 @@ from fedpbc.experiments.seeds import seed_list
 from fedpbc.limits import check_values
 from fedpbc.options import check_type
 
-__all__ = ["TuningRequest"]
+__all__ = ["MOST_CANDIDATES", "TuningRequest"]
+
+MOST_CANDIDATES = 60
+"""Of an entry, with whatever budget."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +26,7 @@ class TuningRequest:
         algorithms: names and specifications, as of a comparison; None: the configuration's.
         ceiling: also FedAvg with every link up, under the label ``ceiling``.
         space: values by key, in place of the default ones; a single value is not tuned.
-        candidates: settings tried per entry.
+        candidates: settings tried per entry, 60 at most.
         budget: rounds of all runs together, instead of a number of candidates.
         minutes: the same as time: the number of candidates follows from the speed of the first.
         seeds: a candidate's score is the mean over these.
@@ -53,6 +56,8 @@ class TuningRequest:
             value = check_type(option, getattr(self, option), int | None)
             if value is not None and value < 1:
                 raise InputError(option, value, "at least 1")
+        if self.candidates is not None and self.candidates > MOST_CANDIDATES:
+            raise InputError("candidates", self.candidates, f"at most {MOST_CANDIDATES}")
         minutes = check_type("minutes", self.minutes, float | None)
         if minutes is not None and not 0 < minutes < math.inf:
             raise InputError("minutes", minutes, "above 0")

@@ -23,7 +23,7 @@ class Score:
 
     Attributes:
         value: the accuracy, or minus the loss where there are no classes; the mean over seeds of
-            the mean over the evaluations in the last fifth of the rounds.
+            the mean over the evaluations in the last fifth of the rounds, 100 at most.
         deviation: over seeds; None for one.
     """
 

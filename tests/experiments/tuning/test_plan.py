@@ -153,8 +153,11 @@ def test_what_a_label_names_stays_when_a_choice_is_tuned_again():
 
 
 def test_only_views_that_a_server_could_deploy_are_scored():
-    line = r"views is 'mean', but should be with one that a server could deploy, since only these are scored: "
-    with pytest.raises(InputError, match=line + "server, averaged, reported, corrected"):
+    line = (
+        "views is 'mean', but should be with one that a server could deploy, since only these are "
+        "scored: server, averaged, reported, corrected"
+    )
+    with pytest.raises(InputError, match=line):
         planned({**DIGITS, "views": ["mean"]}, candidates=1)
     plan = planned({**DIGITS, "views": ["mean", "reported"]}, candidates=1)
     assert plan.config(plan.trials("fedpbc")[0], 0)["views"] == ["reported"]

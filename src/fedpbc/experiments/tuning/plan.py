@@ -268,8 +268,8 @@ def _table(section: Any, name: str) -> dict[str, Any]:
 def _check_views(views: Sequence[str] | None) -> None:
     """Raise InputError if a configuration evaluates no view that can be scored."""
     if views is not None and not {*views} & {*DEPLOYABLE}:
-        allowed = f"with one that a server could deploy, since only these are scored: {', '.join(DEPLOYABLE)}"
-        raise InputError("views", ",".join(views), allowed)
+        allowed = "with one that a server could deploy, since only these are scored"
+        raise InputError("views", ",".join(views), f"{allowed}: {', '.join(DEPLOYABLE)}")
 
 
 def _is_classification(values: Mapping[str, Any]) -> bool:
@@ -351,9 +351,9 @@ def settled(
 
     Where these are few, the choice is made at an earlier rung: one of several settings after a
     third of the rounds is better than the only one after all. So is one alone that is stopped
-    there, if there is no time for all rounds of it: it only ranks its algorithm. ``start_seconds`` is what a run needs
-    to start or to go on, on one core. Every entry gets the same number of candidates: else those
-    that are quick would be tuned better.
+    there, if there is no time for all rounds of it: it only ranks its algorithm.
+    ``start_seconds`` is what a run needs to start or to go on, on one core. Every entry gets the
+    same number of candidates: else those that are quick would be tuned better.
     """
     assert plan.minutes is not None
 

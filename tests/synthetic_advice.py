@@ -33,7 +33,7 @@ def synthetic_advice(folder: Path) -> Advice:
     return Advice(
         request=request,
         schedule=Schedule(40, ALGORITHMS, 2, 3, 3, True, 9.0, False),
-        links=LinkFacts(report_links(config), 1000, 5, {}),
+        links=LinkFacts(report_links(config), 1000, 5, {}, rounds=40),
         excluded={"scaffold": "devices keep nothing"},
         tuning=None,
         settings=settings,

@@ -313,8 +313,6 @@ def _affordable(
             lines = RunDirectory(directory.tuning.path / folder).metrics()
             of_round = lines[-1]["seconds"] / lines[-1]["round"]
             seconds[tuned.label] = TEST_COST * schedule.rounds * of_round + START_SECONDS
-    everything = links.costs[BASELINE].local_steps or 1
-    uptimes = links.report.statistics.clients * schedule.rounds * links.local_steps / everything
     # The plan may have left the ceiling out on a machine that was busier then. It is compared all
     # the same if that costs no planned seed.
     names, has_ceiling = affordable_finalists(
@@ -322,7 +320,7 @@ def _affordable(
         seconds,
         available=0.85 * available,
         jobs=jobs,
-        ceiling=seconds.get(CEILING, seconds[BASELINE] * uptimes),
+        ceiling=seconds.get(CEILING, seconds[BASELINE] * links.work_of_ceiling),
         ceiling_seeds=FIRST_SEEDS if schedule.ceiling else schedule.seeds,
     )
     return names, replace(schedule, ceiling=has_ceiling)

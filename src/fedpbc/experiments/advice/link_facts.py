@@ -29,13 +29,21 @@ class LinkFacts:
         report: of the whole log, if the links are a trace; else of the rounds that are run.
         parameters: of the model.
         local_steps: of a client in a round.
-        costs: of each algorithm that may be recommended.
+        costs: of each algorithm that may be recommended, in ``rounds`` rounds.
+        rounds: that were asked for; a schedule may have fewer.
     """
 
     report: LinkReport
     parameters: int
     local_steps: int
     costs: Mapping[str, CostPreview]
+    rounds: int
+
+    @property
+    def work_of_ceiling(self) -> float:
+        """How many times FedAvg's local steps are those with every link up."""
+        everything = self.report.statistics.clients * self.rounds * self.local_steps
+        return everything / (self.costs[BASELINE].local_steps or 1)
 
 
 def examine_links(request: AdviceRequest) -> LinkFacts:
@@ -58,6 +66,7 @@ def examine_links(request: AdviceRequest) -> LinkFacts:
         simulation.task.layout.dimension,
         training.local_steps,
         preview_costs(request.algorithms(), simulation.uplink, training, tables),
+        simulation.uplink.rounds,
     )
 
 

@@ -84,6 +84,62 @@ def test_known_settings_are_not_tuned():
     assert chosen(0.02, tuned=True).seeds >= chosen(0.02).seeds
 
 
+def of_given(minutes, count=17):
+    """Settings given: 300 rounds of 1 s, 20 evaluations of 0.5 s; the last one is slow."""
+    names = ["fedavg", *(f"other{k}" for k in range(count - 2)), "fedpbc"]
+    return choose_schedule(
+        {**dict.fromkeys(names, Speed(1.0, 0.5)), "fedpbc": Speed(10.0, 0.5)},
+        Speed(10.0, 0.5),
+        rounds=300,
+        seconds=60 * minutes,
+        jobs=2,
+        fixed_rounds=True,
+        tuned=True,
+    )
+
+
+def test_algorithms_whose_settings_are_given_are_all_compared_if_there_is_time():
+    # All with every link up: 16 × 310.6 + 2 × 3010.6 = 10,991 s a seed, of 80 % on two cores.
+    plan = of_given(600)
+    assert (len(plan.algorithms), plan.finalists, plan.seeds, plan.ceiling) == (17, 16, 5, True)
+    assert plan.seconds == pytest.approx(5 * 10_991 / 2, rel=1e-4)
+    # Then the ceiling goes, then what is slow, and what is last only after that.
+    kept = [(len(p.algorithms), p.finalists, p.seeds, p.ceiling) for p in map(of_given, (300, 200))]
+    assert kept == [(17, 16, 3, False), (16, 15, 3, False)]
+    plan = of_given(120)
+    assert plan.algorithms == ("fedavg", *(f"other{k}" for k in range(15)))
+    assert (plan.finalists, plan.seeds) == (11, 3)
+    # Without tuning, as much as fits into the time is compared.
+    assert plan.seconds <= 0.8 * 60 * 120 < plan.seconds + 3 * 310.6 / 2
+    assert of_given(1).finalists == 2
+
+
+def test_the_ceiling_is_given_up_after_seeds_and_candidates():
+    """With every link up a round takes fifteen times as long: it is most of a plan."""
+
+    def plan_of(seconds):
+        names = ["fedavg", "fedau", "mimic", "mifa", "scaffold"]
+        return choose_schedule(
+            dict.fromkeys(names, Speed(0.01, 0.0)),
+            Speed(0.15, 0.0),
+            rounds=300,
+            seconds=seconds,
+            jobs=2,
+            fixed_rounds=True,
+        )
+
+    plans = [plan_of(seconds) for seconds in range(220, 700, 20)]
+    assert all(plan.ceiling for plan in plans)
+    assert [plan.seeds for plan in plans] == sorted(plan.seeds for plan in plans)
+    assert {plan.seeds for plan in plans} == {3, 4, 5, 6, 8, 10}
+    # Where the smallest of these does not fit, there is room for more of the others.
+    assert not plan_of(200).ceiling
+    assert plan_of(200).candidates > plan_of(220).candidates
+    # A search of four candidates, and three seeds, with every link up; all on two cores.
+    of_ceiling = (4 * 33 + 2 * 67 + 2 * 200) * 0.15 + 8 * 0.6 + 3 * (45 + 0.6)
+    assert of_ceiling / 2 < plan_of(220).seconds <= 0.8 * 220
+
+
 def test_the_price_of_a_hand_worked_plan():
     """One algorithm, nothing tuned: a round of 0.1 s, 20 evaluations of 0.5 s, 0.6 s to start."""
     plan = choose_schedule(
@@ -95,8 +151,8 @@ def test_the_price_of_a_hand_worked_plan():
         fixed_rounds=True,
         tuned=True,
     )
-    # FedAvg once as finalist and once as baseline, and the ceiling; ten seeds.
-    assert plan.seconds == pytest.approx(10 * (2 * (10 + 10 + 0.6) + (20 + 10 + 0.6)))
+    # FedAvg and the ceiling; ten seeds.
+    assert plan.seconds == pytest.approx(10 * ((10 + 10 + 0.6) + (20 + 10 + 0.6)))
 
 
 def test_the_price_of_a_search_with_a_ceiling_of_its_own():
@@ -112,7 +168,7 @@ def test_the_price_of_a_search_with_a_ceiling_of_its_own():
     assert (plan.candidates, plan.ceiling_candidates) == (18, 4)
     usual = (18 * 2 + 6 * 4 + 2 * 12) * (0.1 + 0.01) + 26 * 0.6
     ceiling = (4 * 2 + 2 * 4 + 2 * 12) * (1.0 + 0.02) + 8 * 0.6
-    compared = 10 * (2 * (1.8 + 0.6) + (18 + 0.6))
+    compared = 10 * ((1.8 + 0.6) + (18 + 0.6))
     assert plan.seconds == pytest.approx(usual + ceiling + compared)
     # Where nothing is tuned, it has FedAvg's settings.
     assert chosen(0.0005, tuned=True).ceiling_candidates == 0

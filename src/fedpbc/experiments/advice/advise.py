@@ -137,6 +137,8 @@ def advise(
         directory.keep_schedule(request, schedule)
     request = with_schedule(request, schedule)
     listener.note(_describe(schedule, request, jobs))
+    if request.tuned and (line := left_out_text(schedule, list(costs))):
+        listener.note(line)
     tuning, tables, ranked = _tuned(request, schedule, directory, listener, jobs)
     finalists = [BASELINE, *(name for name in ranked if name != BASELINE)]
     finalists = finalists[: schedule.finalists + 1]
@@ -195,6 +197,26 @@ def _describe(schedule: Schedule, request: AdviceRequest, jobs: int) -> str:
         f"{what}: about {time_text(schedule.seconds)} of {time_text(60 * request.minutes)} on "
         f"{jobs} core{'' if jobs == 1 else 's'}"
     )
+
+
+def left_out_text(schedule: Schedule, names: Sequence[str]) -> str:
+    """Which of the algorithms whose settings were given are not compared, and why these.
+
+    Example:
+        >>> schedule = Schedule(300, ("fedavg", "mifa", "fedau"), 1, 1, 3, False, 60.0, False)
+        >>> left_out_text(schedule, ["fedavg", "fedpbc", "mifa", "fedau"])
+        'no time for fedpbc (the slowest) and fedau (last in the file, however good it may be); \
+a larger --minutes takes more'
+    """
+    slow = [name for name in names if name not in schedule.algorithms]
+    last = list(schedule.algorithms[schedule.finalists + 1 :])
+    parts = []
+    if slow:
+        parts.append(f"{listed(slow, len(slow))} (the slowest)")
+    if last:
+        they = "it" if len(last) == 1 else "they"
+        parts.append(f"{listed(last, len(last))} (last in the file, however good {they} may be)")
+    return f"no time for {' and '.join(parts)}; a larger --minutes takes more" if parts else ""
 
 
 Tables = dict[str, dict[str, Any]]

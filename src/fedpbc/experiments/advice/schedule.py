@@ -1,8 +1,9 @@
 """How to spend a time budget: which algorithms are tuned, with how many candidates and seeds.
 
 The fullest plan that fits is taken. What is given up first: seeds and candidates, then algorithms
-in which every client trains, which cost many times the others, and the ceiling, then all but a
-short list; the number of rounds only if the user has not given it.
+in which every client trains, which cost many times the others, then the ceiling, then all but a
+short list; the number of rounds only if the user has not given it. Where the settings are given,
+so are the algorithms: seeds go first, then the ceiling, then slow algorithms, then the last ones.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ LEVELS = (
 )
 LAST_LEVELS = ((5, 3, 3), (3, 2, 3))
 """With the short list."""
+SEEDS = (10, 8, 6, 5, 4, 3)
+"""Where settings are given: these are tried before an algorithm is left out."""
 UNTUNED = (1, 2, 2)
 """With the short list, if there is no time to tune it, however few the rounds."""
 CEILING_CANDIDATES = 4
@@ -184,32 +187,52 @@ def _options(
     horizons = [rounds]
     while not fixed_rounds and horizons[-1] // 2 >= FEWEST_ROUNDS:
         horizons.append(horizons[-1] // 2)
-    levels = [
-        *((names, level) for level in LEVELS[:WITH_SLOW]),
-        *((usual, level) for level in LEVELS),
-        *((quick, level) for level in LAST_LEVELS),
-    ]
+    levels = list(_levels_of_given(names, usual) if tuned else _levels(names, usual, quick))
+    smallest = [(usual if tuned else quick, UNTUNED, with_it) for with_it in (True, False)]
     # Fewer rounds before no tuning: at untuned step sizes the order says little.
     steps = [
-        *((horizon, *level) for horizon in horizons for level in levels),
-        *((horizon, quick, UNTUNED) for horizon in horizons),
+        *((horizon, level) for horizon in horizons for level in levels),
+        *((horizon, level) for horizon in horizons for level in smallest),
     ]
-    first = True
-    for horizon, tried, (candidates, finalists, seeds) in steps:
-        # With every link up a round may take many times as long.
-        for with_ceiling in (True, False):
-            yield _priced(
-                speeds,
-                ceiling if with_ceiling else None,
-                horizon,
-                tried,
-                1 if tuned else candidates,
-                finalists,
-                seeds,
-                jobs,
-                complete=first,
-            )
-            first = False
+    for number, (horizon, (tried, (candidates, finalists, seeds), has_ceiling)) in enumerate(steps):
+        yield _priced(
+            speeds,
+            ceiling if has_ceiling else None,
+            horizon,
+            tried,
+            candidates,
+            finalists,
+            seeds,
+            jobs,
+            complete=number == 0,
+        )
+
+
+Level = tuple[Sequence[str], tuple[int, int, int], bool]
+"""Algorithms; candidates, finalists besides FedAvg, and seeds; whether the ceiling is compared."""
+
+
+def _levels(names: Sequence[str], usual: Sequence[str], quick: Sequence[str]) -> Iterator[Level]:
+    """What is tried, the fullest first.
+
+    With every link up a round may take many times as long, but without the ceiling nobody knows
+    what links cost: all levels are tried with it before any is tried without.
+    """
+    for has_ceiling in (True, False):
+        yield from ((names, level, has_ceiling) for level in LEVELS[:WITH_SLOW])
+        yield from ((usual, level, has_ceiling) for level in LEVELS)
+    for has_ceiling in (True, False):
+        yield from ((quick, level, has_ceiling) for level in LAST_LEVELS)
+
+
+def _levels_of_given(names: Sequence[str], usual: Sequence[str]) -> Iterator[Level]:
+    """What is tried where the settings are given, and nothing is tuned."""
+    for group in (names, usual):
+        for has_ceiling in (True, False):
+            yield from ((group, (1, len(group) - 1, seeds), has_ceiling) for seeds in SEEDS)
+    for finalists in range(len(usual) - 2, 1, -1):
+        for has_ceiling in (True, False):
+            yield usual, (1, finalists, SEEDS[-1]), has_ceiling
 
 
 def _priced(
@@ -233,7 +256,8 @@ def _priced(
         total += _search(ceiling, of_ceiling, rounds)
     tuning = total
     full = sorted((speeds[name].run(rounds, EVALUATIONS) for name in names), reverse=True)
-    of_one_seed = sum(full[:finalists]) + full[-1]
+    # FedAvg is quicker than most, and one of the finalists only if there are no others.
+    of_one_seed = sum(full[: min(finalists, len(full) - 1)]) + full[-1]
     if ceiling is not None:
         of_one_seed += ceiling.run(rounds, EVALUATIONS)
     total += seeds * of_one_seed

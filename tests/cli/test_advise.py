@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
+from dataclasses import replace
 from importlib.metadata import version
 
 import pytest
 
 from fedpbc.experiments.advice import advise as steps
+from fedpbc.experiments.advice.directory import AdviceDirectory
 from fedpbc.experiments.advice.schedule import Schedule
 from tests.commandline import content, fedpbc, ran, refused
 
@@ -67,13 +70,59 @@ def test_advice_ends_with_a_recommendation_and_files_to_go_on_with(tmp_path):
     assert config["train"]["learning_rate"] == own["train.learning_rate"]
     assert config["links"]["name"] == "always"
 
-    # The same again is done at once, and changes nothing but times.
-    before = content(out / "compare")
-    assert "Run " in ran("resume", out).out
-    after = content(out / "compare")
-    assert {k: v for k, v in after.items() if k.endswith("metrics.jsonl")} == {
-        k: v for k, v in before.items() if k.endswith("metrics.jsonl")
-    }
+    # The same again is not done again: it says what it came to, and changes nothing.
+    before = content(out)
+    command = " ".join(map(str, ("fedpbc advise", *SMALL, *LINKS, "--minutes", 5, "--out", out)))
+    assert advice["command"] == command
+    for again in (("resume", out), ("advise", *SMALL, *LINKS, "--minutes", 5, "--out", out)):
+        notes = ran(*again).out.splitlines()
+        assert notes[0] == f"{out} was already finished"
+        assert f"Run {found['algorithm']} and deploy its view '{found['view']}'" in notes[1]
+        assert f"written: {out / 'advice.html'}" in "\n".join(notes)
+        assert not any(note.startswith("comparing") for note in notes)
+    assert json.loads(ran("resume", out, "--json").out) == advice
+    assert content(out) == before
+    # What is damaged is made again, with the same answer, within what was left of the budget.
+    (out / "recommended.toml").write_text("")
+    ran("resume", out)
+    assert (out / "recommended.toml").read_bytes() == before["recommended.toml"]
+    made = json.loads((out / "advice.json").read_text())
+    assert (made["recommendation"], made["command"]) == (found, command)
+    assert made["seconds"] > advice["seconds"]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small_schedule")
+def test_advice_that_was_stopped_reports_the_whole_when_resumed(tmp_path, monkeypatch):
+    out = tmp_path / "advice"
+    command = ("advise", *SMALL, *LINKS, "--minutes", 5, "--out", out)
+    search = steps._tuned
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(steps, "_tuned", stop)
+    assert fedpbc(*command).code != 0
+    assert not (out / "advice.json").exists()
+    # It had taken nearly all of its five minutes.
+    plan = AdviceDirectory(out)
+    session = plan.session()
+    assert session is not None
+    assert session.command == " ".join(map(str, ("fedpbc", *command)))
+    assert 0 < session.seconds < 60
+    plan.keep_session(replace(session, seconds=297.0))
+    monkeypatch.setattr(steps, "_tuned", search)
+    monkeypatch.setattr(steps, "MOST_SEEDS", 10)
+    ended = ran("resume", out)
+    advice = json.loads((out / "advice.json").read_text())
+    assert advice["command"] == session.command
+    assert advice["seconds"] > 297
+    assert "; the budget is used up" in ended.out
+    assert advice["comparison"]["seeds"] == [1, 2]
+    page = (out / "advice.html").read_text()
+    assert re.search(r"Found in (4\.9|5\.\d) of 5 minutes", page)
+    assert f"fedpbc {' '.join(map(str, command))}" in page
+    assert "fedpbc resume" not in page
 
 
 @pytest.mark.slow
@@ -87,6 +136,7 @@ def test_a_search_that_is_slower_than_expected_tries_less(tmp_path, monkeypatch)
     assert "2 algorithms with 1 setting each, and to compare 2 of them over 2 seeds" in ended.out
     # The number is kept, however fast the machine is now.
     before = (out / "tune/tune.toml").read_bytes()
+    (out / "recommended.toml").unlink()
     assert "with 1 setting each" in ran("resume", out).out
     assert (out / "tune/tune.toml").read_bytes() == before
 

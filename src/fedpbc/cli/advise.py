@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +22,7 @@ from fedpbc.cli.options import (
     default,
 )
 from fedpbc.cli.terminal import (
+    command,
     say,
     say_json,
     say_left_out,
@@ -33,8 +35,8 @@ from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.overrides import configuration_values
 
 if TYPE_CHECKING:
-    from fedpbc.experiments.advice.advise import Advice
-    from fedpbc.experiments.advice.directory import AdviceDirectory
+    from fedpbc.experiments.advice.advise import Advice, OnProgress
+    from fedpbc.experiments.advice.directory import AdviceDirectory, Session
     from fedpbc.experiments.advice.request import AdviceRequest
     from fedpbc.experiments.advice.schedule import Schedule
     from fedpbc.experiments.comparison_plan import ComparisonPlan
@@ -50,6 +52,9 @@ ADVICE_OPTIONS = [
     for name in RUN_OPTIONS
     if name not in ("algorithm", "seed", "views", "deploy_view", "track", "reported")
 ]
+
+KEEP_SECONDS = 15.0
+"""While runs go on, the time so far is written down that often."""
 
 DISPENSABLE = {
     **dict.fromkeys(("test %", "test loss"), 1),
@@ -126,6 +131,7 @@ def run_advice(
     import sys
 
     from fedpbc.experiments.advice.advise import advise as make_advice
+    from fedpbc.experiments.advice.directory import Session
     from fedpbc.parallel import usable_cores
     from fedpbc.report.advice import write_advice
     from fedpbc.text import shell_quoted
@@ -135,44 +141,81 @@ def run_advice(
     line = " ".join(shell_quoted(word) for word in ("fedpbc", *sys.argv[1:]))
     with directory.opened(request):
         begin_work(directory.path)
-        if schedule is None:
-            _, schedule = directory.load(trust=True)
-        listener = Listener(directory, quiet=as_json)
-        advice = make_advice(
-            request,
-            directory,
-            listener,
-            jobs=jobs or usable_cores(),
-            schedule=schedule,
-            began=began,
-        )
-        listener.note("writing the page")
-        write_advice(advice, directory, line)
+        if directory.finished:
+            # More seeds might change the answer, and its page would not say which time it took.
+            if not as_json:
+                say(f"{shell_quoted(directory.path)} was already finished")
+                show_finished(directory)
+        else:
+            if schedule is None:
+                _, schedule = directory.load(trust=True)
+            clock = Clock(directory, directory.session() or Session(line), began)
+            listener = Listener(directory, clock, quiet=as_json)
+            try:
+                advice = make_advice(
+                    request,
+                    directory,
+                    listener,
+                    jobs=jobs or usable_cores(),
+                    schedule=schedule,
+                    began=began,
+                    spent=clock.before.seconds,
+                )
+                listener.note("writing the page")
+            finally:
+                with suppress(OSError):  # Of a full disk, the command itself has told.
+                    clock.keep()
+            write_advice(advice, directory, clock.before.command)
+            if not as_json:
+                show_advice(advice, directory)
+        answer = directory.answer()
     if as_json:
-        from fedpbc.limits import parse_json
-
-        say_json(parse_json(directory.json_path.read_bytes()))
-    else:
-        show_advice(advice, directory)
-    if advice.recommendation is None:
+        say_json(answer)
+    if answer.get("recommendation") is None:
         raise FedpbcError(
             "no algorithm keeps the limits: " + "; ".join(request.constraints.described())
         )
 
 
+class Clock:
+    """Keeps in the folder how long the advice has taken: one that is resumed reports the whole."""
+
+    def __init__(self, directory: AdviceDirectory, before: Session, began: float) -> None:
+        self.directory, self.before, self.began = directory, before, began
+        self._kept = 0.0
+
+    def keep(self, *, every: float = 0.0) -> None:
+        """Write down the time so far, unless that was done in the last seconds."""
+        now = time.monotonic()
+        if now - self._kept >= every:
+            self._kept = now
+            seconds = self.before.seconds + now - self.began
+            self.directory.keep_session(replace(self.before, seconds=seconds))
+
+    def on_progress(self, listener: OnProgress) -> OnProgress:
+        """Tell a listener, and keep the time now and then: the process may be killed."""
+
+        def tell(progress: GridProgress) -> None:
+            listener(progress)
+            self.keep(every=KEEP_SECONDS)
+
+        return tell
+
+
 class Listener:
     """Shows what happens, in a terminal or not."""
 
-    def __init__(self, directory: AdviceDirectory, *, quiet: bool) -> None:
-        self.directory, self.quiet = directory, quiet
+    def __init__(self, directory: AdviceDirectory, clock: Clock, *, quiet: bool) -> None:
+        self.directory, self.clock, self.quiet = directory, clock, quiet
 
     def note(self, line: str) -> None:
         """Print a line."""
+        self.clock.keep()
         if not self.quiet:
             say(line, flush=True)
 
     @contextmanager
-    def tuning(self, plan: TuningPlan) -> Iterator[Callable[[GridProgress], None]]:
+    def tuning(self, plan: TuningPlan) -> Iterator[OnProgress]:
         """Show the search."""
         from fedpbc.cli.progress import GridDisplay
         from fedpbc.experiments.sweep import round_weight
@@ -184,7 +227,7 @@ class Listener:
             for label, rounds, everyone in planned_steps(plan)
         ]
         with GridDisplay(rows, self.directory.tuning.path, quiet=self.quiet) as display:
-            yield display.on_progress
+            yield self.clock.on_progress(display.on_progress)
 
     def tuned(self, directory: TuningDirectory, result: TuningResult) -> None:
         """Write the search's results."""
@@ -193,7 +236,7 @@ class Listener:
         write_tuning(directory, result)
 
     @contextmanager
-    def comparing(self, plan: ComparisonPlan) -> Iterator[Callable[[GridProgress], None]]:
+    def comparing(self, plan: ComparisonPlan) -> Iterator[OnProgress]:
         """Show a part of the comparison."""
         from fedpbc.cli.compare import progress_rows
         from fedpbc.cli.progress import GridDisplay
@@ -201,7 +244,27 @@ class Listener:
         comparison = self.directory.comparison
         rows = progress_rows(comparison, plan)
         with GridDisplay(rows, comparison.path, quiet=self.quiet) as display:
-            yield display.on_progress
+            yield self.clock.on_progress(display.on_progress)
+
+
+def show_finished(directory: AdviceDirectory) -> None:
+    """Print the answer of finished advice, the files and a next step."""
+    answer = directory.answer()
+    for line in answer.get("answer", ()):
+        say_sentence(line)
+    for line in answer.get("remarks", ()):
+        say_sentence(f"what would change it: {line}")
+    say_files(directory, found=answer.get("recommendation") is not None)
+    say(
+        f"next: {command('fedpbc', 'report', directory.comparison.path)}: the comparison's own page"
+    )
+
+
+def say_files(directory: AdviceDirectory, *, found: bool) -> None:
+    """Print what was written; a configuration if an algorithm was found."""
+    say_written([directory.page_path], ": everything on one page; open it in a browser")
+    configuration = [directory.recommended_path] if found else []
+    say_written([*configuration, directory.json_path])
 
 
 def show_advice(advice: Advice, directory: AdviceDirectory) -> None:
@@ -221,8 +284,6 @@ def show_advice(advice: Advice, directory: AdviceDirectory) -> None:
         say_sentence(line)
     for line in remarks(advice):
         say_sentence(f"what would change it: {line}")
-    say_written([directory.page_path], ": everything on one page; open it in a browser")
-    configuration = [] if found is None else [directory.recommended_path]
-    say_written([*configuration, directory.json_path])
+    say_files(directory, found=found is not None)
     for line, what in commands_after(advice, directory):
         say(f"next: {line}: {what}")

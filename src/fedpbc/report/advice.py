@@ -180,6 +180,8 @@ def write_advice(advice: Advice, directory: AdviceDirectory, command: str) -> No
     write_atomically(directory.page_path, page)
     content = {
         "recommendation": None if found is None else found.as_dict(),
+        "answer": answer_lines(advice),
+        "remarks": remarks(advice),
         "links": report.as_dict(),
         "settings": {name: dict(table) for name, table in advice.settings.items()},
         "excluded": dict(advice.excluded),
@@ -188,6 +190,7 @@ def write_advice(advice: Advice, directory: AdviceDirectory, command: str) -> No
         "command": command,
     }
     write_atomically(directory.json_path, json.dumps(content, indent=2, default=str) + "\n")
+    directory.seal()
 
 
 def commands_after(advice: Advice, directory: AdviceDirectory) -> list[tuple[str, str]]:

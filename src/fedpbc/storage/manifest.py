@@ -25,6 +25,7 @@ __all__ = [
     "is_folder_name",
     "is_inside",
     "read_manifest",
+    "replace_checksummed",
     "write_manifest",
 ]
 
@@ -72,6 +73,19 @@ def add_checksums(folder: Path, kind: str, files: Iterable[str]) -> None:
     known = dict(checksums) if isinstance(checksums, dict) else {}
     known |= {name: _checksum(folder, name) for name in files}
     write_manifest(folder, kind, content["files"], known)
+
+
+def replace_checksummed(folder: Path, kind: str, name: str, text: str) -> None:
+    """Replace a file and its checksum.
+
+    Without its checksum first: a kill in between must not make the file look damaged.
+    """
+    content = _read(folder, kind)
+    if content is not None and isinstance(known := content.get("checksums"), dict):
+        others = {file: checksum for file, checksum in known.items() if file != name}
+        write_manifest(folder, kind, content["files"], others)
+    write_atomically(folder / name, text)
+    add_checksums(folder, kind, [name])
 
 
 def has_checksums(folder: Path, kind: str, files: Iterable[str]) -> bool:

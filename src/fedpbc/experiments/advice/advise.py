@@ -108,13 +108,15 @@ def advise(
     jobs: int,
     schedule: Schedule | None = None,
     began: float | None = None,
+    spent: float = 0.0,
 ) -> Advice:
     """Find out what to run; the directory must be opened.
 
-    ``schedule`` is that of advice that is continued; ``began`` is when the budget's time began, by
-    the monotonic clock, now by default.
+    ``schedule`` is that of advice that is continued, and ``spent`` are the seconds of the budget
+    that it had taken before; ``began`` is when this session began, by the monotonic clock, now by
+    default.
     """
-    began = time.monotonic() if began is None else began
+    began = (time.monotonic() if began is None else began) - spent
     deadline = began + 60 * request.minutes - PAGE_SECONDS
     listener.note("looking at the links, and measuring the speed")
     links = examine_links(request)
@@ -366,7 +368,9 @@ def _compared(
         "views": list(DEPLOYABLE),
     }
     shared.setdefault("evaluate_every", max(1, schedule.rounds // EVALUATIONS))
-    first = min(FIRST_SEEDS, schedule.seeds)
+    # Of advice that is continued, the seeds that it had come to.
+    _, begun = directory.comparison.planned()
+    first = max(min(FIRST_SEEDS, schedule.seeds), len(begun))
     while True:
         began = time.monotonic()
         seeds = list(range(TUNING_SEED + 1, TUNING_SEED + 1 + first))
@@ -390,7 +394,10 @@ def _compared(
                     "advice when that is fixed"
                 )
         added = len(seeds) - (0 if first <= FIRST_SEEDS else first - MORE_SEEDS)
-        per_seed = (time.monotonic() - began) / max(1, added)
+        # Runs of an earlier session took no time now, but others will take as long as they did.
+        trained = sum(run.metrics[-1]["seconds"] for run in comparison.finished if run.metrics)
+        compared = len({run.seed for run in comparison.finished})
+        per_seed = max((time.monotonic() - began) / max(1, added), trained / jobs / compared)
         if first >= max(schedule.seeds, MOST_SEEDS):
             return comparison
         if time.monotonic() + 1.2 * MORE_SEEDS * per_seed > deadline:

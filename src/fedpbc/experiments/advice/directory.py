@@ -1,7 +1,7 @@
 """A folder of advice.
 
 fedpbc-manifest.json    which files belong to it; nothing else is ever removed
-advise.toml             what was asked, and how the budget is spent
+advise.toml             what was asked, how the budget is spent, and how much of it has been
 inputs/                 copies of the files that it names
 tune/                   the search, as of 'fedpbc tune'
 compare/                the comparison, as of 'fedpbc compare'
@@ -11,19 +11,20 @@ advice.html, advice.json, links.png
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedpbc.errors import InputError
+from fedpbc.errors import FedpbcError, InputError
 from fedpbc.experiments.advice.constraints import Constraints
 from fedpbc.experiments.advice.request import AdviceRequest
 from fedpbc.experiments.advice.schedule import Schedule
 from fedpbc.experiments.comparison_directory import ComparisonDirectory
 from fedpbc.experiments.config_file import read_own_toml
-from fedpbc.experiments.integrity import Verification
+from fedpbc.experiments.integrity import Verification, verify_run
 from fedpbc.experiments.plan_files import (
     START_AGAIN,
     misplaced_files,
@@ -34,19 +35,34 @@ from fedpbc.experiments.plan_files import (
 )
 from fedpbc.experiments.trust import check_trust, remember_plugins
 from fedpbc.experiments.tuning.directory import TuningDirectory
-from fedpbc.limits import parse_toml
+from fedpbc.limits import parse_json, parse_toml
 from fedpbc.storage.atomic import temporary_names
 from fedpbc.storage.directories import LOCK, locked_directory, make_directory
 from fedpbc.storage.files import read_own_file
-from fedpbc.storage.manifest import MANIFEST, checksummed_files, read_manifest
+from fedpbc.storage.manifest import (
+    MANIFEST,
+    add_checksums,
+    checksummed_files,
+    has_checksums,
+    read_manifest,
+    replace_checksummed,
+)
 from fedpbc.storage.removal import own_files
 from fedpbc.storage.toml import toml_text
 
-__all__ = ["AdviceDirectory"]
+__all__ = ["AdviceDirectory", "Session", "with_schedule"]
 
 KIND = "advice"
 NEW_FOLDER = "choose a new folder"
 FILES = ("advise.toml", "recommended.toml", "advice.html", "advice.json", "links.png", MANIFEST)
+
+
+@dataclass(frozen=True)
+class Session:
+    """The command that advice was begun with, and the seconds that it has taken so far."""
+
+    command: str
+    seconds: float = 0.0
 
 
 class AdviceDirectory:
@@ -67,6 +83,39 @@ class AdviceDirectory:
         """Whether advice was begun here, even if its plan is damaged now."""
         return read_manifest(self.path, KIND) is not None
 
+    @property
+    def finished(self) -> bool:
+        """Whether the answer is there, and all that it was made from, as it was written."""
+        if not has_checksums(self.path, KIND, [self.json_path.name, self.page_path.name]):
+            return False
+        if self.verify().damage or self.comparison.verify().damage:
+            return False
+        if self.tuning.was_begun and not self.tuning.finished:
+            return False
+        runs = self.comparison.planned_runs()
+        try:
+            # One that diverged has no result, and counts.
+            ended = all(run.finished or run.failure() is not None for run in runs)
+            return ended and not any(verify_run(run.path).damage for run in runs)
+        except FedpbcError:
+            return False
+
+    def seal(self) -> None:
+        """Write down that the answer is there: its checksums."""
+        answer = (self.json_path, self.page_path, self.links_path, self.recommended_path)
+        files = own_files(self.path, [file.name for file in answer])
+        add_checksums(self.path, KIND, [file.name for file in files])
+
+    def answer(self) -> dict[str, Any]:
+        """The content of ``advice.json``."""
+        try:
+            content = parse_json(read_own_file(self.path, self.json_path.name))
+            if not isinstance(content, dict):
+                raise TypeError("no table")
+        except (OSError, ValueError, TypeError) as error:
+            raise InputError(f"{self.json_path} cannot be read: {error}") from None
+        return content
+
     def verify(self) -> Verification:
         """Check the plan and its inputs; the search, the comparison and runs have their own."""
         damage = plan_damage(self.path, KIND, self.plan_path.name, NEW_FOLDER)
@@ -85,6 +134,8 @@ class AdviceDirectory:
             asked = dict(values.pop("advise"))
             tuned = {name: dict(table) for name, table in asked.pop("tuned", {}).items()}
             schedule = asked.pop("schedule", None)
+            for key in ("command", "seconds"):
+                asked.pop(key, None)
             constraints = Constraints(**asked.pop("constraints", {}))
             request = AdviceRequest(values, tuned, constraints=constraints, **asked)
             planned = None
@@ -122,7 +173,25 @@ class AdviceDirectory:
 
     def keep_schedule(self, request: AdviceRequest, schedule: Schedule) -> None:
         """Write down how the budget is spent: when resumed, it stays so."""
+        session = self.session()
         self._write(*self_contained(request, schedule))
+        if session is not None:
+            self.keep_session(session)
+
+    def session(self) -> Session | None:
+        """The session so far; None if it has not begun."""
+        try:
+            asked = parse_toml(read_own_file(self.path, self.plan_path.name).decode())["advise"]
+            session = Session(str(asked["command"]), float(asked["seconds"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return session if 0 <= session.seconds < math.inf else None
+
+    def keep_session(self, session: Session) -> None:
+        """Write down how long it has taken so far: when resumed, the whole is reported."""
+        values = parse_toml(read_own_file(self.path, self.plan_path.name).decode())
+        values["advise"] |= {"command": session.command, "seconds": round(session.seconds, 1)}
+        replace_checksummed(self.path, KIND, self.plan_path.name, toml_text(values))
 
     def _write(self, text: str, inputs: Mapping[str, bytes]) -> None:
         write_plan(self.path, KIND, self.plan_path.name, text, inputs, FILES)
@@ -131,7 +200,8 @@ class AdviceDirectory:
         try:
             begun = parse_toml(read_own_file(self.path, self.plan_path.name).decode())
             same = all(read_own_file(self.path, f"inputs/{n}") == c for n, c in inputs.items())
-            begun["advise"].pop("schedule", None)
+            for key in ("schedule", "command", "seconds"):
+                begun["advise"].pop(key, None)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return False
         return same and begun == parse_toml(text)

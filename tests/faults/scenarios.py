@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,6 +123,8 @@ def normal(folder: Path, name: str) -> Any:
             return file.metadata(), arrays
     # Some files have the command in them.
     content = path.read_bytes().replace(str(folder).encode(), b"FOLDER")
+    if path.name == "advise.toml":  # It has the time so far.
+        return timeless(tomllib.loads(content.decode()))
     return timeless(json.loads(content)) if path.suffix == ".json" else content
 
 

@@ -149,7 +149,10 @@ def run_advice(
         else:
             if schedule is None:
                 _, schedule = directory.load(trust=True)
-            clock = Clock(directory, directory.session() or Session(line), began)
+            session = directory.session()
+            clock = Clock(directory, session or Session(line), began)
+            if session is None and schedule is None:
+                clock.keep()
             listener = Listener(directory, clock, quiet=as_json)
             try:
                 advice = make_advice(
@@ -163,8 +166,7 @@ def run_advice(
                 )
                 listener.note("writing the page")
             finally:
-                with suppress(OSError):  # Of a full disk, the command itself has told.
-                    clock.keep()
+                clock.stop()
             write_advice(advice, directory, clock.before.command)
             if not as_json:
                 show_advice(advice, directory)
@@ -178,7 +180,10 @@ def run_advice(
 
 
 class Clock:
-    """Keeps in the folder how long the advice has taken: one that is resumed reports the whole."""
+    """Keeps in the folder how long the advice has taken: one that is resumed reports the whole.
+
+    Advice that is refused when resumed, before anything is run, changes nothing.
+    """
 
     def __init__(self, directory: AdviceDirectory, before: Session, began: float) -> None:
         self.directory, self.before, self.began = directory, before, began
@@ -192,8 +197,15 @@ class Clock:
             seconds = self.before.seconds + now - self.began
             self.directory.keep_session(replace(self.before, seconds=seconds))
 
+    def stop(self) -> None:
+        """Write down the time at the end, if anything was done."""
+        if self._kept:
+            with suppress(OSError):  # Of a full disk, the command itself tells.
+                self.keep()
+
     def on_progress(self, listener: OnProgress) -> OnProgress:
         """Tell a listener, and keep the time now and then: the process may be killed."""
+        self.keep()
 
         def tell(progress: GridProgress) -> None:
             listener(progress)
@@ -210,7 +222,6 @@ class Listener:
 
     def note(self, line: str) -> None:
         """Print a line."""
-        self.clock.keep()
         if not self.quiet:
             say(line, flush=True)
 

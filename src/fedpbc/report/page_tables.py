@@ -10,7 +10,7 @@ from typing import Any
 from fedpbc.experiments.comparison import Comparison, ComparisonRow, mean_of
 from fedpbc.experiments.conditions import is_ceiling
 from fedpbc.experiments.paired import Paired
-from fedpbc.experiments.verdict import Verdict
+from fedpbc.experiments.verdict_result import Verdict
 from fedpbc.report.byte_units import ByteUnit
 from fedpbc.report.comparison_table import (
     cells_of,

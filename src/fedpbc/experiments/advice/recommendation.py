@@ -12,7 +12,7 @@ from fedpbc.experiments.comparison import Comparison, ComparisonRow
 from fedpbc.experiments.intervals import Interval
 from fedpbc.experiments.paired import Costs, Difference, PairedRow
 from fedpbc.experiments.score_text import between, listed, number_text, score_text
-from fedpbc.experiments.verdict import MARGIN, Verdict
+from fedpbc.experiments.verdict_result import MARGIN, Verdict
 from fedpbc.simulation.views import DEPLOYABLE
 
 __all__ = ["Alternative", "Recommendation", "recommend"]

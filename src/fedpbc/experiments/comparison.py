@@ -7,14 +7,19 @@ means over the evaluations of the last rounds, ± the standard deviation over se
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from itertools import takewhile
+from dataclasses import asdict, replace
 from typing import Any, Self
 
 from fedpbc.algorithms import ALGORITHMS
 from fedpbc.errors import InputError
+from fedpbc.experiments.comparison_row import (
+    ComparisonRow,
+    Value,
+    comparison_row,
+    cost_of_runs,
+    tail_mean,
+)
 from fedpbc.experiments.conditions import is_ceiling
 from fedpbc.experiments.paired import (
     Costs,
@@ -26,63 +31,12 @@ from fedpbc.experiments.paired import (
 )
 from fedpbc.experiments.run_result import RunResult
 from fedpbc.experiments.spread import Spread, mean_of
-from fedpbc.experiments.verdict import Verdict, verdict
+from fedpbc.experiments.verdict import verdict
+from fedpbc.experiments.verdict_result import Verdict
 from fedpbc.options import check_kind, nearest
 from fedpbc.simulation.views import DEPLOYABLE, paper_view
-from fedpbc.tasks.task import Evaluation
 
-__all__ = ["Comparison", "ComparisonRow", "Spread", "further_values", "mean_of", "names_for"]
-
-Value = Callable[[Mapping[str, Any]], Any]
-"""Extracts a value from the evaluation of a view."""
-
-
-@dataclass(frozen=True)
-class ComparisonRow:
-    """One entry in one view.
-
-    Attributes:
-        algorithm: the algorithm's name.
-        label: of the entry; the algorithm's name unless it has settings of its own.
-        test: test accuracy; None where the task has no classes.
-        train: training accuracy.
-        worst_class: the lowest test accuracy of any class.
-        loss: test loss.
-        bytes_up, bytes_down: of the vectors that were sent; None for runs of earlier versions.
-        models_on_server: None where no server could have the view, or no run has ended.
-        best_deployable: whether this is the view that a server is to deploy: the one chosen
-            beforehand, or else the best of those that it could have, by the values shown.
-        metrics: further values of an evaluation, such as a task's ``metrics``; None where one of
-            the evaluations has none.
-    """
-
-    algorithm: str
-    label: str
-    view: str
-    test: Spread | None
-    train: Spread | None
-    worst_class: Spread | None
-    loss: Spread
-    local_steps: int
-    uploads: int
-    bytes_up: int | None
-    bytes_down: int | None
-    models_on_server: int | None
-    models_on_client: int | None
-    best_deployable: bool = False
-    metrics: Mapping[str, Spread | None] = field(default_factory=dict)
-
-    @property
-    def score(self) -> float:
-        """The accuracy, or minus the loss where there are no classes."""
-        return self.test.mean if self.test is not None else -self.loss.mean
-
-
-UNKNOWN_COST: Mapping[str, Any] = {
-    "models_on_server": {},
-    "models_on_client": None,
-    "memory_aided": False,
-}
+__all__ = ["Comparison", "ComparisonRow", "Spread", "mean_of", "names_for"]
 
 
 def names_for(label: str, algorithm: str) -> tuple[str, ...]:
@@ -93,38 +47,6 @@ def names_for(label: str, algorithm: str) -> tuple[str, ...]:
         (('fedau:cutoff=5', 'fedau'), ('ceiling',))
     """
     return (label,) if is_ceiling(label) else (label, algorithm)
-
-
-def name_of(entry: RunResult | ComparisonRow) -> str:
-    """The name of the row that a run belongs to."""
-    return entry.label
-
-
-def mean_count(runs: Sequence[RunResult], key: str) -> int | None:
-    """The mean over runs of a counter at their ends; None if one of them lacks it."""
-    counts = [count for run in runs if (count := run.metrics[-1].get(key)) is not None]
-    return round(statistics.fmean(counts)) if len(counts) == len(runs) else None
-
-
-def further_values(evaluations: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The names of numbers in evaluations that not every task has.
-
-    Example:
-        >>> further_values([{"test_loss": 0.5, "per_class": [0.5], "f1": 0.7}])
-        ['f1']
-    """
-    names = (
-        name
-        for evaluation in evaluations
-        for name, value in evaluation.items()
-        if name not in Evaluation.__dataclass_fields__ and isinstance(value, int | float | None)
-    )
-    return list(dict.fromkeys(names))
-
-
-def value_named(name: str) -> Value:
-    """A value of an evaluation by its name; None if it has none of that name."""
-    return lambda evaluation: evaluation.get(name)
 
 
 class Comparison:
@@ -192,80 +114,32 @@ class Comparison:
 
     def tail(self, run: RunResult, view: str, value: Value) -> float | None:
         """The mean of a value over the evaluations of a run's last rounds."""
-        first = run.metrics[-1]["round"] - self.window
-        # From the end: a run may have thousands of evaluations before.
-        lines = list(takewhile(lambda line: line["round"] > first, reversed(run.metrics)))
-        values = [value(line["views"][view]) for line in reversed(lines)]
-        return None if None in values else mean_of(values)
+        return tail_mean(run, view, value, self.window)
 
     def rows(self) -> list[ComparisonRow]:
         """One row for each entry and view."""
         # Asked for many times, for tables, differences and verdicts.
         runs = tuple(map(id, self.runs))
         if self._rows is None or self._rows[0] != runs:
-            self._rows = runs, self._made_rows()
+            self._rows = runs, self._compute_rows()
         return list(self._rows[1])
 
-    def _made_rows(self) -> list[ComparisonRow]:
+    def _compute_rows(self) -> list[ComparisonRow]:
         all_rows: list[ComparisonRow] = []
         for label in self.labels:
             if runs := self.of(label):
-                rows = [self._row(label, view, runs) for view in runs[0].metrics[-1]["views"]]
+                cost = self.cost_of(label)
+                views = runs[0].metrics[-1]["views"]
+                rows = [comparison_row(label, view, runs, self.window, cost) for view in views]
                 deployable = [row for row in rows if row.view in DEPLOYABLE]
                 best = best_row(deployable, chosen=self.deploy_view(label))
                 all_rows += [replace(row, best_deployable=row is best) for row in rows]
         return all_rows
 
-    def _row(self, label: str, view: str, runs: Sequence[RunResult]) -> ComparisonRow:
-        cost = self.cost_of(label)
-
-        def spread(value: Value) -> Spread | None:
-            means = [mean for run in runs if (mean := self.tail(run, view, value)) is not None]
-            return Spread.of(means) if len(means) == len(runs) else None
-
-        loss = spread(lambda e: e["test_loss"])
-        assert loss is not None  # Every evaluation has a loss.
-        return ComparisonRow(
-            algorithm=runs[0].algorithm,
-            label=label,
-            view=view,
-            test=spread(lambda e: e.get("test_accuracy")),
-            train=spread(lambda e: e.get("train_accuracy")),
-            worst_class=spread(
-                lambda e: min((v for v in e.get("per_class") or () if v is not None), default=None)
-            ),
-            loss=loss,
-            local_steps=round(statistics.fmean(r.metrics[-1]["local_steps"] for r in runs)),
-            uploads=round(statistics.fmean(r.metrics[-1]["uploads"] for r in runs)),
-            bytes_up=mean_count(runs, "bytes_up"),
-            bytes_down=mean_count(runs, "bytes_down"),
-            models_on_server=cost["models_on_server"].get(view),
-            models_on_client=cost.get("models_on_client"),
-            metrics={
-                name: spread(value_named(name))
-                for name in further_values(run.metrics[-1]["views"][view] for run in runs)
-            },
-        )
-
     def cost_of(self, label: str) -> Mapping[str, Any]:
         """What an entry's algorithm stores, as counted at the end of its runs."""
         runs = self.of(label) or [run for run in self.runs if run.label == label]
-        costs = [run.cost for run in runs if run.cost is not None]
-        if costs:
-            # Runs over other links may have heard from fewer clients: the largest counts.
-            servers = [cost["models_on_server"] for cost in costs]
-            largest = {
-                view: max((s[view] for s in servers if s.get(view) is not None), default=None)
-                for view in servers[0]
-            }
-            clients = [n for cost in costs if (n := cost.get("models_on_client")) is not None]
-            return {
-                **costs[0],
-                "models_on_server": largest,
-                "models_on_client": max(clients, default=None),
-            }
-        kind = ALGORITHMS.get(runs[0].algorithm if runs else label)
-        return {**UNKNOWN_COST, "memory_aided": kind is not None and kind.memory_aided}
+        return cost_of_runs(runs, algorithm=label)
 
     def curve(
         self, label: str, view: str, key: str = "test_accuracy"
@@ -316,7 +190,7 @@ class Comparison:
     @property
     def names(self) -> list[str]:
         """The names of the rows, in order."""
-        return list(dict.fromkeys(map(name_of, self.runs)))
+        return list(dict.fromkeys(run.label for run in self.runs))
 
     def scores(self, allowed: Callable[[ComparisonRow], bool] | None = None) -> Scores:
         """One value per seed of each row, in its best deployable view.
@@ -330,7 +204,7 @@ class Comparison:
         has_classes = all(row.test is not None for row in deployable)
         entries = []
         for name in self.names:
-            rows = [row for row in deployable if name_of(row) == name]
+            rows = [row for row in deployable if row.label == name]
             choice = rows if allowed is None else [row for row in rows if _passes(allowed, row)]
             starred = next((row.view for row in rows if row.best_deployable), None)
             row = best_row(choice or rows, chosen=starred)
@@ -340,7 +214,7 @@ class Comparison:
     def _scores(
         self, name: str, row: ComparisonRow | None, has_classes: bool, *, allowed: bool
     ) -> EntryScores:
-        runs = [run for run in self.runs if name_of(run) == name]
+        runs = [run for run in self.runs if run.label == name]
         failed = tuple(sorted(run.seed for run in runs if run.failure is not None))
         algorithm = runs[0].algorithm
         if row is None:
@@ -349,7 +223,7 @@ class Comparison:
         tails = {
             run.seed: self.tail(run, row.view, lambda evaluation: evaluation[key])
             for run in self.finished
-            if name_of(run) == name
+            if run.label == name
         }
         kind = ALGORITHMS.get(algorithm)
         sent, stored = (row.bytes_up, row.bytes_down), (row.models_on_server, row.models_on_client)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from fedpbc.errors import InputError
-from fedpbc.experiments.comparison import further_values
+from fedpbc.experiments.comparison_row import further_values
 from fedpbc.experiments.run_record import RunRecord
 from fedpbc.limits import check_path
 from fedpbc.options import check_kind, nearest

@@ -32,8 +32,8 @@ def test_the_papers_scale_is_the_default():
     }
     runs = plan_runs(request(), conditions, [0, 1, 2], evaluate_every=10)
     assert len(runs) == 7 * 6 * 3 * 3
-    assert len({run.place for run in runs}) == len(runs)
-    assert runs[0].place == "svhn/bernoulli/fedpbc/seed-0"
+    assert len({run.folder for run in runs}) == len(runs)
+    assert runs[0].folder == "svhn/bernoulli/fedpbc/seed-0"
     assert runs[0].weight == 10 * runs[3].weight
 
 
@@ -170,7 +170,7 @@ def test_links_in_place_of_its_folders_are_not_followed(tmp_path):
     directory = PaperDirectory(out, "table1")
     with directory.opened([run], "fedpbc paper table1"):
         pass
-    for name, place in (("digits", run.place), ("inputs", "inputs")):
+    for name, place in (("digits", run.folder), ("inputs", "inputs")):
         (out / name).symlink_to(elsewhere)
         for overwrite in (False, True):
             with (

@@ -25,7 +25,7 @@ from fedpbc.cli.terminal import (
     command,
     say,
     say_json,
-    say_left_out,
+    say_omitted,
     say_sentence,
     say_written,
     show_fitted,
@@ -265,16 +265,16 @@ def show_finished(directory: AdviceDirectory) -> None:
         say_sentence(line)
     for line in answer.get("remarks", ()):
         say_sentence(f"what would change it: {line}")
-    say_files(directory, found=answer.get("recommendation") is not None)
+    say_files(directory, has_recommendation=answer.get("recommendation") is not None)
     say(
         f"next: {command('fedpbc', 'report', directory.comparison.path)}: the comparison's own page"
     )
 
 
-def say_files(directory: AdviceDirectory, *, found: bool) -> None:
+def say_files(directory: AdviceDirectory, *, has_recommendation: bool) -> None:
     """Print what was written; a configuration if an algorithm was found."""
     say_written([directory.page_path], ": everything on one page; open it in a browser")
-    configuration = [directory.recommended_path] if found else []
+    configuration = [directory.recommended_path] if has_recommendation else []
     say_written([*configuration, directory.json_path])
 
 
@@ -287,14 +287,14 @@ def show_advice(advice: Advice, directory: AdviceDirectory) -> None:
     for sentence in advice.links.report.sentences.values():
         say_sentence(sentence)
     paired = advice.paired()
-    found = advice.recommendation
-    best = None if found is None else found.algorithm
+    recommendation = advice.recommendation
+    best = None if recommendation is None else recommendation.algorithm
     table = paired_table(advice.comparison, paired, bold=best, ranks=DISPENSABLE)
-    say_left_out(show_fitted(table), "the page")
+    say_omitted(show_fitted(table), "the page")
     for line in answer_lines(advice):
         say_sentence(line)
     for line in remarks(advice):
         say_sentence(f"what would change it: {line}")
-    say_files(directory, found=found is not None)
+    say_files(directory, has_recommendation=recommendation is not None)
     for line, what in commands_after(advice, directory):
         say(f"next: {line}: {what}")

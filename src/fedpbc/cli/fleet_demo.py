@@ -60,8 +60,8 @@ def demo(
     again = command("fedpbc", "fleet", "status", out / "server")
     begin_work(out, f"{again} shows its progress", "stopping… the fleet's processes")
     security = "without encryption and keys" if insecure else "with TLS and node keys"
-    place = shell_quoted(out)
-    say(f"starting a server and {count} devices in {place}, {security}", flush=True)
+    quoted_folder = shell_quoted(out)
+    say(f"starting a server and {count} devices in {quoted_folder}, {security}", flush=True)
     say(f"links are cut by the scheme {describe_links(plan.links)}", flush=True)
     with Demo(out, plan, insecure=insecure) as running:
         try:
@@ -81,7 +81,8 @@ def demo(
     print_checks(checks)
     server = shell_quoted(running.server)
     say(f"written: {server}/ (models/, rounds.jsonl, links.csv, timetable.csv)")
-    say(f"         {place}/device-K/ (one per device), {place}/logs/ (one file per process)")
+    logs = f"{quoted_folder}/logs/ (one file per process)"
+    say(f"         {quoted_folder}/device-K/ (one per device), {logs}")
     say(f"next: {again} shows the clients again")
     say(compare_hint(running.server))
     say("next: 'fedpbc fleet init FOLDER --clients 10 --host NAME' sets up a real fleet")

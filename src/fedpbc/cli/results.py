@@ -9,7 +9,7 @@ from typing import Any
 from fedpbc.cli.terminal import (
     command,
     say,
-    say_left_out,
+    say_omitted,
     say_sentence,
     say_written,
     show,
@@ -68,7 +68,7 @@ def show_summary(summary: dict[str, Any], path: Path) -> None:
     columns = ["view", "test %", "train %", "test loss"] if has_classes else ["view", "test loss"]
     numbers = {k for view in views.values() for k, v in view.items() if not isinstance(v, list)}
     extra = sorted(numbers - set(STANDARD_VALUES))
-    # Metrics of one's own stay longest, then what says how good a view is.
+    # Custom metrics stay longest, then what says how good a view is.
     ranks = {"train %": 3, "models on server": 2, **dict.fromkeys(extra, 1)}
     if extra and has_classes:
         ranks["test loss"] = 4
@@ -86,7 +86,7 @@ def show_summary(summary: dict[str, Any], path: Path) -> None:
             _number(cost["models_on_server"].get(name), ""),
         )
     left_out = show_fitted(table)
-    say_left_out(left_out, "summary.json")
+    say_omitted(left_out, "summary.json")
     run = RunResult(summary["algorithm"], 0, metrics=[{}]).with_summary(summary)
     for note in test_notes(Comparison([run])):
         say(note)
@@ -181,10 +181,10 @@ def fitting_table(
             return table, columns
     essential = {*ESSENTIAL, *(column for column in head if column.endswith(" up"))}
     columns = [column for column in head if column not in essential]
-    own = [name for name in metric_names(rows) if name in columns]
-    table = comparison_table(rows, without=set(columns) - set(own), starred=True)
-    if own and table.width <= width:
-        return table, ["the other views", *(c for c in columns if c not in own)]
+    metrics = [name for name in metric_names(rows) if name in columns]
+    table = comparison_table(rows, without=set(columns) - set(metrics), starred=True)
+    if metrics and table.width <= width:
+        return table, ["the other views", *(c for c in columns if c not in metrics)]
     table = comparison_table(rows, without=columns, starred=True)
     return table, ["the other views", *columns]
 
@@ -207,8 +207,8 @@ def paired_table(
     table = TextTable("best deployable views, compared with the same seeds")
     for column in (head[k] for k in kept):
         left = column in {"algorithm", "view"}
-        whole = left or column.startswith("vs ")
-        heading = column if whole else column.replace(" ", "\n")
+        one_line = left or column.startswith("vs ")
+        heading = column if one_line else column.replace(" ", "\n")
         rank = (ranks or {}).get(column, 0)
         table.column(heading, right=not left, folds=column == "algorithm", rank=rank)
     candidates = [row for row in paired.rows if not is_ceiling(row.name)]
@@ -268,7 +268,7 @@ def show_comparison(
     for note in [*footnotes(comparison), *notes]:
         if not (left_out and note == TRAIN_NOTE):
             say_sentence(note)
-    say_left_out(left_out, "table.md")
+    say_omitted(left_out, "table.md")
     others = [directory.table_path, directory.plot_path, directory.json_path]
     say(f"written: {shell_quoted(directory.report_path)}: the whole report; open it in a browser")
     say(f"         {', '.join(map(shell_quoted, others))}")

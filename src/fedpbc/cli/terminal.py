@@ -35,7 +35,7 @@ __all__ = [
     "open_console",
     "say",
     "say_json",
-    "say_left_out",
+    "say_omitted",
     "say_progress",
     "say_sentence",
     "say_text",
@@ -136,7 +136,7 @@ def show_fitted(table: TextTable) -> list[str]:
     return left_out
 
 
-def say_left_out(columns: Sequence[str], where: str) -> None:
+def say_omitted(columns: Sequence[str], where: str) -> None:
     """Print which columns a narrow terminal does not show, and what has them."""
     if columns:
         shown = f"not shown, as the terminal is narrow: {', '.join(columns)}; {where} has them."

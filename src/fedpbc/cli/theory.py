@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedpbc.cli.options import Json, Set, Trust, config_options, default
-from fedpbc.cli.terminal import say, say_json, say_left_out, say_written, show_fitted
+from fedpbc.cli.terminal import say, say_json, say_omitted, say_written, show_fitted
 
 if TYPE_CHECKING:
     from fedpbc.theory.summary import TheorySummary
@@ -87,7 +87,7 @@ def show_theory_summary(summary: TheorySummary) -> None:
     from fedpbc.report.theory_summary import clients_table, quantities_table
 
     say(f"links: {summary.links}; {summary.clients:,} clients")
-    say_left_out(show_fitted(clients_table(summary)), "--out FILE.csv")
+    say_omitted(show_fitted(clients_table(summary)), "--out FILE.csv")
     show_fitted(quantities_table(summary))
     for note in summary.notes():
         say(f"note: {note}")

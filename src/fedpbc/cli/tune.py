@@ -24,7 +24,7 @@ from fedpbc.cli.terminal import (
     command,
     say,
     say_json,
-    say_left_out,
+    say_omitted,
     say_written,
     show_fitted,
 )
@@ -191,7 +191,7 @@ def show_tuning(result: TuningResult, directory: TuningDirectory) -> None:
     """Print the choice, the files, and next steps."""
     from fedpbc.report.tuning import tuning_notes, tuning_table, written_files
 
-    say_left_out(show_fitted(tuning_table(result)), "table.md")
+    say_omitted(show_fitted(tuning_table(result)), "table.md")
     for note in tuning_notes(result):
         say(note)
     say_written(written_files(directory))

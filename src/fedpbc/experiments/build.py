@@ -208,7 +208,7 @@ def data_set_task(
 ) -> Supervised:
     """The task of a data set: pictures, texts or numbers, partitioned or of clients themselves."""
     general, clients = config.general, config.general.clients
-    own: dict[str, Any] = {}
+    task_arguments: dict[str, Any] = {}
     has_clients = bool(data.client_names) or data.generator is not None
     if has_clients and config.data.alpha != DataSection.alpha:
         raise InputError(
@@ -217,11 +217,11 @@ def data_set_task(
     if data.client_names:
         data = first_clients(data, len(data.client_names) if clients is None else clients)
         assert data.train.clients is not None
-        own["partition"] = parts_of(data.train.clients, len(data.client_names))
-        own["test_clients"] = data.test.clients
-        own["weigh"] = config.data.weigh
+        task_arguments["partition"] = parts_of(data.train.clients, len(data.client_names))
+        task_arguments["test_clients"] = data.test.clients
+        task_arguments["weigh"] = config.data.weigh
     elif data.generator is not None:
-        own["weigh"] = config.data.weigh
+        task_arguments["weigh"] = config.data.weigh
     elif config.data.weigh != DataSection.weigh:
         raise InputError(
             "data.weigh", config.data.weigh, f"left out: the samples of {data.name} are no client's"
@@ -229,7 +229,7 @@ def data_set_task(
     inputs, labels = data.train.inputs, data.train.labels
     if inputs.dtype == np.uint8 and inputs.ndim == 4:
         means, deviations = channel_statistics(inputs)
-        own["normalise"] = means.tolist(), deviations.tolist()
+        task_arguments["normalise"] = means.tolist(), deviations.tolist()
     module = build_model(
         config.model.name,
         inputs.shape[1:],
@@ -257,5 +257,5 @@ def data_set_task(
         running_statistics=config.task.running_statistics,
         loss=config.task.loss or ("cross_entropy" if data.classes else "squared"),
         perplexity=data.next_token,
-        **own,
+        **task_arguments,
     )

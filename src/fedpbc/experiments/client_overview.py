@@ -90,8 +90,8 @@ def load_client_overview(path: Path) -> ClientOverview:
             task = str((file.metadata() or {}).get("task", ""))
     except (SafetensorError, OSError, ValueError, TypeError, KeyError):
         return ClientOverview()
-    whole = all(_is_kind(array, *KINDS[name]) for name, array in arrays.items())
-    return ClientOverview(**arrays, task=task) if whole else ClientOverview()
+    are_valid = all(_is_kind(array, *KINDS[name]) for name, array in arrays.items())
+    return ClientOverview(**arrays, task=task) if are_valid else ClientOverview()
 
 
 KINDS = {

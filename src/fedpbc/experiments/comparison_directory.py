@@ -128,9 +128,9 @@ class ComparisonDirectory:
             )
         goes_on = self.holds_comparison and not overwrite
         remember_plugins(plan.first().code)
-        whole = self._widened(plan) if goes_on else plan
+        full_plan = self._widened(plan) if goes_on else plan
         # The inputs may lie in the very directory that is to be overwritten: they are read before.
-        text, inputs = whole.self_contained()
+        text, inputs = full_plan.self_contained()
         make_directory(self.path)
         with locked_directory(self.path):
             # Of a command whose disk was read-only in the end.
@@ -140,10 +140,10 @@ class ComparisonDirectory:
                 self._clear()
             elif self.holds_comparison:
                 # Another process may have widened it in the meantime.
-                whole = self._widened(plan)
-                text, inputs = whole.self_contained()
+                full_plan = self._widened(plan)
+                text, inputs = full_plan.self_contained()
             write_plan(self.path, "comparison", self.plan_path.name, text, inputs, FILES)
-            yield whole
+            yield full_plan
 
     def _widened(self, plan: ComparisonPlan) -> ComparisonPlan:
         """The plan in this directory with what another one adds."""

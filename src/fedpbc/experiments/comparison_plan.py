@@ -73,7 +73,10 @@ class ComparisonPlan:
             if self.shared.get(key) is not None:
                 nested[key] = _with_copies(key, self.shared[key], inputs)
         algorithms = {
-            label: {key: _with_copies(key, value, inputs, own=True) for key, value in table.items()}
+            label: {
+                key: _with_copies(key, value, inputs, by_content=True)
+                for key, value in table.items()
+            }
             for label, table in ((e.label, e.table()) for e in self.entries.values())
         }
         plan = {**nested, "seeds": list(self.seeds), "algorithms": algorithms}
@@ -103,10 +106,13 @@ class ComparisonPlan:
         return nested, inputs, as_given
 
 
-def _with_copies(section: str, table: Any, inputs: dict[str, bytes], *, own: bool = False) -> Any:
+def _with_copies(
+    section: str, table: Any, inputs: dict[str, bytes], *, by_content: bool = False
+) -> Any:
     """A section with its files as ``inputs/NAME``; their content is added to ``inputs``.
 
-    An entry's ``own`` file is named by its content, too: other entries may have others.
+    ``by_content`` is for an entry's file, which is named by its content, too: other entries may
+    have others.
     """
     if not isinstance(table, Mapping):
         return table
@@ -122,7 +128,7 @@ def _with_copies(section: str, table: Any, inputs: dict[str, bytes], *, own: boo
                 content = read_regular_file(file, limit=MAX_INTEGER - 1)
             except OSError as error:
                 raise InputError(f"{file} cannot be read: {error.strerror}") from None
-            part = f"-{sha256(content).hexdigest()[:12]}" if own else ""
+            part = f"-{sha256(content).hexdigest()[:12]}" if by_content else ""
             inputs[f"{section}-{name}{part}{file.suffix}"] = content
             copied[name] = f"inputs/{section}-{name}{part}{file.suffix}"
     return copied
@@ -147,9 +153,9 @@ def plan_comparison(values: Mapping[str, Any], *, lenient: bool = False) -> Comp
     check_trackers(plan.first().general.track or ())
     notes: dict[str, None] = {}
     for label in _distinct_setups(configs):
-        own = plan.entries[label].settings
+        settings = plan.entries[label].settings
         # What a scheme of its own does not read may be for the others.
-        spared = any("name" in own[key] for key in ("links", "downlink") if key in own)
+        spared = any("name" in settings[key] for key in ("links", "downlink") if key in settings)
         experiment = build_experiment(replace(configs[label], lenient=lenient or spared))
         notes |= dict.fromkeys(experiment.notes)
     for note in notes:
@@ -209,12 +215,12 @@ def _check_used(plan: ComparisonPlan, configs: Mapping[str, Config]) -> None:
     """Raise InputError for a setting that none of those who have it reads."""
     for key in sorted({key for config in configs.values() for key in config.unused}):
         section, _, option = key.rpartition(".")
-        own = [
+        labels = [
             label
             for label, entry in plan.entries.items()
             if option in (entry.settings.get(section, {}) if section else entry.settings)
         ]
-        concerned = [configs[label] for label in own or configs]
+        concerned = [configs[label] for label in labels or configs]
         if all(key in config.unused for config in concerned):
             raise InputError(concerned[0].unused[key])
 

@@ -141,8 +141,8 @@ class Config:
         )
         config._check_task()
         check_deploy_view(kind.name, general.deploy_view, config.general.views or ())
-        own = {key: value for key, value in config.algorithm.items() if key != "name"}
-        check_aggregation(kind, own, config.aggregation)
+        algorithm_options = {key: value for key, value in config.algorithm.items() if key != "name"}
+        check_aggregation(kind, algorithm_options, config.aggregation)
         config = replace(config, unused=unused_settings(given, config))
         for reason in () if lenient else config.unused.values():
             raise InputError(reason)
@@ -216,8 +216,8 @@ class Config:
                 copy(f"plugin-{k}.py", Path(file)) for k, file in enumerate(self.general.plugins)
             ]
         for section, option in PLACES:
-            if place := nested.get(section, {}).get(option):
-                nested[section][option] = str(expanded(place, f"{section}.{option}").resolve())
+            if folder := nested.get(section, {}).get(option):
+                nested[section][option] = str(expanded(folder, f"{section}.{option}").resolve())
         check_encodable(nested)
         return nested, inputs
 

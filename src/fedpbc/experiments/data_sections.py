@@ -33,8 +33,8 @@ def checked_data(table: Mapping[str, Any]) -> tuple[DataSection, dict[str, Any]]
     """Check the section of a data set; returns the shared settings, and its own options."""
     source = find_source(_name(table, DataSection.name))
     shared = options_of(DataSection)
-    own = {name: value for name, value in table.items() if name not in shared}
-    options = source.checked(own, also=tuple(shared))
+    source_options = {name: value for name, value in table.items() if name not in shared}
+    options = source.checked(source_options, also=tuple(shared))
     section = DataSection(
         **checked(DataSection, {k: v for k, v in table.items() if k in shared}, "data")
     )
@@ -49,8 +49,8 @@ def checked_model(table: Mapping[str, Any]) -> tuple[ModelSection, dict[str, Any
     section = ModelSection(
         **checked(ModelSection, {k: v for k, v in table.items() if k == "name"}, "model")
     )
-    own = {name: value for name, value in table.items() if name != "name"}
-    return section, checked_model_options(find_model(section.name), own)
+    model_options = {name: value for name, value in table.items() if name != "name"}
+    return section, checked_model_options(find_model(section.name), model_options)
 
 
 def data_table(section: DataSection, options: Mapping[str, Any]) -> dict[str, Any]:

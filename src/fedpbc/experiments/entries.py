@@ -65,8 +65,12 @@ class SettingNames:
         """Return the shortest name of a dotted key that is no option of the algorithm."""
         if key in SPELLED_OUT:
             return key
-        own = options_of(algorithm.__init__)
-        names = [name for name, other in self.keys.items() if other == key and name not in own]
+        algorithm_options = options_of(algorithm.__init__)
+        names = [
+            name
+            for name, other in self.keys.items()
+            if other == key and name not in algorithm_options
+        ]
         return min([*names, key], key=len)
 
 
@@ -243,9 +247,9 @@ def entry_from_table(
     else:
         kind = _algorithm(name, f"{where}.name", name)
         entry = Entry(kind.name if label is None else label, kind.name)
-    own = options_of(find_algorithm(entry.algorithm).__init__)
+    algorithm_options = options_of(find_algorithm(entry.algorithm).__init__)
     for key, value in given.items():
-        if key not in names.sections or key in own:
+        if key not in names.sections or key in algorithm_options:
             entry = entry.with_value(key, value, names)
         elif isinstance(value, Mapping):
             for option, inner in value.items():

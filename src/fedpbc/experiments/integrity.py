@@ -149,8 +149,8 @@ def _damage_of_finished(
         yield Damage(directory.summary_path, "its checksums are missing")
         return
     expected = dict(checksums)
-    own = expected.pop("summary.json", None)
-    if own != _summary_checksum({**summary, CHECKSUMS: expected}):
+    summary_checksum = expected.pop("summary.json", None)
+    if summary_checksum != _summary_checksum({**summary, CHECKSUMS: expected}):
         yield Damage(directory.summary_path, "its checksum does not fit")
         return
     if expected.pop("config.toml", None) != _config_checksum(directory):

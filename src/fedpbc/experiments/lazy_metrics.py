@@ -43,12 +43,14 @@ class LazyMetrics(Sequence[Mapping[str, Any]]):
             return [self[k] for k in range(len(self))[index]]
         line = self._lines[index]
         if isinstance(line, bytes):
-            place = index % len(self)
+            position = index % len(self)
             try:
                 line = parse_json(line.decode())
             except ValueError:
-                raise InputError(f"metrics.jsonl line {place + 1} is not a JSON object") from None
-            self._check(place + 1, line)
-            self._lines[place] = line
+                raise InputError(
+                    f"metrics.jsonl line {position + 1} is not a JSON object"
+                ) from None
+            self._check(position + 1, line)
+            self._lines[position] = line
         parsed: Mapping[str, Any] = line
         return parsed

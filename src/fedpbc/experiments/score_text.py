@@ -100,27 +100,27 @@ def costs_text(costs: Costs, others: Costs, other: str) -> str:
         'the same as fedavg: local steps, models on the server and models on a client'
     """
     same, differ = [], []
-    for what, mine, theirs in (
+    for what, cost, baseline_cost in (
         ("local steps", costs.local_steps, others.local_steps),
         ("bytes up", costs.bytes_up, others.bytes_up),
     ):
-        ratio = mine / theirs if mine is not None and theirs else None
+        ratio = cost / baseline_cost if cost is not None and baseline_cost else None
         if ratio is not None and f"{ratio:.2f}" == "1.00":
             same.append(what)
         elif ratio is not None:
             differ.append(f"{ratio:.3g} × {other}'s {what}")
     models = "models "
-    for where, mine, theirs in (
+    for where, cost, baseline_cost in (
         ("on the server", costs.models_on_server, others.models_on_server),
         ("on a client", costs.models_on_client, others.models_on_client),
     ):
-        if mine is None or theirs is None:
+        if cost is None or baseline_cost is None:
             continue
-        if mine == theirs:
+        if cost == baseline_cost:
             same.append(f"models {where}")
         else:
-            noun = "model " if models and mine == 1 else models
-            differ.append(f"{mine:,} {noun}{where} ({other} {theirs:,})")
+            noun = "model " if models and cost == 1 else models
+            differ.append(f"{cost:,} {noun}{where} ({other} {baseline_cost:,})")
             models = ""
     if not differ:
         return f"the same as {other}: {listed(same)}" if same else ""

@@ -170,9 +170,9 @@ def _takes(entry: Entry, key: str, names: SettingNames) -> bool:
     """Whether an entry has an option or setting that is swept; links do not change a ceiling."""
     if key in options_of(find_algorithm(entry.algorithm).__init__):
         return True
-    found = names.find(key)
-    of_links = (found or "").partition(".")[0] in EVERY_LINK_UP
-    return found is not None and not (of_links and is_ceiling(entry.label))
+    dotted_key = names.find(key)
+    of_links = (dotted_key or "").partition(".")[0] in EVERY_LINK_UP
+    return dotted_key is not None and not (of_links and is_ceiling(entry.label))
 
 
 def with_ceilings(

@@ -71,8 +71,8 @@ def _reason(config: CheckedConfig, section: str, name: str, value: Any) -> str |
     kind, algorithm = config.task.name, config.algorithm["name"]
     if section in ("data", "model") and kind != "classification":
         return f"a task of the kind '{kind}' does not use it: leave it out"
-    if kind == "python" and (own := _why_the_task_outranks(config, section, name, value)):
-        return own
+    if kind == "python" and (reason := _why_the_task_outranks(config, section, name, value)):
+        return reason
     if value == _default(section, name):
         return None
     if section in ("links", "downlink") and name in PROBABILITIES:
@@ -100,8 +100,8 @@ def _reason(config: CheckedConfig, section: str, name: str, value: Any) -> str |
         return "a quadratic task has no samples: leave it out"
     own_task = {("task", "running_statistics"), ("task", "loss")}
     if (section, name) in own_task and kind in ("quadratic", "python"):
-        own = f"give it {name}=…" if kind == "python" else "leave it out"
-        return f"a task of the kind '{kind}' does not use it: {own}"
+        remedy = f"give it {name}=…" if kind == "python" else "leave it out"
+        return f"a task of the kind '{kind}' does not use it: {remedy}"
     if (section, name) == ("", "reported") and STORED_VIEWS.isdisjoint(config.general.views or ()):
         return f"{algorithm} keeps no last reports with these views: leave it out"
     return None
@@ -111,12 +111,12 @@ def _why_the_task_outranks(
     config: CheckedConfig, section: str, name: str, value: Any
 ) -> str | None:
     if section == "train" and name != "global_learning_rate":
-        own = getattr(config.train, name, value)
+        task_value = getattr(config.train, name, value)
     elif (section, name) in {("", "clients"), ("", "device")}:
-        own = config.general.clients if name == "clients" else General.device
+        task_value = config.general.clients if name == "clients" else General.device
     else:
         return None
-    return None if value == own else f"the task has its own, {own!r}: leave it out"
+    return None if value == task_value else f"the task has its own, {task_value!r}: leave it out"
 
 
 def _why_probability_is_unused(config: CheckedConfig, section: str, name: str) -> str | None:

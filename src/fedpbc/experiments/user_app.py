@@ -222,8 +222,8 @@ def load_user_app(
     for name, signature in (("model", "model()"), ("data", "data(client)")):
         if not callable(getattr(module, name, None)):
             raise InputError("app", str(path), f"a file with a function {signature}")
-    own: Any = getattr(module, "loss", functional.cross_entropy)
-    loss = own if loss_name is None else loss_name
+    file_loss: Any = getattr(module, "loss", functional.cross_entropy)
+    loss = file_loss if loss_name is None else loss_name
     test = getattr(module, "test", None)
     if test is not None and not callable(test):
         raise InputError("app", str(path), "a file whose test is a function test()")

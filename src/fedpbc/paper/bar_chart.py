@@ -67,8 +67,8 @@ def draw_panel(axes: Axes, panel: BarPanel, algorithms: Sequence[str]) -> None:
     width = 0.84 / len(algorithms)
     for k, name in enumerate(algorithms):
         positions = {
-            cluster.label: place + (k - (len(algorithms) - 1) / 2) * width
-            for place, cluster in enumerate(panel.clusters)
+            cluster.label: index + (k - (len(algorithms) - 1) / 2) * width
+            for index, cluster in enumerate(panel.clusters)
         }
         tests = {
             cluster.label: row.test

@@ -69,7 +69,7 @@ class PaperDirectory:
         self._refuse_foreign_folder(runs)
         # Read before anything is removed: a plugin may lie in the folder that is overwritten.
         inputs = _read_plugins(runs)
-        fingerprints = {run.place: fingerprint(run.config) for run in runs}
+        fingerprints = {run.folder: fingerprint(run.config) for run in runs}
         if not overwrite:
             self._refuse_changed_runs(runs, fingerprints)
         remember_plugins(plugin for run in runs for plugin in run.config.get("plugins") or ())
@@ -103,10 +103,10 @@ class PaperDirectory:
             raise InputError("out", str(self.path), "a folder; this is a file")
         if not self.path.is_dir():
             return
-        for place in ("inputs", *(run.place for run in runs)):
-            if not is_inside(self.path, place):
+        for folder in ("inputs", *(run.folder for run in runs)):
+            if not is_inside(self.path, folder):
                 raise InputError(
-                    f"{self.path / place} is a link, or behind one, which is not followed: "
+                    f"{self.path / folder} is a link, or behind one, which is not followed: "
                     "remove it"
                 )
         for entry in self.path.iterdir():
@@ -114,9 +114,9 @@ class PaperDirectory:
                 raise InputError(f"{entry} is a folder where a result belongs: remove it")
         plan = read_plan(self.path)
         if plan is None:
-            files = {place.name for place in self.path.iterdir()} - {".lock", "inputs"}
+            files = {entry.name for entry in self.path.iterdir()} - {".lock", "inputs"}
             # Earlier versions of fig3 wrote no plan.
-            has_runs = any(RunDirectory(self.path / run.place).holds_run for run in runs)
+            has_runs = any(RunDirectory(self.path / run.folder).holds_run for run in runs)
             if files and not has_runs:
                 raise InputError(f"{self.path} holds other files: use a new or empty folder as out")
         elif plan["experiment"] != self.experiment:
@@ -136,24 +136,24 @@ class PaperDirectory:
         """Refuse to continue a run, or to replace its results, with other options."""
         recorded = self.recorded_runs
         for run in runs:
-            directory = RunDirectory(self.path / run.place)
+            directory = RunDirectory(self.path / run.folder)
             if not directory.holds_run:
                 continue
-            if run.place in recorded:
-                same = recorded[run.place] == fingerprints[run.place]
+            if run.folder in recorded:
+                same = recorded[run.folder] == fingerprints[run.folder]
             else:
                 same = _has_options(directory, run.config)
             if not same:
                 raise InputError(
-                    f"in {self.path}, {run.place} was begun with other options: use a new folder "
+                    f"in {self.path}, {run.folder} was begun with other options: use a new folder "
                     "as out, or --overwrite (or is it --tuned that differs?)"
                 )
 
-    def _clear(self, places: Iterable[str]) -> None:
+    def _clear(self, folders: Iterable[str]) -> None:
         """Remove the experiment's own files and no others; the plan last."""
-        for place in places:
-            directory = RunDirectory(self.path / place)
-            if not is_inside(self.path, place) or not directory.path.is_dir():
+        for name in folders:
+            directory = RunDirectory(self.path / name)
+            if not is_inside(self.path, name) or not directory.path.is_dir():
                 continue
             with directory.locked():
                 directory.clear()
@@ -167,8 +167,8 @@ class PaperDirectory:
         results = read_manifest(self.path, self.experiment)
         if results is None:  # Earlier versions wrote no manifest.
             results = [f"{self.experiment}.md", f"{self.experiment}.json"]
-        own = ["inputs/plugin-*.py", *results, "chosen.toml", "plan.toml", MANIFEST]
-        remove_files(self.path, own)
+        patterns = ["inputs/plugin-*.py", *results, "chosen.toml", "plan.toml", MANIFEST]
+        remove_files(self.path, patterns)
         remove_empty_folder(self.path / "inputs")
 
     def record_results(self, files: Iterable[Path]) -> None:
@@ -203,7 +203,7 @@ class PaperDirectory:
         """The runs that are not finished or are damaged, each with the rounds already completed."""
         unfinished = []
         for run in runs:
-            directory = RunDirectory(self.path / run.place)
+            directory = RunDirectory(self.path / run.folder)
             checkpoints = directory.checkpoints.paths()
             # A finished run that has checkpoints was stopped before it could remove them.
             if not directory.finished or checkpoints or damage_of(directory):
@@ -222,7 +222,7 @@ class PaperDirectory:
             return {}
         order = sorted(range(len(runs)), key=lambda k: -runs[k].cost)
         runs = [runs[k] for k in order]
-        cells = [GridCell(self.path / run.place, run.config, self.path) for run in runs]
+        cells = [GridCell(self.path / run.folder, run.config, self.path) for run in runs]
         jobs = min(jobs or usable_cores(), len(cells))
 
         def forward(progress: GridProgress) -> None:
@@ -230,13 +230,13 @@ class PaperDirectory:
 
         failures = run_grid(cells, jobs, forward, alone=_count_alone(runs, jobs, engines))
         named = zip(runs, failures, strict=True)
-        return {run.place: failure for run, failure in named if failure is not None}
+        return {run.folder: failure for run, failure in named if failure is not None}
 
     def cell(self, run: PlannedRun, failure: str | None, *, last: int | None = None) -> RunResult:
         """The result of a run, with the evaluations of the last rounds only, or all."""
         if failure is not None:
             return RunResult(run.algorithm, run.seed, failure=failure)
-        directory = RunDirectory(self.path / run.place)
+        directory = RunDirectory(self.path / run.folder)
         metrics = directory.metrics()
         if last is not None:
             # Hundreds of runs with a thousand evaluations each would fill the memory.

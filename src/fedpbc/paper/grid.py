@@ -49,7 +49,7 @@ class SweepResult:
     @property
     def folders(self) -> list[Path]:
         """The folders of the finished runs."""
-        return [self.path / run.place for run, cell in self.cells if cell.failure is None]
+        return [self.path / run.folder for run, cell in self.cells if cell.failure is None]
 
 
 def run_planned(
@@ -89,7 +89,7 @@ def run_planned(
             failures = directory.run(
                 [run for run, _ in pending], request.jobs, engines, on_progress
             )
-        cells = [(run, directory.cell(run, failures.get(run.place), last=last)) for run in runs]
+        cells = [(run, directory.cell(run, failures.get(run.folder), last=last)) for run in runs]
     result = SweepResult(directory.path, cells)
     if len(result.failed) == len(cells):
         raise FedpbcError(f"every run failed; the first: {result.failed[0]}")

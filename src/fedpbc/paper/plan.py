@@ -72,7 +72,7 @@ class PlannedRun:
         return self.weight * self.condition.rounds
 
     @property
-    def place(self) -> str:
+    def folder(self) -> str:
         """Its folder, relative to the experiment's."""
         return "/".join([*self.condition.key, self.algorithm, f"seed-{self.seed}"])
 

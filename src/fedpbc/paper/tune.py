@@ -194,7 +194,7 @@ def chosen_folders(sweep: SweepResult, points: GridPoints) -> list[Path]:
         point = best[run.condition.data, run.algorithm]
         pair = tuple(run.condition.changes["train"][key] for key in STEP_SIZES)
         if point and point.pair == pair and cell.failure is None:
-            folders.append(sweep.path / run.place)
+            folders.append(sweep.path / run.folder)
     return folders
 
 

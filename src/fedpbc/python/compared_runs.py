@@ -110,7 +110,7 @@ def run_one(
 ) -> EndedRun:
     """Run one here; a finished one in its folder is kept."""
     entry, seed, last = run.entry, run.seed, 0.0
-    task = _made_task(make_task, seed)
+    task = _build_task(make_task, seed)
     result = RunResult(
         entry.algorithm,
         seed,
@@ -160,12 +160,12 @@ def _run_elsewhere(
     on_progress: Callable[[int, float], None],
 ) -> dict[int, EndedRun]:
     """Run some of the runs in processes of their own."""
-    own = {
+    user_classes = {
         "algorithms": {k: v for k, v in ALGORITHMS.items() if _is_own(v.__module__)},
         "schemes": {k: v for k, v in SCHEMES.items() if _is_own(v.rows.__module__)},
     }
     try:
-        content = pickled_by_value((make_task, list(runs), own))
+        content = pickled_by_value((make_task, list(runs), user_classes))
     except Exception as error:  # Pickling runs code of whatever is pickled.
         expected = f"one that other processes can have, or jobs=1 ({one_line(error)})"
         raise InputError("make_task", "a function", expected) from error
@@ -205,19 +205,21 @@ def _in_a_file(content: bytes) -> Iterator[Path]:
 def _loaded(file: str) -> tuple[MakeTask, list[ComparedRun]]:
     """What the process that compares has written for this one."""
     _check_private(Path(file).parent)
-    make_task, runs, own = unpickled(read_own_file(Path(file).parent, Path(file).name, MAX_BYTES))
-    ALGORITHMS.update(own["algorithms"])
-    SCHEMES.update(own["schemes"])
+    make_task, runs, user_classes = unpickled(
+        read_own_file(Path(file).parent, Path(file).name, MAX_BYTES)
+    )
+    ALGORITHMS.update(user_classes["algorithms"])
+    SCHEMES.update(user_classes["schemes"])
     return make_task, runs
 
 
 def _check_private(folder: Path) -> None:
     """Raise unless only this user can have written a folder: what is in it may run code."""
     status = folder.lstat()
-    own = os.name == "nt" or (
+    is_private = os.name == "nt" or (
         status.st_uid == os.getuid() and stat.S_IMODE(status.st_mode) == 0o700
     )
-    if not own or not stat.S_ISDIR(status.st_mode):
+    if not is_private or not stat.S_ISDIR(status.st_mode):
         raise FedpbcError(f"{folder} can be written by others: set TMPDIR to a folder of your own")
 
 
@@ -253,7 +255,7 @@ def _kept_run(task: Task, run: ComparedRun) -> RunDirectory | None:
     return directory
 
 
-def _made_task(make_task: MakeTask, seed: int) -> Task:
+def _build_task(make_task: MakeTask, seed: int) -> Task:
     """The task for a seed; how the user's function failed is a cause of the error."""
     try:
         task = make_task(seed)

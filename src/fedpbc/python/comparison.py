@@ -36,11 +36,11 @@ class Comparison(experiments.Comparison):
 
     Example:
         >>> from fedpbc import Quadratic, compare
-        >>> found = compare(lambda seed: Quadratic([[0.0], [9.0]], seed=seed),
+        >>> comparison = compare(lambda seed: Quadratic([[0.0], [9.0]], seed=seed),
         ...                 ["fedavg", "mifa"], links={"name": "bernoulli", "p": 0.5}, rounds=50)
-        >>> found
+        >>> comparison
         <Comparison: fedavg and mifa, seeds 0-2, 50 rounds; 6 runs>
-        >>> found.verdict().chosen
+        >>> comparison.verdict().chosen
         'mifa'
     """
 
@@ -96,9 +96,9 @@ class Comparison(experiments.Comparison):
 
         Example:
             >>> from fedpbc import Quadratic, compare
-            >>> found = compare(lambda seed: Quadratic([[0.0], [9.0]], seed=seed), ["fedavg"],
+            >>> comparison = compare(lambda seed: Quadratic([[0.0], [9.0]], seed=seed), ["fedavg"],
             ...                 seeds=[0, 1], links={"name": "bernoulli", "p": 0.5}, rounds=50)
-            >>> found.to_pandas()["view"].tolist(), len(found.to_pandas(evaluations=True))
+            >>> comparison.to_pandas()["view"].tolist(), len(comparison.to_pandas(evaluations=True))
             (['server', 'averaged'], 20)
         """
         if check_type("evaluations", evaluations, bool):

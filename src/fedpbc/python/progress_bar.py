@@ -20,8 +20,8 @@ LOGGER = logging.getLogger("fedpbc.progress")
 def in_notebook() -> bool:
     """Return whether a Jupyter kernel runs this."""
     shell = sys.modules.get("IPython")
-    found = shell.get_ipython() if shell is not None else None
-    return type(found).__name__ == "ZMQInteractiveShell"
+    kernel = shell.get_ipython() if shell is not None else None
+    return type(kernel).__name__ == "ZMQInteractiveShell"
 
 
 class ProgressBar:

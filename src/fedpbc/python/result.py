@@ -184,8 +184,8 @@ class Result:
         if self.folder is not None:
             write_page(page, [self.folder], title=self.title)
         elif self.record is not None:
-            with scratch_folder() as place:
-                folder = place / str(self.record.summary["algorithm"])
+            with scratch_folder() as scratch:
+                folder = scratch / str(self.record.summary["algorithm"])
                 self.record.write(folder)
                 write_page(page, [folder], title=self.title, stored=False)
         else:

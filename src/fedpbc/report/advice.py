@@ -81,64 +81,68 @@ def settings_text(settings: dict[str, Any] | Any) -> str:
 
 def answer_lines(advice: Advice) -> list[str]:
     """The recommendation in a few lines: what to run, what it gives, what it costs."""
-    found = advice.recommendation
-    if found is None:
+    recommendation = advice.recommendation
+    if recommendation is None:
         limits = ", ".join(advice.request.constraints.described())
         return [f"No algorithm was found that keeps the limits: {limits}."]
-    what = f"Run {found.algorithm} and deploy its view '{found.view}'"
-    settings = settings_text(found.settings)
+    what = f"Run {recommendation.algorithm} and deploy its view '{recommendation.view}'"
+    settings = settings_text(recommendation.settings)
     lines = [f"{what}, with {settings}." if settings else f"{what}, with the default settings."]
-    lines.append(_expected(found, baseline_tuned=bool(advice.settings.get(BASELINE))))
-    lines.extend(found.why)
+    lines.append(_expected(recommendation, baseline_tuned=bool(advice.settings.get(BASELINE))))
+    lines.extend(recommendation.why)
     if _settings_tried(advice) <= 1 and not advice.request.tuned:
         lines.append(
             "Nothing was tuned, for want of time: with step sizes of their own algorithms are "
             "often several points better, and their order may be another."
         )
-    lines.append(_costs(found))
+    lines.append(_costs(recommendation))
     return lines
 
 
-def _expected(found: Recommendation, baseline_tuned: bool) -> str:
-    kind = "test accuracy" if found.has_classes else "test loss"
-    mean = score_text(found.mean, found.has_classes).removeprefix("loss ")
+def _expected(recommendation: Recommendation, baseline_tuned: bool) -> str:
+    kind = "test accuracy" if recommendation.has_classes else "test loss"
+    mean = score_text(recommendation.mean, recommendation.has_classes).removeprefix("loss ")
     text = f"Expected {kind}: {mean}"
-    seeds = len(found.verdict.seeds)
-    if found.interval is not None:
+    seeds = len(recommendation.verdict.seeds)
+    if recommendation.interval is not None:
         # A score is minus the loss.
-        ends = found.interval if found.has_classes else found.interval.negated()
-        interval = between(ends, found.has_classes)
+        ends = (
+            recommendation.interval
+            if recommendation.has_classes
+            else recommendation.interval.negated()
+        )
+        interval = between(ends, recommendation.has_classes)
         text += f" (mean over {seeds} seeds, 95 % interval {interval})"
     else:
         text += " (one seed)"
-    if found.over_baseline is not None:
-        gain = number_text(found.over_baseline.mean, found.has_classes, sign=True)
-        unit = " points" if found.has_classes else " in loss"
+    if recommendation.over_baseline is not None:
+        gain = number_text(recommendation.over_baseline.mean, recommendation.has_classes, sign=True)
+        unit = " points" if recommendation.has_classes else " in loss"
         text += f", {gain}{unit} against FedAvg"
-        if found.settings:
+        if recommendation.settings:
             text += (
                 " tuned in the same way" if baseline_tuned else ", whose step size was not tuned"
             )
-    if found.recovered is not None:
-        share, around = found.recovered
+    if recommendation.recovered is not None:
+        share, around = recommendation.recovered
         text += f"; it gains back {100 * share:.0f} % of what failing links cost FedAvg"
         if around is not None:
             text += f" ({100 * around.low:.0f} to {100 * around.high:.0f} %)"
     return text + "."
 
 
-def _costs(found: Recommendation) -> str:
-    costs = found.costs
+def _costs(recommendation: Recommendation) -> str:
+    costs = recommendation.costs
     parts = [f"{costs.local_steps:,} local steps"]
     if costs.bytes_up is not None and costs.bytes_down is not None:
         parts.append(f"{with_unit(costs.bytes_up)} up, {with_unit(costs.bytes_down)} down")
-    if found.server_bytes is not None:
+    if recommendation.server_bytes is not None:
         parts.append(
             f"{costs.models_on_server:,} model{'' if costs.models_on_server == 1 else 's'} on the "
-            f"server ({with_unit(found.server_bytes)})"
+            f"server ({with_unit(recommendation.server_bytes)})"
         )
-    if found.device_bytes is not None:
-        kept = "nothing" if not costs.models_on_client else with_unit(found.device_bytes)
+    if recommendation.device_bytes is not None:
+        kept = "nothing" if not costs.models_on_client else with_unit(recommendation.device_bytes)
         parts.append(f"{kept} kept on a device between contacts")
     return f"It costs, for the whole run: {', '.join(parts)}."
 
@@ -149,16 +153,16 @@ def write_advice(advice: Advice, directory: AdviceDirectory, command: str) -> No
     plot_links(report.statistics, directory.links_path, report.name)
     comparison = directory.comparison
     plot_comparison(advice.comparison, comparison.plot_path, report.name, deployable_only=True)
-    found = advice.recommendation
+    recommendation = advice.recommendation
     groups = group_runs(load_runs(find_runs([comparison.path])))
     page = render_page(
         "advice.html.j2",
         f"What to run on {report.name}",
         [group_section(k, group, len(groups)) for k, group in enumerate(groups)],
         answer=answer_lines(advice),
-        found=found,
-        about=None if found is None else _summary(advice, found.algorithm),
-        view=None if found is None else VIEWS[found.view],
+        recommendation=recommendation,
+        about=None if recommendation is None else _summary(advice, recommendation.algorithm),
+        view=None if recommendation is None else VIEWS[recommendation.view],
         sentences={SUBJECTS.get(k, k): v for k, v in report.sentences.items()},
         links_picture=embedded_figure(link_figure(report.statistics, report.name)),
         table=_comparison_table(advice),
@@ -179,7 +183,7 @@ def write_advice(advice: Advice, directory: AdviceDirectory, command: str) -> No
     )
     write_atomically(directory.page_path, page)
     content = {
-        "recommendation": None if found is None else found.as_dict(),
+        "recommendation": None if recommendation is None else recommendation.as_dict(),
         "answer": answer_lines(advice),
         "remarks": remarks(advice),
         "links": report.as_dict(),
@@ -291,11 +295,11 @@ def _summary(advice: Advice, label: str) -> str:
 
 
 def _comparison_table(advice: Advice) -> PageTable:
-    paired, found = advice.paired(), advice.recommendation
+    paired, recommendation = advice.paired(), advice.recommendation
     rows = []
     for row, cells in zip(paired.rows, paired_rows(advice.comparison, paired), strict=True):
         (name, _), (view, _), *numbers = cells
-        run = found is not None and found.algorithm == row.name
+        run = recommendation is not None and recommendation.algorithm == row.name
         tags = [("best", "recommended")] if run else []
         texts = [TableCell(name, tags=tags, kind="text"), TableCell(view, kind="text")]
         rows.append([*texts, *(TableCell(*number) for number in numbers)])
@@ -304,18 +308,18 @@ def _comparison_table(advice: Advice) -> PageTable:
 
 
 def _alternatives_table(advice: Advice) -> PageTable | None:
-    found = advice.recommendation
-    if found is None or not found.alternatives:
+    recommendation = advice.recommendation
+    if recommendation is None or not recommendation.alternatives:
         return None
     rows = [
         [
             TableCell(each.limit, kind="text"),
             TableCell(each.algorithm, kind="text"),
             TableCell(each.view, kind="text"),
-            TableCell(score_text(each.mean, found.has_classes)),
-            TableCell(number_text(-each.loses, found.has_classes, sign=True)),
+            TableCell(score_text(each.mean, recommendation.has_classes)),
+            TableCell(number_text(-each.loses, recommendation.has_classes, sign=True)),
         ]
-        for each in found.alternatives
+        for each in recommendation.alternatives
     ]
     head = ["if your fleet allows only", "run", "view", "expected", "against the best"]
     return PageTable("", head, rows, label="If your fleet allows less")

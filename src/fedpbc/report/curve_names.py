@@ -38,12 +38,12 @@ def curve_names(algorithms: Mapping[str, str]) -> dict[str, str]:
     """
     parts = {label: label_parts(label) for label in algorithms}
     short = _short_keys([key for _, options in parts.values() for key in options])
-    own = [label for label in algorithms if not is_ceiling(label)]
-    alone = _is_said_by_settings(own, parts, algorithms)
+    without_ceilings = [label for label in algorithms if not is_ceiling(label)]
+    alone = _settings_suffice(without_ceilings, parts, algorithms)
     names = {}
     for label, (head, options) in parts.items():
         words = [f"{short[key]}={value}" for key, value in options.items()]
-        names[label] = " ".join(words if alone and label in own else [head, *words])
+        names[label] = " ".join(words if alone and label in without_ceilings else [head, *words])
     # Different labels never share a name.
     return names if len(set(names.values())) == len(names) else {label: label for label in names}
 
@@ -58,7 +58,7 @@ def _short_keys(keys: Sequence[str]) -> dict[str, str]:
     }
 
 
-def _is_said_by_settings(
+def _settings_suffice(
     labels: Sequence[str],
     parts: Mapping[str, tuple[str, Mapping[str, str]]],
     algorithms: Mapping[str, str],
@@ -67,6 +67,8 @@ def _is_said_by_settings(
     if len(labels) < 2 or len({algorithms[label] for label in labels}) > 1:
         return False
     kind = ALGORITHMS.get(algorithms[labels[0]])
-    own = set() if kind is None else set(options_of(kind.__init__))
+    algorithm_options = set() if kind is None else set(options_of(kind.__init__))
     plain = all(parts[label][0] == algorithms[label] for label in labels)
-    return plain and all(parts[label][1] and own.isdisjoint(parts[label][1]) for label in labels)
+    return plain and all(
+        parts[label][1] and algorithm_options.isdisjoint(parts[label][1]) for label in labels
+    )

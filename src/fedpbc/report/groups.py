@@ -105,9 +105,11 @@ def _group(title: str, options: Mapping[str, str], runs: Sequence[LoadedRun]) ->
 def _add_ceilings(parts: Sequence[Cell], ceilings: Sequence[LoadedRun]) -> None:
     """Add each ceiling to the runs of its comparison that differ from it in their links only."""
     for ceiling in ceilings:
-        own = without_links(ceiling)
+        ceiling_options = without_links(ceiling)
         beside = [part for _, part in parts if any(root_of(r) == root_of(ceiling) for r in part)]
-        exact = [part for part in beside if any(without_links(run) == own for run in part)]
+        exact = [
+            part for part in beside if any(without_links(run) == ceiling_options for run in part)
+        ]
         for part in exact or beside[:1]:
             part.append(ceiling)
 
@@ -169,8 +171,8 @@ def _split_variants(runs: list[LoadedRun]) -> list[list[LoadedRun]]:
     }
 
     def unusual_variant(run: LoadedRun) -> tuple[str, str] | None:
-        own = variant(run)
-        return None if own == usual[run.algorithm] else (run.algorithm, own)
+        run_variant = variant(run)
+        return None if run_variant == usual[run.algorithm] else (run.algorithm, run_variant)
 
     return _group_by(runs, unusual_variant)
 
@@ -200,9 +202,9 @@ def _distinct_options(part: Sequence[LoadedRun], candidates: Sequence[LoadedRun]
         options = dict(zip(LEARNING_RATES, learning_rates(first), strict=False))
         candidates = [r for r in candidates if learning_rates(r) == learning_rates(first)]
     if _has_several(candidates, variant) and len(set(map(variant, part))) == 1:
-        own = flatten({first.algorithm: section(first.config, "algorithm")})
-        own.pop(f"{first.algorithm}.name", None)
-        options |= {key: option_text(value) for key, value in own.items()}
+        algorithm_options = flatten({first.algorithm: section(first.config, "algorithm")})
+        algorithm_options.pop(f"{first.algorithm}.name", None)
+        options |= {key: option_text(value) for key, value in algorithm_options.items()}
         views = first.config.get("views")
         options["views"] = ",".join(map(str, views)) if isinstance(views, list) else ""
     if has_own_task(first.config):
@@ -242,14 +244,14 @@ def _without_copies(runs: Sequence[LoadedRun], names: Mapping[LoadedRun, str]) -
     algorithms = in_registry_order(run.algorithm for run in unique)
     listed = list(dict.fromkeys(names.values()))
 
-    def place(run: LoadedRun) -> tuple[bool, int, int, int]:
+    def sort_key(run: LoadedRun) -> tuple[bool, int, int, int]:
         label = comparison_label(run)
         order = algorithms.index(run.algorithm)
         if label is not None and label in run.planned_beside:
             order = list(run.planned_beside).index(label)
         return is_ceiling_run(run), order, listed.index(names[run]), run.seed or 0
 
-    return sorted(unique, key=place)
+    return sorted(unique, key=sort_key)
 
 
 def _notes(
@@ -259,14 +261,16 @@ def _notes(
     copies = len(runs) - len(unique)
     if copies:
         notes.append(f"{copies} of the runs are copies of others; each is counted once.")
-    own = [run for run in unique if not is_ceiling_run(run) and learning_rates(run)]
-    several = _has_several(own, learning_rates)
-    rates = {names[run] if several else run.algorithm: learning_rates(run) for run in own}
+    without_ceilings = [run for run in unique if not is_ceiling_run(run) and learning_rates(run)]
+    several = _has_several(without_ceilings, learning_rates)
+    rates = {
+        names[run] if several else run.algorithm: learning_rates(run) for run in without_ceilings
+    }
     if len(set(rates.values())) > 1 and not all("learning_rate=" in name for name in rates):
         listed = "; ".join(f"{name} η_0 = {r[0]}, η_g = {r[-1]}" for name, r in rates.items())
         notes.append(f"learning rates differ between algorithms: {listed}.")
-    if len({json.dumps(_drawn(run), sort_keys=True) for run in own}) > 1:
-        notes.append(f"links and data of the clients are drawn for {names[own[0]]}.")
+    if len({json.dumps(_drawn(run), sort_keys=True) for run in without_ceilings}) > 1:
+        notes.append(f"links and data of the clients are drawn for {names[without_ceilings[0]]}.")
     return notes
 
 

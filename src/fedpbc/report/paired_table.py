@@ -88,12 +88,12 @@ def _cells(
     if _has_ceiling(paired):
         share = row.recovered
         cells.append(("–", None) if share is None else (recovered_text(share), share.value))
-    theirs = None if baseline is None else baseline.costs
-    for mine, other in (
-        (costs.local_steps, theirs and theirs.local_steps),
-        (costs.bytes_up, theirs and theirs.bytes_up),
+    baseline_costs = None if baseline is None else baseline.costs
+    for cost, baseline_cost in (
+        (costs.local_steps, baseline_costs and baseline_costs.local_steps),
+        (costs.bytes_up, baseline_costs and baseline_costs.bytes_up),
     ):
-        ratio = mine / other if mine is not None and other else None
+        ratio = cost / baseline_cost if cost is not None and baseline_cost else None
         cells.append(("–", None) if ratio is None else (_times(ratio), ratio))
     for count in (costs.models_on_server, costs.models_on_client):
         cells.append(("–" if count is None else f"{count:,}", count))

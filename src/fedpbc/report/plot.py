@@ -93,11 +93,11 @@ def run_figure(
     axes = figure.subplots()
     # A metric of one's own is shown as it is, whatever its name.
     share = key in ("test_accuracy", "train_accuracy")
-    for place, view in enumerate(views):
+    for index, view in enumerate(views):
         points = [(line["round"], line["views"][view].get(key)) for line in metrics]
         known = [(t, value) for t, value in points if value is not None]
         rounds, means = [t for t, _ in known], [value for _, value in known]
-        curve = Curve(view, line_style(place), place)
+        curve = Curve(view, line_style(index), index)
         draw(axes, curve, (rounds, means, [0.0] * len(means)), 100.0 if share else 1.0)
     axes.set_xlabel("round")
     axes.set_ylabel(key.replace("_", " ") + (", %" if share else ""), parse_math=False)
@@ -123,11 +123,11 @@ def save_figure(figure: Figure, path: Path) -> list[Path]:
 
 
 class Curve(NamedTuple):
-    """What a curve looks like: its legend, its style, and its place among the others."""
+    """What a curve looks like: its legend, its style, and its number among the others."""
 
     legend: str
     style: LineStyle
-    place: int
+    number: int
 
 
 def draw(
@@ -147,7 +147,7 @@ def draw(
         linestyle=dash,
         marker=marker,
         # A few markers, each curve's at other rounds.
-        markevery=(curve.place * max(1, len(rounds) // 50) % every, every),
+        markevery=(curve.number * max(1, len(rounds) // 50) % every, every),
         markersize=5,
         linewidth=2.4 if curve.style == style_of("fedpbc") else 1.5,
         # Matplotlib hides labels that begin with an underscore.

@@ -79,15 +79,15 @@ def _labels_by_options(
     tuned: Collection[str],
 ) -> dict[LoadedRun, str]:
     """Return labels of the fewest options that tell runs apart."""
-    own = [run for run in runs if run.config.get("links") and not is_ceiling_run(run)]
+    without_ceilings = [run for run in runs if run.config.get("links") and not is_ceiling_run(run)]
     heads = {run: _head(run) for run in runs}
     told: list[str] = []
-    keys = dict.fromkeys(key for run in own for key in options[run])
+    keys = dict.fromkeys(key for run in without_ceilings for key in options[run])
     for key in sorted(keys, key=lambda key: (key not in NAMES_FIRST, "." in key)):
         # What all algorithms share is always told if it differs.
         by_head = key in tuned or "." not in key
         classes: dict[tuple[str | None, ...], set[str | None]] = {}
-        for run in own:
+        for run in without_ceilings:
             known = [options[run].get(k) for k in told]
             classes.setdefault((heads[run] if by_head else None, *known), set()).add(
                 options[run].get(key)
@@ -96,16 +96,18 @@ def _labels_by_options(
             told.append(key)
     labels = {}
     for run in runs:
-        mine = [key for key in told if _tells(key, run, own, options, tuned)]
-        parts = [f"{SHORT.get(key, key)}={_text(options[run][key])}" for key in mine]
+        label_keys = [
+            key for key in told if _distinguishes(key, run, without_ceilings, options, tuned)
+        ]
+        parts = [f"{SHORT.get(key, key)}={_text(options[run][key])}" for key in label_keys]
         labels[run] = ":".join([heads[run], *parts])
     return labels
 
 
-def _tells(
+def _distinguishes(
     key: str,
     run: LoadedRun,
-    own: Sequence[LoadedRun],
+    without_ceilings: Sequence[LoadedRun],
     options: Mapping[LoadedRun, Mapping[str, str]],
     tuned: Collection[str],
 ) -> bool:
@@ -117,7 +119,7 @@ def _tells(
     if key not in tuned and "." in key:
         return True
     # Of an algorithm's own, only what differs between its own runs.
-    same = [other for other in own if other.algorithm == run.algorithm]
+    same = [other for other in without_ceilings if other.algorithm == run.algorithm]
     return len({options[other].get(key) for other in same}) > 1
 
 

@@ -108,13 +108,13 @@ def telling_options(runs: Sequence[LoadedRun]) -> dict[LoadedRun, dict[str, str]
     options = {}
     for run in runs:
         rates = flatten({"train": section(run.config, "train")})
-        own = {
+        algorithm_options = {
             k: option_text(v) for k, v in section(run.config, "algorithm").items() if k != "name"
         }
         options[run] = {
             **shared_options(run),
             **{key: option_text(rates[key]) for key in LEARNING_RATES if key in rates},
-            **own,
+            **algorithm_options,
         }
     return options
 

@@ -113,8 +113,8 @@ def curve_styles(algorithms: Mapping[str, str]) -> dict[str, LineStyle]:
     styles = {}
     for name, algorithm in algorithms.items():
         if is_ceiling(name):
-            place = ceilings.index(name)
-            dash, marker = DASHES[(6 + place) % len(DASHES)], MARKERS[place % len(MARKERS)]
+            index = ceilings.index(name)
+            dash, marker = DASHES[(6 + index) % len(DASHES)], MARKERS[index % len(MARKERS)]
             styles[name] = LineStyle(CEILING_COLOUR, dash, marker)
         elif one_algorithm:
             styles[name] = line_style(names.index(name))

@@ -55,8 +55,8 @@ def markdown_results(comparison: Comparison, baseline: str | None = None) -> str
 
 def _title(plan: ComparisonPlan) -> str:
     """Return what is compared: the algorithm if there is one, the data or the task, the links."""
-    own = [label for label in plan.entries if not is_ceiling(label)] or list(plan.entries)
-    configs = [plan.checked(label) for label in own]
+    labels = [label for label in plan.entries if not is_ceiling(label)] or list(plan.entries)
+    configs = [plan.checked(label) for label in labels]
     algorithms = {config.algorithm["name"] for config in configs}
     subjects = {
         config.data.name if config.task.name == "classification" else config.task.name
@@ -67,4 +67,4 @@ def _title(plan: ComparisonPlan) -> str:
         subjects.pop() if len(subjects) == 1 else "several data sets",
         links.pop() if len(links) == 1 else "several links",
     ]
-    return " · ".join([*algorithms, *parts] if len(algorithms) == 1 < len(own) else parts)
+    return " · ".join([*algorithms, *parts] if len(algorithms) == 1 < len(labels) else parts)

@@ -275,13 +275,13 @@ def _tuning_plan(request: AdviceRequest, schedule: Schedule) -> TuningPlan:
     search, all cores at work, decide how many candidates there will be; the number is kept.
     """
     names = list(schedule.algorithms)
-    asked = TuningRequest(
+    tuning_request = TuningRequest(
         algorithms=names,
         candidates=schedule.candidates,
         seeds=(TUNING_SEED,),
         ceiling=schedule.ceiling_candidates > 0,
     )
-    plan = plan_tuning(request.values, asked)
+    plan = plan_tuning(request.values, tuning_request)
     if schedule.ceiling_candidates:
         few = plan.candidates[CEILING][: schedule.ceiling_candidates]
         plan = replace(plan, candidates={**plan.candidates, CEILING: few})
@@ -382,10 +382,10 @@ def _compared(
         )
         plan = plan_comparison({**shared, "seeds": seeds}, lenient=True)
         with (
-            directory.comparison.opened(plan) as whole,
-            listener.comparing(whole) as on_progress,
+            directory.comparison.opened(plan) as full_plan,
+            listener.comparing(full_plan) as on_progress,
         ):
-            comparison = directory.comparison.run(whole, jobs, on_progress)
+            comparison = directory.comparison.run(full_plan, jobs, on_progress)
         for failed in comparison.failed:
             if not isinstance(failed.failure, DivergedReason):
                 # A full disk, say: it must not decide what is recommended.

@@ -131,13 +131,13 @@ class AdviceDirectory:
         values = read_own_toml(self.plan_path)
         check_trust(self.path, values, trust=trust)
         try:
-            asked = dict(values.pop("advise"))
-            tuned = {name: dict(table) for name, table in asked.pop("tuned", {}).items()}
-            schedule = asked.pop("schedule", None)
+            fields = dict(values.pop("advise"))
+            tuned = {name: dict(table) for name, table in fields.pop("tuned", {}).items()}
+            schedule = fields.pop("schedule", None)
             for key in ("command", "seconds"):
-                asked.pop(key, None)
-            constraints = Constraints(**asked.pop("constraints", {}))
-            request = AdviceRequest(values, tuned, constraints=constraints, **asked)
+                fields.pop(key, None)
+            constraints = Constraints(**fields.pop("constraints", {}))
+            request = AdviceRequest(values, tuned, constraints=constraints, **fields)
             planned = None
             if schedule is not None:
                 planned = Schedule(**{**schedule, "algorithms": tuple(schedule["algorithms"])})
@@ -181,8 +181,8 @@ class AdviceDirectory:
     def session(self) -> Session | None:
         """The session so far; None if it has not begun."""
         try:
-            asked = parse_toml(read_own_file(self.path, self.plan_path.name).decode())["advise"]
-            session = Session(str(asked["command"]), float(asked["seconds"]))
+            fields = parse_toml(read_own_file(self.path, self.plan_path.name).decode())["advise"]
+            session = Session(str(fields["command"]), float(fields["seconds"]))
         except (OSError, ValueError, KeyError, TypeError):
             return None
         return session if 0 <= session.seconds < math.inf else None
@@ -228,15 +228,15 @@ def self_contained(
         # The search and the comparison choose their own.
         nested.pop("evaluate_every", None)
     limits = {k: v for k, v in asdict(request.constraints).items() if v is not None}
-    asked: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "minutes": request.minutes,
         "fixed_rounds": request.fixed_rounds,
         "constraints": limits,
         "tuned": {name: dict(table) for name, table in request.tuned.items()},
     }
     if schedule is not None:
-        asked["schedule"] = {**asdict(schedule), "algorithms": list(schedule.algorithms)}
-    return toml_text({**nested, "advise": asked}), inputs
+        fields["schedule"] = {**asdict(schedule), "algorithms": list(schedule.algorithms)}
+    return toml_text({**nested, "advise": fields}), inputs
 
 
 def with_schedule(request: AdviceRequest, schedule: Schedule) -> AdviceRequest:

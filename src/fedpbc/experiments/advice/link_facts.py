@@ -51,18 +51,18 @@ def examine_links(request: AdviceRequest) -> LinkFacts:
     experiment = request.experiment(seed=TUNING_SEED)
     simulation, config = experiment.simulation, experiment.config
     training = LocalTraining(local_steps=config.train.local_steps)
-    whole = config
+    full_config = config
     if config.links["name"] == "trace":
         _, seconds = trace_extent(config.links["file"], "links.file")
         rounds = int(seconds / config.links["round_seconds"] + 1e-9)
         rounds = min(MAX_ROUNDS, max(rounds, config.general.rounds))
-        whole = replace(config, general=replace(config.general, rounds=rounds))
+        full_config = replace(config, general=replace(config.general, rounds=rounds))
     tables = {
         label: {"name": request.algorithm_of(label), **request.options_of(label)}
         for label in request.algorithms()
     }
     return LinkFacts(
-        report_links(whole, with_data=True),
+        report_links(full_config, with_data=True),
         simulation.task.layout.dimension,
         training.local_steps,
         preview_costs(request.algorithms(), simulation.uplink, training, tables),

@@ -89,7 +89,7 @@ def complain(line: object, code: int = 2) -> int:
 
 
 def note(line: object) -> None:
-    """Print a line that must not be lost, and is no error."""
+    """Print a line that must not be lost, and is not an error."""
     _write_error(f"fedpbc: note: {printable(line)}\n")
 
 
@@ -189,7 +189,7 @@ def _named_errors() -> Iterator[None]:
 
 
 def _discard(stream: IO[str]) -> None:
-    with suppress(OSError, ValueError):  # A stream that is no file needs none of this.
+    with suppress(OSError, ValueError):  # A stream that is not a file needs none of this.
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 

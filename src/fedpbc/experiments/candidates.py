@@ -38,7 +38,7 @@ def candidates_of(scores: Scores) -> tuple[list[EntryScores], dict[str, str]]:
             candidates.append(entry)
     # A server seldom knows how likely each client's link is to be up in a round.
     candidates = [e for e in candidates if not e.needs_probabilities] or candidates
-    # An algorithm that fails where another finishes is no choice, however good its other seeds
+    # An algorithm that fails where another finishes cannot be chosen, however good its other seeds
     # are; unless all have failed somewhere: then the seeds that all finished must do.
     finished = {seed for e in candidates for seed in e.values}
     reliable = [e for e in candidates if finished.isdisjoint(e.failed)]

@@ -89,7 +89,7 @@ class ComparisonDirectory:
         return [f"{label}/seed-{seed}" for label, seed in product(*self.planned())]
 
     def _misplaced(self, runs: Iterable[str]) -> list[Damage]:
-        """Links in place of the inputs or on the way to runs; files that are none."""
+        """Links in place of the inputs or on the way to runs; files that are not regular files."""
         return [*misplaced_folders(self.path, runs), *misplaced_files(self.path, FILES)]
 
     @property
@@ -186,7 +186,7 @@ class ComparisonDirectory:
         damage = plan_damage(self.path, "comparison", self.plan_path.name)
         damage += self._misplaced(self._planned_names())
         if not damage and not self.holds_comparison:
-            damage = [Damage(self.plan_path, "it is no plan of runs in this folder", False)]
+            damage = [Damage(self.plan_path, "it is not a plan of runs in this folder", False)]
         return damage
 
     def load_plan(

@@ -62,7 +62,7 @@ class SettingNames:
         return name if known else None
 
     def short(self, key: str, algorithm: type[Algorithm]) -> str:
-        """Return the shortest name of a dotted key that is no option of the algorithm."""
+        """Return the shortest name of a dotted key that is not an option of the algorithm."""
         if key in SPELLED_OUT:
             return key
         algorithm_options = options_of(algorithm.__init__)

@@ -153,7 +153,7 @@ def set_trace(values: dict[str, Any], file: Path, links: str | None) -> None:
         values["links"].setdefault("round_seconds", header[0])
         task = values.get("task", {})
         task = {"name": task} if isinstance(task, str) else task
-        # What is no table is refused later.
+        # What is not a table is refused later.
         if not isinstance(task, Mapping) or task.keys() <= {"app"} or task.get("name") == "app":
             # A quadratic task has as many clients as targets.
             values.setdefault("clients", header[1])
@@ -163,7 +163,7 @@ def set_value(values: dict[str, Any], key: str, value: Any) -> None:
     """Set a dotted key; choosing another scheme or algorithm drops the options of the old one."""
     *sections, last = key.split(".")
     if not all([*sections, last]):
-        raise InputError("--set", key, "a key, such as links.gamma")
+        raise InputError("--set", key, "a key such as links.gamma")
     if sections[:1] == ["algorithms"]:
         values["algorithms"] = _algorithm_tables(values)
     table = values
@@ -172,7 +172,9 @@ def set_value(values: dict[str, Any], key: str, value: Any) -> None:
         table[section] = {"name": inner} if isinstance(inner, str) else inner
         table = table[section]
         if not isinstance(table, dict):
-            raise InputError("--set", key, f"a key; {section} is no section")
+            raise InputError(
+                "--set", key, f"a key such as links.gamma: '{section}' is not a section"
+            )
     if sections and last == "name":
         shared = SHARED.get(sections[0], ())
         for option in set(table) - set(shared) if table.get("name") not in (None, value) else ():

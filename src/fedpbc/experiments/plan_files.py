@@ -105,7 +105,7 @@ def misplaced_folders(folder: Path, names: Iterable[str]) -> list[Damage]:
 
 
 def misplaced_files(folder: Path, names: Iterable[str]) -> list[Damage]:
-    """What stands in place of a file and is none; a lock that is none."""
+    """Entries that should be regular files or locks and are not."""
     paths = [folder / name for name in (*names, LOCK)]
     return [
         Damage(path, "it is not a regular file; remove it", repairable=False)
@@ -130,7 +130,7 @@ def clear_runs(root: Path, runs: Sequence[RunDirectory]) -> None:
 
 
 def refuse_busy_runs(runs: Sequence[RunDirectory]) -> None:
-    """Raise if somebody works on one of the runs, or its lock is no file."""
+    """Raise if somebody works on one of the runs, or its lock is not a regular file."""
     for run in runs:
         if run.path.is_dir():
             with run.locked():

@@ -243,7 +243,7 @@ class RunDirectory:
             try:
                 evaluation = parse_json(line)
                 if not isinstance(evaluation, dict):
-                    raise ValueError("no object")
+                    raise ValueError("not a JSON object")
                 evaluations.append(evaluation)
             except ValueError:
                 # A complete line ends with a newline: then it was not a kill that damaged it.

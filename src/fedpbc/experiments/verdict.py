@@ -2,7 +2,7 @@
 
 The rule, also in docs/statistics.md:
 
-1. Candidates are the rows with a deployable view. The ceiling is none, nor is an algorithm whose
+1. Candidates are the rows with a deployable view. The ceiling is not one, nor is an algorithm whose
    server must know the links' probabilities (unless there is no other), nor one that failed with
    a seed that another finished. What is left out is named.
 2. The best is the one with the highest mean over the seeds that all candidates finished.

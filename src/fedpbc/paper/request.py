@@ -63,7 +63,8 @@ def requested_algorithms(request: ExperimentRequest, default: Sequence[str]) -> 
     for name in options:
         if options[name] and name not in names:
             raise InputError(
-                f"'--set algorithms.{name}' is of no algorithm used here: {', '.join(names)}"
+                f"'--set algorithms.{name}' names an algorithm that is not run here; these are: "
+                f"{', '.join(names)}"
             )
     return [find_algorithm(name).name for name in names]
 

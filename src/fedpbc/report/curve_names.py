@@ -49,7 +49,7 @@ def curve_names(algorithms: Mapping[str, str]) -> dict[str, str]:
 
 
 def _short_keys(keys: Sequence[str]) -> dict[str, str]:
-    """Return the last word of each dotted key, where it is no other key's."""
+    """Return the last word of each dotted key, where no other key has it."""
     distinct = set(keys)
     last = {key: key.rpartition(".")[2] for key in distinct}
     words = list(last.values())

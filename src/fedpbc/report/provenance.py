@@ -69,7 +69,7 @@ def _installed_commit() -> str:
 
 
 def commit_of(checkout: Path) -> str:
-    """Return the commit that a Git checkout is at; empty if it is none.
+    """Return the commit that a Git checkout is at; empty if it is not one.
 
     Read from the repository's files: git need not be installed.
 

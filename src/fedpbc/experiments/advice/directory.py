@@ -111,7 +111,7 @@ class AdviceDirectory:
         try:
             content = parse_json(read_own_file(self.path, self.json_path.name))
             if not isinstance(content, dict):
-                raise TypeError("no table")
+                raise TypeError("it is not a JSON object")
         except (OSError, ValueError, TypeError) as error:
             raise InputError(f"{self.json_path} cannot be read: {error}") from None
         return content

@@ -21,7 +21,7 @@ TRACKERS = {
 
 
 def checked_names(names: Sequence[str] | str | None) -> list[str]:
-    """The names of trackers as a list, after checking them; "none" alone is no tracker."""
+    """The names of trackers as a list, after checking them; "none" alone means no tracker."""
     if not isinstance(names, str | list | tuple | None):
         raise InputError("track", names, "a list, such as ['tensorboard']")
     trackers = [names] if isinstance(names, str) else list(names or ())

@@ -157,7 +157,7 @@ class TuningDirectory:
         try:
             content = parse_json(read_own_file(self.path, self.json_path.name))
             if not isinstance(content["algorithms"], dict):
-                raise TypeError("no algorithms")
+                raise TypeError("it has no table of algorithms")
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{self.json_path} cannot be read: {error}") from None
         return dict(content)

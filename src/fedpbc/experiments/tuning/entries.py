@@ -50,7 +50,7 @@ def tuned_entries(
 
 
 def _named_by_label(entry: Entry) -> set[str]:
-    """The keys that the label has values for, read as a specification; none if it is no such."""
+    """The keys that the label has values for, read as a specification; none if it is not one."""
     try:
         named = entry_of(entry.label)
     except InputError:

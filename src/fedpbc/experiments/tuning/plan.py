@@ -154,7 +154,7 @@ class TuningPlan:
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any], file: str) -> TuningPlan:
-        """The plan that a tune.toml holds; raises InputError if it is none."""
+        """The plan that a tune.toml holds; raises InputError if it is not one."""
         shared = dict(values)
         try:
             search, seeds = dict(shared.pop("tune")), list(shared.pop("seeds"))

@@ -174,7 +174,7 @@ def test_wrong_options_are_one_line_and_nothing_is_written(tmp_path, options, li
 
 def test_the_help_has_the_defaults_of_this_command():
     words = " ".join(ran("advise", "--help").out.replace("│", " ").split())
-    assert "how many rounds (default: 300;" in words
+    assert "Number of rounds T (default: 300;" in words
     assert "the devices of a trace, at most 300" in words
 
 

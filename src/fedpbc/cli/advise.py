@@ -66,8 +66,8 @@ DISPENSABLE = {
 
 
 HELPS = {
-    "rounds": "T, how many rounds (default: 300; fewer if the budget is too short for them).",
-    "clients": "m, how many clients (default: 100; the devices of a trace, at most 300).",
+    "rounds": "Number of rounds T (default: 300; fewer if the budget is too short for them).",
+    "clients": "Number of clients m (default: 100; the devices of a trace, at most 300).",
 }
 
 

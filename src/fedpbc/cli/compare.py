@@ -43,7 +43,8 @@ Sweep = Annotated[
     ),
 ]
 Ceiling = Annotated[
-    bool, typer.Option("--ceiling", help="Also FedAvg with every link up: what the links cost.")
+    bool,
+    typer.Option("--ceiling", help="Also run FedAvg with every link up, as the upper reference."),
 ]
 
 

@@ -27,7 +27,7 @@ def demo(
         int | None, default("Number of devices, each with its processes", str(CLIENTS))
     ] = None,
     nodes: Annotated[int | None, typer.Option("--nodes", hidden=True)] = None,
-    rounds: Annotated[int, typer.Option(help="T, how many rounds.")] = 10,
+    rounds: Annotated[int, typer.Option(help="Number of rounds T.")] = 10,
     round_seconds: Annotated[
         float | None,
         default("When a round ends if not all have answered", "10, or what this machine needs"),

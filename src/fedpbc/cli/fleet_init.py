@@ -29,10 +29,10 @@ def init(
         Path | None,
         typer.Option(
             help="What 'fedpbc advise' or 'fedpbc tune' wrote for one algorithm: its settings, "
-            "rounds, data or app. Other options outrank it."
+            "rounds, data or app. Other options take precedence."
         ),
     ] = None,
-    rounds: Annotated[int | None, default("T, how many rounds", "200")] = None,
+    rounds: Annotated[int | None, default("Number of rounds T", "200")] = None,
     algorithm: Annotated[str | None, default("Algorithm; see 'fedpbc list'", "fedpbc")] = None,
     round_seconds: Annotated[
         float, typer.Option(help="When a round ends if not all have answered.")

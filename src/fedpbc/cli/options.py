@@ -67,7 +67,8 @@ def default(text: str, value: str, names: Callable[[str], list[str]] | None = No
 
 
 ConfigFile = Annotated[
-    Path | None, typer.Argument(metavar="CONFIG.toml", help="A configuration; options outrank it.")
+    Path | None,
+    typer.Argument(metavar="CONFIG.toml", help="A configuration; options take precedence."),
 ]
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="Without encryption and keys. Only for trying out.")

@@ -59,7 +59,7 @@ def paper(
         str | None, default("Link schemes, by commas", "the paper's", names_of("links"))
     ] = None,
     seeds: Annotated[str | None, default("Numbers and ranges: 0-4,7", "0-2")] = None,
-    rounds: Annotated[int | None, default("T, how many rounds", "the paper's")] = None,
+    rounds: Annotated[int | None, default("Number of rounds T", "the paper's")] = None,
     set_: Set = None,
     tuned: Annotated[
         str | None, default("File of 'tune', or no", "paper/tune/chosen.toml if it is there")

@@ -27,11 +27,11 @@ def report(
         list[Path],
         typer.Argument(
             metavar="FOLDER…",
-            help="With runs in it: a run's, a comparison's, any; or a fleet's, alone.",
+            help="Folders with runs, or one fleet folder.",
         ),
     ],
     out: Annotated[Path | None, default("The page", "FOLDER/report.html")] = None,
-    title: Annotated[str | None, default("Of the page", "the folder's name")] = None,
+    title: Annotated[str | None, default("Title of the page", "the folder's name")] = None,
     baseline: Baseline = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="Keep it current until all runs have ended.")

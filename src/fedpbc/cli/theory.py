@@ -33,13 +33,21 @@ def theory(
     targets: Annotated[
         Path | None, typer.Option(help="u_i of quadratics, .npy or .csv: where FedAvg ends up.")
     ] = None,
-    seed: Annotated[int | None, default("Of links that are drawn", "0")] = None,
-    step_size: Annotated[float | None, default("η", "the configuration's η_0, or 0.05")] = None,
-    lipschitz: Annotated[float | None, default("L, at least 1", "1")] = None,
-    sigma: Annotated[float | None, default("σ of gradients", "1; 0 with targets")] = None,
-    zeta: Annotated[float | None, default("ζ of clients", "1; the targets' own")] = None,
-    beta: Annotated[float | None, default("β of clients", "0")] = None,
-    gap: Annotated[float | None, default("F(x⁰) − F*", "1; the targets' own")] = None,
+    seed: Annotated[int | None, default("Seed of links that are drawn", "0")] = None,
+    step_size: Annotated[
+        float | None, default("Step size η", "the configuration's η_0, or 0.05")
+    ] = None,
+    lipschitz: Annotated[float | None, default("Smoothness constant L, at least 1", "1")] = None,
+    sigma: Annotated[
+        float | None, default("Standard deviation σ of gradients", "1; 0 with targets")
+    ] = None,
+    zeta: Annotated[
+        float | None, default("Heterogeneity ζ of clients", "1; the targets' own")
+    ] = None,
+    beta: Annotated[float | None, default("Heterogeneity β of clients", "0")] = None,
+    gap: Annotated[
+        float | None, default("Gap F(x⁰) − F* at the start", "1; the targets' own")
+    ] = None,
     set_: Set = None,
     out: Annotated[Path | None, typer.Option(help="A .csv file for every client's line.")] = None,
     trust: Trust = False,

@@ -63,7 +63,10 @@ def tune(
         ),
     ] = None,
     ceiling: Annotated[
-        bool, typer.Option("--ceiling", help="Also FedAvg with every link up: what links cost.")
+        bool,
+        typer.Option(
+            "--ceiling", help="Also run FedAvg with every link up, as the upper reference."
+        ),
     ] = False,
     space: Annotated[
         list[str] | None,
@@ -76,10 +79,11 @@ def tune(
         int | None, default("Settings tried for each algorithm", "12, or 18 with own options")
     ] = None,
     budget: Annotated[
-        int | None, typer.Option(help="Instead: rounds of all runs together.")
+        int | None, typer.Option(help="Alternative to --candidates: total rounds of all runs.")
     ] = None,
     minutes: Annotated[
-        float | None, typer.Option(help="Instead: time; the speed of the first runs decides.")
+        float | None,
+        typer.Option(help="Alternative: minutes; the speed of the first runs decides."),
     ] = None,
     validation: Annotated[
         float | None, default("Share of each client's samples kept out for scoring", "0.2")

@@ -53,11 +53,11 @@ class General:
         plugins: Python files to import first, with algorithms and link schemes of one's own.
     """
 
-    rounds: Annotated[int, Ge(1), Le(MAX_ROUNDS), Help("T, how many rounds")] = 500
+    rounds: Annotated[int, Ge(1), Le(MAX_ROUNDS), Help("Number of rounds T")] = 500
     seed: Annotated[int, Ge(0), Help("Seed of everything random")] = 0
     clients: Annotated[
         Annotated[int, Ge(1), Le(MAX_CLIENTS)] | None,
-        Help("m, how many clients", str(defaults.CLIENTS)),
+        Help("Number of clients m", str(defaults.CLIENTS)),
     ] = None
     engine: Annotated[str, Help("auto, serial, stacked, pool or ray")] = "auto"
     workers: Annotated[
@@ -147,7 +147,7 @@ class ModelSection:
 class TrainSection(LocalTraining):
     """The local steps, and η_g."""
 
-    global_learning_rate: Annotated[float, Gt(0), Help("η_g")] = 1.0
+    global_learning_rate: Annotated[float, Gt(0), Help("Server step size η_g")] = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)

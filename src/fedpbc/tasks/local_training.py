@@ -55,9 +55,9 @@ class LocalTraining:
         0.05
     """
 
-    local_steps: Annotated[int, Ge(1), Le(MAX_LOCAL_STEPS), Help("s, local steps per round")] = 5
+    local_steps: Annotated[int, Ge(1), Le(MAX_LOCAL_STEPS), Help("Local steps s per round")] = 5
     batch_size: Annotated[int, Ge(1), Help("Samples per step")] = 16
-    learning_rate: Annotated[float, Gt(0), Help("η_0")] = 0.05
+    learning_rate: Annotated[float, Gt(0), Help("Local step size η_0")] = 0.05
     decay: bool = True
     optimizer: Literal["sgd", "momentum", "adam", "adamw"] | str | Callable[..., Any] = "sgd"
     momentum: Annotated[float, Ge(0), Lt(1)] = 0.9

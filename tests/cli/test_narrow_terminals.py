@@ -22,7 +22,7 @@ from fedpbc.experiments.advice.directory import AdviceDirectory
 from fedpbc.experiments.link_query import report_links
 from fedpbc.experiments.theory_query import TheoryQuery, analyze
 from fedpbc.experiments.tuning.result import Score, TrialResult, TunedEntry
-from fedpbc.paper.result_table import Entry, ResultTable
+from fedpbc.paper.result_table import ResultTable, TableEntry
 from fedpbc.report.listing import list_choices
 from fedpbc.report.text_table import TextTable
 from fedpbc.report.tuning import tuning_table
@@ -158,7 +158,7 @@ PAPER = ResultTable(
     "accuracy, %",
     ["links", "algorithm", *(f"{data} {split} %" for data in "abc" for split in ("train", "test"))],
     [
-        ["bernoulli_varying", "fedpbc", *[Entry("66.3 ± 0.4", 1)] * 6],
+        ["bernoulli_varying", "fedpbc", *[TableEntry("66.3 ± 0.4", 1)] * 6],
         ["always", "mifa†", *"123456"],
     ],
     ["a note."],

@@ -492,7 +492,7 @@ def test_a_label_with_settings_as_baseline(tmp_path):
     )
 
 
-def test_what_is_left_of_a_rehearsal_goes_when_the_comparison_goes_on(tmp_path):
+def test_what_is_left_of_a_trial_round_goes_when_the_comparison_goes_on(tmp_path):
     """A disk that became read-only kept it."""
     words = ("compare", *DIGITS, "--rounds", 2, "--algorithms", "fedavg", "--seeds", 0)
     ran(*words, "--jobs", 1, "--out", tmp_path / "c")

@@ -190,7 +190,7 @@ def test_a_run_does_not_begin_in_another_folder(stopped, files):
     ],
     ids=lambda command: command[0],
 )
-def test_no_rehearsal_in_another_folder(tmp_path, command):
+def test_no_trial_round_in_another_folder(tmp_path, command):
     ran(*command, "--out", tmp_path / "results")
     (tmp_path / "outside").mkdir()
     (tmp_path / "results/.next").symlink_to(tmp_path / "outside")

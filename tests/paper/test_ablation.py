@@ -7,13 +7,13 @@ import pytest
 
 from fedpbc.experiments.configuration import Config
 from fedpbc.paper.ablation import PARAMETERS, parameters_of, vary
-from fedpbc.paper.plan import Condition
+from fedpbc.paper.plan import PaperCondition
 from tests.commandline import fedpbc, ran, refused
 from tests.small_grids import numbers
 
 pytestmark = pytest.mark.slow
 
-BASE = Condition(("cifar10", "bernoulli_varying"), "cifar10", "bernoulli_varying", 10)
+BASE = PaperCondition(("cifar10", "bernoulli_varying"), "cifar10", "bernoulli_varying", 10)
 
 
 def test_one_parameter_is_changed_at_a_time_and_the_tables_values_are_run_once():

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedpbc.algorithms import ALGORITHMS, find_algorithm
-from fedpbc.paper.result_table import Entry, ResultTable, rank_algorithms
+from fedpbc.paper.result_table import ResultTable, TableEntry, rank_algorithms
 
 
 def test_best_and_second_best_are_among_those_without_memory():
@@ -33,7 +33,11 @@ def test_there_is_a_best_wherever_there_is_one_without_memory(values):
 TABLE = ResultTable(
     "accuracy, %",
     ["links", "algorithm", "test %"],
-    [["a", "fedpbc", Entry("66.3", 1)], ["a", "fedau", Entry("65.9", 2)], ["b", "mifa†", "70.1"]],
+    [
+        ["a", "fedpbc", TableEntry("66.3", 1)],
+        ["a", "fedau", TableEntry("65.9", 2)],
+        ["b", "mifa†", "70.1"],
+    ],
     ["a note."],
 )
 

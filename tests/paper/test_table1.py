@@ -11,8 +11,8 @@ import pytest
 from fedpbc.algorithms import ALGORITHMS
 from fedpbc.experiments.comparison import Comparison
 from fedpbc.experiments.run_result import RunResult
-from fedpbc.paper.plan import Condition
-from fedpbc.paper.result_table import Entry
+from fedpbc.paper.plan import PaperCondition
+from fedpbc.paper.result_table import TableEntry
 from fedpbc.paper.table1 import accuracy_table
 from tests.commandline import COMMAND, fedpbc, ran, refused, timeless
 from tests.processes import PATIENCE, child, group_is_alive, wait_until
@@ -199,7 +199,7 @@ def test_a_plugin_algorithm_is_shown_among_the_papers(tmp_path):
 
 
 def test_the_papers_numbers_are_shown_beside_the_measured_ones():
-    condition = Condition(("cifar10", "bernoulli"), "cifar10", "bernoulli", 10)
+    condition = PaperCondition(("cifar10", "bernoulli"), "cifar10", "bernoulli", 10)
     cells = [
         RunResult("fedpbc", 0, 9, [line(10, server=0.3, mean=0.65)]),
         RunResult("fedavg", 0, 9, [line(10, server=0.6)]),
@@ -209,8 +209,8 @@ def test_the_papers_numbers_are_shown_beside_the_measured_ones():
     table = accuracy_table("cifar10", [(condition, Comparison(cells))])
     assert table.head[:6] == ["links", "algorithm", "view", "test %", "paper", "differs by"]
     first, second, third, fourth = table.rows
-    assert first[1:6] == ["fedpbc", "mean", Entry("65.0", 1), "66.3 ± 1.3", "-1.3"]
+    assert first[1:6] == ["fedpbc", "mean", TableEntry("65.0", 1), "66.3 ± 1.3", "-1.3"]
     assert first[-2:] == ["server", "30.0"]
-    assert second[3] == Entry("60.0", 2)
-    assert third[1:4] == ["mifa†", "server", Entry("70.0")]
+    assert second[3] == TableEntry("60.0", 2)
+    assert third[1:4] == ["mifa†", "server", TableEntry("70.0")]
     assert fourth[1:4] == ["fedau", "", "failed"]

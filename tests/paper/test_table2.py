@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from fedpbc.experiments.comparison import Comparison
 from fedpbc.experiments.run_result import RunResult
-from fedpbc.paper.plan import Condition
+from fedpbc.paper.plan import PaperCondition
 from fedpbc.paper.table2 import (
     accuracy_table,
     first_round,
@@ -19,7 +19,7 @@ from tests.small_grids import SMALL, line, numbers
 
 pytestmark = pytest.mark.slow
 
-CIFAR = Condition(("cifar10", "bernoulli_varying"), "cifar10", "bernoulli_varying", 450)
+CIFAR = PaperCondition(("cifar10", "bernoulli_varying"), "cifar10", "bernoulli_varying", 450)
 
 
 def test_only_sampled_rounds_count():
@@ -98,7 +98,7 @@ def test_shown_are_the_papers_view_and_the_best_deployable_one():
 
 def test_other_links_have_no_published_rounds():
     cells = [RunResult("fedpbc", 0, 9, [line(150, server=0.1, mean=0.2)])]
-    condition = Condition(("cifar10", "markov"), "cifar10", "markov", 150)
+    condition = PaperCondition(("cifar10", "markov"), "cifar10", "markov", 150)
     assert rounds_reached(condition, Comparison(cells), 150)["rows"][1]["paper"] is None
 
 
@@ -107,7 +107,7 @@ def test_other_data_sets_get_quarters_of_the_best_in_the_papers_view():
         RunResult("fedpbc", 0, 9, [line(150, server=0.99, mean=0.77)]),
         RunResult("fedavg", 0, 9, [line(150, server=0.6)]),
     ]
-    condition = Condition(("fashion", "markov"), "fashion", "markov", 150)
+    condition = PaperCondition(("fashion", "markov"), "fashion", "markov", 150)
     thresholds, origin = thresholds_of(condition, Comparison(cells))
     assert thresholds == (17.5, 35, 52.5, 70)
     assert "77.0 % in the paper's view, rounded down to 70 %" in origin

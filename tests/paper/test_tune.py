@@ -15,7 +15,7 @@ from fedpbc.paper import ExperimentRequest
 from fedpbc.paper.catalog import default_folder
 from fedpbc.paper.grid import SweepResult
 from fedpbc.paper.heatmap import GridPoint
-from fedpbc.paper.plan import Condition, PlannedRun
+from fedpbc.paper.plan import PaperCondition, PlannedRun
 from fedpbc.paper.step_sizes import find_step_sizes, read_chosen
 from fedpbc.paper.tune import (
     GLOBAL_LEARNING_RATES,
@@ -32,7 +32,7 @@ from tests.small_grids import line, numbers
 
 pytestmark = pytest.mark.slow
 
-BASE = Condition(("digits", "bernoulli_varying"), "digits", "bernoulli_varying", 500)
+BASE = PaperCondition(("digits", "bernoulli_varying"), "digits", "bernoulli_varying", 500)
 
 
 def sweep_of(*cells: tuple[float, float, RunResult]) -> SweepResult:

@@ -153,7 +153,7 @@ def run_advice(
             clock = Clock(directory, session or Session(line), began)
             if session is None and schedule is None:
                 clock.keep()
-            listener = Listener(directory, clock, quiet=as_json)
+            listener = AdviceDisplay(directory, clock, quiet=as_json)
             try:
                 advice = make_advice(
                     request,
@@ -214,7 +214,7 @@ class Clock:
         return tell
 
 
-class Listener:
+class AdviceDisplay:
     """Shows what happens, in a terminal or not."""
 
     def __init__(self, directory: AdviceDirectory, clock: Clock, *, quiet: bool) -> None:

@@ -19,7 +19,7 @@ from fedpbc.interrupts import deferred
 from fedpbc.text import format_duration, shell_quoted
 
 if TYPE_CHECKING:
-    from fedpbc.deployment.ops.status import JobSettings
+    from fedpbc.deployment.ops.status import StatusSettings
 
 __all__ = ["device", "server"]
 
@@ -92,12 +92,12 @@ def device(
             processes.step()
 
 
-def expected_duration(job: JobSettings) -> str:
+def expected_duration(job: StatusSettings) -> str:
     """How long a job takes at most.
 
     Example:
-        >>> from fedpbc.deployment.ops.status import JobSettings
-        >>> expected_duration(JobSettings(20, 2, "fedpbc", 60.0, 2))
+        >>> from fedpbc.deployment.ops.status import StatusSettings
+        >>> expected_duration(StatusSettings(20, 2, "fedpbc", 60.0, 2))
         '20 rounds of at most 60 s each: at most 20 min, once 2 of 2 clients are connected'
     """
     total = format_duration(job.rounds * job.round_seconds)

@@ -92,10 +92,10 @@ def theory(
 
 def show_theory_summary(summary: TheorySummary) -> None:
     """Print the tables and notes."""
-    from fedpbc.report.theory_summary import clients_table, quantities_table
+    from fedpbc.report.theory_summary import client_weights_table, quantities_table
 
     say(f"links: {summary.links}; {summary.clients:,} clients")
-    say_omitted(show_fitted(clients_table(summary)), "--out FILE.csv")
+    say_omitted(show_fitted(client_weights_table(summary)), "--out FILE.csv")
     show_fitted(quantities_table(summary))
     for note in summary.notes():
         say(f"note: {note}")

@@ -36,10 +36,10 @@ from fedpbc.experiments.plan_files import (
     runs_below,
     write_plan,
 )
-from fedpbc.experiments.rehearsal import clear_rehearsal, rehearse
 from fedpbc.experiments.run_directory import RunDirectory, inputs_named_in, is_report
 from fedpbc.experiments.run_result import RunResult
 from fedpbc.experiments.sweep import GridCell, GridProgress, everyone_trains, run_grid
+from fedpbc.experiments.trial_round import clear_trial_round, run_trial_round
 from fedpbc.experiments.trust import check_trust, remember_plugins
 from fedpbc.experiments.widening import widened
 from fedpbc.limits import parse_toml
@@ -134,9 +134,11 @@ class ComparisonDirectory:
         make_directory(self.path)
         with locked_directory(self.path):
             # Of a command whose disk was read-only in the end.
-            clear_rehearsal(self.path)
+            clear_trial_round(self.path)
             if overwrite and self.was_begun:
-                rehearse(self.path, [plan.config(name, plan.seeds[0]) for name in plan.entries])
+                run_trial_round(
+                    self.path, [plan.config(name, plan.seeds[0]) for name in plan.entries]
+                )
                 self._clear()
             elif self.holds_comparison:
                 # Another process may have widened it in the meantime.

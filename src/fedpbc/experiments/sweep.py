@@ -25,7 +25,7 @@ from fedpbc.experiments.execution import StoppedError, Watcher
 from fedpbc.experiments.integrity import verify_run
 from fedpbc.experiments.resume import resume_run
 from fedpbc.experiments.run_directory import RunDirectory
-from fedpbc.experiments.same_run import check_same_run
+from fedpbc.experiments.run_identity import check_same_run
 from fedpbc.experiments.side_by_side import Ended, side_by_side
 from fedpbc.experiments.start import start_run
 from fedpbc.experiments.tracking import check_trackers, checked_names

@@ -11,12 +11,12 @@ from fedpbc.links import find_scheme
 from fedpbc.paper.bar_chart import BarCluster, BarPanel, draw_bars
 from fedpbc.paper.catalog import ExperimentRequest, ExperimentResult
 from fedpbc.paper.grid import WINDOW, ConditionResult
-from fedpbc.paper.plan import Condition, plan_conditions
+from fedpbc.paper.plan import PaperCondition, plan_conditions
 from fedpbc.paper.result_table import (
     RANK_NOTE,
     VIEWS_NOTE,
-    Entry,
     ResultTable,
+    TableEntry,
     deployable_cells,
     rank_rows,
 )
@@ -113,13 +113,13 @@ def run(request: ExperimentRequest) -> ExperimentResult:
     )
 
 
-def parameters_of(base: Condition) -> list[Parameter]:
+def parameters_of(base: PaperCondition) -> list[Parameter]:
     """The parameters that the link scheme has: γ exists only where p_i^t varies."""
     has_gamma = "gamma" in find_scheme(base.links).options
     return [p for p in PARAMETERS if p.option != "gamma" or has_gamma]
 
 
-def vary(base: Condition, quick: bool) -> list[Condition]:
+def vary(base: PaperCondition, quick: bool) -> list[PaperCondition]:
     """The tables' condition, and one for each changed value."""
     conditions = [replace(base, key=(*base.key, BASE))]
     for parameter in parameters_of(base):
@@ -132,10 +132,10 @@ def vary(base: Condition, quick: bool) -> list[Condition]:
 
 
 def accuracy_table(
-    base: Condition, results: Mapping[str, ConditionResult], quick: bool
+    base: PaperCondition, results: Mapping[str, ConditionResult], quick: bool
 ) -> ResultTable:
     """A row for each value and algorithm."""
-    lines: list[list[Entry | str]] = []
+    lines: list[list[TableEntry | str]] = []
     for parameter in parameters_of(base):
         for value in parameter.values(quick):
             _, comparison = results[parameter.key(value)]
@@ -146,14 +146,14 @@ def accuracy_table(
                 if row is None:
                     lines.append([*first, "", "failed", "", ""])
                     continue
-                test = Entry(str(row.test), ranks.get(name, 0))
+                test = TableEntry(str(row.test), ranks.get(name, 0))
                 lines.append([*first, row.view, test, *deployable_cells(comparison, name)])
     head = ["changed", "algorithm", "view", "test %", "deployable view", "its test %"]
     return ResultTable(f"{base.title}: test accuracy, %", head, lines)
 
 
 def draw(
-    base: Condition, results: Mapping[str, ConditionResult], path: Path, quick: bool
+    base: PaperCondition, results: Mapping[str, ConditionResult], path: Path, quick: bool
 ) -> list[Path]:
     """Draw a panel for each parameter, in the paper's view."""
     panels = [

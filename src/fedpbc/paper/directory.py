@@ -24,11 +24,11 @@ from fedpbc.experiments.checkpoints import rounds_of
 from fedpbc.experiments.config_file import read_own_toml
 from fedpbc.experiments.configuration import Config, identity
 from fedpbc.experiments.integrity import damage_of
-from fedpbc.experiments.rehearsal import clear_rehearsal, rehearse
 from fedpbc.experiments.run_directory import RunDirectory, is_report, write_inputs
 from fedpbc.experiments.run_result import RunResult
 from fedpbc.experiments.settings import EXECUTION, FILES
 from fedpbc.experiments.sweep import GridCell, GridProgress, long_ones_alone, run_grid
+from fedpbc.experiments.trial_round import clear_trial_round, run_trial_round
 from fedpbc.experiments.trust import remember_plugins
 from fedpbc.limits import parse_toml
 from fedpbc.paper.plan import PlannedRun
@@ -75,10 +75,10 @@ class PaperDirectory:
         remember_plugins(plugin for run in runs for plugin in run.config.get("plugins") or ())
         make_directory(self.path)
         with locked_directory(self.path):
-            clear_rehearsal(self.path)
+            clear_trial_round(self.path)
             if overwrite:
                 if self.recorded_runs:
-                    rehearse(self.path, self._first_configs(runs))
+                    run_trial_round(self.path, self._first_configs(runs))
                 self._clear([*self.recorded_runs, *fingerprints])
             write_inputs(self.path, inputs)
             plan = {

@@ -20,7 +20,7 @@ from fedpbc.experiments.comparison import Comparison, Spread
 from fedpbc.experiments.configuration import Config
 from fedpbc.paper.catalog import ExperimentRequest, ExperimentResult
 from fedpbc.paper.grid import ConditionResult, SweepResult, run_planned
-from fedpbc.paper.plan import Condition
+from fedpbc.paper.plan import PaperCondition
 from fedpbc.paper.quadratics import CLIENTS, DIMENSIONS, draw_targets, pair_of, plan_quadratics
 from fedpbc.paper.request import (
     check_settings,
@@ -111,7 +111,7 @@ def final_distances(comparison: Comparison, algorithm: str, view: str) -> list[l
     ]
 
 
-def predicted_distance(condition: Condition, comparison: Comparison) -> float:
+def predicted_distance(condition: PaperCondition, comparison: Comparison) -> float:
     """The distance of FedAvg's limit by Proposition 1, the mean over seeds."""
     distances = []
     for seed in {cell.seed for cell in comparison.runs}:
@@ -214,7 +214,7 @@ def draw(figure: Figure, results: Sequence[ConditionResult]) -> None:
         axes.set_xlabel("round")
 
 
-def draw_panel(axes: Axes, condition: Condition, comparison: Comparison) -> None:
+def draw_panel(axes: Axes, condition: PaperCondition, comparison: Comparison) -> None:
     """Draw one pair's curves and bands."""
     first = min(FIRST_DRAWN, condition.rounds // 2)
     lowest, below_axis = 2e-4, list[str]()

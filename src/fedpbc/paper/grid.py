@@ -15,7 +15,7 @@ from fedpbc.experiments.run_result import RunResult
 from fedpbc.experiments.sweep import DivergedReason, GridProgress
 from fedpbc.paper.catalog import ExperimentRequest, OnProgress, ProgressRow
 from fedpbc.paper.directory import PaperDirectory
-from fedpbc.paper.plan import Condition, PlannedRun
+from fedpbc.paper.plan import PaperCondition, PlannedRun
 from fedpbc.report.page import check_report_path
 
 __all__ = ["WINDOW", "ConditionResult", "SweepResult", "progress_display", "run_planned"]
@@ -23,7 +23,7 @@ __all__ = ["WINDOW", "ConditionResult", "SweepResult", "progress_display", "run_
 WINDOW = 100
 """The paper's tables are means over this many last rounds; short runs use fewer."""
 
-ConditionResult = tuple[Condition, Comparison]
+ConditionResult = tuple[PaperCondition, Comparison]
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class SweepResult:
     @property
     def comparisons(self) -> list[ConditionResult]:
         """A comparison for each condition, in the order planned."""
-        by_key: dict[tuple[str, ...], tuple[Condition, list[RunResult]]] = {}
+        by_key: dict[tuple[str, ...], tuple[PaperCondition, list[RunResult]]] = {}
         for run, cell in self.cells:
             by_key.setdefault(run.condition.key, (run.condition, []))[1].append(cell)
         return [(condition, Comparison(cells)) for condition, cells in by_key.values()]

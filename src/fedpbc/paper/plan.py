@@ -20,7 +20,7 @@ from fedpbc.paper.request import (
     requested_rounds,
 )
 
-__all__ = ["PAPER_DATA", "Condition", "PlannedRun", "plan_conditions", "plan_runs"]
+__all__ = ["PAPER_DATA", "PaperCondition", "PlannedRun", "plan_conditions", "plan_runs"]
 
 PAPER_DATA = ("svhn", "cifar10", "cinic10")
 PAPER_ROUNDS = {"svhn": 4000}
@@ -29,7 +29,7 @@ OTHER_ROUNDS = 10_000
 
 
 @dataclass(frozen=True)
-class Condition:
+class PaperCondition:
     """What is the same for all runs that are compared: they differ in algorithm and seed only.
 
     Attributes:
@@ -56,7 +56,7 @@ class Condition:
 class PlannedRun:
     """One run of an experiment; ``condition`` is shared with the runs that it is compared with."""
 
-    condition: Condition
+    condition: PaperCondition
     algorithm: str
     seed: int
     config: Mapping[str, Any]
@@ -84,14 +84,14 @@ class PlannedRun:
 
 def plan_conditions(
     request: ExperimentRequest, data: Sequence[str], links: Sequence[str], rounds: int | None = None
-) -> list[Condition]:
+) -> list[PaperCondition]:
     """One condition for each data set and link scheme.
 
     ``data``, ``links`` and ``rounds`` are the defaults; ``rounds`` of None: as in the paper. With
     ``--quick`` the default data is in the package.
     """
     return [
-        Condition(
+        PaperCondition(
             (name, scheme),
             name,
             scheme,
@@ -104,7 +104,7 @@ def plan_conditions(
 
 def plan_runs(
     request: ExperimentRequest,
-    conditions: Sequence[Condition],
+    conditions: Sequence[PaperCondition],
     seeds: Sequence[int],
     *,
     evaluate_every: int,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedpbc.paper.catalog import ExperimentRequest
-from fedpbc.paper.plan import Condition, PlannedRun
+from fedpbc.paper.plan import PaperCondition, PlannedRun
 from fedpbc.paper.request import algorithm_options, merge
 from fedpbc.randomness import generator
 
@@ -28,15 +28,15 @@ def draw_targets(seed: int) -> NDArray[np.float64]:
     return np.asarray(means[:, None] + 0.1 * noise, dtype=np.float64)
 
 
-def condition_of(pair: Pair, rounds: int) -> Condition:
+def condition_of(pair: Pair, rounds: int) -> PaperCondition:
     """The first half of the clients has links with p₀, the second half with p₁."""
     half = CLIENTS // 2
     p = [pair[0]] * half + [pair[1]] * (CLIENTS - half)
     key = (f"{pair[0]:g}-{pair[1]:g}",)
-    return Condition(key, "quadratic", "bernoulli", rounds, {"links": {"p": p}})
+    return PaperCondition(key, "quadratic", "bernoulli", rounds, {"links": {"p": p}})
 
 
-def pair_of(condition: Condition) -> Pair:
+def pair_of(condition: PaperCondition) -> Pair:
     """(p₀, p₁) of a condition."""
     p = condition.changes["links"]["p"]
     return p[0], p[-1]

@@ -18,8 +18,8 @@ from fedpbc.report.text_table import TextTable
 __all__ = [
     "RANK_NOTE",
     "VIEWS_NOTE",
-    "Entry",
     "ResultTable",
+    "TableEntry",
     "deployable_cells",
     "rank_rows",
     "shown_rows",
@@ -40,7 +40,7 @@ FOLDED = 12
 
 
 @dataclass(frozen=True)
-class Entry:
+class TableEntry:
     """One entry of a table; ``rank`` is 1 for the best and 2 for the second best."""
 
     text: str
@@ -63,12 +63,14 @@ class ResultTable:
 
     title: str
     head: Sequence[str]
-    rows: Sequence[Sequence[Entry | str]]
+    rows: Sequence[Sequence[TableEntry | str]]
     notes: Sequence[str] = ()
     sections: int = 1
 
-    def _entries(self) -> list[list[Entry]]:
-        return [[v if isinstance(v, Entry) else Entry(v) for v in row] for row in self.rows]
+    def _entries(self) -> list[list[TableEntry]]:
+        return [
+            [v if isinstance(v, TableEntry) else TableEntry(v) for v in row] for row in self.rows
+        ]
 
     def _is_text(self, column: int) -> bool:
         last_word = self.head[column].split()[-1]

@@ -11,7 +11,7 @@ from fedpbc.errors import InputError, one_line
 from fedpbc.limits import parse_toml
 from fedpbc.paper.catalog import ExperimentRequest, default_folder
 from fedpbc.paper.grid import SweepResult, run_planned
-from fedpbc.paper.plan import Condition, PlannedRun, plan_runs
+from fedpbc.paper.plan import PaperCondition, PlannedRun, plan_runs
 from fedpbc.paper.request import requested_seeds
 from fedpbc.paper.results import scale_note
 from fedpbc.storage.files import expanded, read_regular_file
@@ -43,7 +43,7 @@ class StepSizes:
 def run_conditions(
     experiment: str,
     request: ExperimentRequest,
-    conditions: Sequence[Condition],
+    conditions: Sequence[PaperCondition],
     *,
     evaluate_every: int,
     last: int | None = None,

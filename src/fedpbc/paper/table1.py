@@ -11,13 +11,13 @@ from fedpbc.experiments.comparison import Comparison, Spread
 from fedpbc.paper.bar_chart import BarCluster, BarPanel, draw_bars
 from fedpbc.paper.catalog import ExperimentRequest, ExperimentResult
 from fedpbc.paper.grid import WINDOW, ConditionResult
-from fedpbc.paper.plan import PAPER_DATA, Condition, plan_conditions
+from fedpbc.paper.plan import PAPER_DATA, PaperCondition, plan_conditions
 from fedpbc.paper.published import Accuracy, published_accuracies
 from fedpbc.paper.result_table import (
     RANK_NOTE,
     VIEWS_NOTE,
-    Entry,
     ResultTable,
+    TableEntry,
     deployable_cells,
     rank_rows,
 )
@@ -60,12 +60,12 @@ def run(request: ExperimentRequest) -> ExperimentResult:
     )
 
 
-def published(condition: Condition, algorithm: str, split: str) -> Accuracy | None:
+def published(condition: PaperCondition, algorithm: str, split: str) -> Accuracy | None:
     """The paper's accuracy, if it has one."""
     return published_accuracies().get((condition.links, algorithm, condition.data, split))
 
 
-def as_dicts(condition: Condition, comparison: Comparison) -> list[dict[str, Any]]:
+def as_dicts(condition: PaperCondition, comparison: Comparison) -> list[dict[str, Any]]:
     """Every view of every algorithm, and the paper's accuracies, as JSON values."""
     rows = []
     for row in comparison.rows():
@@ -94,7 +94,7 @@ def accuracy_table(data: str, results: Sequence[ConditionResult]) -> ResultTable
     beside = ["paper", "differs by"] if has_paper else []
     head = ["links", "algorithm", "view", "test %", *beside, "train %", *beside]
     head += ["deployable view", "its test %"]
-    lines: list[list[Entry | str]] = []
+    lines: list[list[TableEntry | str]] = []
     for condition, comparison in results:
         rows = {name: comparison.row(name) for name in comparison.algorithms}
         ranks = {split: rank_rows(rows, split) for split in SPLITS}
@@ -103,10 +103,10 @@ def accuracy_table(data: str, results: Sequence[ConditionResult]) -> ResultTable
                 empty = [""] * (len(head) - 4)
                 lines.append([condition.links, marked_name(name), "", "failed", *empty])
                 continue
-            line: list[Entry | str] = [condition.links, marked_name(name), row.view]
+            line: list[TableEntry | str] = [condition.links, marked_name(name), row.view]
             for split in SPLITS:
                 accuracy: Spread | None = getattr(row, split)
-                line.append(Entry(str(accuracy or "–"), ranks[split].get(name, 0)))
+                line.append(TableEntry(str(accuracy or "–"), ranks[split].get(name, 0)))
                 if has_paper:
                     line += _paper_cells(accuracy, published(condition, name, split))
             lines.append([*line, *deployable_cells(comparison, name)])

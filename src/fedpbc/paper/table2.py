@@ -9,7 +9,7 @@ from typing import Any
 from fedpbc.errors import InputError
 from fedpbc.experiments.comparison import Comparison
 from fedpbc.paper.catalog import ExperimentRequest, ExperimentResult
-from fedpbc.paper.plan import PAPER_DATA, Condition, plan_conditions
+from fedpbc.paper.plan import PAPER_DATA, PaperCondition, plan_conditions
 from fedpbc.paper.published import published_rounds, published_thresholds
 from fedpbc.paper.result_table import VIEWS_NOTE, ResultTable, shown_rows
 from fedpbc.paper.results import figure_title, seeds_note, write_tables
@@ -84,7 +84,9 @@ def first_round(
     return None
 
 
-def thresholds_of(condition: Condition, comparison: Comparison) -> tuple[tuple[float, ...], str]:
+def thresholds_of(
+    condition: PaperCondition, comparison: Comparison
+) -> tuple[tuple[float, ...], str]:
     """The accuracies to be reached, in per cent, and their origin."""
     published = published_thresholds(condition.data)
     if published:
@@ -100,7 +102,7 @@ def thresholds_of(condition: Condition, comparison: Comparison) -> tuple[tuple[f
     )
 
 
-def rounds_reached(condition: Condition, comparison: Comparison, every: int) -> dict[str, Any]:
+def rounds_reached(condition: PaperCondition, comparison: Comparison, every: int) -> dict[str, Any]:
     """When each algorithm and view reached each accuracy, here and in the paper."""
     thresholds, origin = thresholds_of(condition, comparison)
     rows = []
@@ -130,7 +132,7 @@ def rounds_reached(condition: Condition, comparison: Comparison, every: int) -> 
 
 
 def paper_rounds(
-    condition: Condition, algorithm: str, thresholds: Sequence[float]
+    condition: PaperCondition, algorithm: str, thresholds: Sequence[float]
 ) -> list[int | None] | None:
     """The paper's rounds, if it has this data set, these links and this algorithm."""
     published = published_rounds()
@@ -147,7 +149,7 @@ def reached_levels(reached: Mapping[str, Any]) -> list[float]:
     return [percent for percent, firsts in levels if any(first is not None for first in firsts)]
 
 
-def reached_table(condition: Condition, reached: Mapping[str, Any]) -> ResultTable:
+def reached_table(condition: PaperCondition, reached: Mapping[str, Any]) -> ResultTable:
     """When each accuracy was reached, beside the paper's rounds."""
     has_paper = any(row["paper"] for row in reached["rows"])
     head = ["algorithm", "view"]
@@ -179,7 +181,7 @@ def _round_or_never(round: int | None) -> str:
     return "never" if round is None else str(round)
 
 
-def accuracy_table(condition: Condition, comparison: Comparison, every: int) -> ResultTable:
+def accuracy_table(condition: PaperCondition, comparison: Comparison, every: int) -> ResultTable:
     """Test accuracy in the sampled rounds, and the costs."""
     first = comparison.rows()[0]
     sampled = [r for r in comparison.curve(first.algorithm, first.view)[0] if r % every == 0]

@@ -17,7 +17,7 @@ from fedpbc.experiments.sweep import DivergedReason
 from fedpbc.paper.catalog import ExperimentRequest, ExperimentResult, default_folder
 from fedpbc.paper.grid import WINDOW, SweepResult, run_planned
 from fedpbc.paper.heatmap import GridPoint, draw_heatmaps
-from fedpbc.paper.plan import PAPER_DATA, Condition, plan_conditions, plan_runs
+from fedpbc.paper.plan import PAPER_DATA, PaperCondition, plan_conditions, plan_runs
 from fedpbc.paper.request import requested_algorithms, requested_seeds
 from fedpbc.paper.result_table import ResultTable
 from fedpbc.paper.results import figure_title, scale_note, seeds_note, write_tables
@@ -126,14 +126,14 @@ def next_command(chosen: Path, quick: bool) -> str:
     return f"`{' '.join(words)}` uses {shell_quoted(chosen)}"
 
 
-def with_step_sizes(base: Condition, eta: float, eta_g: float) -> Condition:
+def with_step_sizes(base: PaperCondition, eta: float, eta_g: float) -> PaperCondition:
     """The condition with one pair of step sizes."""
     train = dict(zip(STEP_SIZES, (eta, eta_g), strict=True))
     key = (*base.key, f"eta0-{eta:g}-etag-{eta_g:g}")
     return replace(base, key=key, changes={"train": train})
 
 
-def grid_points(sweep: SweepResult, base: Condition, algorithm: str) -> list[GridPoint]:
+def grid_points(sweep: SweepResult, base: PaperCondition, algorithm: str) -> list[GridPoint]:
     """The results of one algorithm for each pair."""
     points = []
     for condition, comparison in sweep.comparisons:
@@ -156,7 +156,7 @@ def without_divergence(cell: RunResult) -> RunResult:
 
 def write_chosen(
     path: Path,
-    base: Condition,
+    base: PaperCondition,
     seeds: Sequence[int],
     points: GridPoints,
     request: ExperimentRequest,
@@ -198,7 +198,7 @@ def chosen_folders(sweep: SweepResult, points: GridPoints) -> list[Path]:
     return folders
 
 
-def choice_table(base: Condition, points: Mapping[str, Sequence[GridPoint]]) -> ResultTable:
+def choice_table(base: PaperCondition, points: Mapping[str, Sequence[GridPoint]]) -> ResultTable:
     """The chosen step sizes of each algorithm, beside the default ones."""
     lines = []
     for name, of_one in points.items():

@@ -15,7 +15,7 @@ from fedpbc.report.text_table import TextTable
 from fedpbc.storage.atomic import write_atomically
 from fedpbc.theory.summary import TheorySummary
 
-__all__ = ["check_out", "clients_table", "quantities_table", "write_clients"]
+__all__ = ["check_out", "client_weights_table", "quantities_table", "write_clients"]
 
 MAX_CLIENTS = 12
 """Up to this many clients are all shown."""
@@ -56,7 +56,7 @@ def write_clients(summary: TheorySummary, path: Path) -> None:
     write_atomically(path, text.getvalue())
 
 
-def clients_table(summary: TheorySummary) -> TextTable:
+def client_weights_table(summary: TheorySummary) -> TextTable:
     """Return the clients' weights under FedAvg and their staleness."""
     rows = summary.rows()
     columns = [name for name in COLUMNS if any(row[name] is not None for row in rows)]

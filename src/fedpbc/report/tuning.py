@@ -87,7 +87,7 @@ def tuning_cells(tuned: TunedEntry, has_classes: bool) -> list[str]:
         name,
         describe(best, default),
         best.score.view,
-        score_text(best.score, has_classes),
+        tuning_score_text(best.score, has_classes),
         "chosen" if default is best else _default_text(default, best.rounds, has_classes),
         *counts,
     ]
@@ -109,7 +109,7 @@ def describe(trial: TrialResult, default: TrialResult) -> str:
     )
 
 
-def score_text(score: Score, has_classes: bool) -> str:
+def tuning_score_text(score: Score, has_classes: bool) -> str:
     """Return a score as people read it: an accuracy in per cent, or a loss."""
     if not has_classes:
         return f"{-score.value:.4g}"
@@ -120,7 +120,7 @@ def score_text(score: Score, has_classes: bool) -> str:
 def _default_text(default: TrialResult, rounds: int, has_classes: bool) -> str:
     if default.score is None:
         return "diverged"
-    text = score_text(default.score, has_classes)
+    text = tuning_score_text(default.score, has_classes)
     return text if default.rounds == rounds else f"{text} at {default.rounds}"
 
 

@@ -141,7 +141,7 @@ def write_safetensors(
 
 
 @dataclass(frozen=True)
-class Entry:
+class TensorEntry:
     """A tensor in a file: its type and shape, and where its bytes are."""
 
     dtype: torch.dtype
@@ -189,7 +189,7 @@ class SafetensorsFile:
         self.metadata: dict[str, str] = metadata
         entries = {name: entry_of(name, fields) for name, fields in header.items()}
         end = 0
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, TensorEntry] = {}
         for name, entry in sorted(entries.items(), key=lambda item: (item[1].start, item[1].size)):
             if entry.start != end:
                 raise ValueError(f"its tensor {name!r} does not begin where the last one ends")
@@ -268,7 +268,7 @@ def no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def entry_of(name: str, fields: Any) -> Entry:
+def entry_of(name: str, fields: Any) -> TensorEntry:
     """A line of the header; raises ValueError unless it makes sense."""
     try:
         dtype, shape, (start, stop) = (
@@ -283,4 +283,4 @@ def entry_of(name: str, fields: Any) -> Entry:
         raise ValueError(f"its tensor {name!r} has a shape or place that cannot be")
     if len(shape) > 64 or stop - start != math.prod(shape) * dtype.itemsize:
         raise ValueError(f"its tensor {name!r} has more or fewer bytes than its shape says")
-    return Entry(dtype, tuple(shape), start, stop - start)
+    return TensorEntry(dtype, tuple(shape), start, stop - start)

@@ -6,7 +6,7 @@ from dataclasses import fields
 import pytest
 
 from fedpbc.deployment.ops import status as status_module
-from fedpbc.deployment.ops.status import FleetLog, JobSettings, read_job_settings
+from fedpbc.deployment.ops.status import FleetLog, StatusSettings, read_job_settings
 from fedpbc.deployment.server import round_log
 from fedpbc.deployment.server.server_directory import ServerDirectory
 from fedpbc.deployment.settings import FleetSection
@@ -213,7 +213,7 @@ def test_damaged_nodes_are_one_line(tmp_path):
 def test_defaults_are_those_of_the_configuration(tmp_path):
     (tmp_path / "fleet.toml").write_text("clients = 2")
     defaults = {field.name: field.default for field in fields(FleetSection)}
-    assert read_job_settings(tmp_path) == JobSettings(
+    assert read_job_settings(tmp_path) == StatusSettings(
         rounds=General().rounds,
         clients=2,
         algorithm="fedpbc",

@@ -28,8 +28,10 @@ def metrics_text(status: FleetStatus) -> str:
     """A status in Prometheus' text format.
 
     Example:
-        >>> from fedpbc.deployment.ops.status import JobSettings
-        >>> job = JobSettings(rounds=5, clients=0, algorithm="fedpbc", round_seconds=9, wait_for=1)
+        >>> from fedpbc.deployment.ops.status import StatusSettings
+        >>> job = StatusSettings(
+        ...     rounds=5, clients=0, algorithm="fedpbc", round_seconds=9, wait_for=1
+        ... )
         >>> metrics_text(FleetStatus(job, 2, [], 27.0, 1.0)).splitlines()[2]
         'fedpbc_fleet_rounds_done 2'
     """

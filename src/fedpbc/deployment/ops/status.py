@@ -23,7 +23,7 @@ from fedpbc.storage.files import open_regular_file, read_own_file
 if TYPE_CHECKING:
     from fedpbc.deployment.ops.fleet_history import FleetHistory
 
-__all__ = ["ClientStatus", "FleetLog", "FleetStatus", "JobSettings", "read_job_settings"]
+__all__ = ["ClientStatus", "FleetLog", "FleetStatus", "StatusSettings", "read_job_settings"]
 
 RECENT_ROUNDS = 20
 """The remaining time is estimated from this many rounds."""
@@ -36,7 +36,7 @@ ROUNDS, ROUND_SECONDS, WAIT_FOR, ALGORITHM = 500, 60.0, 1, "fedpbc"
 
 
 @dataclass(frozen=True)
-class JobSettings:
+class StatusSettings:
     """The part of ``fleet.toml`` that a status needs."""
 
     rounds: int
@@ -107,7 +107,7 @@ class FleetStatus:
         changed: what has changed at each client that is refused for it, until it is accepted.
     """
 
-    job: JobSettings
+    job: StatusSettings
     rounds_done: int
     clients: list[ClientStatus]
     seconds_left: float | None
@@ -289,7 +289,7 @@ def read_nodes(folder: Path) -> dict[int, tuple[int, float]]:
         raise InputError("FOLDER", str(folder), expected) from None
 
 
-def read_job_settings(folder: Path) -> JobSettings:
+def read_job_settings(folder: Path) -> StatusSettings:
     """Read the part of ``fleet.toml`` that a status needs."""
     try:
         content = parse_toml(read_own_file(folder, "fleet.toml", SMALL_FILE).decode())
@@ -303,7 +303,7 @@ def read_job_settings(folder: Path) -> JobSettings:
     if isinstance(algorithm, dict):
         algorithm = algorithm.get("name", ALGORITHM)
     try:
-        job = JobSettings(
+        job = StatusSettings(
             rounds=int(content.get("rounds", ROUNDS)),
             clients=int(content["clients"]),
             algorithm=str(algorithm),

@@ -32,9 +32,9 @@ from fedpbc.experiments.plan_files import (
     write_plan,
 )
 from fedpbc.experiments.plugins import load_plugins
-from fedpbc.experiments.rehearsal import clear_rehearsal, rehearse
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.sweep import DivergedReason, GridCell, GridProgress, run_grid
+from fedpbc.experiments.trial_round import clear_trial_round, run_trial_round
 from fedpbc.experiments.trust import check_trust, remember_plugins
 from fedpbc.experiments.tuning.plan import (
     ENOUGH_CANDIDATES,
@@ -197,10 +197,10 @@ class TuningDirectory:
         remember_plugins(plan.shared.get("plugins") or ())
         make_directory(self.path)
         with locked_directory(self.path):
-            clear_rehearsal(self.path)
+            clear_trial_round(self.path)
             if overwrite and ours:
                 first = [plan.trials(label)[0] for label in plan.entries]
-                rehearse(self.path, [plan.config(trial, plan.seeds[0]) for trial in first])
+                run_trial_round(self.path, [plan.config(trial, plan.seeds[0]) for trial in first])
                 self._clear()
             self.write_plan(plan)
             yield plan

@@ -6,7 +6,7 @@ import pytest
 from fedpbc.errors import InputError
 from fedpbc.experiments.configuration import Config
 from fedpbc.experiments.run_directory import RunDirectory
-from fedpbc.experiments.same_run import check_same_run
+from fedpbc.experiments.run_identity import check_same_run
 from fedpbc.experiments.start import start_run
 from fedpbc.experiments.sweep import GridCell, run_grid
 

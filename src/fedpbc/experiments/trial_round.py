@@ -19,10 +19,10 @@ from fedpbc.simulation.metrics import Metrics
 from fedpbc.storage.directories import LOCK
 from fedpbc.storage.removal import remove_empty_folder, remove_files
 
-__all__ = ["clear_rehearsal", "rehearse"]
+__all__ = ["clear_trial_round", "run_trial_round"]
 
 
-def rehearse(folder: Path, configs: Sequence[Mapping[str, Any]]) -> None:
+def run_trial_round(folder: Path, configs: Sequence[Mapping[str, Any]]) -> None:
     """Run one round of each configuration in a folder of results, and remove it again.
 
     Raises what the first of them fails with. Runs that diverge at once are no reason to stop as
@@ -43,13 +43,13 @@ def rehearse(folder: Path, configs: Sequence[Mapping[str, Any]]) -> None:
         except DivergedError as error:
             diverged.append(error)
         finally:
-            clear_rehearsal(folder)
+            clear_trial_round(folder)
     if diverged and len(diverged) == len(configs):
         raise diverged[0]
 
 
-def clear_rehearsal(folder: Path) -> None:
-    """Remove what a rehearsal left there that was killed, or whose disk failed."""
+def clear_trial_round(folder: Path) -> None:
+    """Remove what a trial round left there that was killed, or whose disk failed."""
     run = RunDirectory(folder / STAGING)
     if run.path.is_dir() and not run.path.is_symlink():
         run.clear()

@@ -36,6 +36,7 @@ from fedpbc.experiments.plan_files import (
     runs_below,
     write_plan,
 )
+from fedpbc.experiments.result_folder import check_result_folder
 from fedpbc.experiments.run_directory import RunDirectory, inputs_named_in, is_report
 from fedpbc.experiments.run_result import RunResult
 from fedpbc.experiments.sweep import GridCell, GridProgress, everyone_trains, run_grid
@@ -43,8 +44,7 @@ from fedpbc.experiments.trial_round import clear_trial_round, run_trial_round
 from fedpbc.experiments.trust import check_trust, remember_plugins
 from fedpbc.experiments.widening import widened
 from fedpbc.limits import parse_toml
-from fedpbc.storage.atomic import temporary_names
-from fedpbc.storage.directories import LOCK, locked_directory, make_directory
+from fedpbc.storage.directories import locked_directory, make_directory
 from fedpbc.storage.files import read_own_file
 from fedpbc.storage.manifest import MANIFEST, is_folder_name, is_inside, read_manifest
 from fedpbc.storage.removal import own_files, remove_empty_folder, remove_files
@@ -114,18 +114,11 @@ class ComparisonDirectory:
 
         Yields the plan of everything that the directory is for now.
         """
-        if self.path.exists() and not self.path.is_dir():
-            raise InputError("out", str(self.path), "a folder; this is a file")
         runs = (f"{name}/seed-{seed}" for name, seed in product(plan.entries, plan.seeds))
         for misplaced in self._misplaced(runs):
             raise InputError(str(misplaced))
-        entries = set(self.path.iterdir()) if self.path.is_dir() else set()
-        leftovers = own_files(self.path, [LOCK, temporary_names(MANIFEST)])
-        if entries - set(leftovers) and not self._is_ours:
-            hint = " (its compare.toml was not written by a comparison)" * self.holds_comparison
-            raise InputError(
-                f"out: {self.path} holds other files{hint}; choose a new or empty folder"
-            )
+        hint = " (its compare.toml was not written by a comparison)" * self.holds_comparison
+        check_result_folder(self.path, lambda: self._is_ours, hint)
         goes_on = self.holds_comparison and not overwrite
         remember_plugins(plan.first().code)
         full_plan = self._widened(plan) if goes_on else plan

@@ -30,6 +30,7 @@ from torch import Tensor
 
 from fedpbc.errors import InputError
 from fedpbc.experiments.checkpoints import Checkpoints
+from fedpbc.experiments.result_folder import LEFTOVERS, check_result_folder
 from fedpbc.experiments.result_schema import check_summary
 from fedpbc.experiments.settings import FILES
 from fedpbc.experiments.tracking.tensorboard import EVENTS as EVENT_FILES
@@ -130,19 +131,10 @@ class RunDirectory:
 
     def check_free(self, *, overwrite: bool = False) -> None:
         """Raise unless a new run may be put here: in place of an earlier one with ``overwrite``."""
-        if self.path.exists() and not self.path.is_dir():
-            raise InputError("out", str(self.path), "a folder; this is a file")
-        if not self.path.is_dir() or not any(self.path.iterdir()):
-            return
-        if self.files() is None:
-            if self._is_leftover():
-                return
-            hint = ""
-            if self.config_path.exists():
-                hint = " (its config.toml was not written by a run)"
-            raise InputError(
-                f"out: {self.path} holds other files{hint}; choose a new or empty folder"
-            )
+        hint = " (its config.toml was not written by a run)" * self.config_path.exists()
+        check_result_folder(
+            self.path, lambda: self.files() is not None or self._is_leftover(), hint
+        )
         if self.holds_run and not overwrite:
             raise InputError(
                 f"out: {self.path} holds a run already; choose a new folder, continue it with "
@@ -151,7 +143,7 @@ class RunDirectory:
 
     def _is_leftover(self) -> bool:
         """Whether there is only what a run leaves that is killed before its first file."""
-        allowed = {*own_files(self.path, (LOCK, temporary_names(MANIFEST)))}
+        allowed = {*own_files(self.path, LEFTOVERS)}
         return all(entry in allowed or entry.name == STAGING for entry in self.path.iterdir())
 
     def files(self) -> list[str] | None:

@@ -24,6 +24,7 @@ from fedpbc.experiments.checkpoints import rounds_of
 from fedpbc.experiments.config_file import read_own_toml
 from fedpbc.experiments.configuration import Config, identity
 from fedpbc.experiments.integrity import damage_of
+from fedpbc.experiments.result_folder import check_result_folder
 from fedpbc.experiments.run_directory import RunDirectory, is_report, write_inputs
 from fedpbc.experiments.run_result import RunResult
 from fedpbc.experiments.settings import EXECUTION, FILES
@@ -99,10 +100,17 @@ class PaperDirectory:
         return list(first.values())
 
     def _refuse_foreign_folder(self, runs: Sequence[PlannedRun]) -> None:
-        if self.path.exists() and not self.path.is_dir():
-            raise InputError("out", str(self.path), "a folder; this is a file")
-        if not self.path.is_dir():
-            return
+        if self.path.is_dir():
+            self._refuse_misplaced(runs)
+        plan = read_plan(self.path)
+        check_result_folder(self.path, lambda: plan is not None or self._is_leftover(runs))
+        if plan is not None and plan["experiment"] != self.experiment:
+            raise InputError(
+                f"{self.path} holds the experiment {plan['experiment']}: use another folder as out"
+            )
+
+    def _refuse_misplaced(self, runs: Sequence[PlannedRun]) -> None:
+        """Refuse links on the way to the runs, and folders in place of results."""
         for folder in ("inputs", *(run.folder for run in runs)):
             if not is_inside(self.path, folder):
                 raise InputError(
@@ -112,17 +120,13 @@ class PaperDirectory:
         for entry in self.path.iterdir():
             if entry.is_dir() and self._is_name_of_result(entry):
                 raise InputError(f"{entry} is a folder where a result belongs: remove it")
-        plan = read_plan(self.path)
-        if plan is None:
-            files = {entry.name for entry in self.path.iterdir()} - {".lock", "inputs"}
-            # Earlier versions of fig3 wrote no plan.
-            has_runs = any(RunDirectory(self.path / run.folder).holds_run for run in runs)
-            if files and not has_runs:
-                raise InputError(f"{self.path} holds other files: use a new or empty folder as out")
-        elif plan["experiment"] != self.experiment:
-            raise InputError(
-                f"{self.path} holds the experiment {plan['experiment']}: use another folder as out"
-            )
+
+    def _is_leftover(self, runs: Sequence[PlannedRun]) -> bool:
+        """Whether a folder without a plan is ours: begun and killed, or of an earlier version."""
+        if {entry.name for entry in self.path.iterdir()} <= {LOCK, "inputs"}:
+            return True
+        # Earlier versions of fig3 wrote no plan.
+        return any(RunDirectory(self.path / run.folder).holds_run for run in runs)
 
     def _is_name_of_result(self, entry: Path) -> bool:
         """Whether the experiment writes a file of that name."""

@@ -33,11 +33,11 @@ from fedpbc.experiments.plan_files import (
     unreadable_plan,
     write_plan,
 )
+from fedpbc.experiments.result_folder import check_result_folder
 from fedpbc.experiments.trust import check_trust, remember_plugins
 from fedpbc.experiments.tuning.directory import TuningDirectory
 from fedpbc.limits import parse_json, parse_toml
-from fedpbc.storage.atomic import temporary_names
-from fedpbc.storage.directories import LOCK, locked_directory, make_directory
+from fedpbc.storage.directories import locked_directory, make_directory
 from fedpbc.storage.files import read_own_file
 from fedpbc.storage.manifest import (
     MANIFEST,
@@ -148,12 +148,7 @@ class AdviceDirectory:
     @contextmanager
     def opened(self, request: AdviceRequest) -> Iterator[None]:
         """Make the folder, or continue the same advice in it, and lock it."""
-        if self.path.exists() and not self.path.is_dir():
-            raise InputError("out", str(self.path), "a folder; this is a file")
-        entries = set(self.path.iterdir()) if self.path.is_dir() else set()
-        leftovers = own_files(self.path, [LOCK, temporary_names(MANIFEST)])
-        if entries - set(leftovers) and not self.was_begun:
-            raise InputError(f"out: {self.path} holds other files; choose a new or empty folder")
+        check_result_folder(self.path, lambda: self.was_begun)
         begun = self.was_begun and self.plan_path.exists()
         if begun:
             self._refuse_damage()

@@ -32,6 +32,7 @@ from fedpbc.experiments.plan_files import (
     write_plan,
 )
 from fedpbc.experiments.plugins import load_plugins
+from fedpbc.experiments.result_folder import check_result_folder
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.sweep import DivergedReason, GridCell, GridProgress, run_grid
 from fedpbc.experiments.trial_round import clear_trial_round, run_trial_round
@@ -46,8 +47,7 @@ from fedpbc.experiments.tuning.plan import (
 from fedpbc.experiments.tuning.result import TuningResult
 from fedpbc.experiments.tuning.search import OnProgress, Search, planned_steps
 from fedpbc.limits import parse_json, parse_toml
-from fedpbc.storage.atomic import temporary_names
-from fedpbc.storage.directories import LOCK, locked_directory, make_directory
+from fedpbc.storage.directories import locked_directory, make_directory
 from fedpbc.storage.files import is_own_file, read_own_file
 from fedpbc.storage.manifest import (
     MANIFEST,
@@ -172,12 +172,8 @@ class TuningDirectory:
 
         Yields the plan: of a search with a budget in minutes, the one that was begun.
         """
-        if self.path.exists() and not self.path.is_dir():
-            raise InputError("out", str(self.path), "a folder; this is a file")
-        ours = read_manifest(self.path, KIND) is not None
-        entries = set(self.path.iterdir()) if self.path.is_dir() else set()
-        if entries - set(own_files(self.path, [LOCK, temporary_names(MANIFEST)])) and not ours:
-            raise InputError(f"out: {self.path} holds other files; choose a new or empty folder")
+        check_result_folder(self.path, lambda: self.was_begun)
+        ours = self.was_begun
         for each in misplaced_folders(self.path, [*self._planned_names(), *plan.entries]):
             raise InputError(str(each))
         for each in misplaced_files(self.path, self._result_files(plan)):

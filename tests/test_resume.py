@@ -350,7 +350,7 @@ def test_a_damaged_configuration_is_said_to_be_damaged(tmp_path, command):
     (tmp_path / "run/config.toml").write_bytes(b"rounds = = 2\n")
     ended = fedpbc(command, tmp_path / "run")
     assert ended.code == 2
-    assert "(its config.toml is damaged, or none of a run)\n" in ended.out + ended.err
+    assert "(its config.toml is damaged, or not one of a run)\n" in ended.out + ended.err
 
 
 @pytest.mark.parametrize("kind", ["missing", "empty", "other files", "a file"])

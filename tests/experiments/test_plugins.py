@@ -99,7 +99,7 @@ class Own(Algorithm):
 
 @pytest.fixture
 def run_own(tmp_path):
-    """Run an algorithm of one's own that does something from a round on; returns the one line."""
+    """Run a custom algorithm that does something from a round on; returns the one line."""
     np.save(tmp_path / "targets.npy", np.array([[0.0, 1.0], [2.0, 5.0]]))
     config = tmp_path / "config.toml"
     config.write_text('rounds = 3\nlinks = "always"\n[task]\ntargets = "targets.npy"\n')

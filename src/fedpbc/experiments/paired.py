@@ -255,9 +255,10 @@ def paired(
 
     Example:
         >>> from fedpbc import Quadratic, compare
-        >>> found = compare(lambda seed: Quadratic([[0.0], [9.0]], seed=seed),
-        ...                 ["fedavg", "mifa"], links={"name": "bernoulli", "p": 0.5}, rounds=50)
-        >>> [(row.name, row.difference and row.difference.won) for row in paired(found).rows]
+        >>> links = {"name": "bernoulli", "p": 0.5}
+        >>> comparison = compare(lambda seed: Quadratic([[0.0], [9.0]], seed=seed),
+        ...                      ["fedavg", "mifa"], links=links, rounds=50)
+        >>> [(row.name, row.difference and row.difference.won) for row in paired(comparison).rows]
         [('fedavg', None), ('mifa', 3)]
     """
     scores = comparison.scores(allowed)

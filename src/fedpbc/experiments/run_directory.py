@@ -102,7 +102,7 @@ class RunDirectory:
         if not self.holds_run:
             reason = "there is no config.toml"
             if self.config_path.exists():
-                reason = "its config.toml is damaged, or none of a run"
+                reason = "its config.toml is damaged, or not one of a run"
             raise InputError("folder", str(self.path), f"one that holds a run ({reason})")
 
     @property

@@ -50,7 +50,7 @@ class General:
         deploy_view: the view that a server is to deploy, chosen beforehand, as by a search on
             held-out samples; None: comparisons take the best by the values that they show.
         checkpoint_every: rounds between checkpoints; 0: about every half minute.
-        plugins: Python files to import first, with algorithms and link schemes of one's own.
+        plugins: Python files to import first, with custom algorithms and link schemes.
     """
 
     rounds: Annotated[int, Ge(1), Le(MAX_ROUNDS), Help("Number of rounds T")] = 500

@@ -130,10 +130,10 @@ class Comparison(experiments.Comparison):
             return page
         if not self.records:
             raise InputError("these results have no record of their runs: compare() makes one")
-        with scratch_folder() as place:
+        with scratch_folder() as scratch:
             folders = []
             for label, record in self.records:
-                folders.append(place / label / f"seed-{record.summary['seed']}")
+                folders.append(scratch / label / f"seed-{record.summary['seed']}")
                 folders[-1].parent.mkdir(exist_ok=True)
                 record.write(folders[-1])
             write_page(

@@ -49,7 +49,7 @@ def headings(rows: Sequence[ComparisonRow]) -> list[str]:
 
 
 def metric_names(rows: Sequence[ComparisonRow]) -> list[str]:
-    """Return the names of further values, such as metrics of one's own, each once."""
+    """Return the names of further values, such as custom metrics, each once."""
     return list(dict.fromkeys(name for row in rows for name in row.metrics))
 
 

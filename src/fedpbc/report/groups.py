@@ -227,7 +227,7 @@ def _titles(groups: Sequence[Mapping[str, str]]) -> list[str]:
 def _name(shared: Mapping[str, str]) -> str:
     task = shared.get("task.name", "classification")
     subject = shared.get("data.name", "several data sets") if task == "classification" else task
-    subject = {"python": "a task made in Python", "app": "a model and data of one's own"}.get(
+    subject = {"python": "a task made in Python", "app": "a custom model and data"}.get(
         task, subject
     )
     downlink = shared.get("downlink.name", "always" if "links.name" in shared else "several")

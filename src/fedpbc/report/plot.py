@@ -91,7 +91,7 @@ def run_figure(
 
     figure = ShownFigure(figsize=(7.5, 4.2), layout="constrained")
     axes = figure.subplots()
-    # A metric of one's own is shown as it is, whatever its name.
+    # A custom metric is shown as it is, whatever its name.
     share = key in ("test_accuracy", "train_accuracy")
     for index, view in enumerate(views):
         points = [(line["round"], line["views"][view].get(key)) for line in metrics]

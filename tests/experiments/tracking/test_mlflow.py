@@ -182,7 +182,7 @@ def test_in_a_database_of_its_own(real, tmp_path):
         assert [m.step for m in history] == [2, 4, 6, 8]
         assert history[-1].value == value
     # Only what is said in the documentation is there.
-    assert {place.name for place in tmp_path.iterdir()} == {"runs"}
+    assert {entry.name for entry in tmp_path.iterdir()} == {"runs"}
     assert {p.name for p in (tmp_path / "runs").iterdir()} == {"a", "mlflow.db", ".mlflow.lock"}
     # It goes on after its last rounds were lost; what is there already is not there twice.
     (run / "summary.json").unlink()

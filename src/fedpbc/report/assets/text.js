@@ -7,7 +7,7 @@ const TEXT = {
   bytes_up: "bytes sent up", bytes_down: "bytes sent down", bytes_both: "bytes sent up and down",
 };
 const words = (key) => TEXT[key] || key.replaceAll("_", " ");
-// Shown in percent; a metric of one's own is shown as it is, whatever its name.
+// Shown in percent; a custom metric is shown as it is, whatever its name.
 const isShare = (key) => key === "test_accuracy" || key === "train_accuracy";
 const capital = (text) => text[0].toUpperCase() + text.slice(1);
 const escaped = (text) => String(text).replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);

@@ -36,8 +36,9 @@ class Comparison(experiments.Comparison):
 
     Example:
         >>> from fedpbc import Quadratic, compare
+        >>> links = {"name": "bernoulli", "p": 0.5}
         >>> comparison = compare(lambda seed: Quadratic([[0.0], [9.0]], seed=seed),
-        ...                 ["fedavg", "mifa"], links={"name": "bernoulli", "p": 0.5}, rounds=50)
+        ...                      ["fedavg", "mifa"], links=links, rounds=50)
         >>> comparison
         <Comparison: fedavg and mifa, seeds 0-2, 50 rounds; 6 runs>
         >>> comparison.verdict().chosen
@@ -97,7 +98,7 @@ class Comparison(experiments.Comparison):
         Example:
             >>> from fedpbc import Quadratic, compare
             >>> comparison = compare(lambda seed: Quadratic([[0.0], [9.0]], seed=seed), ["fedavg"],
-            ...                 seeds=[0, 1], links={"name": "bernoulli", "p": 0.5}, rounds=50)
+            ...                      seeds=[0, 1], links={"name": "bernoulli", "p": 0.5}, rounds=50)
             >>> comparison.to_pandas()["view"].tolist(), len(comparison.to_pandas(evaluations=True))
             (['server', 'averaged'], 20)
         """

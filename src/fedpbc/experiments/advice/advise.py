@@ -24,6 +24,7 @@ from fedpbc.experiments.advice.schedule import (
     affordable_finalists,
     choose_schedule,
 )
+from fedpbc.experiments.advice.schedule_text import left_out_text, schedule_text, time_text
 from fedpbc.experiments.advice.speed import Stopwatch, measure_speeds
 from fedpbc.experiments.comparison import Comparison
 from fedpbc.experiments.comparison_plan import ComparisonPlan, plan_comparison
@@ -138,7 +139,7 @@ def advise(
         )
         directory.keep_schedule(request, schedule)
     request = with_schedule(request, schedule)
-    listener.note(_describe(schedule, request, jobs))
+    listener.note(schedule_text(schedule, request, jobs))
     if request.tuned and (line := left_out_text(schedule, list(costs))):
         listener.note(line)
     tuning, tables, ranked = _tuned(request, schedule, directory, listener, jobs)
@@ -167,58 +168,6 @@ def advise(
         recommendation,
         time.monotonic() - began,
     )
-
-
-def time_text(seconds: float) -> str:
-    """A time that is only roughly known.
-
-    Example:
-        >>> time_text(34.2), time_text(60), time_text(400)
-        ('34 s', '60 s', '7 minutes')
-    """
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} minutes"
-
-
-def _describe(schedule: Schedule, request: AdviceRequest, jobs: int) -> str:
-    others = min(schedule.finalists, len(schedule.algorithms) - 1)
-    ceiling = ", with the ceiling" if schedule.ceiling else ""
-    shortened = "" if request.fixed_rounds else f" over {schedule.rounds} rounds"
-    compared = f"with up to {schedule.seeds} seeds{ceiling}"
-    if request.tuned or schedule.candidates == 1:
-        names = listed(list(schedule.algorithms[: others + 1]), others + 1)
-        how = "the settings given"
-        if not request.tuned:
-            how = "the default settings, since there is no time to tune,"
-        what = f"{names} with {how}{shortened}, {compared}"
-    else:
-        what = (
-            f"{len(schedule.algorithms)} algorithms, up to {schedule.candidates} settings each"
-            f"{shortened}; then up to {others} of the best and FedAvg {compared}"
-        )
-    return (
-        f"{what}: about {time_text(schedule.seconds)} of {time_text(60 * request.minutes)} on "
-        f"{jobs} core{'' if jobs == 1 else 's'}"
-    )
-
-
-def left_out_text(schedule: Schedule, names: Sequence[str]) -> str:
-    """Which of the algorithms whose settings were given are not compared, and why these.
-
-    Example:
-        >>> schedule = Schedule(300, ("fedavg", "mifa", "fedau"), 1, 1, 3, False, 60.0, False)
-        >>> left_out_text(schedule, ["fedavg", "fedpbc", "mifa", "fedau"])
-        'no time for fedpbc (the slowest) and fedau (last in the file, however good it may be); \
-a larger --minutes takes more'
-    """
-    slow = [name for name in names if name not in schedule.algorithms]
-    last = list(schedule.algorithms[schedule.finalists + 1 :])
-    parts = []
-    if slow:
-        parts.append(f"{listed(slow, len(slow))} (the slowest)")
-    if last:
-        they = "it" if len(last) == 1 else "they"
-        parts.append(f"{listed(last, len(last))} (last in the file, however good {they} may be)")
-    return f"no time for {' and '.join(parts)}; a larger --minutes takes more" if parts else ""
 
 
 Tables = dict[str, dict[str, Any]]

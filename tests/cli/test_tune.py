@@ -20,7 +20,9 @@ def test_a_search_ends_with_a_choice_that_other_commands_take(tmp_path):
     assert set(result["algorithms"]) == {"fedavg", "fedau", "ceiling"}
     chosen = result["algorithms"]["fedau"]["chosen"]["settings"]
     run = tmp_path / "run"
-    ran("run", out / "tuned-fedau.toml", "--out", run)
+    shown = ran("run", out / "tuned-fedau.toml", "--out", run).out
+    assert f"{result['algorithms']['fedau']['chosen']['score']['view']}*" in shown
+    assert "* the view to deploy, chosen beforehand (deploy_view)" in shown
     import tomllib
 
     config = tomllib.loads((run / "config.toml").read_text())

@@ -27,6 +27,7 @@ from fedpbc.report.comparison_table import (
     cells_of,
     footnotes,
     headings,
+    marked_view,
     metric_names,
     sent_unit,
     test_notes,
@@ -59,8 +60,11 @@ WIDE = 100
 """In a terminal narrower than this, a table that does not fit has only the essential columns."""
 
 
-def show_summary(summary: dict[str, Any], path: Path) -> None:
-    """Print a finished run's views and cost, its files, and next steps."""
+def show_summary(summary: dict[str, Any], path: Path, deploy_view: str | None = None) -> None:
+    """Print a finished run's views and cost, its files, and next steps.
+
+    A view to deploy that was chosen beforehand is marked.
+    """
     cost, views = summary["cost"], summary["views"]
     title = f"{summary['algorithm']} · {summary['data']} · {summary['links']}"
     table = TextTable(title, framed=True)
@@ -80,13 +84,15 @@ def show_summary(summary: dict[str, Any], path: Path) -> None:
     for name, view in views.items():
         accuracies = ("test_accuracy", "train_accuracy") if has_classes else ()
         table.row(
-            name,
+            marked_view(name, name == deploy_view),
             *(_number(view.get(key), ".1f", 100) for key in accuracies),
             *(_number(view.get(key), "#.4g") for key in ("test_loss", *extra)),
             _number(cost["models_on_server"].get(name), ""),
         )
     left_out = show_fitted(table)
     say_omitted(left_out, "summary.json")
+    if deploy_view is not None:
+        say("* the view to deploy, chosen beforehand (deploy_view)")
     run = RunResult(summary["algorithm"], 0, metrics=[{}]).with_summary(summary)
     for note in test_notes(Comparison([run])):
         say(note)

@@ -56,5 +56,6 @@ def show_run(summary: dict[str, Any], path: Path, as_json: bool) -> None:
         say_json({**summary, "folder": str(path)})
         return
     from fedpbc.cli.results import show_summary
+    from fedpbc.experiments.config_file import read_own_toml
 
-    show_summary(summary, path)
+    show_summary(summary, path, read_own_toml(path / "config.toml").get("deploy_view"))

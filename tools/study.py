@@ -139,12 +139,23 @@ class Part:
     @property
     def commands(self) -> list[list[str]]:
         """What makes it, as anybody would type it."""
-        searches = [self._tune_command("all --ceiling", self.search, self.tuned)]
+        return [*self._searches(), self.compare_command()]
+
+    def _searches(self) -> Iterator[list[str]]:
+        """All searches, in as few commands as try the same candidates as one for each entry."""
+        if "--candidates" in self.search:
+            yield self._tune_command("all --ceiling", self.search, self.tuned)
+        else:
+            # A search tries more candidates if any of its algorithms has options to tune.
+            options = [name for name in ALGORITHMS if ALGORITHMS[name].tuned_options]
+            rates = [name for name in ALGORITHMS if name not in options]
+            yield self._tune_command(",".join(options), self.search, self.tuned)
+            labels = f"{','.join(rates)} --ceiling"
+            yield self._tune_command(labels, self.search, f"{self.tuned}-step-sizes")
         if self.longer_search:
-            labels = ",".join(SEARCHED_LONGER)
             folder = f"{self.tuned}-longer"
-            searches.append(self._tune_command(labels, self.longer_search, folder))
-        return [*searches, self.compare_command()]
+            labels = ",".join(SEARCHED_LONGER)
+            yield self._tune_command(labels, self.longer_search, folder)
 
 
 def parts(data_dir: str, traces: str) -> list[Part]:

@@ -32,6 +32,7 @@ ELSEWHERE = {"deployment.md", "flower.md"}
 tests/flower: they need several processes beside each other."""
 
 NETWORK = "downloads a data set"
+HOURS = "takes hours, and reads files of the repository"
 MLFLOW = "needs MLflow, which is not installed" if find_spec("mlflow") is None else None
 NOT_RUN = {
     ("README.md", "make test"): "it would run this test",
@@ -41,6 +42,9 @@ NOT_RUN = {
     ("how-to.md", "fedpbc run --data hub:"): NETWORK,
     ("paper.md", "fedpbc paper table2 --data cifar10"): "needs the downloaded files of CIFAR-10",
     ("paper.md", "fedpbc paper tune --data svhn"): NETWORK,
+    ("study.md", "fedpbc tune"): HOURS,
+    ("study.md", "fedpbc compare"): HOURS,
+    ("study.md", "python tools/study.py"): HOURS,
     ("tracking.md", "fedpbc compare"): MLFLOW,
     ("tracking.md", "fedpbc resume runs/a --track mlflow"): MLFLOW,
     ("views.md", "fedpbc run --algorithm fedpbc"): "needs the downloaded files of CIFAR-10",

@@ -66,8 +66,8 @@ DISPENSABLE = {
 
 
 HELPS = {
-    "rounds": "Number of rounds T (default: 300; fewer if the budget is too short for them).",
-    "clients": "Number of clients m (default: 100; the devices of a trace, at most 300).",
+    "rounds": "Number of rounds T (default: 300; fewer if the budget is too short).",
+    "clients": "Number of clients m (default: 100, or the devices of a trace, at most 300).",
 }
 
 
@@ -75,12 +75,12 @@ HELPS = {
 def advise(
     options: dict[str, Any],
     config: ConfigFile = None,
-    minutes: Annotated[float | None, default("Time budget", "10")] = None,
+    minutes: Annotated[float | None, default("Time budget in minutes", "10")] = None,
     max_server_models: Annotated[
-        int | None, typer.Option(help="Models that the server may keep.")
+        int | None, typer.Option(help="Most models that the server may keep.")
     ] = None,
     max_local_steps: Annotated[
-        int | None, typer.Option(help="Local steps of all clients together, in the whole run.")
+        int | None, typer.Option(help="Most local steps of all clients together, in the whole run.")
     ] = None,
     no_client_state: Annotated[
         bool, typer.Option("--no-client-state", help="Devices keep nothing between contacts.")
@@ -92,7 +92,7 @@ def advise(
     trust: Trust = False,
     as_json: Json = False,
 ) -> None:
-    """What to run on your links, and what it will give: tuned and compared within a budget."""
+    """Recommend an algorithm for your links: tune and compare within a time budget."""
     began = time.monotonic()
     values = configuration_values(config, options, set_, trace=trace, trust=trust)
     from fedpbc.experiments.advice.constraints import Constraints

@@ -39,7 +39,7 @@ Sweep = Annotated[
     list[str] | None,
     typer.Option(
         metavar="KEY=VALUES",
-        help="Each algorithm once per value: data.alpha=0.1,0.5,1; repeatable, for all pairs.",
+        help="Each algorithm once per value: data.alpha=0.1,0.5,1; repeatable: all combinations.",
     ),
 ]
 Ceiling = Annotated[
@@ -60,7 +60,7 @@ def compare(
             names_of("algorithms"),
         ),
     ] = None,
-    seeds: Annotated[str | None, default("Numbers and ranges: 0-4,7", "0-2")] = None,
+    seeds: Annotated[str | None, default("Seeds and ranges of seeds: 0-4,7", "0-2")] = None,
     sweep: Sweep = None,
     ceiling: Ceiling = False,
     trace: Path | None = None,
@@ -74,7 +74,7 @@ def compare(
     trust: Trust = False,
     as_json: Json = False,
 ) -> None:
-    """Compare several algorithms × seeds on the same links; ends with a table and a plot."""
+    """Compare algorithms over several seeds on the same links: tables, a verdict, a page."""
     options["algorithms"] = None if algorithms is None else split_items(algorithms)
     options["seeds"] = seeds
     options["sweep"] = sweep

@@ -35,7 +35,7 @@ def links(
     trust: Trust = False,
     as_json: Json = False,
 ) -> None:
-    """What a link log or scheme is like: who is up, how long outages last, what changes."""
+    """Describe a link log or scheme: who is up, how long outages last, what changes."""
     from fedpbc.experiments.configuration import Config
     from fedpbc.experiments.link_query import link_values, report_links
     from fedpbc.report.link_page import check_link_report_path, write_link_report

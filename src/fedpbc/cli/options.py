@@ -76,15 +76,15 @@ Insecure = Annotated[
 Trace = Annotated[
     Path | None,
     typer.Option(
-        help="Recorded links, a CSV: short for --links trace --set links.file=…; a fleet's log "
-        "also has its round length and number of clients. The folder of a fleet's server: also its "
+        help="Recorded links (CSV); short for --links trace --set links.file=…. A fleet's log also "
+        "sets the round length and the number of clients; the folder of a fleet's server also sets "
         "model, data and rounds."
     ),
 ]
 Plugin = Annotated[
     list[Path] | None,
     typer.Option(
-        help="Python file with algorithms, links, data sets or models of your own; repeatable."
+        help="Python file with your own algorithms, links, data sets or models; repeatable."
     ),
 ]
 Set = Annotated[
@@ -100,9 +100,9 @@ Trust = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else.")]
 Baseline = Annotated[
-    str | None, default("What differences are to: the name of a row", "fedavg, or else the first")
+    str | None, default("Row that differences are relative to", "fedavg, or else the first")
 ]
-Jobs = Annotated[int | None, default("Runs side by side", "one per core")]
+Jobs = Annotated[int | None, default("Number of parallel runs", "one per core")]
 
 COMPLETED = {
     "algorithm": "algorithms",

@@ -58,7 +58,7 @@ def paper(
     links: Annotated[
         str | None, default("Link schemes, by commas", "the paper's", names_of("links"))
     ] = None,
-    seeds: Annotated[str | None, default("Numbers and ranges: 0-4,7", "0-2")] = None,
+    seeds: Annotated[str | None, default("Seeds and ranges of seeds: 0-4,7", "0-2")] = None,
     rounds: Annotated[int | None, default("Number of rounds T", "the paper's")] = None,
     set_: Set = None,
     tuned: Annotated[

@@ -37,7 +37,7 @@ def report(
         bool, typer.Option("--watch", help="Keep it current until all runs have ended.")
     ] = False,
 ) -> None:
-    """Make one HTML page about any runs, or a fleet, finished or not; it opens from disk."""
+    """Write one self-contained HTML page about runs or a fleet, finished or not."""
     server = fleet_server(folders)
     if server is not None:
         if baseline is not None:

@@ -22,14 +22,16 @@ __all__ = ["resume"]
 
 
 def resume(
-    folder: Annotated[Path, typer.Argument(help="A run's or a comparison's folder.")],
+    folder: Annotated[
+        Path, typer.Argument(help="Folder of a run, a comparison, a search or advice.")
+    ],
     track: Annotated[str | None, default("As for 'run'; from now on", "as before")] = None,
     baseline: Baseline = None,
     jobs: Jobs = None,
     trust: Trust = False,
     as_json: Json = False,
 ) -> None:
-    """Resume a run or a comparison that was stopped, to the same bits."""
+    """Resume a run, a comparison, a search or advice that was stopped."""
     from fedpbc.cli.progress import RunDisplay
     from fedpbc.experiments.advice.directory import AdviceDirectory
     from fedpbc.experiments.comparison_directory import ComparisonDirectory

@@ -53,7 +53,7 @@ def theory(
     trust: Trust = False,
     as_json: Json = False,
 ) -> None:
-    """What the paper proves, for your links: FedAvg's bias, mixing, staleness, Theorem 1."""
+    """The paper's theory for your links: FedAvg's bias, mixing, staleness, Theorem 1."""
     from fedpbc.experiments.theory_query import TheoryQuery, analyze
     from fedpbc.report.theory_summary import check_out, write_clients
 

@@ -76,19 +76,19 @@ def tune(
         ),
     ] = None,
     candidates: Annotated[
-        int | None, default("Settings tried for each algorithm", "12, or 18 with own options")
+        int | None, default("Settings tried per algorithm", "12, or 18 if any has own options")
     ] = None,
     budget: Annotated[
-        int | None, typer.Option(help="Alternative to --candidates: total rounds of all runs.")
+        int | None, typer.Option(help="Instead of --candidates: total rounds of all runs.")
     ] = None,
     minutes: Annotated[
         float | None,
-        typer.Option(help="Alternative: minutes; the speed of the first runs decides."),
+        typer.Option(help="Instead of --candidates: minutes; the first runs are timed."),
     ] = None,
     validation: Annotated[
         float | None, default("Share of each client's samples kept out for scoring", "0.2")
     ] = None,
-    seeds: Annotated[str | None, default("Numbers and ranges; a score is their mean", "0")] = None,
+    seeds: Annotated[str | None, default("Seeds: 0,1 or 0-4; a score is their mean", "0")] = None,
     trace: Path | None = None,
     set_: Set = None,
     out: Annotated[Path | None, default("Folder", "runs/tune")] = None,
@@ -97,7 +97,7 @@ def tune(
     trust: Trust = False,
     as_json: Json = False,
 ) -> None:
-    """Find step sizes and options: successive halving on held-out training data."""
+    """Tune step sizes and options: successive halving on held-out training data."""
     values = configuration_values(config, options, set_, trace=trace, trust=trust)
     from fedpbc.experiments.tuning.directory import TuningDirectory
     from fedpbc.experiments.tuning.plan import plan_tuning

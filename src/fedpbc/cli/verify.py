@@ -25,7 +25,7 @@ __all__ = ["verify"]
 def verify(
     folders: Annotated[
         list[Path],
-        typer.Argument(metavar="FOLDER…", help="Folders with runs: a run's, a comparison's, any."),
+        typer.Argument(metavar="FOLDER…", help="Folders with runs anywhere below them."),
     ],
     as_json: Json = False,
 ) -> None:

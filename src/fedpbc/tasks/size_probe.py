@@ -30,7 +30,7 @@ class SizeProbe(Generic[T]):
 
     def __call__(self, *size: int) -> T:
         """Return what the probe returned for this size, or ``unknown``."""
-        key = (*size, torch.backends.mkldnn.enabled, torch.get_float32_matmul_precision())
+        key = (*size, *pytorch_settings())
         if key not in self._known:
             if len(self._known) >= self._most:
                 return self._unknown
@@ -40,3 +40,15 @@ class SizeProbe(Generic[T]):
     def forget(self) -> None:
         """Begin again."""
         self._known.clear()
+
+
+def pytorch_settings() -> tuple[object, ...]:
+    """Return the settings that the bits of PyTorch's products depend on."""
+    mkldnn = torch.backends.mkldnn
+    switches = mkldnn.enabled, getattr(mkldnn, "deterministic", None)
+    operators = [getattr(mkldnn, name, None) for name in ("matmul", "conv")]
+    precisions = [getattr(operator, "fp32_precision", None) for operator in operators]
+    if None in precisions:  # Before PyTorch 2.9.
+        return *switches, torch.get_float32_matmul_precision()
+    # Not this function: it raises once the precision of a single backend was set.
+    return *switches, *precisions

@@ -109,10 +109,17 @@ def test_an_interruption_waits_for_all_threads(monkeypatch):
     index, rates = torch.randint(0, 20, (clients, 40, 16)), torch.full((clients,), 0.01)
     expected, models = first.clone(), first.clone()
     dense_steps(expected, sizes, samples, labels, index, rates)
-    sender = threading.Timer(0.01, os.kill, [os.getpid(), signal.SIGINT])
-    sender.start()
+
+    def interrupt():
+        # Not before the threads are at work, however busy the machine.
+        while torch.equal(models, first):
+            time.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    sender = threading.Thread(target=interrupt, daemon=True)
 
     def train():
+        sender.start()
         dense_steps(models, sizes, samples, labels, index, rates)
         time.sleep(60)  # On a quick machine, the signal comes now.
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedpbc.data import load
+from fedpbc.data import load, parquet
 from fedpbc.data.parquet import find_shards, picture, read_images
 from fedpbc.errors import InputError
 
@@ -214,3 +214,17 @@ def test_damaged_files_are_one_line_or_read(tmp_path, seed):
     with suppress(InputError):
         images, labels, _ = read_images([file], "image", GREY, 10)
         assert len(images) == len(labels)
+
+
+@pytest.mark.parametrize(
+    ("repeats", "rows"), [(0, "0 rows"), (2, "6 rows or more")], ids=["fewer", "more"]
+)
+def test_another_number_of_rows_than_the_header_says(tmp_path, monkeypatch, repeats, rows):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    file = tmp_path / FILE
+    images = [{"bytes": encoded(random_image(GREY)[1]), "path": None}] * 3
+    pq.write_table(pa.table({"image": images, "label": [0, 1, 2]}), file)
+    batches = parquet._batches
+    monkeypatch.setattr(parquet, "_batches", lambda *given: [*batches(*given)] * repeats)
+    with pytest.raises(InputError, match=f"has {rows}, but its header says 3; it should have 3$"):
+        read_images([file], shape=GREY, column="image", label="label", classes=3)

@@ -122,6 +122,7 @@ def read_images(
             columns = [f"{column}.bytes", label, *([client] if client else [])]
             for rows in _batches(file, table, columns):
                 if row + len(rows) > count:
+                    row += len(rows)
                     break
                 labels[offset : offset + len(rows)] = _labels(
                     file, row, rows.column(label), classes
@@ -135,7 +136,8 @@ def read_images(
                 row += len(rows)
                 offset += len(rows)
             if row != count:
-                raise wrong(file, f"{row:,} rows, but its header says {count:,}", f"{count:,}")
+                rows_read = f"{row:,} rows{' or more' if row > count else ''}"
+                raise wrong(file, f"{rows_read}, but its header says {count:,}", f"{count:,}")
         for task in tasks:
             task.result()
     return images, labels, clients

@@ -3,6 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 AXE := tools/axe/node_modules/.ready
+COMPILED := $(wildcard src/fedpbc/*.[ch] src/fedpbc/tasks/*.[ch])
 # Tests start hundreds of processes: without compiled files each would compile the package again.
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -12,7 +13,8 @@ install: $(READY)
 
 # The stamp is written last, so that an installation that was interrupted is done again. Python compiles a
 # module when it is first imported: pip would compile every one, most of them never used, for a minute.
-$(READY): pyproject.toml constraints.txt
+# The functions in C are compiled here, and else those of an older version would be called, or tested.
+$(READY): pyproject.toml constraints.txt $(COMPILED)
 	$(BIN)/python -m pip --version > /dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
 	$(BIN)/python -m pip install --no-compile --quiet --constraint constraints.txt --editable '.[hub,ray,tensorboard,flower,pandas,docs,dev]'
 	touch $@

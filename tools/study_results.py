@@ -26,6 +26,8 @@ from fedpbc.storage.atomic import write_atomically
 
 COUNTERS = ("round", "local_steps", "uploads", "bytes_up", "bytes_down")
 DIGITS = 5
+UNTUNED = ("name", "deploy_view", "links", "downlink", "train")
+"""What a table of a search has besides the algorithm's options."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,12 @@ class KeptRun:
     metrics: Sequence[Mapping[str, Any]] = field(repr=False)
     failure: str = ""
     """When it diverged, if it did."""
+
+    def has_settings(self, choice: Mapping[str, Any]) -> bool:
+        """Whether it was made with the settings of a table that a search wrote."""
+        options = {k: v for k, v in choice.items() if k not in UNTUNED}
+        chosen = settings_text(choice["train"], options)
+        return set(chosen.split(", ")) <= set(self.settings.split(", "))
 
     def result(self, deploy_view: str | None) -> RunResult:
         """The run as one of a comparison, with the view to deploy that its search chose."""
@@ -100,11 +108,14 @@ def _shortened(line: Mapping[str, Any]) -> dict[str, Any]:
 def settings_of(path: Path) -> str:
     """The step sizes and options of a run."""
     config = tomllib.loads(path.read_text(encoding="utf-8"))
-    train, options = config["train"], dict(config["algorithm"])
-    options.pop("name")
-    own = [f"{k} {v:g}" if isinstance(v, float) else f"{k} {v}" for k, v in options.items()]
-    rates = [f"η_0 {train['learning_rate']:g}", f"η_g {train['global_learning_rate']:g}"]
-    return ", ".join([*rates, *own])
+    options = {key: value for key, value in config["algorithm"].items() if key != "name"}
+    return settings_text(config["train"], options)
+
+
+def settings_text(train: Mapping[str, Any], options: Mapping[str, Any]) -> str:
+    """The two step sizes, and the algorithm's options."""
+    named = {"η_0": train["learning_rate"], "η_g": train["global_learning_rate"], **options}
+    return ", ".join(f"{k} {v:g}" if isinstance(v, float) else f"{k} {v}" for k, v in named.items())
 
 
 def kept_runs(file: Path) -> dict[tuple[str, int], KeptRun]:

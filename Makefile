@@ -29,7 +29,7 @@ check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
-	$(BIN)/mypy --num-workers 2
+	$(BIN)/mypy
 
 # One more than there are cores where CI runs: many tests wait for processes. With four it took longer.
 # Each process with one thread: more than one would wait for the others' cores, and burn its own.

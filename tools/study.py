@@ -31,7 +31,15 @@ from fedpbc.experiments.conditions import CEILING
 from fedpbc.limits import parse_toml
 from fedpbc.storage.atomic import write_atomically
 from fedpbc.storage.toml import toml_text
-from study_results import KeptRun, keep_runs, kept_runs, overview_of, summarised, table_of
+from study_results import (
+    KeptRun,
+    finished_runs,
+    keep_runs,
+    kept_runs,
+    overview_of,
+    summarised,
+    table_of,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "study.md"
@@ -104,7 +112,8 @@ class Part:
         """The view to deploy of each entry, which its search has chosen on held-out samples."""
         tables = tables_of(self.kept_choices)
         if self.ceiling_of:
-            tables |= {CEILING: tables_of(parts[self.ceiling_of].kept_choices)[CEILING]}
+            others = tables_of(parts[self.ceiling_of].kept_choices)
+            tables |= {label: others[label] for label in (CEILING,) if label in others}
         return {label: table["deploy_view"] for label, table in tables.items()}
 
     def tune_command(self, label: str) -> list[str]:
@@ -206,11 +215,16 @@ class Runner:
             return
         with self._core() as core:
             self._tune(part, label, core)
-            code = fedpbc(part.compare_command(label), core)
+            choice = tables_of(part.kept_choices)[label]
+            begun = finished_runs(part.folder(label))
+            others = any(not run.has_settings(choice) for run in begun)
+            # Runs with settings that are no longer those chosen are made again.
+            overwrite = ["--overwrite"] if others else []
+            code = fedpbc([*part.compare_command(label), *overwrite], core)
         with self._keeping:
-            runs = keep_runs(part.kept_runs, part.folder(label))
-        if code and all(run.label != label for run in runs):
-            raise RuntimeError(f"{label} of {part.name} ended with code {code}")
+            keep_runs(part.kept_runs, part.folder(label))
+        if not self._kept(part, label):
+            raise RuntimeError(f"{label} of {part.name} is not complete (code {code})")
 
     def _kept(self, part: Part, label: str) -> bool:
         """Whether all runs of an entry are kept, with the settings that its search has chosen."""
@@ -297,10 +311,10 @@ def write_tables(every: Sequence[Part]) -> None:
 def with_block(text: str, name: str, content: str) -> str:
     """The page with other content between two of its marks."""
     mark = re.compile(rf"(<!-- {re.escape(name)} -->\n).*?(<!-- end -->)", flags=re.DOTALL)
-    place = mark.search(text)
-    if place is None:
+    block = mark.search(text)
+    if block is None:
         return text
-    return f"{text[: place.end(1)]}{content}\n{text[place.start(2) :]}"
+    return f"{text[: block.end(1)]}{content}\n{text[block.start(2) :]}"
 
 
 def main() -> None:
@@ -311,12 +325,12 @@ def main() -> None:
     parser.add_argument("--data-dir", default="FOLDER", help="of CIFAR-10's Parquet files")
     parser.add_argument("--traces", default="TRACES", help=f"folder with {TRACE}")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
-    given = parser.parse_args()
-    every = parts(given.data_dir, given.traces)
-    chosen = [p for p in every if not given.names or p.name.startswith(tuple(given.names))]
-    if given.action == "run":
-        Runner(given.jobs).run(chosen)
-    elif given.action == "commands":
+    arguments = parser.parse_args()
+    every = parts(arguments.data_dir, arguments.traces)
+    chosen = [p for p in every if not arguments.names or p.name.startswith(tuple(arguments.names))]
+    if arguments.action == "run":
+        Runner(arguments.jobs).run(chosen)
+    elif arguments.action == "commands":
         for words in [words for part in chosen for words in part.commands]:
             sys.stdout.write(" ".join(["fedpbc", *words]) + "\n")
     else:

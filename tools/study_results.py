@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fedpbc.experiments.comparison import Comparison
+from fedpbc.experiments.comparison_row import window_of
 from fedpbc.experiments.conditions import is_ceiling
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.run_result import RunResult
@@ -88,8 +89,8 @@ def divergence_of(path: Path) -> str:
     """When a run diverged; empty if it did not."""
     file = path / "failure.txt"
     text = file.read_text(encoding="utf-8") if file.is_file() else ""
-    found = re.search(r"diverged in round [\d,]+", text)
-    return found[0] if found else ""
+    match = re.search(r"diverged in round [\d,]+", text)
+    return match[0] if match else ""
 
 
 def _shortened(line: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,6 +157,8 @@ def summarised(runs: Sequence[KeptRun], views: Mapping[str, str]) -> dict[str, A
                 "view": row.view,
                 "test": [row.test.mean, row.test.deviation, row.test.seeds],
                 "difference": pair.difference and difference_text(pair.difference, True),
+                "clear": pair.difference is not None
+                and (pair.difference.clearly_above or pair.difference.clearly_below),
                 "recovered": pair.recovered and recovered_text(pair.recovered),
                 "steadiness": steadiness(comparison, row.label, row.view),
                 "worst_class": row.worst_class
@@ -181,7 +184,8 @@ def steadiness(comparison: Comparison, label: str, view: str) -> float | None:
     """The deviation over the evaluations of the last rounds, the mean over seeds, in points."""
     deviations = []
     for run in comparison.of(label):
-        first = run.metrics[-1]["round"] - comparison.window
+        rounds = run.metrics[-1]["round"]
+        first = rounds - window_of(rounds)
         values = [
             line["views"][view]["test_accuracy"] for line in run.metrics if line["round"] > first
         ]
@@ -238,8 +242,7 @@ def overview_of(contents: Mapping[str, Mapping[str, Any]]) -> str:
         for row in content["rows"]:
             label = row["label"]
             gains.setdefault(label, {})[name] = means[label] - means["fedavg"]
-            interval = re.search(r"\((\S+) to (\S+)\)", row["difference"] or "")
-            if interval and (interval[1].startswith("−") == interval[2].startswith("−")):
+            if row["clear"]:
                 clear.add((label, name))
         for label in content.get("diverged", {}):
             gains.setdefault(label, {})[name] = -math.inf

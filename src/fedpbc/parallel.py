@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import lru_cache
 
-__all__ = ["in_parts", "leave_cores_to_others", "usable_cores"]
+__all__ = ["in_parts", "leave_cores_to_others", "one_core", "usable_cores"]
 
 _MIN_PARALLEL = 2**18  # numbers from which threads pay
 
@@ -27,6 +28,17 @@ def leave_cores_to_others() -> None:
     """Use one core from now on, for a process that runs in parallel with others."""
     global _core_limit
     _core_limit = 1
+
+
+@contextmanager
+def one_core() -> Iterator[None]:
+    """Use one core inside this block, to see how fast that is."""
+    global _core_limit
+    before, _core_limit = _core_limit, 1
+    try:
+        yield
+    finally:
+        _core_limit = before
 
 
 def in_parts(work: Callable[[slice], None], count: int) -> None:

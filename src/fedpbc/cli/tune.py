@@ -123,7 +123,7 @@ def parse_space(items: Sequence[str]) -> dict[str, list[Any]]:
     space: dict[str, list[Any]] = {}
     for item in items:
         key, equals, text = item.partition("=")
-        texts = [part.strip() for part in text.split(",") if part.strip()]
+        texts = split_items(text)
         if not equals or not key.strip() or not texts:
             raise InputError("--space", item, "KEY=VALUE,VALUE, such as learning_rate=0.05,0.1")
         if key.strip() in space:

@@ -19,6 +19,7 @@ from fedpbc.experiments.comparison_row import (
     comparison_row,
     cost_of_runs,
     tail_mean,
+    window_of,
 )
 from fedpbc.experiments.conditions import is_ceiling
 from fedpbc.experiments.paired import (
@@ -99,13 +100,13 @@ class Comparison:
 
     @property
     def rounds(self) -> int:
-        """The rounds of a finished run."""
+        """The rounds of a finished run; of the longest, if a sweep has runs of several lengths."""
         return max((run.metrics[-1]["round"] for run in self.finished), default=0)
 
     @property
     def window(self) -> int:
-        """Over how many last rounds evaluations are averaged: 100, but at most a fifth of all."""
-        return max(1, min(100, self.rounds // 5))
+        """Over how many last rounds evaluations are averaged, in the longest run."""
+        return window_of(self.rounds)
 
     def of(self, label: str) -> list[RunResult]:
         """The finished runs of one entry."""
@@ -114,7 +115,7 @@ class Comparison:
 
     def tail(self, run: RunResult, view: str, value: Value) -> float | None:
         """The mean of a value over the evaluations of a run's last rounds."""
-        return tail_mean(run, view, value, self.window)
+        return tail_mean(run, view, value)
 
     def rows(self) -> list[ComparisonRow]:
         """One row for each entry and view."""
@@ -130,7 +131,7 @@ class Comparison:
             if runs := self.of(label):
                 cost = self.cost_of(label)
                 views = runs[0].metrics[-1]["views"]
-                rows = [comparison_row(label, view, runs, self.window, cost) for view in views]
+                rows = [comparison_row(label, view, runs, cost) for view in views]
                 deployable = [row for row in rows if row.view in DEPLOYABLE]
                 best = best_row(deployable, chosen=self.deploy_view(label))
                 all_rows += [replace(row, best_deployable=row is best) for row in rows]
@@ -187,11 +188,6 @@ class Comparison:
                 return row
         return None
 
-    @property
-    def names(self) -> list[str]:
-        """The names of the rows, in order."""
-        return list(dict.fromkeys(run.label for run in self.runs))
-
     def scores(self, allowed: Callable[[ComparisonRow], bool] | None = None) -> Scores:
         """One value per seed of each row, in its best deployable view.
 
@@ -203,7 +199,7 @@ class Comparison:
         deployable = [row for row in self.rows() if row.view in DEPLOYABLE]
         has_classes = all(row.test is not None for row in deployable)
         entries = []
-        for name in self.names:
+        for name in self.labels:
             rows = [row for row in deployable if row.label == name]
             choice = rows if allowed is None else [row for row in rows if _passes(allowed, row)]
             starred = next((row.view for row in rows if row.best_deployable), None)

@@ -22,6 +22,7 @@ __all__ = [
     "mean_count",
     "tail_mean",
     "value_named",
+    "window_of",
 ]
 
 Value = Callable[[Mapping[str, Any]], Any]
@@ -77,16 +78,12 @@ UNKNOWN_COST: Mapping[str, Any] = {
 
 
 def comparison_row(
-    label: str, view: str, runs: Sequence[RunResult], window: int, cost: Mapping[str, Any]
+    label: str, view: str, runs: Sequence[RunResult], cost: Mapping[str, Any]
 ) -> ComparisonRow:
-    """An entry in a view, over its finished runs.
-
-    ``window`` is over how many last rounds evaluations are averaged; ``cost`` what
-    :func:`cost_of_runs` returns.
-    """
+    """An entry in a view, over its finished runs; ``cost`` is what :func:`cost_of_runs` returns."""
 
     def spread(value: Value) -> Spread | None:
-        means = [mean for run in runs if (mean := tail_mean(run, view, value, window)) is not None]
+        means = [mean for run in runs if (mean := tail_mean(run, view, value)) is not None]
         return Spread.of(means) if len(means) == len(runs) else None
 
     loss = spread(lambda e: e["test_loss"])
@@ -114,9 +111,20 @@ def comparison_row(
     )
 
 
-def tail_mean(run: RunResult, view: str, value: Value, window: int) -> float | None:
+def window_of(rounds: int) -> int:
+    """Over how many last rounds of a run evaluations are averaged: 100, but at most a fifth.
+
+    Example:
+        >>> window_of(2000), window_of(300), window_of(3)
+        (100, 60, 1)
+    """
+    return max(1, min(100, rounds // 5))
+
+
+def tail_mean(run: RunResult, view: str, value: Value) -> float | None:
     """The mean of a value over the evaluations of a run's last rounds."""
-    first = run.metrics[-1]["round"] - window
+    rounds = run.metrics[-1]["round"]
+    first = rounds - window_of(rounds)
     # From the end: a run may have thousands of evaluations before.
     lines = list(takewhile(lambda line: line["round"] > first, reversed(run.metrics)))
     values = [value(line["views"][view]) for line in reversed(lines)]

@@ -235,7 +235,7 @@ def remarks(advice: Advice) -> list[str]:
                 f"More devices: {statistics.clients:,} of the {recorded:,} in the log were "
                 "simulated; --clients takes more, if the data suffices for them."
             )
-    tried = {*advice.excluded, *advice.comparison.names}
+    tried = {*advice.excluded, *advice.comparison.labels}
     if advice.tuning is not None:
         tried |= {*advice.schedule.algorithms}
     if left_out := [name for name in advice.links.costs if name not in tried]:
@@ -275,7 +275,7 @@ def _affordable_text(advice: Advice) -> str:
 
 
 def _algorithms_compared(advice: Advice) -> int:
-    return sum(not is_ceiling(name) for name in advice.comparison.names)
+    return sum(not is_ceiling(name) for name in advice.comparison.labels)
 
 
 def _settings_tried(advice: Advice) -> int:

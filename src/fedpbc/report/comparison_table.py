@@ -22,6 +22,7 @@ __all__ = [
     "cells_of",
     "footnotes",
     "headings",
+    "last_rounds",
     "markdown",
     "markdown_table",
     "marked_label",
@@ -111,15 +112,25 @@ def plain_spread(spread: Spread | None, digits: int = 5) -> str:
     return f"{spread.mean:.{digits}g}{deviation}"
 
 
+def last_rounds(comparison: Comparison) -> str:
+    """Return over which rounds evaluations are averaged; runs of a sweep may differ in length."""
+    if len(_lengths(comparison)) > 1:
+        return "the last fifth of its rounds, at most 100"
+    return f"the last {comparison.window:,} rounds"
+
+
+def _lengths(comparison: Comparison) -> list[int]:
+    return sorted({run.metrics[-1]["round"] for run in comparison.finished})
+
+
 def footnotes(comparison: Comparison) -> list[str]:
     """Return what a reader must know to read the table."""
     seeds = len({cell.seed for cell in comparison.runs})
     over = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else "one seed"
-    lengths = sorted({run.metrics[-1]["round"] for run in comparison.finished})
+    lengths = _lengths(comparison)
     rounds = " to ".join(map(str, dict.fromkeys([lengths[0], lengths[-1]]))) if lengths else "0"
     notes = [
-        f"{rounds} rounds; {over}; each the mean of the evaluations in the last "
-        f"{comparison.window} rounds.",
+        f"{rounds} rounds; {over}; each the mean of the evaluations in {last_rounds(comparison)}.",
         f"* {starred_note(comparison)}; {MEAN_NOTE}",
     ]
     notes += test_notes(comparison)

@@ -11,6 +11,7 @@ from fedpbc.experiments.comparison_directory import ComparisonDirectory
 from fedpbc.experiments.configuration import is_python_task
 from fedpbc.experiments.score_text import score_text
 from fedpbc.report.chart_data import chart_data, comparison_of
+from fedpbc.report.comparison_table import last_rounds
 from fedpbc.report.groups import LEARNING_RATES, RunGroup, flatten
 from fedpbc.report.load import LoadedRun
 from fedpbc.report.page_tables import (
@@ -67,7 +68,7 @@ def group_section(
         "open": group_count <= OPEN_GROUPS or number == 0,
         "charts": charts,  # Also embedded in the page, as JSON.
         "seeds": max((curve["seeds"] for curve in charts["curves"].values()), default=0),
-        "window": comparison.window,
+        "last_rounds": last_rounds(comparison),
         "runs": runs_table(group),
         "runs_open": len(group.runs) <= OPEN_RUNS,
         "run_states": count_states(group.runs),

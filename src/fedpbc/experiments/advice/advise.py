@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -40,6 +40,7 @@ from fedpbc.experiments.tuning.directory import TuningDirectory
 from fedpbc.experiments.tuning.plan import START_SECONDS, TuningPlan, plan_tuning
 from fedpbc.experiments.tuning.request import TuningRequest
 from fedpbc.experiments.tuning.result import TuningResult
+from fedpbc.parallel import one_core
 from fedpbc.simulation.views import DEPLOYABLE
 from fedpbc.storage.atomic import write_atomically
 from fedpbc.storage.toml import toml_text
@@ -126,7 +127,9 @@ def advise(
     costs = {name: cost for name, cost in links.costs.items() if name not in excluded}
     if schedule is None:
         watch = Stopwatch()
-        speeds, ceiling = measure_speeds(request, costs)
+        # With several jobs, each run has one core.
+        with one_core() if jobs > 1 else nullcontext():
+            speeds, ceiling = measure_speeds(request, costs)
         schedule = choose_schedule(
             speeds,
             ceiling,
@@ -142,7 +145,7 @@ def advise(
     listener.note(schedule_text(schedule, request, jobs))
     if request.tuned and (line := left_out_text(schedule, list(costs))):
         listener.note(line)
-    tuning, tables, ranked = _tuned(request, schedule, directory, listener, jobs)
+    tuning, tables, ranked = _tuned(request, schedule, links, directory, listener, jobs)
     finalists = [BASELINE, *(name for name in ranked if name != BASELINE)]
     finalists = finalists[: schedule.finalists + 1]
     if tuning is not None:
@@ -176,6 +179,7 @@ Tables = dict[str, dict[str, Any]]
 def _tuned(
     request: AdviceRequest,
     schedule: Schedule,
+    links: LinkFacts,
     directory: AdviceDirectory,
     listener: AdviceListener,
     jobs: int,
@@ -188,13 +192,14 @@ def _tuned(
             tables[CEILING] = dict(request.tuned[CEILING])
         return None, tables, names
     listener.note("tuning, scored on training samples that are held out")
-    plan = _tuning_plan(request, schedule)
+    plan = _tuning_plan(request, schedule, links)
     tuning = directory.tuning
     with tuning.opened(plan) as opened, ExitStack() as display:
         result = tuning.run(
             opened, jobs, lambda settled: display.enter_context(listener.tuning(settled))
         )
         listener.tuned(tuning, result)
+        tuning.remove_checkpoints()
     tables, scores = {}, {}
     for tuned in result.entries:
         if tuned.best is None or tuned.best.score is None:
@@ -217,9 +222,10 @@ def _tuned(
     return result, tables, sorted(scores, key=lambda name: -scores[name])
 
 
-def _tuning_plan(request: AdviceRequest, schedule: Schedule) -> TuningPlan:
+def _tuning_plan(request: AdviceRequest, schedule: Schedule, links: LinkFacts) -> TuningPlan:
     """The search, with as many candidates as were planned, or fewer if there is no time for them.
 
+    Settings are chosen for a view that the server can afford, so only such views are scored.
     The speed was measured with one process on a machine that may be busy. So the first runs of the
     search, all cores at work, decide how many candidates there will be; the number is kept.
     """
@@ -231,6 +237,13 @@ def _tuning_plan(request: AdviceRequest, schedule: Schedule) -> TuningPlan:
         ceiling=schedule.ceiling_candidates > 0,
     )
     plan = plan_tuning(request.values, tuning_request)
+    if (most := request.constraints.max_server_models) is not None:
+        entries = dict(plan.entries)
+        for name in names:
+            # FedAvg is the baseline even if it has no such view.
+            if views := links.costs[name].affordable_views(most):
+                entries[name] = entries[name].with_value("views", views)
+        plan = replace(plan, entries=entries)
     if schedule.ceiling_candidates:
         few = plan.candidates[CEILING][: schedule.ceiling_candidates]
         plan = replace(plan, candidates={**plan.candidates, CEILING: few})

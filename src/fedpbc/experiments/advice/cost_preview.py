@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -32,11 +32,26 @@ DIMENSION = 3
 
 @dataclass(frozen=True)
 class CostPreview:
-    """The costs of an algorithm; models on the server are those of the view that needs fewest."""
+    """The costs of an algorithm.
+
+    Attributes:
+        models_on_server: of the view that needs fewest.
+        models_by_view: of each view that a server could deploy.
+
+    Example:
+        >>> cost = CostPreview(100, 1, 0, {"server": 1, "averaged": 2})
+        >>> cost.affordable_views(1), cost.affordable_views(2)
+        (['server'], ['server', 'averaged'])
+    """
 
     local_steps: int
     models_on_server: int | None
     models_on_client: int
+    models_by_view: Mapping[str, int] = field(default_factory=dict)
+
+    def affordable_views(self, most: int) -> list[str]:
+        """The views for which the server keeps at most so many models."""
+        return [view for view, models in self.models_by_view.items() if models <= most]
 
 
 def preview_costs(
@@ -45,7 +60,7 @@ def preview_costs(
     training: LocalTraining,
     tables: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Mapping[str, CostPreview]:
-    """Count the costs of each algorithm, but for those that must know the links' probabilities.
+    """Count the costs of each algorithm, except those that must know the links' probabilities.
 
     ``tables`` has the name and the options of those that have a label of their own.
     """
@@ -73,13 +88,14 @@ def preview_costs(
             for _ in simulation.steps():
                 pass
             costs = costs_of(simulation.server)
-        models = [n for n in costs["models_on_server"].values() if n is not None]
+        models = {v: n for v, n in costs["models_on_server"].items() if n is not None}
         beyond = (
             links.rounds / rounds if kind.everyone_trains else contacts / max(1, int(rows.sum()))
         )
         previews[label] = CostPreview(
             round(costs["local_steps"] * training.local_steps * beyond),
-            min(models, default=None),
+            min(models.values(), default=None),
             costs["models_on_client"],
+            models,
         )
     return previews

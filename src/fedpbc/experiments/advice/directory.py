@@ -168,10 +168,10 @@ class AdviceDirectory:
 
     def keep_schedule(self, request: AdviceRequest, schedule: Schedule) -> None:
         """Write down how the budget is spent: when resumed, it stays so."""
-        session = self.session()
-        self._write(*self_contained(request, schedule))
-        if session is not None:
-            self.keep_session(session)
+        text, inputs = self_contained(request, schedule)
+        if (session := self.session()) is not None:
+            text = with_session(text, session)
+        self._write(text, inputs)
 
     def session(self) -> Session | None:
         """The session so far; None if it has not begun."""
@@ -184,9 +184,8 @@ class AdviceDirectory:
 
     def keep_session(self, session: Session) -> None:
         """Write down how long it has taken so far: when resumed, the whole is reported."""
-        values = parse_toml(read_own_file(self.path, self.plan_path.name).decode())
-        values["advise"] |= {"command": session.command, "seconds": round(session.seconds, 1)}
-        replace_checksummed(self.path, KIND, self.plan_path.name, toml_text(values))
+        text = with_session(read_own_file(self.path, self.plan_path.name).decode(), session)
+        replace_checksummed(self.path, KIND, self.plan_path.name, text)
 
     def _write(self, text: str, inputs: Mapping[str, bytes]) -> None:
         write_plan(self.path, KIND, self.plan_path.name, text, inputs, FILES)
@@ -232,6 +231,13 @@ def self_contained(
     if schedule is not None:
         fields["schedule"] = {**asdict(schedule), "algorithms": list(schedule.algorithms)}
     return toml_text({**nested, "advise": fields}), inputs
+
+
+def with_session(plan: str, session: Session) -> str:
+    """The text of a plan with the session so far."""
+    values = parse_toml(plan)
+    values["advise"] |= {"command": session.command, "seconds": round(session.seconds, 1)}
+    return toml_text(values)
 
 
 def with_schedule(request: AdviceRequest, schedule: Schedule) -> AdviceRequest:

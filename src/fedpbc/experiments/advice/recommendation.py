@@ -9,7 +9,7 @@ from typing import Any
 from fedpbc.experiments.advice.constraints import Constraints
 from fedpbc.experiments.advice.request import BASELINE
 from fedpbc.experiments.comparison import Comparison, ComparisonRow
-from fedpbc.experiments.intervals import Interval
+from fedpbc.experiments.intervals import Interval, score_interval
 from fedpbc.experiments.paired import Costs, Difference, PairedRow
 from fedpbc.experiments.score_text import between, listed, number_text, score_text
 from fedpbc.experiments.verdict_result import MARGIN, Verdict
@@ -107,6 +107,7 @@ def recommend(
     assert chosen.view is not None
     assert chosen.costs is not None
     difference = verdict.differences.get(chosen.name)
+    values = [chosen.values[seed] for seed in verdict.seeds]
     # A share of next to nothing would be a large number without a meaning.
     small = _small(paired.links_cost, verdict.has_classes)
     return Recommendation(
@@ -114,7 +115,7 @@ def recommend(
         view=chosen.view,
         settings=settings.get(chosen.name, {}),
         mean=verdict.means[chosen.name],
-        interval=row.interval,
+        interval=score_interval(values, has_classes=verdict.has_classes),
         over_baseline=None if chosen.name == BASELINE else difference,
         recovered=None if chosen.name == BASELINE or small else _recovered(row),
         costs=chosen.costs,

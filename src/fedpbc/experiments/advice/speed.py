@@ -93,7 +93,7 @@ def _held_out(request: AdviceRequest) -> dict[str, Any]:
 
 
 def _measured(request: AdviceRequest, **settings: Any) -> Speed:
-    """Seconds per round and per evaluation, of FedAvg by default, in this process on one core."""
+    """Seconds per round and per evaluation, of FedAvg by default, on the cores of this process."""
     experiment = request.with_rounds(PROBE_ROUNDS * 4).experiment(
         evaluate_every=PROBE_ROUNDS, views=list(DEPLOYABLE), engine="auto", seed=0, **settings
     )

@@ -183,16 +183,13 @@ class TuningDirectory:
         if ours and not overwrite:
             self._refuse_damage(begun=self.plan_path.exists())
         if ours and self.plan_path.is_file() and not overwrite:
-            begun = self._same_search(text, inputs)
-            if begun is None:
-                raise InputError(
-                    f"out: {self.path} holds another search; choose a new folder, or replace it "
-                    "with --overwrite"
-                )
-            plan = replace(plan, count=begun[0], most_rungs=begun[1])
+            plan = self._as_begun(plan, text, inputs)
         remember_plugins(plan.shared.get("plugins") or ())
         make_directory(self.path)
         with locked_directory(self.path):
+            if self.plan_path.is_file() and not overwrite:
+                # Meanwhile another process may have begun it, or chosen how many are tried.
+                plan = self._as_begun(plan, text, inputs)
             clear_trial_round(self.path)
             if overwrite and ours:
                 first = [plan.trials(label)[0] for label in plan.entries]
@@ -210,6 +207,16 @@ class TuningDirectory:
     def _result_files(self, plan: TuningPlan) -> list[str]:
         """The files that the search will have, beside its plan and its runs."""
         return [*(self.tuned_file(label).name for label in plan.entries), *FILES]
+
+    def _as_begun(self, plan: TuningPlan, text: str, inputs: Mapping[str, bytes]) -> TuningPlan:
+        """The plan with the numbers of the search begun here; raises if that is another one."""
+        begun = self._same_search(text, inputs)
+        if begun is None:
+            raise InputError(
+                f"out: {self.path} holds another search; choose a new folder, or replace it "
+                "with --overwrite"
+            )
+        return replace(plan, count=begun[0], most_rungs=begun[1])
 
     def _same_search(self, text: str, inputs: Mapping[str, bytes]) -> tuple[int, int] | None:
         """The numbers of candidates and rungs of the search begun here, if it is this one."""
@@ -338,7 +345,8 @@ class TuningDirectory:
         def on_progress(progress: GridProgress) -> None:
             ends[progress.cell] = time.monotonic()
 
-        failures = run_grid(cells, jobs, on_progress)
+        # With several jobs, each run of the search has one core.
+        failures = run_grid(cells, jobs, on_progress, one_core=True)
         for label, failure in zip(labels, failures, strict=True):
             if failure is not None and not isinstance(failure, DivergedReason):
                 raise FedpbcError(f"{label}: {failure}")

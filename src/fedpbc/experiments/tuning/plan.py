@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from fedpbc.experiments.overrides import set_value
 from fedpbc.experiments.plugins import load_plugins
 from fedpbc.experiments.seeds import seed_list
 from fedpbc.experiments.settings import General
+from fedpbc.experiments.sweep import makespan
 from fedpbc.experiments.tuning.entries import tuned_entries
 from fedpbc.experiments.tuning.halving import Halving
 from fedpbc.experiments.tuning.request import MOST_CANDIDATES, TuningRequest
@@ -127,13 +128,6 @@ class TuningPlan:
             set_value(values, key, value)
         return values
 
-    def run_names(self) -> Iterator[str]:
-        """The folders of all runs that there may be."""
-        for label, candidates in self.candidates.items():
-            for k in range(len(candidates)):
-                for seed in self.seeds:
-                    yield f"{label}/candidate-{k}/seed-{seed}"
-
     def self_contained(self) -> tuple[str, dict[str, bytes]]:
         """The plan as TOML with files as ``inputs/NAME``, and the content of these files."""
         text, inputs = ComparisonPlan(self.shared, self.entries, self.seeds).self_contained()
@@ -216,6 +210,10 @@ def plan_tuning(values: Mapping[str, Any], request: TuningRequest) -> TuningPlan
     for label in entries:
         configs[label] = bare.checked(label)
         _check_views(configs[label].general.views)
+        rounds, first_rounds = (configs[k].general.rounds for k in (label, next(iter(configs))))
+        if rounds != first_rounds:
+            expected = f"{first_rounds} as of the others: all are scored after the same rounds"
+            raise InputError(f"algorithms.{label}.rounds", rounds, expected)
     unused = set.intersection(*(set(config.unused) for config in configs.values()))
     for key in sorted(unused):
         raise InputError(next(iter(configs.values())).unused[key])
@@ -286,17 +284,13 @@ def _spaces(
 ) -> dict[str, SearchSpace]:
     for key in given:
         if not any(tuned_key(key, label, config) for label, config in configs.items()):
-            known = [*(o for c in configs.values() for o in c.algorithm if o != "name")]
-            raise InputError("--space", key, nearest(key, [*known, *vars(first_train(configs))]))
+            known = [o for c in configs.values() for o in c.algorithm if o != "name"]
+            known += vars(next(iter(configs.values())).train)
+            raise InputError("--space", key, nearest(key, known))
     return {
         label: resolve_space(given, label, config, fixed.get(label, ()))
         for label, config in configs.items()
     }
-
-
-def first_train(configs: Mapping[str, Config]) -> Any:
-    """The section of the local training, whose settings can be tuned."""
-    return next(iter(configs.values())).train
 
 
 def _evaluate_every(shared: Mapping[str, Any], general: General) -> int:
@@ -352,18 +346,24 @@ def settled(
     Where these are few, the choice is made at an earlier rung: one of several settings after a
     third of the rounds is better than the only one after all. So is one alone that is stopped
     there, if there is no time for all rounds of it: it only ranks its algorithm.
-    ``start_seconds`` is what a run needs to start or to go on, on one core. Every entry gets the
-    same number of candidates: else those that are quick would be tuned better.
+    ``seconds_per_round`` and ``start_seconds``, what a run needs to start or to go on, are those of
+    one core. Every entry gets the same number of candidates: else those that are quick would be
+    tuned better.
     """
     assert plan.minutes is not None
 
     def seconds(plan: TuningPlan, count: int) -> float:
+        """All rungs, one after another: each ends when the last of its runs does."""
+        halvings = {label: plan.halving(label, count) for label in plan.entries}
         total = 0.0
-        for label in plan.entries:
-            halving = plan.halving(label, count)
-            work = halving.cost() * seconds_per_round[label] + start_seconds * sum(halving.sizes)
-            total += len(plan.seeds) * work
-        return total / jobs
+        for rung in range(len(next(iter(halvings.values())).rungs)):
+            runs: list[float] = []
+            for label, halving in halvings.items():
+                rounds = halving.rungs[rung] - (halving.rungs[rung - 1] if rung else 0)
+                one = rounds * seconds_per_round[label] + start_seconds
+                runs += [one] * (halving.sizes[rung] * len(plan.seeds))
+            total += makespan(sorted(runs, reverse=True), jobs)
+        return total
 
     available = 60 * plan.minutes * (1 - RESERVE)
     most = min(MOST_CANDIDATES, max(len(candidates) for candidates in plan.candidates.values()))

@@ -77,3 +77,5 @@ def _check_space(space: Any) -> None:
     for key, tried in space.items():
         if not isinstance(tried, list | tuple) or not tried:
             raise InputError(f"space.{key}", tried, "a list of values, such as [0.05, 0.1]")
+        if any(value in tried[:k] for k, value in enumerate(tried)):
+            raise InputError(f"space.{key}", tried, "different values")

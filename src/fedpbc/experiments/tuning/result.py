@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fedpbc.experiments.comparison import mean_of
+from fedpbc.experiments.comparison_row import window_of
+from fedpbc.experiments.spread import mean_of
 from fedpbc.experiments.tuning.plan import TuningPlan
 from fedpbc.experiments.tuning.search_space import LEARNING_RATE, Settings
 from fedpbc.simulation.views import DEPLOYABLE
@@ -41,7 +42,7 @@ def score_of(runs: Sequence[Lines], rounds: int) -> Score:
         >>> score_of([[line]], 10).value
         0.5
     """
-    window = max(1, min(100, rounds // 5))
+    window = window_of(rounds)
     best: Score | None = None
     views = [view for view in DEPLOYABLE if view in runs[0][0]["views"]]
     for view in views:
@@ -112,15 +113,10 @@ class TunedEntry:
         if self.best is None or len(rates) < 2:
             return None
         chosen = float(self.best.settings[LEARNING_RATE])
-        diverged = {
-            float(t.settings[LEARNING_RATE])
-            for t in self.trials
-            if t.score is None and LEARNING_RATE in t.settings
-        }
         if chosen == min(rates):
             return "smallest"
-        # Where larger ones diverge, there is nothing beyond.
-        return "largest" if chosen == max(rates - diverged) and not diverged else None
+        # If a larger one diverged, it was tried, and nothing beyond it is better.
+        return "largest" if chosen == max(rates) else None
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ because it matters most; the others are drawn from all combinations.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +33,7 @@ FACTORS = (1.0, 2.0, 0.5, 4.0, 0.25, 8.0, 16.0)
 """η_0 is tried at these multiples of the configured one, in this order."""
 GLOBAL_FACTORS = (1.0, 0.5, 1.5)
 LARGEST = 10**6
-"""Combinations that are drawn from."""
+"""A space of at most so many combinations is listed in full, before it is drawn from."""
 
 Settings = dict[str, Any]
 """Values by dotted key, such as ``train.learning_rate`` or ``algorithm.cutoff``."""
@@ -64,14 +64,21 @@ class SearchSpace:
         default = {key: values[0] for key, values in self.values.items()}
         line = [{**default, LEARNING_RATE: rate} for rate in self.values.get(LEARNING_RATE, ())]
         chosen = [default, *(settings for settings in line if settings != default)][:count]
-        order = generator(seed, "candidates").permutation(min(self.size, LARGEST))
-        for index in map(int, order):
+        for index in self._order(seed):
             if len(chosen) >= count:
                 break
             settings = self._combination(index)
             if settings not in chosen:
                 chosen.append(settings)
         return chosen
+
+    def _order(self, seed: int) -> Iterator[int]:
+        """The numbers of combinations in random order, of a large space with repetitions."""
+        draw = generator(seed, "candidates")
+        if self.size <= LARGEST:
+            yield from map(int, draw.permutation(self.size))
+        while self.size > LARGEST:
+            yield int(draw.integers(self.size))
 
     def _combination(self, index: int) -> Settings:
         settings: Settings = {}
@@ -89,8 +96,8 @@ def default_space(config: Config, fixed: Collection[str] = ()) -> SearchSpace:
     kind = find_algorithm(config.algorithm["name"])
     eta, eta_g = config.train.learning_rate, config.train.global_learning_rate
     values: dict[str, Sequence[Any]] = {
-        LEARNING_RATE: [_rounded(eta * factor) for factor in FACTORS],
-        GLOBAL_LEARNING_RATE: [_rounded(eta_g * factor) for factor in GLOBAL_FACTORS],
+        LEARNING_RATE: _multiples(eta, FACTORS),
+        GLOBAL_LEARNING_RATE: _multiples(eta_g, GLOBAL_FACTORS),
     }
     for option, tried in kind.tuned_options.items():
         if option not in config.algorithm:
@@ -100,9 +107,10 @@ def default_space(config: Config, fixed: Collection[str] = ()) -> SearchSpace:
     return SearchSpace({k: v[:1] if k in fixed else v for k, v in values.items()})
 
 
-def _rounded(value: float) -> float:
-    """Without the digits that only arithmetic has put there."""
-    return float(f"{value:.6g}")
+def _multiples(configured: float, factors: Sequence[float]) -> list[float]:
+    """The configured value as it is, and its multiples without digits that arithmetic has added."""
+    first, *others = factors
+    return [first * configured, *(float(f"{configured * factor:.6g}") for factor in others)]
 
 
 def resolve_space(
@@ -112,16 +120,22 @@ def resolve_space(
 
     Keys are options of the algorithm (``cutoff``, or ``fedau.cutoff`` for that one only) or of the
     local training (``learning_rate``, ``train.learning_rate`` or ``ceiling.learning_rate``). The
-    configured value is tried first if it is among those given. Keys of others are skipped.
+    configured value is tried first if it is among those given. Keys of others are skipped, and
+    what names the entry or its algorithm takes precedence over what holds for all.
     """
     values = dict(default_space(config, fixed).values)
-    for key, tried in given.items():
+    for key, tried in sorted(given.items(), key=lambda item: _names_an_entry(item[0])):
         name = tuned_key(key, label, config)
         if name is not None and name not in fixed:
             section, _, option = name.partition(".")
             default = config.to_dict()[section].get(option)
             values[name] = [v for v in tried if v == default] + [v for v in tried if v != default]
     return SearchSpace(values)
+
+
+def _names_an_entry(key: str) -> bool:
+    owner, dot, _ = key.rpartition(".")
+    return bool(dot) and owner not in ("train", "algorithm")
 
 
 def tuned_key(key: str, label: str, config: Config) -> str | None:

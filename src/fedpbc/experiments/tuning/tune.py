@@ -85,5 +85,5 @@ def tune(
             )
             write_choice(directory, result)
             directory.seal(result)
-        directory.remove_checkpoints()
+            directory.remove_checkpoints()
     return result

@@ -8,9 +8,13 @@ from importlib.metadata import version
 
 import pytest
 
+from fedpbc import parallel
+from fedpbc.errors import FedpbcError
 from fedpbc.experiments.advice import advise as steps
 from fedpbc.experiments.advice.directory import AdviceDirectory
 from fedpbc.experiments.advice.schedule import Schedule
+from fedpbc.experiments.run_directory import RunDirectory
+from fedpbc.parallel import usable_cores
 from tests.commandline import content, fedpbc, ran, refused
 
 SMALL = ("--data", "digits", "--clients", 8, "--rounds", 12, "--jobs", 1)
@@ -62,6 +66,8 @@ def test_advice_ends_with_a_recommendation_and_files_to_go_on_with(tmp_path):
     assert found["view"] == tuned[found["algorithm"]]["chosen"]["score"]["view"]
     recommended = tomllib.loads((out / "recommended.toml").read_text())
     assert recommended["deploy_view"] == found["view"]
+    # Candidates that were not promoted are not resumed.
+    assert not list(out.rglob("checkpoint-*"))
     # The ceiling is tuned for itself, and compared with the settings that were chosen for it.
     assert len(tuned["ceiling"]["candidates"]) == 2
     own = tuned["ceiling"]["chosen"]["settings"]
@@ -89,6 +95,36 @@ def test_advice_ends_with_a_recommendation_and_files_to_go_on_with(tmp_path):
     made = json.loads((out / "advice.json").read_text())
     assert (made["recommendation"], made["command"]) == (found, command)
     assert made["seconds"] > advice["seconds"]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small_schedule")
+def test_settings_are_chosen_for_a_view_that_the_server_can_afford(tmp_path):
+    out = tmp_path / "advice"
+    limit = ("--max-server-models", 2)
+    ran("advise", *SMALL, *LINKS, *limit, "--minutes", 5, "--out", out)
+    tuned = json.loads((out / "tune/tuning.json").read_text())["algorithms"]
+    for candidate in tuned["fedpbc"]["candidates"]:
+        assert candidate["score"]["view"] in ("server", "averaged")
+    run = RunDirectory(out / "tune/fedpbc/candidate-0/seed-0")
+    assert set(run.metrics()[-1]["views"]) == {"server", "averaged"}
+    settings = json.loads((out / "advice.json").read_text())["settings"]["fedpbc"]
+    assert settings == tuned["fedpbc"]["chosen"]["settings"]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_the_speed_is_that_of_as_many_cores_as_a_run_will_have(tmp_path, monkeypatch, jobs):
+    monkeypatch.setattr(parallel, "_core_limit", 5)
+    cores = []
+
+    def measured(*_):
+        cores.append(usable_cores())
+        raise FedpbcError("enough")
+
+    monkeypatch.setattr(steps, "measure_speeds", measured)
+    given = ("--data", "digits", "--clients", 8, "--jobs", jobs, "--out", tmp_path / "advice")
+    assert fedpbc("advise", *given).code != 0
+    assert cores == [5 if jobs == 1 else 1]
 
 
 @pytest.mark.slow

@@ -73,6 +73,23 @@ def test_only_evaluations_within_the_last_rounds_count():
     assert row.test.seeds == 1
 
 
+def test_runs_of_different_length_have_windows_of_their_own():
+    """The accuracy is t/rounds: the mean of the last fifth is (17 + … + 20)/80 and 241 to 300."""
+    runs = [
+        RunResult(
+            "fedavg",
+            0,
+            10,
+            [line(t, server=evaluation(t / rounds)) for t in range(1, rounds + 1)],
+            label=f"fedavg:rounds={rounds}",
+        )
+        for rounds in (20, 300)
+    ]
+    short, long = Comparison(runs).rows()
+    assert short.test.mean == pytest.approx(0.925)
+    assert long.test.mean == pytest.approx(270.5 / 300)
+
+
 def test_seeds_are_averaged_after_the_window():
     cells = []
     for seed, ends in enumerate([(0.1, 0.3), (0.5, 0.9)]):

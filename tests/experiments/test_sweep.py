@@ -6,6 +6,8 @@ import time
 
 import pytest
 
+from fedpbc.errors import FedpbcError
+from fedpbc.experiments import sweep
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.sweep import DivergedReason, GridCell, long_ones_alone, run_grid
 from tests.commandline import COMMAND, DIGITS, assert_same_run, ran
@@ -26,12 +28,25 @@ def test_all_cells_run_and_their_progress_is_told(tmp_path):
     told = []
     grid = cells(tmp_path, {}, {"algorithm": "fedavg"})
     assert run_grid(grid, 1, told.append) == [None, None]
-    assert [(p.cell, p.done) for p in told if p.done == 6] == [(0, 6), (1, 6)]
-    for cell in grid:
+    ended = [p for p in told if p.done == 6]
+    assert [p.cell for p in ended] == [0, 1]
+    for cell, progress, view in zip(grid, ended, ("mean", "server"), strict=True):
         assert RunDirectory(cell.path).finished
         last = RunDirectory(cell.path).metrics()[-1]["views"]
-        shown = "mean" if "mean" in last else "server"
-        assert told[-1 if cell is grid[1] else 0].accuracy in (None, last[shown]["test_accuracy"])
+        assert progress.accuracy == last[view]["test_accuracy"]
+
+
+def test_a_single_run_has_the_whole_machine_unless_it_is_to_have_one_core(tmp_path, monkeypatch):
+    grid = cells(tmp_path, {}, {})
+
+    def refuse(*_, **__):
+        raise FedpbcError("in the process that all cores belong to")
+
+    monkeypatch.setattr(sweep, "start_run", refuse)
+    told = []
+    assert run_grid(grid[:1], 2, told.append) == ["in the process that all cores belong to"]
+    assert run_grid(grid[1:], 2, told.append, one_core=True) == [None]
+    assert RunDirectory(grid[1].path).finished
 
 
 def test_a_cell_that_fails_says_why_and_the_others_go_on(tmp_path):

@@ -5,7 +5,7 @@ import pytest
 from fedpbc import Comparison
 from fedpbc.experiments.advice.constraints import Constraints
 from fedpbc.experiments.advice.recommendation import recommend
-from tests.scored_runs import run, scored, seeds
+from tests.scored_runs import failed, run, scored, seeds
 
 
 def recommended(values, costs=None, constraints=None, **more):
@@ -202,6 +202,19 @@ def test_what_is_recovered_needs_a_ceiling():
     assert share == pytest.approx(0.5)
     assert interval.low <= 0.5 <= interval.high
     assert found.algorithm == "mifa"
+
+
+def test_the_interval_is_over_the_seeds_of_the_mean():
+    """Each failed with a seed that the other one finished: they share seeds 2 and 3."""
+    results = [run("fedavg", 1, 0.1), run("fedavg", 2, 0.6), run("fedavg", 3, 0.7)]
+    results += [run("mifa", 0, 0.1), run("mifa", 2, 0.5), run("mifa", 3, 0.55)]
+    found = recommend(
+        Comparison([*results, failed("fedavg", 0), failed("mifa", 1)]), {}, Constraints(), 10
+    )
+    assert found.verdict.seeds == (2, 3)
+    assert found.mean == pytest.approx(0.65)
+    # 0.65 ± 12.706·0.0707/√2, cut off at 0 and 1.
+    assert (found.interval.low, found.interval.high) == pytest.approx((0.0147, 1.0), abs=1e-3)
 
 
 def test_one_seed_is_a_hint():

@@ -70,6 +70,24 @@ def test_a_search_costs_no_more_than_its_minutes(of_round):
     assert chosen.cost() * of_round <= 54
 
 
+@pytest.mark.parametrize("minutes", [1, 2, 5])
+def test_rungs_wait_for_their_last_run_however_many_cores_there_are(minutes):
+    """With eight cores and a second per round; the last rung has two or three runs."""
+    plan = planned({**DIGITS, "rounds": 270}, algorithms=["fedavg"], minutes=minutes)
+    chosen = settled(plan, {"fedavg": 1.0}, jobs=8, start_seconds=0.0)
+    halving = chosen.halving("fedavg")
+    steps = zip(halving.rungs, (0, *halving.rungs), halving.sizes, strict=False)
+    seconds = sum(-(-size // 8) * (rung - before) for rung, before, size in steps)
+    assert seconds <= 0.9 * 60 * minutes
+    assert chosen.count >= 5
+
+
+def test_all_entries_are_scored_after_the_same_rounds():
+    line = "algorithms.fedau:rounds=6.rounds is 6, but should be 90 as of the others"
+    with pytest.raises(InputError, match=line):
+        planned(algorithms=["fedavg", "fedau:rounds=6"], candidates=2)
+
+
 def test_a_single_candidate_runs_as_long_as_there_is_time():
     """Of both in 54 s: 180 rounds to the end, 60 to the second rung, 20 to the first."""
     plan = planned(algorithms=["fedavg", "fedpbc"], minutes=1)
@@ -224,6 +242,10 @@ def test_quadratics_have_nothing_to_hold_out(tmp_path):
         (
             {"space": {"learning_rate": []}},
             r"space.learning_rate is \[\], but should",
+        ),
+        (
+            {"space": {"learning_rate": [0.1, 0.2, 0.1]}},
+            "space.learning_rate is .*different values",
         ),
         ({"space": {"learning_rate": [-1.0]}}, "train.learning_rate is -1"),
         ({"space": {"learning_rate": ["fast"]}}, "train.learning_rate is 'fast'"),

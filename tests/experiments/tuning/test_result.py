@@ -52,3 +52,13 @@ def test_a_step_size_at_the_edge_of_what_was_tried():
     # Beyond 0.2 there is nothing: it diverges.
     wild = [trial(0.1, 0.5, 9), trial(0.2, 0.6, 9), trial(0.4, None, 9)]
     assert TunedEntry("a", wild).at_edge() is None
+
+
+def test_every_step_size_may_diverge_under_another_setting():
+    def with_scale(rate, scale, value):
+        settings = {"train.learning_rate": rate, "train.global_learning_rate": scale}
+        return TrialResult(settings, None if value is None else Score(value, "server", 9), 9)
+
+    trials = [with_scale(0.1, 1.0, 0.5), with_scale(0.2, 1.0, 0.6)]
+    trials += [with_scale(0.2, 1.5, None), with_scale(0.1, 1.5, None)]
+    assert TunedEntry("a", trials).at_edge() == "largest"

@@ -64,6 +64,31 @@ def test_values_that_are_given_replace_the_default_ones():
     assert space.values["algorithm.over"] == ["all", "heard"]
 
 
+def test_the_values_of_one_algorithm_take_precedence_in_any_order():
+    own = config(algorithm="fedau")
+    given = {"fedau.learning_rate": [0.3], "learning_rate": [0.1, 0.2]}
+    for order in (given, dict(reversed(given.items()))):
+        assert resolve_space(order, "fedau", own).values[LEARNING_RATE] == [0.3]
+    others = resolve_space(given, "fedavg", config(algorithm="fedavg"))
+    assert others.values[LEARNING_RATE] == [0.1, 0.2]
+
+
+def test_the_configured_values_are_tried_with_all_their_digits():
+    own = config(train={"learning_rate": 1 / 3, "global_learning_rate": 0.123456789})
+    first, second, *_ = default_space(own).candidates(2, seed=0)
+    assert first["train.learning_rate"] == 1 / 3
+    assert first["train.global_learning_rate"] == 0.123456789
+    assert second["train.learning_rate"] == 0.666667
+
+
+def test_every_setting_of_a_large_space_varies():
+    space = SearchSpace({f"algorithm.{name}": range(10) for name in "abcdefgh"})
+    candidates = space.candidates(40, seed=0)
+    assert len(candidates) == 40
+    assert all(len({c[key] for c in candidates}) > 5 for key in space.values)
+    assert space.candidates(40, seed=0) == candidates
+
+
 def test_which_settings_can_be_tuned():
     own = config(algorithm="fedau")
     assert tuned_key("cutoff", "fedau", own) == "algorithm.cutoff"

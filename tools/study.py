@@ -215,6 +215,8 @@ class Runner:
             return
         with self._core() as core:
             self._tune(part, label, core)
+            if self._kept(part, label):
+                return
             choice = tables_of(part.kept_choices)[label]
             begun = finished_runs(part.folder(label))
             others = any(not run.has_settings(choice) for run in begun)

@@ -97,6 +97,13 @@ def test_advice_ends_with_a_recommendation_and_files_to_go_on_with(tmp_path):
     assert made["seconds"] > advice["seconds"]
 
 
+def test_limits_that_nothing_keeps_leave_no_folder(tmp_path):
+    out = tmp_path / "advice"
+    line = refused(fedpbc("advise", *SMALL, *LINKS, "--max-local-steps", 1, "--out", out))
+    assert "no algorithm keeps the limits: at most 1 local step; FedAvg has" in line
+    assert not out.exists()
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_schedule")
 def test_settings_are_chosen_for_a_view_that_the_server_can_afford(tmp_path):
@@ -156,7 +163,7 @@ def test_advice_that_was_stopped_reports_the_whole_when_resumed(tmp_path, monkey
     assert "; the budget is used up" in ended.out
     assert advice["comparison"]["seeds"] == [1, 2]
     page = (out / "advice.html").read_text()
-    assert re.search(r"Found in (4\.9|5\.\d) of 5 minutes", page)
+    assert re.search(r"Found in (4\.9|5\.\d) minutes, with a budget of 5", page)
     assert f"fedpbc {' '.join(map(str, command))}" in page
     assert "fedpbc resume" not in page
 

@@ -7,8 +7,18 @@ from types import SimpleNamespace
 import pytest
 
 from fedpbc.experiments.advice.directory import AdviceDirectory
+from fedpbc.experiments.advice.request import AdviceRequest
+from fedpbc.experiments.configuration import Config
 from fedpbc.experiments.intervals import Interval
-from fedpbc.report.advice import _expected, answer_lines, commands_after, remarks
+from fedpbc.experiments.link_query import report_links
+from fedpbc.report.advice import (
+    _expected,
+    answer_lines,
+    commands_after,
+    remarks,
+    scope_of_links,
+    write_advice,
+)
 from tests.synthetic_advice import synthetic_advice, write_synthetic_advice
 
 
@@ -69,17 +79,40 @@ def test_whether_fedavg_was_tuned_is_said(settings, baseline_tuned, end):
 def test_what_a_short_budget_left_out_is_said(tmp_path):
     advice = synthetic_advice(tmp_path)
     advice = replace(advice, schedule=replace(advice.schedule, ceiling=False))
-    assert any(
-        line.startswith("Nothing was tuned, for want of time") for line in answer_lines(advice)
-    )
+    assert any(line.startswith("There was no time to tune") for line in answer_lines(advice))
     tuned = replace(advice, request=replace(advice.request, tuned={"fedavg": {}}))
-    assert not any("Nothing was tuned" in line for line in answer_lines(tuned))
+    assert not any("no time to tune" in line for line in answer_lines(tuned))
     lines = remarks(advice)
     assert (
         "A larger budget: within 5 minutes there was time to compare 3 algorithms with their "
         "default settings over 3 seeds."
     ) in lines
     assert any("no time to train with every link up" in line for line in lines)
+
+
+def test_links_are_named_as_the_user_did_and_their_scope_is_said(tmp_path):
+    """Three devices over a day of rounds of ten minutes; the first two are simulated."""
+    log = tmp_path / "links-file.csv"
+    rows = [f"{client},{start},{start + 3600}" for client in range(3) for start in (0, 82_800)]
+    log.write_text("client,online_from_s,online_until_s\n" + "\n".join(rows) + "\n")
+    advice = synthetic_advice(tmp_path / "advice")
+    links = {"name": "trace", "file": str(log), "round_seconds": 600.0}
+    request = AdviceRequest({"links": links}, minutes=5.0, links_name="plant.csv")
+    values = {"links": links, "clients": 2, "rounds": 144, "data": "digits"}
+    facts = replace(advice.links, report=report_links(Config.from_dict(values)))
+    advice = replace(advice, request=request, links=facts)
+    assert scope_of_links(advice) == (
+        "The log is described for the first 2 of its 3 devices, which are simulated, over 144 "
+        "rounds; runs replay its first 40 rounds."
+    )
+    longer = replace(advice, schedule=replace(advice.schedule, rounds=300))
+    assert scope_of_links(longer).endswith("; runs repeat its 143 rounds.")
+    directory = AdviceDirectory(tmp_path / "advice")
+    write_advice(advice, directory, "fedpbc advise --trace plant.csv")
+    page = directory.page_path.read_text(encoding="utf-8")
+    assert "<title>What to run on plant.csv, 600 s per round</title>" in page
+    assert "links-file.csv" not in page
+    assert directory.answer()["links"]["links"] == "plant.csv, 600 s per round"
 
 
 def test_nothing_is_offered_that_was_not_written(tmp_path):
@@ -98,7 +131,9 @@ def test_the_page_has_the_answer_its_chart_and_where_it_comes_from(tmp_path):
     for word in ("η_0, η_g", "seed", "95 % interval", "p", "ρ", "†", "view", "ceiling"):
         assert f"<dt>{word}</dt>" in page
     assert '<a href="#words">' in page
-    assert "Found in 1.5 of 5 minutes: 3 algorithms compared on the test data" in page
+    assert (
+        "Found in 1.5 minutes, with a budget of 5: 3 algorithms compared on the test data" in page
+    )
     assert f"Made by fedpbc {version('fedpbc')}" in page
     assert page.count('<span class="tag best">recommended</span>') == 1
     assert "scaffold (devices keep nothing)." in page

@@ -111,13 +111,13 @@ def test_the_advice_page_sorts_saves_and_prints(opened, page_file, tmp_path):
     assert (
         open_.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 27)"
     )
-    table = open_.page.get_by_role("table", name="Best deployable views")
+    table = open_.page.get_by_role("table", name="Views to deploy")
     table.get_by_role("button", name="test %").click()
     assert table.locator("tbody tr").first.inner_text().startswith("fedpbc")
-    box = open_.page.locator(".table-box:has(table[aria-label^='Best deployable'])")
+    box = open_.page.locator(".table-box:has(table[aria-label^='Views to deploy'])")
     assert box.locator(".hint").is_visible()
     name, text = open_.saved(box.locator(".tools button", has_text="LaTeX"))
-    assert name.startswith("what-to-run-on-bernoulli-seed-0-best-deployable-views")
+    assert name.startswith("what-to-run-on-bernoulli-views-to-deploy")
     assert name.endswith(".tex")
     assert "fedpbc" in text
     links = open_.page.locator("figure:has(img.picture)")

@@ -533,7 +533,7 @@ def test_verdict_chart_and_table_come_in_this_order(grid_page, tmp_path):
     marks = [
         'class="note verdict"',
         'data-chart="curve"',
-        "Best deployable views,",
+        "Views to deploy,",
         "worst class %",
     ]
     places = [text.index(mark) for mark in marks]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -132,6 +132,10 @@ def run_advice(
 
     from fedpbc.experiments.advice.advise import advise as make_advice
     from fedpbc.experiments.advice.directory import Session
+    from fedpbc.experiments.advice.link_facts import (
+        examine_links,
+        refuse_limits_that_nothing_keeps,
+    )
     from fedpbc.parallel import usable_cores
     from fedpbc.report.advice import write_advice
     from fedpbc.text import shell_quoted
@@ -139,6 +143,11 @@ def run_advice(
     if jobs is not None and jobs < 1:
         raise InputError("jobs", jobs, "at least 1")
     line = " ".join(shell_quoted(word) for word in ("fedpbc", *sys.argv[1:]))
+    links = None
+    if not directory.was_begun:
+        # Before anything is written: the limits may be such that nothing keeps them.
+        links = examine_links(request)
+        refuse_limits_that_nothing_keeps(request, links)
     with directory.opened(request):
         begin_work(directory.path)
         if directory.finished:
@@ -160,6 +169,7 @@ def run_advice(
                     directory,
                     listener,
                     jobs=jobs or usable_cores(),
+                    links=links,
                     schedule=schedule,
                     began=began,
                     spent=clock.before.seconds,
@@ -263,12 +273,18 @@ def show_finished(directory: AdviceDirectory) -> None:
     answer = directory.answer()
     for line in answer.get("answer", ()):
         say_sentence(line)
-    for line in answer.get("remarks", ()):
-        say_sentence(f"what would change it: {line}")
+    say_remarks(answer.get("remarks", ()))
     say_files(directory, has_recommendation=answer.get("recommendation") is not None)
     say(
         f"next: {command('fedpbc', 'report', directory.comparison.path)}: the comparison's own page"
     )
+
+
+def say_remarks(lines: Sequence[str]) -> None:
+    """Print what would change the answer."""
+    say("what would change it:")
+    for line in lines:
+        say_sentence(f"- {line}")
 
 
 def say_files(directory: AdviceDirectory, *, has_recommendation: bool) -> None:
@@ -281,10 +297,10 @@ def say_files(directory: AdviceDirectory, *, has_recommendation: bool) -> None:
 def show_advice(advice: Advice, directory: AdviceDirectory) -> None:
     """Print the answer, the files and next steps."""
     from fedpbc.cli.results import paired_table
-    from fedpbc.report.advice import answer_lines, commands_after, remarks
+    from fedpbc.report.advice import answer_lines, commands_after, remarks, scope_of_links
 
     say("")
-    for sentence in advice.links.report.sentences.values():
+    for sentence in [scope_of_links(advice), *advice.links.report.sentences.values()]:
         say_sentence(sentence)
     paired = advice.paired()
     recommendation = advice.recommendation
@@ -293,8 +309,7 @@ def show_advice(advice: Advice, directory: AdviceDirectory) -> None:
     say_omitted(show_fitted(table), "the page")
     for line in answer_lines(advice):
         say_sentence(line)
-    for line in remarks(advice):
-        say_sentence(f"what would change it: {line}")
+    say_remarks(remarks(advice))
     say_files(directory, has_recommendation=recommendation is not None)
     for line, what in commands_after(advice, directory):
         say(f"next: {line}: {what}")

@@ -210,7 +210,7 @@ def paired_table(
     """
     head = paired_headings(paired)
     kept = [k for k, column in enumerate(head) if column not in without]
-    table = TextTable("best deployable views, compared with the same seeds")
+    table = TextTable("views to deploy, compared with the same seeds")
     for column in (head[k] for k in kept):
         left = column in {"algorithm", "view"}
         one_line = left or column.startswith("vs ")

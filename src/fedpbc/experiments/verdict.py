@@ -81,8 +81,9 @@ def verdict(
     if not seeds:
         return _with_sentence(Verdict("", **parts), scores, note)
     means = {e.name: mean_of([e.values[seed] for seed in seeds]) for e in candidates}
-    # Equal means: the cheaper, then the alphabet, so that the order of rows does not matter.
-    ranked = sorted(candidates, key=lambda e: (-means[e.name], e.name))
+    # Equal means: the cheaper, then the baseline, then the alphabet: the order of rows does not
+    # matter, and nobody is told to change to what is no better.
+    ranked = sorted(candidates, key=lambda e: (-means[e.name], e is not reference, e.name))
     best = cheapest_of([e for e in ranked if means[e.name] == means[ranked[0].name]])[0]
     on_seeds = {e.name: {seed: e.values[seed] for seed in seeds} for e in candidates}
     to_best = {

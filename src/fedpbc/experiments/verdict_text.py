@@ -25,7 +25,7 @@ def sentence_of(verdict: Verdict, scores: Scores, note: str) -> str:
 
 def _result(verdict: Verdict, scores: Scores) -> str:
     if verdict.best is None or verdict.chosen is None:
-        return _nothing(verdict, scores)
+        return _nothing(verdict)
     best, chosen, has_classes = verdict.best, verdict.chosen, verdict.has_classes
     over = f"over {len(verdict.seeds)} seeds"
     named = f"{chosen} (view {verdict.view})"
@@ -95,7 +95,7 @@ def _seeds_needed(difference: Difference) -> str:
     return f"; about {needed} seeds would likely show whether that is real"
 
 
-def _nothing(verdict: Verdict, scores: Scores) -> str:
+def _nothing(verdict: Verdict) -> str:
     if verdict.views:
         return f"there is no seed that {listed(sorted(verdict.views))} all finished"
     if verdict.baseline is None:

@@ -13,7 +13,7 @@ from fedpbc.experiments.advice.recommendation import Recommendation
 from fedpbc.experiments.advice.request import BASELINE
 from fedpbc.experiments.conditions import is_ceiling
 from fedpbc.experiments.score_text import between, listed, number_text, score_text
-from fedpbc.links.trace import trace_extent
+from fedpbc.links.trace import recorded_rounds, trace_extent
 from fedpbc.report.byte_units import with_unit
 from fedpbc.report.groups import group_runs
 from fedpbc.report.link_statistics import SUBJECTS, link_figure, plot_links
@@ -28,7 +28,7 @@ from fedpbc.report.tuning import SHORT_NAMES
 from fedpbc.storage.atomic import write_atomically
 from fedpbc.text import shell_quoted
 
-__all__ = ["answer_lines", "settings_text", "write_advice"]
+__all__ = ["answer_lines", "remarks", "scope_of_links", "settings_text", "write_advice"]
 
 VIEWS = {
     "server": "the model that the server holds after the last round",
@@ -92,8 +92,8 @@ def answer_lines(advice: Advice) -> list[str]:
     lines.extend(recommendation.why)
     if _settings_tried(advice) <= 1 and not advice.request.tuned:
         lines.append(
-            "Nothing was tuned, for want of time: with step sizes of their own algorithms are "
-            "often several points better, and their order may be another."
+            "There was no time to tune: tuned step sizes often gain several points, and may change "
+            "the order."
         )
     lines.append(_costs(recommendation))
     return lines
@@ -149,22 +149,23 @@ def _costs(recommendation: Recommendation) -> str:
 
 def write_advice(advice: Advice, directory: AdviceDirectory, command: str) -> None:
     """Write the page, the pictures and the JSON; the JSON last: then it is done."""
-    report = advice.links.report
-    plot_links(report.statistics, directory.links_path, report.name)
+    report, links = advice.links.report, _links_title(advice)
+    plot_links(report.statistics, directory.links_path, links)
     comparison = directory.comparison
-    plot_comparison(advice.comparison, comparison.plot_path, report.name, deployable_only=True)
+    plot_comparison(advice.comparison, comparison.plot_path, links, deployable_only=True)
     recommendation = advice.recommendation
     groups = group_runs(load_runs(find_runs([comparison.path])))
     page = render_page(
         "advice.html.j2",
-        f"What to run on {report.name}",
+        f"What to run on {links}",
         [group_section(k, group, len(groups)) for k, group in enumerate(groups)],
         answer=answer_lines(advice),
         recommendation=recommendation,
         about=None if recommendation is None else _summary(advice, recommendation.algorithm),
         view=None if recommendation is None else VIEWS[recommendation.view],
+        scope=scope_of_links(advice),
         sentences={SUBJECTS.get(k, k): v for k, v in report.sentences.items()},
-        links_picture=embedded_figure(link_figure(report.statistics, report.name)),
+        links_picture=embedded_figure(link_figure(report.statistics, links)),
         table=_comparison_table(advice),
         verdict=advice.comparison.verdict(allowed=advice.request.constraints.allows).sentence,
         alternatives=_alternatives_table(advice),
@@ -186,7 +187,7 @@ def write_advice(advice: Advice, directory: AdviceDirectory, command: str) -> No
         "recommendation": None if recommendation is None else recommendation.as_dict(),
         "answer": answer_lines(advice),
         "remarks": remarks(advice),
-        "links": report.as_dict(),
+        "links": {**report.as_dict(), "links": links},
         "settings": {name: dict(table) for name, table in advice.settings.items()},
         "excluded": dict(advice.excluded),
         "comparison": advice.comparison.as_dict(),
@@ -195,6 +196,32 @@ def write_advice(advice: Advice, directory: AdviceDirectory, command: str) -> No
     }
     write_atomically(directory.json_path, json.dumps(content, indent=2, default=str) + "\n")
     directory.seal()
+
+
+def _links_title(advice: Advice) -> str:
+    """What the links are called, with the length of a round if they are a log's."""
+    links, name = advice.request.config().links, advice.request.links_name
+    return f"{name}, {links['round_seconds']:g} s per round" if links["name"] == "trace" else name
+
+
+def scope_of_links(advice: Advice) -> str:
+    """Which links are described, and which of them the runs have."""
+    statistics, rounds = advice.links.report.statistics, advice.schedule.rounds
+    devices = f"{statistics.clients:,} devices"
+    links = advice.request.config().links
+    if links["name"] != "trace":
+        return f"These are the links of {devices} over {statistics.rounds:,} rounds."
+    recorded = trace_extent(links["file"], "links.file")[0]
+    which = devices
+    if recorded > statistics.clients:
+        which = f"the first {statistics.clients:,} of its {recorded:,} devices, which are simulated"
+    length = recorded_rounds(links["file"], links["round_seconds"], "links.file")
+    replayed = "runs replay all of it"
+    if rounds < length:
+        replayed = f"runs replay its first {rounds:,} rounds"
+    elif rounds > length:
+        replayed = f"runs repeat its {length:,} rounds"
+    return f"The log is described for {which}, over {statistics.rounds:,} rounds; {replayed}."
 
 
 def commands_after(advice: Advice, directory: AdviceDirectory) -> list[tuple[str, str]]:
@@ -303,7 +330,7 @@ def _comparison_table(advice: Advice) -> PageTable:
         tags = [("best", "recommended")] if run else []
         texts = [TableCell(name, tags=tags, kind="text"), TableCell(view, kind="text")]
         rows.append([*texts, *(TableCell(*number) for number in numbers)])
-    label = "Best deployable views, compared with the same seeds"
+    label = "Views to deploy, compared with the same seeds"
     return PageTable("", paired_headings(paired), rows, notes=paired_notes(paired), label=label)
 
 
@@ -340,6 +367,8 @@ def _settings_table(advice: Advice) -> PageTable:
             TableCell(_summary(advice, name), kind="text prose"),
         ]
         for name, settings in advice.settings.items()
+        # Untuned, others have only the default settings, which nobody used.
+        if name in scores or name in advice.comparison.labels
     ]
     head = ["algorithm", "settings", "on held-out samples", "what it does"]
     return PageTable("", head, rows, label="Settings of each algorithm")

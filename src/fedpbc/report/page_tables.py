@@ -144,7 +144,7 @@ def _comparison_row(
 
 
 def paired_table(comparison: Comparison, paired: Paired, verdict: Verdict) -> PageTable:
-    """Return the paired differences of the best deployable views, with the verdict's choice."""
+    """Return the paired differences of the views to deploy, with the verdict's choice."""
     dimmed = {k for k, row in enumerate(paired.rows) if is_ceiling(row.name)}
     rows = []
     for row, (first, *cells) in zip(paired.rows, paired_rows(comparison, paired), strict=True):
@@ -156,7 +156,7 @@ def paired_table(comparison: Comparison, paired: Paired, verdict: Verdict) -> Pa
         texts = [TableCell(view[0], kind="text"), *(TableCell(*number) for number in numbers)]
         rows.append([named, *texts])
     return PageTable(
-        "Best deployable views, compared with the same seeds",
+        "Views to deploy, compared with the same seeds",
         paired_headings(paired),
         rows,
         dimmed=dimmed,

@@ -1,6 +1,6 @@
 """The paired differences of a comparison as a table of text: one row per algorithm.
 
-Each is shown in its best deployable view. docs/statistics.md explains the columns.
+Each is shown in the view to deploy. docs/statistics.md explains the columns.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ def paired_notes(paired: Paired) -> list[str]:
     if counts == [1]:
         intervals = "one seed, so no interval: nothing can be told about noise"
     notes = [
-        f"vs {paired.baseline}: the mean difference between best deployable views with the same "
-        f"seed, {what}; {intervals}. ×: relative to {paired.baseline}.",
+        f"vs {paired.baseline}: the mean difference between views to deploy with the same seed, "
+        f"{what}; {intervals}. ×: relative to {paired.baseline}.",
     ]
     if paired.has_classes and any(row.interval for row in paired.rows):
         notes.append(MEAN_NOTE)
@@ -145,7 +145,7 @@ def _recovered_notes(paired: Paired) -> Sequence[str]:
         noise = ""
         if cost.interval is not None:
             noise = f" ({between(cost.interval, paired.has_classes)})"
-        notes[0] += f" Failing links cost fedavg {size}{unit}{noise}."
+        notes.append(f"Failing links cost {cost.baseline} {size}{unit}{noise}.")
     reasons: dict[str, list[str]] = {}
     for row in paired.rows:
         if row.recovered is not None and row.recovered.why_undefined:

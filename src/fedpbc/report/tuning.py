@@ -147,7 +147,12 @@ def tuning_notes(result: TuningResult) -> list[str]:
     if any(is_ceiling(tuned.label) for tuned in result.entries):
         notes.append(CEILING_NOTE)
     for tuned in result.entries:
-        if (edge := tuned.at_edge()) is not None and tuned.best is not None:
+        if tuned.all_equal:
+            notes.append(
+                f"{tuned.label}: all candidates have the same score, so the first was chosen; more "
+                "rounds or more samples may tell them apart."
+            )
+        elif (edge := tuned.at_edge()) is not None and tuned.best is not None:
             rate = tuned.best.settings[LEARNING_RATE]
             notes.append(
                 f"{tuned.label}: the chosen η_0 = {rate:g} is the {edge} that was tried; "

@@ -41,7 +41,10 @@ def test_what_cannot_be_told_apart_goes_to_the_cheaper():
     found = recommended(values, {"fedpbc": {"steps": 1500}})
     assert found.algorithm == "fedavg"
     assert found.over_baseline is None
-    assert found.why[0].startswith("Plain FedAvg is good enough on these links: fedpbc is not")
+    assert found.why[0] == (
+        "Nothing compared is clearly better than plain FedAvg: fedpbc is not better by more than "
+        "the noise or half a point over 3 seeds."
+    )
     assert any("fedpbc is within noise" in change for change in found.changes)
 
 
@@ -62,8 +65,8 @@ def test_what_is_more_than_half_a_point_below_is_not_recommended_for_its_price()
 def test_fedavg_is_best():
     found = recommended({"fedavg": seeds(0.82, 0.83), "mifa": seeds(0.70, 0.71)})
     assert found.why == (
-        "Plain FedAvg is good enough on these links: none of the 2 compared has a higher mean over "
-        "2 seeds.",
+        "Nothing compared is clearly better than plain FedAvg: none of the 2 compared has a higher "
+        "mean over 2 seeds.",
     )
     assert found.alternatives == ()
 
@@ -77,6 +80,24 @@ def test_fedavg_is_best_and_links_cost_it_a_lot():
     )
     near = recommended({**values, "ceiling": seeds(0.51, 0.50, 0.53)})
     assert len(near.why) == 1
+
+
+def test_good_enough_is_said_only_where_failing_links_cost_hardly_anything():
+    values = {"fedavg": seeds(0.82, 0.83, 0.81), "mifa": seeds(0.70, 0.71, 0.72)}
+    enough = recommended({**values, "ceiling": seeds(0.822, 0.831, 0.812)})
+    assert enough.why[0].startswith("Plain FedAvg is good enough on these links: none of the 2")
+    costly = recommended({**values, "ceiling": seeds(0.92, 0.93, 0.91)})
+    assert costly.why[0].startswith("Nothing compared is clearly better than plain FedAvg: none")
+    assert costly.why[1].startswith("Failing links cost it 10.0 points all the same")
+
+
+def test_without_any_upload_nothing_was_learned():
+    values = {"fedau": seeds(0.1, 0.1), "fedavg": seeds(0.1, 0.1), "mifa": seeds(0.1, 0.1)}
+    found = recommended(values, sent=0)
+    # Equally good and equally cheap: nobody is told to change to another algorithm.
+    assert (found.algorithm, found.verdict.best) == ("fedavg", "fedavg")
+    assert found.why[0].startswith("No upload arrived in any run, so nothing was learned")
+    assert not any("nothing was learned" in line for line in recommended(values).why)
 
 
 def test_a_gain_where_links_cost_nothing_has_another_reason():

@@ -62,3 +62,10 @@ def test_every_step_size_may_diverge_under_another_setting():
     trials = [with_scale(0.1, 1.0, 0.5), with_scale(0.2, 1.0, 0.6)]
     trials += [with_scale(0.2, 1.5, None), with_scale(0.1, 1.5, None)]
     assert TunedEntry("a", trials).at_edge() == "largest"
+
+
+def test_scores_that_tell_nothing_apart():
+    equal = [trial(0.1, 0.5, 90), trial(0.2, 0.5, 90), trial(0.4, None, 90)]
+    assert TunedEntry("a", equal).all_equal
+    assert not TunedEntry("a", [*equal, trial(0.3, 0.6, 90)]).all_equal
+    assert not TunedEntry("a", [trial(0.1, 0.5, 90)]).all_equal

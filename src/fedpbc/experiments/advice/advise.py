@@ -108,22 +108,23 @@ def advise(
     listener: AdviceListener,
     *,
     jobs: int,
+    links: LinkFacts | None = None,
     schedule: Schedule | None = None,
     began: float | None = None,
     spent: float = 0.0,
 ) -> Advice:
     """Find out what to run; the directory must be opened.
 
-    ``schedule`` is that of advice that is continued, and ``spent`` are the seconds of the budget
-    that it had taken before; ``began`` is when this session began, by the monotonic clock, now by
-    default.
+    ``links`` are what :func:`examine_links` has returned, if it was called before. ``schedule`` is
+    that of advice that is continued, and ``spent`` are the seconds of the budget that it had taken
+    before; ``began`` is when this session began, by the monotonic clock, now by default.
     """
     began = (time.monotonic() if began is None else began) - spent
     deadline = began + 60 * request.minutes - PAGE_SECONDS
     listener.note("looking at the links, and measuring the speed")
-    links = examine_links(request)
+    links = links or examine_links(request)
     excluded = excluded_algorithms(request, links)
-    refuse_limits_that_nothing_keeps(request, links, excluded)
+    refuse_limits_that_nothing_keeps(request, links)
     costs = {name: cost for name, cost in links.costs.items() if name not in excluded}
     if schedule is None:
         watch = Stopwatch()

@@ -196,9 +196,12 @@ class AdviceDirectory:
             same = all(read_own_file(self.path, f"inputs/{n}") == c for n, c in inputs.items())
             for key in ("schedule", "command", "seconds"):
                 begun["advise"].pop(key, None)
+            requested = parse_toml(text)
+            # Folders of earlier versions have none.
+            begun["advise"].setdefault("links_name", requested["advise"]["links_name"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return False
-        return same and begun == parse_toml(text)
+        return same and begun == requested
 
     def _refuse_damage(self) -> None:
         """Raise if something is damaged that cannot be made again, before anything goes on."""
@@ -227,6 +230,7 @@ def self_contained(
         "fixed_rounds": request.fixed_rounds,
         "constraints": limits,
         "tuned": {name: dict(table) for name, table in request.tuned.items()},
+        "links_name": request.links_name,
     }
     if schedule is not None:
         fields["schedule"] = {**asdict(schedule), "algorithms": list(schedule.algorithms)}

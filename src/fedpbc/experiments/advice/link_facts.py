@@ -79,11 +79,10 @@ def excluded_algorithms(request: AdviceRequest, links: LinkFacts) -> dict[str, s
     return reasons
 
 
-def refuse_limits_that_nothing_keeps(
-    request: AdviceRequest, links: LinkFacts, excluded: Mapping[str, str]
-) -> None:
+def refuse_limits_that_nothing_keeps(request: AdviceRequest, links: LinkFacts) -> None:
     """Raise before anything is trained for nothing: FedAvg breaks a limit, and so do all others."""
     broken = request.constraints.violated(links.costs[BASELINE])
+    excluded = excluded_algorithms(request, links)
     if broken is not None and len(excluded) == len(links.costs) - 1:
         limits = "; ".join(request.constraints.described())
         raise FedpbcError(

@@ -18,6 +18,8 @@ from fedpbc.simulation.views import DEPLOYABLE
 __all__ = ["Alternative", "Recommendation", "recommend"]
 
 FLOAT_BYTES = 4
+FEW_MODELS = 2
+"""On the server: its model, and a moving average of it."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ def recommend(
     difference = verdict.differences.get(chosen.name)
     values = [chosen.values[seed] for seed in verdict.seeds]
     # A share of next to nothing would be a large number without a meaning.
-    small = _small(paired.links_cost, verdict.has_classes)
+    negligible = _negligible_cost(paired.links_cost, verdict.has_classes)
     return Recommendation(
         algorithm=chosen.name,
         view=chosen.view,
@@ -117,7 +119,7 @@ def recommend(
         mean=verdict.means[chosen.name],
         interval=score_interval(values, has_classes=verdict.has_classes),
         over_baseline=None if chosen.name == BASELINE else difference,
-        recovered=None if chosen.name == BASELINE or small else _recovered(row),
+        recovered=None if chosen.name == BASELINE or negligible else _recovered(row),
         costs=chosen.costs,
         parameters=parameters,
         has_classes=verdict.has_classes,
@@ -134,7 +136,7 @@ def _recovered(row: PairedRow) -> tuple[float, Interval | None] | None:
     return row.recovered.value, row.recovered.interval
 
 
-def _small(links_cost: Difference | None, has_classes: bool) -> Difference | None:
+def _negligible_cost(links_cost: Difference | None, has_classes: bool) -> Difference | None:
     """What failing links cost, if that is hardly anything.
 
     A large cost within noise is not small: few seeds do not show that there is nothing to repair.
@@ -156,7 +158,7 @@ def _is_good_enough(verdict: Verdict, links_cost: Difference | None) -> bool:
     if BASELINE not in verdict.means or verdict.best is None or not verdict.has_classes:
         return False
     behind = verdict.means[verdict.best] - verdict.means[BASELINE]
-    return behind <= MARGIN and _small(links_cost, verdict.has_classes) is not None
+    return behind <= MARGIN and _negligible_cost(links_cost, verdict.has_classes) is not None
 
 
 def _reasons(verdict: Verdict, chosen: str, links_cost: Difference | None) -> Iterator[str]:
@@ -164,6 +166,8 @@ def _reasons(verdict: Verdict, chosen: str, links_cost: Difference | None) -> It
     over = f"over {len(verdict.seeds)} seed{'' if len(verdict.seeds) == 1 else 's'}"
     if not verdict.noise_known:
         yield "Only one seed fitted into the budget: this is no more than a hint."
+    if (costs := verdict.costs.get(chosen)) is not None and costs.bytes_up == 0:
+        yield "No upload arrived in any run, so nothing was learned: choose more rounds."
     if chosen == BASELINE:
         if best == BASELINE:
             why = f"none of the {len(verdict.means)} compared has a higher mean {over}."
@@ -177,7 +181,10 @@ def _reasons(verdict: Verdict, chosen: str, links_cost: Difference | None) -> It
                 f"{best} is better by {gain} {over}, at most half a point, for another reason than "
                 "failing links, such as larger steps."
             )
-        yield f"Plain FedAvg is good enough on these links: {why}"
+        # Whether it is good enough is not known where nobody measured what links cost.
+        is_enough = _negligible_cost(links_cost, has_classes) is not None
+        finding = "Nothing compared is clearly better than plain FedAvg"
+        yield f"{'Plain FedAvg is good enough on these links' if is_enough else finding}: {why}"
         if verdict.chosen != BASELINE or links_cost is None or links_cost.interval is None:
             return
         if links_cost.clearly_above:
@@ -217,11 +224,11 @@ def _reasons(verdict: Verdict, chosen: str, links_cost: Difference | None) -> It
             f"It is {sign} than FedAvg with {difference.won} of {len(difference.seeds)} seeds; the "
             f"mean difference has the 95 % interval {interval}{clear}."
         )
-    if small := _small(links_cost, has_classes):
-        what = "hardly anything" if small.clearly_above else "nothing that shows"
+    if negligible := _negligible_cost(links_cost, has_classes):
+        what = "hardly anything" if negligible.clearly_above else "nothing that shows"
         yield (
             f"Failing links cost FedAvg {what}: with every link up it is better by "
-            f"{_text(small, has_classes)}. So there is nothing to repair; "
+            f"{_text(negligible, has_classes)}. So there is nothing to repair; "
             "what is better than FedAvg here is so for another reason, such as larger steps."
         )
     elif (
@@ -236,11 +243,11 @@ def _reasons(verdict: Verdict, chosen: str, links_cost: Difference | None) -> It
 
 def _changes(comparison: Comparison, verdict: Verdict, chosen: str) -> Iterator[str]:
     """Sentences on the horizon and on noise, computed from the same runs."""
-    thirds = comparison.rounds // 3
-    leader = _leader_at(comparison, verdict, thirds)
+    a_third = comparison.rounds // 3
+    leader = _leader_at(comparison, verdict, a_third)
     if leader is not None and leader != chosen:
         yield (
-            f"Fewer rounds: after {thirds:,} of {comparison.rounds:,} rounds {leader} is ahead. "
+            f"Fewer rounds: after {a_third:,} of {comparison.rounds:,} rounds {leader} is ahead. "
             "With many more rounds the order may change again; try --rounds."
         )
     tied = [name for name in verdict.within_noise if name != chosen]
@@ -267,12 +274,12 @@ def _alternatives(
     comparison: Comparison, verdict: Verdict, costs: Costs, constraints: Constraints
 ) -> Iterator[Alternative]:
     """The best under each limit that the recommendation breaks."""
-    few = 2
+    best_mean = max(verdict.means.values())
     fedavg = verdict.costs.get(BASELINE)
     limits: dict[str, tuple[bool, Constraints]] = {
-        f"at most {few} models on the server": (
-            (costs.models_on_server or 0) > few,
-            Constraints(max_server_models=few),
+        f"at most {FEW_MODELS} models on the server": (
+            (costs.models_on_server or 0) > FEW_MODELS,
+            Constraints(max_server_models=FEW_MODELS),
         ),
         "no state on the devices": (
             bool(costs.models_on_client),
@@ -295,5 +302,4 @@ def _alternatives(
         under = comparison.verdict(allowed=allowed)
         if under.best is not None and under.views[under.best] in DEPLOYABLE:
             mean = under.means[under.best]
-            chosen_mean = max(verdict.means.values())
-            yield Alternative(text, under.best, under.views[under.best], mean, chosen_mean - mean)
+            yield Alternative(text, under.best, under.views[under.best], mean, best_mean - mean)

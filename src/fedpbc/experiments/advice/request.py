@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from fedpbc.algorithms import ALGORITHMS
@@ -15,12 +16,13 @@ from fedpbc.experiments.comparison_plan import parse_plan
 from fedpbc.experiments.configuration import Config
 from fedpbc.experiments.entries import entries_of, is_ceiling
 from fedpbc.experiments.plugins import load_plugins
+from fedpbc.experiments.settings import LinksSection
 from fedpbc.experiments.swept_entries import completed_ceilings
 from fedpbc.experiments.tuning.plan import plan_tuning
 from fedpbc.experiments.tuning.request import TuningRequest
 from fedpbc.links.trace import trace_extent
 
-__all__ = ["AdviceRequest", "prepare_values"]
+__all__ = ["AdviceRequest", "name_of_links", "prepare_values"]
 
 ROUNDS = 300
 MINUTES = 10.0
@@ -42,6 +44,8 @@ class AdviceRequest:
         fixed_rounds: whether the number of rounds was given.
         minutes: the time budget.
         constraints: what the fleet can afford.
+        links_name: what the links are called in the answer: a folder of advice has a copy of a log
+            under another name. By default, the name of the scheme or of the file.
     """
 
     values: Mapping[str, Any]
@@ -49,10 +53,13 @@ class AdviceRequest:
     fixed_rounds: bool = False
     minutes: float = MINUTES
     constraints: Constraints = field(default_factory=Constraints)
+    links_name: str = ""
 
     def __post_init__(self) -> None:
         if not 0 < self.minutes < math.inf:
             raise InputError("minutes", self.minutes, "above 0")
+        if not self.links_name:
+            object.__setattr__(self, "links_name", name_of_links(self.values))
 
     def config(self, algorithm: str | Mapping[str, Any] = BASELINE, **settings: Any) -> Config:
         """The configuration of a run."""
@@ -101,6 +108,22 @@ class AdviceRequest:
     def with_rounds(self, rounds: int) -> AdviceRequest:
         """The same over another number of rounds."""
         return replace(self, values={**self.values, "rounds": rounds})
+
+
+def name_of_links(values: Mapping[str, Any]) -> str:
+    """What the links of a configuration are called: the file of a log, or the scheme.
+
+    Example:
+        >>> name_of_links({"links": {"name": "trace", "file": "logs/plant.csv"}})
+        'plant.csv'
+        >>> name_of_links({"links": "markov"})
+        'markov'
+    """
+    links = values.get("links")
+    table = links if isinstance(links, Mapping) else {"name": links or LinksSection.name}
+    if table.get("name") == "trace" and isinstance(table.get("file"), str):
+        return Path(table["file"]).name
+    return str(table.get("name", LinksSection.name))
 
 
 def prepare_values(

@@ -38,17 +38,18 @@ seeds, with the ceiling: about 90 s of 10 minutes on 2 cores'
         names = listed(list(schedule.algorithms[: others + 1]), others + 1)
         how = "the settings given"
         if not request.tuned:
-            how = "the default settings, since there is no time to tune,"
+            how = "the default settings (no time to tune them)"
         what = f"{names} with {how}{shortened}, {compared}"
     else:
         what = (
             f"{len(schedule.algorithms)} algorithms, up to {schedule.candidates} settings each"
             f"{shortened}; then up to {others} of the best and FedAvg {compared}"
         )
-    return (
-        f"{what}: about {time_text(schedule.seconds)} of {time_text(60 * request.minutes)} on "
-        f"{jobs} core{'' if jobs == 1 else 's'}"
-    )
+    cores = f"on {jobs} core{'' if jobs == 1 else 's'}"
+    needed, budget = time_text(schedule.seconds), time_text(60 * request.minutes)
+    if schedule.seconds > 60 * request.minutes:
+        return f"{what}: about {needed} {cores}, which is more than the budget of {budget}"
+    return f"{what}: about {needed} of {budget} {cores}"
 
 
 def left_out_text(schedule: Schedule, names: Sequence[str]) -> str:
@@ -57,8 +58,8 @@ def left_out_text(schedule: Schedule, names: Sequence[str]) -> str:
     Example:
         >>> schedule = Schedule(300, ("fedavg", "mifa", "fedau"), 1, 1, 3, False, 60.0, False)
         >>> left_out_text(schedule, ["fedavg", "fedpbc", "mifa", "fedau"])
-        'no time for fedpbc (the slowest) and fedau (last in the file, however good it may be); \
-a larger --minutes takes more'
+        'no time for fedpbc (the slowest) and fedau (last in the file; how good it is was not \
+measured); a larger --minutes takes more'
     """
     slow = [name for name in names if name not in schedule.algorithms]
     last = list(schedule.algorithms[schedule.finalists + 1 :])
@@ -66,6 +67,7 @@ a larger --minutes takes more'
     if slow:
         parts.append(f"{listed(slow, len(slow))} (the slowest)")
     if last:
-        they = "it" if len(last) == 1 else "they"
-        parts.append(f"{listed(last, len(last))} (last in the file, however good {they} may be)")
+        they = "it is" if len(last) == 1 else "they are"
+        names_left_out = listed(last, len(last))
+        parts.append(f"{names_left_out} (last in the file; how good {they} was not measured)")
     return f"no time for {' and '.join(parts)}; a larger --minutes takes more" if parts else ""

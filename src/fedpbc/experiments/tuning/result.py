@@ -101,6 +101,12 @@ class TunedEntry:
         )
 
     @property
+    def all_equal(self) -> bool:
+        """Whether several candidates were scored, and no score tells any of them apart."""
+        values = [trial.score.value for trial in self.trials if trial.score is not None]
+        return len(values) > 1 and len(set(values)) == 1
+
+    @property
     def diverged(self) -> int:
         """How many candidates diverged."""
         return sum(trial.score is None for trial in self.trials)

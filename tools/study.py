@@ -92,12 +92,12 @@ class Part:
         return RESULTS / f"{self.tuned}.toml"
 
     def folder(self, label: str = "") -> Path:
-        """Of the runs of one entry, or of all."""
+        """The folder of the runs of one entry, or of all."""
         return Path(STUDY) / self.name / label
 
     @property
     def labels(self) -> Sequence[str]:
-        """Of the entries that are run for this part."""
+        """The labels of the entries that are run for this part."""
         return [label for label in self.entries if label != CEILING or not self.ceiling_of]
 
     def all_runs(self, parts: Mapping[str, Part]) -> list[KeptRun]:

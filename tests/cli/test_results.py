@@ -151,7 +151,7 @@ def test_the_verdict_is_right_below_the_table_and_the_differences_fit(shown, wid
 
 def test_one_seed_says_so(shown):
     lines = shown(100, seeds=1)
-    assert any(line.startswith("verdict: from one seed nothing can be told") for line in lines)
+    assert any(line.startswith("verdict: with one seed the noise is unknown") for line in lines)
     assert any("one seed, so no interval" in line for line in lines)
 
 

@@ -9,7 +9,7 @@ import pytest
 from fedpbc.errors import FedpbcError
 from fedpbc.experiments import sweep
 from fedpbc.experiments.run_directory import RunDirectory
-from fedpbc.experiments.sweep import DivergedReason, GridCell, long_ones_alone, run_grid
+from fedpbc.experiments.sweep import DivergedReason, GridCell, count_run_alone, run_grid
 from tests.commandline import COMMAND, DIGITS, assert_same_run, ran
 from tests.processes import PATIENCE, child, group_is_alive, wait_until
 
@@ -88,14 +88,14 @@ def test_the_first_may_have_the_machine_to_themselves_and_give_the_same(tmp_path
 
 def test_long_runs_go_alone_only_where_cores_would_stand_idle():
     short = [1] * 6
-    assert long_ones_alone([10, *short], 2, 1) == 1
-    assert long_ones_alone([10, 10, 10, *short * 3], 2, 3) == 0
+    assert count_run_alone([10, *short], 2, 1) == 1
+    assert count_run_alone([10, 10, 10, *short * 3], 2, 3) == 0
     # Two of three side by side, and then one for which there are not enough short ones.
-    assert long_ones_alone([10, 10, 10, *short], 2, 3) == 1
-    assert long_ones_alone([10, *short], 1, 1) == 0
+    assert count_run_alone([10, 10, 10, *short], 2, 3) == 1
+    assert count_run_alone([10, *short], 1, 1) == 0
     # Where none can be shared among cores there is nothing to be done.
-    assert long_ones_alone([10, *short], 2, 0) == 0
-    assert long_ones_alone([], 2, 0) == 0
+    assert count_run_alone([10, *short], 2, 0) == 0
+    assert count_run_alone([], 2, 0) == 0
 
 
 def test_whoever_listens_may_stop_it(tmp_path):

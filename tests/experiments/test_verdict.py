@@ -156,7 +156,7 @@ def test_one_seed_tells_nothing_about_noise():
     assert (found.best, found.chosen, found.within_noise) == ("mifa", "mifa", ("mifa",))
     assert not found.noise_known
     assert str(found).startswith(
-        "from one seed nothing can be told about noise, so this is no more than a hint: mifa (view "
+        "with one seed the noise is unknown, so this is only a hint: mifa (view "
         "server) is highest with 90.0 %, 40.0 points above fedavg; it costs the same as fedavg"
     )
 

@@ -38,9 +38,9 @@ __all__ = [
     "DivergedReason",
     "GridCell",
     "GridProgress",
+    "count_run_alone",
     "everyone_trains",
-    "has_come_to",
-    "long_ones_alone",
+    "is_paused_at",
     "makespan",
     "round_weight",
     "run_grid",
@@ -53,9 +53,9 @@ REPORT_SECONDS = 0.2
 class GridCell:
     """One run: its directory, the values of its configuration, and its group, for trackers.
 
-    With ``until`` it pauses after that many rounds, with a checkpoint, and can go on later. A
-    ``sealed`` one is known to have ended there, with evaluations as they were written: it need not
-    be able to go on.
+    With ``until`` it pauses after that many rounds, with a checkpoint, and can go on later.
+    ``sealed``: it has paused there, and its evaluations match their checksums, so that it can be
+    scored without a checkpoint.
     """
 
     path: Path
@@ -148,7 +148,7 @@ def round_weight(everyone: bool) -> int:
     return 10 if everyone else 1
 
 
-def has_come_to(directory: RunDirectory, rounds: int) -> bool:
+def is_paused_at(directory: RunDirectory, rounds: int) -> bool:
     """Whether a run has been evaluated after so many rounds, and can go on from there."""
     if not directory.holds_run or not directory.metrics_path.is_file():
         return False
@@ -165,7 +165,7 @@ def has_come_to(directory: RunDirectory, rounds: int) -> bool:
 def _has_ended(directory: RunDirectory, rounds: int, sealed: bool) -> bool:
     if sealed and not directory.finished:
         return _is_evaluated(directory, rounds)
-    return has_come_to(directory, rounds)
+    return is_paused_at(directory, rounds)
 
 
 def _is_evaluated(directory: RunDirectory, rounds: int) -> bool:
@@ -189,7 +189,7 @@ WASTE = 0.1
 """Share of the time for which cores may be idle at the end of a sweep."""
 
 
-def long_ones_alone(weights: Sequence[float], jobs: int, most: int) -> int:
+def count_run_alone(weights: Sequence[float], jobs: int, most: int) -> int:
     """How many of the first runs should have the whole machine, one after another.
 
     Side by side, each run has one core. Where one run takes longer than all others together, the

@@ -36,7 +36,7 @@ def _result(verdict: Verdict, scores: Scores) -> str:
     if not verdict.noise_known:
         above = _above(verdict, chosen)
         return (
-            "from one seed nothing can be told about noise, so this is no more than a hint: "
+            "with one seed the noise is unknown, so this is only a hint: "
             f"{named} is highest with {mean}{above}{costs}"
         )
     if verdict.within_noise == (best,):

@@ -40,7 +40,8 @@ def widened(begun: ComparisonPlan, requested: ComparisonPlan, folder: object) ->
     shared = {key: value for key, value in begun.shared.items() if key != "track"}
     if "track" in requested.shared:
         shared["track"] = requested.shared["track"]
-    entries = list({**begun.entries, **requested.entries, **begun.entries}.values())
+    new = [entry for label, entry in requested.entries.items() if label not in begun.entries]
+    entries = [*begun.entries.values(), *new]
     entries.sort(key=lambda entry: is_ceiling(entry.label))
     return replace(
         begun,

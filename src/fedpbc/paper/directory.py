@@ -28,7 +28,7 @@ from fedpbc.experiments.result_folder import check_result_folder
 from fedpbc.experiments.run_directory import RunDirectory, is_report, write_inputs
 from fedpbc.experiments.run_result import RunResult
 from fedpbc.experiments.settings import EXECUTION, FILES
-from fedpbc.experiments.sweep import GridCell, GridProgress, long_ones_alone, run_grid
+from fedpbc.experiments.sweep import GridCell, GridProgress, count_run_alone, run_grid
 from fedpbc.experiments.trial_round import clear_trial_round, run_trial_round
 from fedpbc.experiments.trust import remember_plugins
 from fedpbc.limits import parse_toml
@@ -265,7 +265,7 @@ def _count_alone(runs: Sequence[PlannedRun], jobs: int, engines: Mapping[str, st
         if not (uses_all_cores and find_algorithm(run.algorithm).everyone_trains):
             break
         most += 1
-    return long_ones_alone([run.cost for run in runs], jobs, most)
+    return count_run_alone([run.cost for run in runs], jobs, most)
 
 
 def read_plan(path: Path) -> dict[str, Any] | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
 
 from fedpbc.algorithms import find_algorithm
 from fedpbc.experiments.advice.advise import Advice
@@ -24,11 +23,11 @@ from fedpbc.report.page_tables import PageTable, TableCell
 from fedpbc.report.paired_table import paired_headings, paired_notes, paired_rows
 from fedpbc.report.pictures import embedded_figure
 from fedpbc.report.plot import plot_comparison
-from fedpbc.report.tuning import SHORT_NAMES
+from fedpbc.report.tuning import settings_text
 from fedpbc.storage.atomic import write_atomically
 from fedpbc.text import shell_quoted
 
-__all__ = ["answer_lines", "remarks", "scope_of_links", "settings_text", "write_advice"]
+__all__ = ["answer_lines", "remarks", "scope_of_links", "write_advice"]
 
 VIEWS = {
     "server": "the model that the server holds after the last round",
@@ -63,20 +62,6 @@ WORDS = {
     "within noise": "the difference between two algorithms changes more from seed to seed than it "
     "amounts to",
 }
-
-
-def settings_text(settings: dict[str, Any] | Any) -> str:
-    """Settings by dotted key in words.
-
-    Example:
-        >>> settings_text({"train.learning_rate": 0.2, "algorithm.cutoff": 5})
-        'η_0 0.2, cutoff 5'
-    """
-    return ", ".join(
-        f"{SHORT_NAMES.get(key, key.partition('.')[2])} "
-        + (f"{value:g}" if isinstance(value, float) else str(value))
-        for key, value in settings.items()
-    )
 
 
 def answer_lines(advice: Advice) -> list[str]:

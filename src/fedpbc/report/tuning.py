@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedpbc.algorithms import find_algorithm
 from fedpbc.experiments.conditions import is_ceiling
@@ -101,11 +101,26 @@ def describe(trial: TrialResult, default: TrialResult) -> str:
         >>> describe(TrialResult({**default.settings, "algorithm.cutoff": 5}, None, 0), default)
         'η_0 0.1, cutoff 5'
     """
+    return settings_text(
+        {
+            key: value
+            for key, value in trial.settings.items()
+            if key == LEARNING_RATE or value != default.settings[key]
+        }
+    )
+
+
+def settings_text(settings: Mapping[str, Any]) -> str:
+    """Return settings by dotted key in words.
+
+    Example:
+        >>> settings_text({"train.learning_rate": 0.2, "algorithm.cutoff": 5})
+        'η_0 0.2, cutoff 5'
+    """
     return ", ".join(
         f"{SHORT_NAMES.get(key, key.partition('.')[2])} "
         + (f"{value:g}" if isinstance(value, float) else str(value))
-        for key, value in trial.settings.items()
-        if key == LEARNING_RATE or value != default.settings[key]
+        for key, value in settings.items()
     )
 
 

@@ -241,7 +241,7 @@ def test_the_interval_is_over_the_seeds_of_the_mean():
 def test_one_seed_is_a_hint():
     found = recommended({"fedavg": seeds(0.7), "mifa": seeds(0.8)})
     assert found.interval is None
-    assert found.why[0] == "Only one seed fitted into the budget: this is no more than a hint."
+    assert found.why[0] == "Only one seed fitted into the budget, so this is only a hint."
     assert found.why[1] == "It has the highest mean of 2 over 1 seed."
 
 

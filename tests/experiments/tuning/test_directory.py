@@ -201,7 +201,7 @@ def test_a_default_that_diverges_at_once_does_not_count_as_free(tmp_path, monkey
         heard.update(speeds)
         return replace(plan, count=1, most_rungs=1)
 
-    monkeypatch.setattr(tuning_directory, "settled", settle)
+    monkeypatch.setattr(tuning_directory, "with_affordable_count", settle)
     directory = TuningDirectory(tmp_path / "run")
     with directory.opened(plan_tuning(values, request)) as plan:
         directory.run(plan, 1, lambda plan: lambda progress: None)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedpbc.errors import InputError
-from fedpbc.experiments.tuning.plan import TuningPlan, plan_tuning, settled
+from fedpbc.experiments.tuning.plan import TuningPlan, plan_tuning, with_affordable_count
 from fedpbc.experiments.tuning.request import TuningRequest
 from fedpbc.limits import parse_toml
 
@@ -37,36 +37,38 @@ def test_a_budget_in_rounds():
 def test_a_budget_in_minutes_follows_from_the_speed():
     plan = planned(algorithms=["fedavg", "fedpbc"], minutes=1)
     assert plan.count == 0
-    slow = settled(plan, {"fedavg": 0.02, "fedpbc": 0.2}, jobs=2)
-    quick = settled(plan, {"fedavg": 0.002, "fedpbc": 0.02}, jobs=2)
+    slow = with_affordable_count(plan, {"fedavg": 0.02, "fedpbc": 0.2}, jobs=2)
+    quick = with_affordable_count(plan, {"fedavg": 0.002, "fedpbc": 0.02}, jobs=2)
     assert 1 < slow.count < quick.count
-    slowest = settled(plan, {"fedavg": 9.0, "fedpbc": 9.0}, jobs=2)
+    slowest = with_affordable_count(plan, {"fedavg": 9.0, "fedpbc": 9.0}, jobs=2)
     # What has been run to measure the speed, and nothing more: ten rounds of each.
     assert (slowest.count, slowest.cost()) == (1, 20)
     # Runs that are slow to start, on a busy machine, leave time for fewer of them.
-    busy = settled(plan, {"fedavg": 0.002, "fedpbc": 0.02}, jobs=2, start_seconds=3.0)
+    busy = with_affordable_count(plan, {"fedavg": 0.002, "fedpbc": 0.02}, jobs=2, start_seconds=3.0)
     assert 1 <= busy.count < quick.count
     few = replace(plan, candidates={label: c[:4] for label, c in plan.candidates.items()})
-    assert settled(few, {"fedavg": 0.002, "fedpbc": 0.02}, jobs=2).count == 4
+    assert with_affordable_count(few, {"fedavg": 0.002, "fedpbc": 0.02}, jobs=2).count == 4
 
 
 def test_where_time_is_short_the_choice_is_made_earlier():
     plan = planned(algorithms=["fedavg", "fedpbc"], minutes=1)
     speeds = {"fedavg": 0.1, "fedpbc": 0.4}
     # Of 90 rounds, after 10 and 30: 5 candidates for all rounds would take longer than a minute.
-    short = settled(plan, speeds, jobs=2)
+    short = with_affordable_count(plan, speeds, jobs=2)
     assert short.most_rungs == 2
     halving = short.halving("fedavg")
     assert halving.rungs == (10, 30)
     assert halving.sizes[0] == short.count >= 5
     assert halving.cost() * 0.5 / 2 <= 60
-    assert settled(replace(plan, minutes=10), speeds, jobs=2).most_rungs == 0
+    assert with_affordable_count(replace(plan, minutes=10), speeds, jobs=2).most_rungs == 0
 
 
 @pytest.mark.parametrize("of_round", [0.01, 0.1, 0.28, 0.3, 0.5, 0.8, 1.1, 1.3, 1.7, 2.6])
 def test_a_search_costs_no_more_than_its_minutes(of_round):
     plan = planned(algorithms=["fedavg", "fedpbc"], minutes=1)
-    chosen = settled(plan, {"fedavg": of_round, "fedpbc": of_round}, jobs=1, start_seconds=0.0)
+    chosen = with_affordable_count(
+        plan, {"fedavg": of_round, "fedpbc": of_round}, jobs=1, start_seconds=0.0
+    )
     assert chosen.cost() * of_round <= 54
 
 
@@ -74,7 +76,7 @@ def test_a_search_costs_no_more_than_its_minutes(of_round):
 def test_rungs_wait_for_their_last_run_however_many_cores_there_are(minutes):
     """With eight cores and a second per round; the last rung has two or three runs."""
     plan = planned({**DIGITS, "rounds": 270}, algorithms=["fedavg"], minutes=minutes)
-    chosen = settled(plan, {"fedavg": 1.0}, jobs=8, start_seconds=0.0)
+    chosen = with_affordable_count(plan, {"fedavg": 1.0}, jobs=8, start_seconds=0.0)
     halving = chosen.halving("fedavg")
     steps = zip(halving.rungs, (0, *halving.rungs), halving.sizes, strict=False)
     seconds = sum(-(-size // 8) * (rung - before) for rung, before, size in steps)
@@ -95,7 +97,7 @@ def test_a_single_candidate_runs_as_long_as_there_is_time():
 
     def rungs(of_round):
         speeds = {"fedavg": of_round, "fedpbc": of_round}
-        return settled(plan, speeds, jobs=1, start_seconds=0.0).most_rungs
+        return with_affordable_count(plan, speeds, jobs=1, start_seconds=0.0).most_rungs
 
     assert [rungs(of_round) for of_round in (0.29, 0.31, 0.89, 0.91, 2.69, 2.71)] == [
         0,
@@ -111,7 +113,7 @@ def test_seventeen_slow_algorithms_in_a_small_budget():
     """At 0.35 s a round two candidates do not fit after a ninth: it is one, not for all rounds."""
     plan = planned({**DIGITS, "rounds": 300}, algorithms=["all"], minutes=200 / 60)
     for of_round in (0.30, 0.35, 1.0):
-        chosen = settled(plan, dict.fromkeys(plan.entries, of_round), jobs=2)
+        chosen = with_affordable_count(plan, dict.fromkeys(plan.entries, of_round), jobs=2)
         probes = 30 * len(plan.entries) * of_round / 2  # cannot be avoided
         assert chosen.cost() * of_round / 2 <= max(180, probes)
 

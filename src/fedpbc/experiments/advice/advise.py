@@ -78,7 +78,7 @@ class AdviceListener(Protocol):
 
 @dataclass(frozen=True)
 class Advice:
-    """Everything that was found.
+    """The result: links, search, comparison and recommendation.
 
     Attributes:
         excluded: algorithms that break a constraint whatever the settings, with the reason.

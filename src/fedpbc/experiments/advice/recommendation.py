@@ -165,7 +165,7 @@ def _reasons(verdict: Verdict, chosen: str, links_cost: Difference | None) -> It
     has_classes, best = verdict.has_classes, verdict.best or ""
     over = f"over {len(verdict.seeds)} seed{'' if len(verdict.seeds) == 1 else 's'}"
     if not verdict.noise_known:
-        yield "Only one seed fitted into the budget: this is no more than a hint."
+        yield "Only one seed fitted into the budget, so this is only a hint."
     if (costs := verdict.costs.get(chosen)) is not None and costs.bytes_up == 0:
         yield "No upload arrived in any run, so nothing was learned: choose more rounds."
     if chosen == BASELINE:

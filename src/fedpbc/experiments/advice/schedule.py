@@ -179,6 +179,7 @@ def _options(
     fixed_rounds: bool,
     tuned: bool,
 ) -> Iterator[Schedule]:
+    """All schedules, the fullest first."""
     names = list(speeds)
     short = [name for name in SHORT_LIST if name in speeds] or names[:3]
     # An algorithm in which every client trains may cost more than all others together.

@@ -41,8 +41,8 @@ from fedpbc.experiments.tuning.plan import (
     ENOUGH_CANDIDATES,
     Trial,
     TuningPlan,
-    settled,
     start_seconds,
+    with_affordable_count,
 )
 from fedpbc.experiments.tuning.result import TuningResult
 from fedpbc.experiments.tuning.search import OnProgress, Search, planned_steps
@@ -125,7 +125,7 @@ class TuningDirectory:
         for run in paused:
             if run.path.parent in scored and not is_own_file(run.path, run.metrics_path.name):
                 raise FedpbcError(
-                    f"{run.metrics_path} has vanished; resume the search, and it is made again"
+                    f"{run.metrics_path} is missing; resume the search to run this candidate again"
                 )
         names += [run.metrics_path.relative_to(self.path).as_posix() for run in paused]
         add_checksums(self.path, KIND, [n for n in names if is_own_file(self.path, n)])
@@ -326,7 +326,7 @@ class TuningDirectory:
                     seconds.append(lines[-1]["seconds"] if lines else 0.0)
         slowest = max(speeds.values(), default=0.0)
         speeds = {label: speeds.get(label, slowest) for label in plan.entries}
-        plan = settled(plan, speeds, jobs, start_seconds(ends, seconds, jobs))
+        plan = with_affordable_count(plan, speeds, jobs, start_seconds(ends, seconds, jobs))
         self.write_plan(plan)
         return plan
 

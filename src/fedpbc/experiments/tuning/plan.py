@@ -32,7 +32,7 @@ from fedpbc.options import nearest
 from fedpbc.simulation.views import DEPLOYABLE
 from fedpbc.storage.toml import toml_text
 
-__all__ = ["Trial", "TuningPlan", "plan_tuning", "settled", "start_seconds"]
+__all__ = ["Trial", "TuningPlan", "plan_tuning", "start_seconds", "with_affordable_count"]
 
 VALIDATION = 0.2
 CANDIDATES = 12
@@ -44,11 +44,11 @@ EVALUATIONS = 5
 """Evaluations up to the first rung; a score is the mean over the last fifth of the rounds,
 100 at most."""
 START_SECONDS = 0.6
-"""That a run needs to start or to go on, besides its rounds."""
+"""Of a run, to start or to go on, on top of its rounds."""
 TRAIN_SAMPLES = 100
-"""That an evaluation uses: the accuracy on training samples is of no use to a search."""
+"""Of an evaluation: a search does not use the accuracy on training samples."""
 RESERVE = 0.1
-"""Of a budget in minutes, for what cannot be foreseen."""
+"""Share of a budget in minutes that is kept in reserve."""
 
 
 @dataclass(frozen=True)
@@ -335,7 +335,7 @@ def start_seconds(ends: Sequence[float], seconds: Sequence[float], jobs: int) ->
     return max(START_SECONDS, statistics.median(besides)) if besides else START_SECONDS
 
 
-def settled(
+def with_affordable_count(
     plan: TuningPlan,
     seconds_per_round: Mapping[str, float],
     jobs: int,

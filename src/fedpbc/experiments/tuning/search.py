@@ -176,7 +176,7 @@ class Search:
         due = due_rounds(rounds, self.plan.evaluate_every, self.plan.rounds)
         if [line["round"] for line in lines] != due:
             raise FedpbcError(
-                f"{run.metrics_path} was changed while the search went on; resume the search, and "
-                "it is made again"
+                f"{run.metrics_path} changed while the search was running; resume the search to "
+                "run this candidate again"
             )
         return lines

@@ -156,7 +156,7 @@ def test_a_choice_is_not_sealed_without_the_evaluations_it_was_made_from(whole, 
     runs = [folder / f"fedavg/candidate-{k}/seed-0" for k, c in enumerate(scores) if c["score"]]
     lost = next(run / "metrics.jsonl" for run in runs if not (run / "summary.json").exists())
     lost.unlink()
-    with pytest.raises(FedpbcError, match=f"^{lost} has vanished; resume the search"):
+    with pytest.raises(FedpbcError, match=f"^{lost} is missing; resume the search"):
         TuningDirectory(folder).seal(result)
 
 

@@ -1,12 +1,24 @@
-"""Text that may come from anyone, made safe to show: one line, bounded, no control characters."""
+"""Text that may come from anyone, made safe to show: one line, bounded, no control characters.
+
+Also names, durations and commands as people read them.
+"""
 
 from __future__ import annotations
 
 import os
 import shlex
 import unicodedata
+from collections.abc import Sequence
 
-__all__ = ["LINE_LIMIT", "command", "format_duration", "printable", "shell_quoted", "visible"]
+__all__ = [
+    "LINE_LIMIT",
+    "command",
+    "format_duration",
+    "listed",
+    "printable",
+    "shell_quoted",
+    "visible",
+]
 
 LINE_LIMIT = 500
 """Characters of a message."""
@@ -108,3 +120,15 @@ def command(*words: object) -> str:
     """
     line = " ".join(map(shell_quoted, words))
     return f"`{line}`" if "'" in line else f"'{line}'"
+
+
+def listed(names: Sequence[str], limit: int = 6) -> str:
+    """Names in a sentence; of many, the first.
+
+    Example:
+        >>> listed(["a", "b", "c"]), listed(list("abcdefgh"), limit=3)
+        ('a, b and c', 'a, b, c and 5 others')
+    """
+    if len(names) > limit + 1:
+        names = [*names[:limit], f"{len(names) - limit} others"]
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from fedpbc.experiments.conditions import is_ceiling
 from fedpbc.experiments.paired import Costs, EntryScores, Scores
-from fedpbc.experiments.score_text import listed
+from fedpbc.text import listed
 
 __all__ = ["MORE", "candidates_of", "cheapest_of"]
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from fedpbc.experiments.intervals import Interval
 from fedpbc.experiments.paired import Costs, Difference
 from fedpbc.experiments.recovered import Recovered
+from fedpbc.text import listed
 
 __all__ = [
     "between",
     "costs_text",
     "difference_text",
-    "listed",
     "number_text",
     "recovered_text",
     "score_text",
@@ -125,15 +123,3 @@ def costs_text(costs: Costs, others: Costs, other: str) -> str:
     if not differ:
         return f"the same as {other}: {listed(same)}" if same else ""
     return listed(differ) + (f", with the same {listed(same)}" if same else "")
-
-
-def listed(names: Sequence[str], limit: int = 6) -> str:
-    """Names in a sentence; of many, the first.
-
-    Example:
-        >>> listed(["a", "b", "c"]), listed(list("abcdefgh"), limit=3)
-        ('a, b and c', 'a, b, c and 5 others')
-    """
-    if len(names) > limit + 1:
-        names = [*names[:limit], f"{len(names) - limit} others"]
-    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))

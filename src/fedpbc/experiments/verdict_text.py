@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from fedpbc.experiments.intervals import score_interval
 from fedpbc.experiments.paired import Difference, Scores, difference_of
-from fedpbc.experiments.score_text import between, costs_text, listed, number_text, score_text
+from fedpbc.experiments.score_text import between, costs_text, number_text, score_text
 from fedpbc.experiments.verdict_result import Verdict
+from fedpbc.text import listed
 
 __all__ = ["sentence_of"]
 

@@ -59,8 +59,8 @@ class Comparison(experiments.Comparison):
     @property
     def title(self) -> str:
         """What was compared, in a few words."""
-        from fedpbc.experiments.score_text import listed
         from fedpbc.experiments.seeds import seeds_text
+        from fedpbc.text import listed
 
         labels = self.labels
         names = listed(labels) if len(labels) <= 6 else f"{len(labels)} entries"

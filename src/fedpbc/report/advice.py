@@ -11,7 +11,7 @@ from fedpbc.experiments.advice.directory import AdviceDirectory
 from fedpbc.experiments.advice.recommendation import Recommendation
 from fedpbc.experiments.advice.request import BASELINE
 from fedpbc.experiments.conditions import is_ceiling
-from fedpbc.experiments.score_text import between, listed, number_text, score_text
+from fedpbc.experiments.score_text import between, number_text, score_text
 from fedpbc.links.trace import recorded_rounds, trace_extent
 from fedpbc.report.byte_units import with_unit
 from fedpbc.report.groups import group_runs
@@ -25,7 +25,7 @@ from fedpbc.report.pictures import embedded_figure
 from fedpbc.report.plot import plot_comparison
 from fedpbc.report.tuning import settings_text
 from fedpbc.storage.atomic import write_atomically
-from fedpbc.text import shell_quoted
+from fedpbc.text import listed, shell_quoted
 
 __all__ = ["answer_lines", "remarks", "scope_of_links", "write_advice"]
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from fedpbc.algorithms import find_algorithm
 from fedpbc.experiments.comparison import Comparison, ComparisonRow
 from fedpbc.experiments.conditions import is_ceiling
-from fedpbc.experiments.score_text import listed
 from fedpbc.experiments.spread import Spread
 from fedpbc.report.byte_units import ByteUnit, common_unit, with_unit
+from fedpbc.text import listed
 
 __all__ = [
     "AIDED_NOTE",

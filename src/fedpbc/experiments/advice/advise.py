@@ -33,7 +33,6 @@ from fedpbc.experiments.configuration import Config
 from fedpbc.experiments.entries import Entry, entries_of
 from fedpbc.experiments.paired import Paired
 from fedpbc.experiments.run_directory import RunDirectory
-from fedpbc.experiments.score_text import listed
 from fedpbc.experiments.sweep import DivergedReason, GridProgress
 from fedpbc.experiments.tuning.choice import tuned_entry
 from fedpbc.experiments.tuning.directory import TuningDirectory
@@ -44,6 +43,7 @@ from fedpbc.parallel import one_core
 from fedpbc.simulation.views import DEPLOYABLE
 from fedpbc.storage.atomic import write_atomically
 from fedpbc.storage.toml import toml_text
+from fedpbc.text import listed
 
 __all__ = ["Advice", "AdviceListener", "advise"]
 

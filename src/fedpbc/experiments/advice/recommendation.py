@@ -11,9 +11,10 @@ from fedpbc.experiments.advice.request import BASELINE
 from fedpbc.experiments.comparison import Comparison, ComparisonRow
 from fedpbc.experiments.intervals import Interval, score_interval
 from fedpbc.experiments.paired import Costs, Difference, PairedRow
-from fedpbc.experiments.score_text import between, listed, number_text, score_text
+from fedpbc.experiments.score_text import between, number_text, score_text
 from fedpbc.experiments.verdict_result import MARGIN, Verdict
 from fedpbc.simulation.views import DEPLOYABLE
+from fedpbc.text import listed
 
 __all__ = ["Alternative", "Recommendation", "recommend"]
 

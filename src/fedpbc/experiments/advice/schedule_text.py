@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fedpbc.experiments.advice.request import AdviceRequest
 from fedpbc.experiments.advice.schedule import Schedule
-from fedpbc.experiments.score_text import listed
+from fedpbc.text import listed
 
 __all__ = ["left_out_text", "schedule_text", "time_text"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 import numpy as np
@@ -11,7 +12,7 @@ from annotated_types import Ge, Le
 
 from fedpbc.algorithms import ALGORITHMS
 from fedpbc.errors import DivergedError, InputError
-from fedpbc.options import checked, nearest, options_of
+from fedpbc.options import Form, check_type, checked, nearest, options_of
 
 
 def scheme(
@@ -99,6 +100,20 @@ def test_wrong_values_are_one_line(option, value, message):
     with pytest.raises(InputError) as error:
         checked(scheme, {option: value}, "links")
     assert str(error.value) == f"links.{option} {message}"
+
+
+def test_an_option_of_several_types_names_all_its_forms():
+    """The bounds of one of them alone are not what would be right."""
+    share = Annotated[float, Ge(0), Le(1)]
+    forms = share | list[share] | Annotated[str, Form("a file")] | None
+    line = "p is 1.5, but should be a number from 0 to 1, a list of numbers from 0 to 1 or a file"
+    for wrong in (1.5, [1.5], {}):
+        with pytest.raises(InputError, match=f"^{re.escape(line.replace('1.5', repr(wrong), 1))}$"):
+            check_type("p", wrong, forms)
+    several = Annotated[int, Ge(2)] | list[str] | bool
+    line = "n is 1, but should be a whole number at least 2, a list of texts or true or false"
+    with pytest.raises(InputError, match=f"^{line}$"):
+        check_type("n", 1, several)
 
 
 @pytest.mark.parametrize("value", ["two\nlines", {"a": "\n"}, [1] * 3, np.zeros((3, 3))])

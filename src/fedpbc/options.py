@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, wraps
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError
 
 __all__ = [
+    "Form",
     "Help",
     "Option",
     "check_arguments",
@@ -39,12 +41,20 @@ __all__ = [
     "check_kind",
     "check_type",
     "checked",
+    "checked_given",
     "nearest",
     "options_of",
     "unknown_option",
 ]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Form:
+    """Annotates a type with what its values are, in words: of an option of several types."""
+
+    text: str
 
 
 @dataclass(frozen=True)
@@ -128,22 +138,34 @@ def checked(
         {'gamma': 1.0}
         >>> checked(scheme, {"gama": 1}, "links")
         Traceback (most recent call last):
-        fedpbc.errors.InputError: links.gama is unknown: use one of gamma; did you mean 'gamma'?
+        fedpbc.errors.InputError: links.gama is unknown: use gamma
     """
+    values = checked_given(function, given, section, also)
+    options = options_of(function)
+    for name, option in options.items():
+        if name not in given and option.required:
+            full_name = f"{section}.{name}" if section else name
+            raise InputError(f"{full_name} is missing: it has no default")
+    return {name: values.get(name, option.default) for name, option in options.items()}
+
+
+def checked_given(
+    function: Callable[..., Any],
+    given: Mapping[str, Any],
+    section: str = "",
+    also: Iterable[str] = (),
+) -> dict[str, Any]:
+    """Check ``given`` as :func:`checked` does, without the defaults of what is not given."""
     options = options_of(function)
     for name in given:
         if name not in options:
             raise unknown_option(name, [*options, *also], section)
     values: dict[str, Any] = {}
     for name, option in options.items():
-        full_name = f"{section}.{name}" if section else name
         if name in given:
             annotation = Any if option.annotation is inspect.Parameter.empty else option.annotation
+            full_name = f"{section}.{name}" if section else name
             values[name] = check_type(full_name, given[name], annotation)
-        elif option.required:
-            raise InputError(f"{full_name} is missing: it has no default")
-        else:
-            values[name] = option.default
     return values
 
 
@@ -162,7 +184,7 @@ def check_type(name: str, value: Any, annotation: Any) -> Any:
     try:
         return _adapter(annotation).validate_python(_plain(value))
     except ValidationError as error:
-        raise InputError(name, value, _expected(error)) from None
+        raise InputError(name, value, _forms(annotation) or _expected(error)) from None
 
 
 @lru_cache(maxsize=256)
@@ -247,6 +269,49 @@ def _plain(value: Any) -> Any:
         return value
 
 
+def _forms(annotation: Any) -> str:
+    """What an option of several types may be: the allowed forms; empty for other options."""
+    members = [m for m in _members(annotation) if m is not type(None)]
+    forms = [_form(member) for member in members]
+    return " or ".join(filter(None, [", ".join(forms[:-1]), forms[-1]])) if len(forms) > 1 else ""
+
+
+def _members(annotation: Any) -> tuple[Any, ...]:
+    is_union = get_origin(annotation) in (Union, UnionType)
+    return get_args(annotation) if is_union else (annotation,)
+
+
+def _form(annotation: Any) -> str:
+    """What a value of a type is, in words.
+
+    Example:
+        >>> from annotated_types import Ge, Le
+        >>> _form(list[Annotated[float, Ge(0), Le(1)]])
+        'a list of numbers from 0 to 1'
+    """
+    if get_origin(annotation) is Annotated:
+        kind, *bounds = get_args(annotation)
+        said = next((bound.text for bound in bounds if isinstance(bound, Form)), None)
+        return said or f"{_form(kind)}{_range(bounds)}"
+    if get_origin(annotation) is list:
+        [item] = get_args(annotation) or (Any,)
+        item_form = _form(item).removeprefix("a ")
+        return f"a list of {re.sub('number|text', lambda word: f'{word[0]}s', item_form, count=1)}"
+    if get_origin(annotation) is Literal:
+        return " or ".join(map(repr, get_args(annotation)))
+    names = {float: "a number", int: "a whole number", str: "a text", bool: "true or false"}
+    return names.get(annotation, getattr(annotation, "__name__", str(annotation)))
+
+
+def _range(bounds: Iterable[Any]) -> str:
+    """The bounds of a number, in words."""
+    words = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+    given = {key: getattr(bound, key) for bound in bounds for key in words if hasattr(bound, key)}
+    if given.keys() == {"ge", "le"}:
+        return f" from {given['ge']} to {given['le']}"
+    return " and".join(f" {words[key]} {value}" for key, value in given.items())
+
+
 def _expected(error: ValidationError) -> str:
     """What pydantic would accept, in short."""
     messages = []
@@ -259,20 +324,33 @@ def _expected(error: ValidationError) -> str:
     return " or ".join(dict.fromkeys(messages))
 
 
-def unknown_option(name: str, options: Iterable[str], section: str = "") -> InputError:
-    """The error for an option that does not exist."""
+def unknown_option(
+    name: str, options: Iterable[str], section: str = "", otherwise: str = ""
+) -> InputError:
+    """The error for an option that does not exist; ``otherwise``: what else may be given."""
     names = list(options)
-    remedy = f"use {nearest(str(name), names)}" if names else "there are no options here"
+    remedy = "there are no options here"
+    if names:
+        remedy = f"use {nearest(str(name), names, otherwise)}"
     return InputError(f"{section}.{name} is unknown: {remedy}".removeprefix("."))
 
 
-def nearest(name: object, names: Iterable[str]) -> str:
-    """Return "one of …", with the most similar name if there is one.
+def nearest(name: object, names: Iterable[str], otherwise: str = "") -> str:
+    """Return "one of …", with the most similar name if there is one; a single name as it is.
+
+    ``otherwise`` describes what else may be given, besides the names.
 
     Example:
         >>> nearest("fedavgg", ["fedavg", "mifa"])
         "one of fedavg, mifa; did you mean 'fedavg'?"
+        >>> nearest("fedau", ["fedavg"])
+        'fedavg'
+        >>> nearest("x", ["rounds"], "another setting by its key")
+        'one of rounds, or another setting by its key'
     """
     names = list(names)
+    if len(names) == 1 and not otherwise:
+        return names[0]
     similar = difflib.get_close_matches(name, names, n=1) if isinstance(name, str) else []
-    return "one of " + ", ".join(names) + (f"; did you mean {similar[0]!r}?" if similar else "")
+    choices = ", ".join([*names, *([f"or {otherwise}"] if otherwise else [])])
+    return f"one of {choices}" + (f"; did you mean {similar[0]!r}?" if similar else "")

@@ -272,7 +272,7 @@ def test_a_curve_has_the_mean_and_deviation_of_every_evaluation():
 
 def test_a_curve_of_something_else():
     comparison = Comparison([RunResult("fedavg", 0, 10, [line(5, server=evaluation(0.1))])])
-    with pytest.raises(InputError, match="view is 'averaged', but should be one of server"):
+    with pytest.raises(InputError, match=r"view is 'averaged', but should be server$"):
         comparison.curve("fedavg", "averaged")
     for key in ("accuracy", "per_class", None, np.datetime64("2020-01-01")):
         with pytest.raises(InputError, match=r"key is .*one of test_accuracy, train_accuracy"):

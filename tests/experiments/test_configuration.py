@@ -327,3 +327,37 @@ def test_settings_of_a_later_version_are_written_only_where_they_matter():
     train = Config.from_dict({"train": given}).to_dict()["train"]
     assert {name: train[name] for name in given} == given
     assert Config.from_dict(Config.from_dict({"train": given}).to_dict()).train.schedule == "cosine"
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        (
+            {"seeds": [0], "algorithms": {"fedau": {}}},
+            "algorithms is for comparisons: name a configuration of one algorithm, such as "
+            "tuned-fedau.toml",
+        ),
+        ({"seeds": "0-4"}, "seeds is for 'fedpbc compare': leave it out"),
+        # Whether or not the number of clients, which an app needs, is given.
+        (
+            {"task": {"app": "app.py"}, "data": "digits"},
+            "data.name is 'digits', but a task of the kind 'app' does not use it: leave it out",
+        ),
+        (
+            {"task": {"app": "app.py"}, "data": "digits", "clients": 3},
+            "data.name is 'digits', but a task of the kind 'app' does not use it: leave it out",
+        ),
+        (
+            {"task": {"app": "app.py"}},
+            "clients is missing: say for how many clients the app has data, as in --clients 20",
+        ),
+    ],
+)
+def test_what_does_not_belong_to_the_run_is_named_first(values, line):
+    with pytest.raises(InputError) as caught:
+        Config.from_dict(values)
+    assert str(caught.value) == line
+    if "data" in values and "clients" not in values:  # As a search checks it.
+        with pytest.raises(InputError) as caught:
+            Config.from_dict(values, lenient=True)
+        assert str(caught.value) == line

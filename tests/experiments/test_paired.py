@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedpbc import Comparison, InputError
-from fedpbc.experiments.paired import Difference
+from fedpbc.experiments.paired import Difference, check_baseline
 from tests.scored_runs import failed, run, scored, seeds
 
 
@@ -127,6 +127,14 @@ def test_the_baseline():
     assert scored({**values, "fedavg": seeds(0.2, 0.2)}).paired().baseline == "fedavg"
     found = comparison.paired("fedau")
     assert found.row("mifa").difference.mean == pytest.approx(-0.15)
+    line = "baseline is 'fedau', but should be fedavg"
+    with pytest.raises(InputError, match=f"^{line}$"):
+        check_baseline("fedau", ["fedavg"])
+    # Another algorithm is no misspelling.
+    with pytest.raises(
+        InputError, match=r"^baseline is 'fedau', but should be one of fedavg, mifa$"
+    ):
+        check_baseline("fedau", ["fedavg", "mifa"])
     with pytest.raises(InputError, match=r"baseline is 'fedaw'.*did you mean 'fedau'"):
         comparison.paired("fedaw")
     lost = Comparison([*comparison.runs, failed("scaffold", 0)]).paired("scaffold")

@@ -139,11 +139,11 @@ class Config:
             data_options=data_options,
             model_options=model_options,
         )
+        config = replace(config, unused=unused_settings(given, config))
         config._check_task()
         check_deploy_view(kind.name, general.deploy_view, config.general.views or ())
         algorithm_options = {key: value for key, value in config.algorithm.items() if key != "name"}
         check_aggregation(kind, algorithm_options, config.aggregation)
-        config = replace(config, unused=unused_settings(given, config))
         for reason in () if lenient else config.unused.values():
             raise InputError(reason)
         return config
@@ -159,6 +159,8 @@ class Config:
         if kind != "app" and self.task.app is not None:
             raise InputError("task.app", self.task.app, "left out: it is for 'app'")
         if kind == "app" and self.general.clients is None:
+            for reason in self.unused.values():
+                raise InputError(reason)  # A contradiction: what is missing may be for another task
             raise InputError(
                 "clients is missing: say for how many clients the app has data, as in --clients 20"
             )
@@ -262,13 +264,22 @@ def has_own_task(values: Mapping[str, Any]) -> bool:
 
 
 Sections = dict[str, dict[str, Any]]
+OF_COMPARISONS = ("seeds", "sweep", "ceiling")
+"""Keys of a configuration that, like ``algorithms``, say what is compared."""
 
 
 def split_sections(values: Mapping[str, Any]) -> tuple[dict[str, Any], Sections, dict[str, Any]]:
     """The settings outside of sections, the sections as tables, and sections that are objects."""
     top = {key: value for key, value in values.items() if key not in SECTIONS}
     names = [*General.__dataclass_fields__, *SECTIONS]
+    if "algorithms" in top:
+        raise InputError(
+            "algorithms is for comparisons: name a configuration of one algorithm, such as "
+            "tuned-fedau.toml"
+        )
     for key in top:
+        if key in OF_COMPARISONS:
+            raise InputError(f"{key} is for 'fedpbc compare': leave it out")
         if key not in names:
             raise unknown_option(key, names)
     sections: Sections = {}

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from fedpbc.algorithms import ALGORITHMS
 from fedpbc.errors import InputError
 from fedpbc.experiments.conditions import FEDAVG, is_ceiling
 from fedpbc.experiments.intervals import (
@@ -296,7 +297,9 @@ def difference_of(entry: EntryScores, baseline: EntryScores | None) -> Differenc
 def check_baseline(name: str | None, names: Sequence[str]) -> None:
     """Raise unless there is a row of this name."""
     if name is not None and (not isinstance(name, str) or name not in names):
-        raise InputError("baseline", name, nearest(str(name), names))
+        # Another algorithm is no misspelling.
+        similar = "" if str(name) in ALGORITHMS else str(name)
+        raise InputError("baseline", name, nearest(similar, names))
 
 
 def find_baseline(scores: Scores, requested: str | None) -> tuple[EntryScores | None, str]:

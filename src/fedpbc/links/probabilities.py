@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedpbc import defaults
 from fedpbc.errors import InputError
 from fedpbc.limits import array_of
-from fedpbc.options import check_arguments
+from fedpbc.options import Form, check_arguments
 from fedpbc.randomness import generator
 
 __all__ = ["ProbabilityOptions", "class_rates", "from_data", "hidden_shares", "varying"]
@@ -28,7 +28,7 @@ class ProbabilityOptions:
 
     # One number, one for each client, or a .npy or .csv file of them; None: p_i is drawn from the
     # classes that each client holds.
-    p: Probability | list[Probability] | str | None = None
+    p: Probability | list[Probability] | Annotated[str, Form("a .npy or .csv file")] | None = None
     sigma: Annotated[float, Ge(0), Le(50)] = 10.0  # σ₀, how unequally the classes contribute
     delta: Probability = 0.02  # δ, the least probability
 

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from fedpbc.cli.tune import comparing
+from fedpbc.experiments.tuning.directory import TuningDirectory
 from tests.commandline import content, fedpbc, ran, refused
 
 SMALL = ("--data", "digits", "--clients", 8, "--rounds", 9, "--jobs", 1)
@@ -48,6 +50,14 @@ def test_a_search_ends_with_a_choice_that_other_commands_take(tmp_path):
     assert content(out) == before
     # The report shows candidates as runs, finished and not.
     ran("report", out, "--out", tmp_path / "page.html")
+
+
+@pytest.mark.parametrize(
+    ("labels", "ceiling"), [(["fedau"], " --ceiling"), (["fedau", "ceiling"], "")]
+)
+def test_the_next_step_has_one_ceiling(labels, ceiling):
+    line = comparing(TuningDirectory("runs/tuned"), labels)
+    assert line == f"'fedpbc compare runs/tuned/tuned.toml{ceiling}'"
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,10 @@ def test_the_ceiling_by_its_name_alone(algorithms):
             {"algorithms": {"ceiling": {"links": "markov"}}},
             "algorithms.ceiling.links.name is 'markov', but should be 'always'",
         ),
+        (
+            {"algorithms": {"ceiling": {"links": {"name": "always", "p": 0.5}}}},
+            "algorithms.ceiling.links.p is 0.5, but should be left out: every link is up",
+        ),
         ({"algorithms": ["fedau:cutoff=x"]}, "algorithms.fedau:cutoff=x: algorithm.cutoff is 'x'"),
         ({"algorithms": ["fedavg:data.alpha=-1"]}, "algorithms.fedavg:data.alpha=-1: data.alpha"),
         ({"algorithms": ["fedavg:downlink.p=0.5"]}, "downlink.p is 0.5, but downlink 'always'"),

@@ -56,7 +56,24 @@ def test_a_file_is_named_without_its_folder():
         (["fedau:5"], "algorithms is 'fedau:5', but should be NAME:OPTION=VALUE"),
         (["fedau:cutoff="], "algorithms is 'fedau:cutoff=', but should be a value after cutoff="),
         (["fedau:cutoff=5:cutoff=6"], "algorithms is .*, but should be with one value for cutoff"),
-        (["fedau:seed=5"], "algorithms.fedau:seed=5.seed is unknown"),
+        (["fedau:seed=5"], "algorithms.fedau:seed=5.seed is unknown: all entries have the same "),
+        (
+            ["fedavg:cutoff=5"],
+            "algorithms.fedavg:cutoff=5.cutoff is unknown: fedavg has no such "
+            "option, but fedau has",
+        ),
+        (
+            ["ceiling:nosuch=3"],
+            "algorithms.ceiling:nosuch=3.nosuch is unknown: use one of rounds, ",
+        ),
+        ({"ceiling:nosuch=3": {}}, "algorithms.ceiling:nosuch=3.nosuch is unknown: use one of "),
+        (
+            ["ceiling:links.p=0.5"],
+            "algorithms is 'ceiling:links.p=0.5', but should be without "
+            "links.p: the ceiling has every link up",
+        ),
+        (["ceiling:5"], "algorithms is 'ceiling:5', but should be NAME:OPTION=VALUE"),
+        (["celing"], "algorithms is 'celing', .*; did you mean 'ceiling'?"),
         (["fedau:plugins=a.py"], "algorithms.fedau:plugins=a.py.plugins is unknown"),
         (["fedau:algorithm.cutoff=5"], ".*algorithm.cutoff is unknown"),
         (["fedau", "fedau"], "algorithms is 'fedau', but should be different ones"),
@@ -96,6 +113,19 @@ def test_tables_have_labels_options_and_sections():
 def test_a_table_whose_key_is_a_specification_adds_to_it():
     [entry] = entries_of({"fedau:cutoff=5": {"over": "heard"}})
     assert (entry.label, entry.options) == ("fedau:cutoff=5", {"cutoff": 5, "over": "heard"})
+
+
+def test_a_specification_of_the_ceiling_is_fedavg_with_every_link_up():
+    up = {"links": {"name": "always"}, "downlink": {"name": "always"}}
+    expected = Entry(
+        "ceiling:learning_rate=0.3", "fedavg", {}, {**up, "train": {"learning_rate": 0.3}}
+    )
+    assert entry_of("ceiling:train.learning_rate=0.3") == expected
+    assert entries_of({"ceiling:learning_rate=0.3": {}}) == [expected]
+    # As a search writes it, and with a label that is no specification.
+    assert entries_of({expected.label: expected.table()}) == [expected]
+    [entry] = entries_of({"ceiling:mine": {"rounds": 5}})
+    assert (entry.algorithm, entry.settings) == ("fedavg", {**up, "rounds": 5})
 
 
 def test_tables_without_labels_are_labelled_by_what_differs():

@@ -11,7 +11,7 @@ from fedpbc.cli.options import RUN_OPTIONS, config_options
 from fedpbc.errors import InputError
 from fedpbc.experiments.comparison_plan import plan_comparison
 from fedpbc.experiments.configuration import Config
-from fedpbc.experiments.overrides import configuration_values
+from fedpbc.experiments.overrides import chosen_tables, configuration_values
 from fedpbc.experiments.settings import command_options
 
 SETTINGS = {option.name: option for option in command_options()}
@@ -64,6 +64,14 @@ def test_the_later_outranks(tmp_path):
 def test_a_python_task_is_for_python():
     with pytest.raises(InputError, match=r"^task.name is 'python', but should be 'classification'"):
         Config.from_dict({"task": {"name": "python"}})
+
+
+@pytest.mark.parametrize("tables", [{}, {"ceiling": {"rounds": 5}}, {"fedavg": {"rounds": 6}}])
+def test_the_ceilings_name_is_the_option(tables):
+    """But that the option alone also adds a ceiling where the file has none."""
+    named = chosen_tables(["fedau", "ceiling"], {"fedau": {"cutoff": 5}, **tables})
+    chosen = chosen_tables(["fedau"], {"fedau": {"cutoff": 5}, **tables}, ceiling=True)
+    assert named == {"ceiling": {}, **chosen}
 
 
 def test_names_choose_among_the_entries_of_a_file(tmp_path):

@@ -4,7 +4,12 @@ import pytest
 
 from fedpbc import InputError
 from fedpbc.experiments.entries import CONFIGURATION, entries_of
-from fedpbc.experiments.swept_entries import sweep_values, swept_entries, with_ceilings
+from fedpbc.experiments.swept_entries import (
+    comparison_entries,
+    sweep_values,
+    swept_entries,
+    with_ceilings,
+)
 
 UP = {"links": {"name": "always"}, "downlink": {"name": "always"}}
 
@@ -52,8 +57,21 @@ def test_an_algorithms_option_is_swept_where_there_is_one():
         (["data.alpha=1", "data.alpha=2"], "sweep is 'data.alpha', but should be named once"),
         ({"data": {"alpha": 0.1}}, "sweep.data.alpha is 0.1, but should be a list of values"),
         (5, "sweep is 5, but should be a table of lists"),
-        (["alhpa=1,2"], "sweep.alhpa is unknown"),
-        (["seed=1,2"], "sweep.seed is unknown"),
+        (
+            ["alhpa=1,2"],
+            "sweep.alhpa is unknown: use one of cutoff, over, rounds, .*, or another "
+            "setting by its key, such as data.alpha; did you mean 'alpha'?",
+        ),
+        (
+            ["seed=1,2"],
+            "sweep.seed is unknown: all entries have the same seeds, which are set by "
+            "--seeds 0,1,2",
+        ),
+        (
+            ["beta=1,2"],
+            "sweep.beta is unknown: fedpbc and fedau have no such option, but f3ast and "
+            "fedstale have",
+        ),
         (["cutoff=1,2"], "sweep: cutoff is also set by algorithms.fedau:cutoff=5"),
     ],
 )
@@ -106,3 +124,18 @@ def test_links_are_not_swept_for_a_ceiling_that_is_there():
 def test_a_ceiling_that_is_there_is_not_added_again():
     entries = entries_of({"fedpbc": {}, "ceiling": {"name": "fedavg", **UP}})
     assert with_ceilings(entries, entries, {}, CONFIGURATION) == entries
+    # Under whatever label: of those in a folder that is widened by an entry.
+    entries = entries_of(["fedavg:data.alpha=1", "ceiling:data.alpha=1"])
+    assert with_ceilings(entries, entries, {}, CONFIGURATION) == entries
+    assert ceilings(["fedavg", "ceiling:data.alpha=1"]) == {"ceiling": {}}
+
+
+def test_a_ceiling_with_settings_is_an_entry_beside_the_plain_one():
+    entries = comparison_entries(
+        ["ceiling:learning_rate=0.3", "ceiling", "fedavg:local_steps=2"], {}, False, CONFIGURATION
+    )
+    assert {entry.label: entry.settings for entry in entries} == {
+        "fedavg:local_steps=2": {"train": {"local_steps": 2}},
+        "ceiling:learning_rate=0.3": {**UP, "train": {"learning_rate": 0.3}},
+        "ceiling": {**UP, "train": {"local_steps": 2}},
+    }

@@ -98,6 +98,8 @@ def advise(
     from fedpbc.experiments.advice.constraints import Constraints
     from fedpbc.experiments.advice.directory import AdviceDirectory
     from fedpbc.experiments.advice.request import MINUTES, AdviceRequest, prepare_values
+    from fedpbc.experiments.algorithm_section import check_assigned
+    from fedpbc.experiments.entries import entries_of
 
     constraints = Constraints(
         max_server_models=max_server_models,
@@ -105,6 +107,7 @@ def advise(
         client_state=not no_client_state,
     )
     shared, tuned, fixed = prepare_values(values)
+    check_assigned(set_, values, entries_of(tuned))
     budget = MINUTES if minutes is None else minutes
     request = AdviceRequest(shared, tuned, fixed, budget, constraints)
     request.check()

@@ -79,6 +79,7 @@ def compare(
     options["seeds"] = seeds
     options["sweep"] = sweep
     options["ceiling"] = ceiling or None
+    from fedpbc.experiments.algorithm_section import check_assigned
     from fedpbc.experiments.comparison_directory import ComparisonDirectory, plan_comparison
 
     directory = ComparisonDirectory(out or free_folder(Path("runs"), "compare"))
@@ -86,7 +87,9 @@ def compare(
         # What is not given is as in the folder.
         config = directory.plan_path
     values = configuration_values(config, options, set_, trace=trace, trust=trust)
-    run_comparison(directory, plan_comparison(values), jobs, as_json, overwrite, baseline)
+    plan = plan_comparison(values)
+    check_assigned(set_, values, [*plan.entries.values()])
+    run_comparison(directory, plan, jobs, as_json, overwrite, baseline)
 
 
 def run_comparison(

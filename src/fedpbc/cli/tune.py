@@ -30,6 +30,7 @@ from fedpbc.cli.terminal import (
 )
 from fedpbc.cli.workspace import begin_work, free_folder
 from fedpbc.errors import InputError
+from fedpbc.experiments.conditions import is_ceiling
 from fedpbc.experiments.overrides import (
     configuration_values,
     parse_value,
@@ -99,6 +100,7 @@ def tune(
 ) -> None:
     """Tune step sizes and options: successive halving on held-out training data."""
     values = configuration_values(config, options, set_, trace=trace, trust=trust)
+    from fedpbc.experiments.algorithm_section import check_assigned
     from fedpbc.experiments.tuning.directory import TuningDirectory
     from fedpbc.experiments.tuning.plan import plan_tuning
     from fedpbc.experiments.tuning.request import TuningRequest
@@ -114,6 +116,7 @@ def tune(
         validation=validation,
     )
     plan = plan_tuning(values, request)
+    check_assigned(set_, values, [*plan.entries.values()])
     directory = TuningDirectory(out or free_folder(Path("runs"), "tune"))
     run_tuning(directory, plan, jobs, as_json, overwrite)
 
@@ -186,7 +189,8 @@ def resume_tuning(directory: TuningDirectory, jobs: int | None, as_json: bool, t
             say_json({**directory.result(), "folder": str(directory.path)})
             return
         say(f"{shell_quoted(directory.path)} was already finished")
-        say(f"next: {command('fedpbc', 'compare', directory.tuned_path, '--ceiling')}")
+        chosen = [k for k, e in directory.result()["algorithms"].items() if e["chosen"]]
+        say(f"next: {comparing(directory, chosen)}")
         return
     run_tuning(directory, plan, jobs, as_json)
 
@@ -203,5 +207,10 @@ def show_tuning(result: TuningResult, directory: TuningDirectory) -> None:
     if len(names) == 1:
         file = directory.tuned_file(names[0])
         say(f"next: {command('fedpbc', 'run', file)} runs it, evaluated on the test data")
-    file = directory.tuned_path
-    say(f"next: {command('fedpbc', 'compare', file, '--ceiling')} compares, over three seeds")
+    say(f"next: {comparing(directory, names)} compares, over three seeds")
+
+
+def comparing(directory: TuningDirectory, labels: Sequence[str]) -> str:
+    """The command that compares a search's choice: with a ceiling, unless there is one in it."""
+    ceiling = () if any(map(is_ceiling, labels)) else ("--ceiling",)
+    return command("fedpbc", "compare", directory.tuned_path, *ceiling)

@@ -11,23 +11,24 @@ from typing import Annotated, Any
 
 from annotated_types import Ge
 
-from fedpbc.algorithms import PAPER_ALGORITHMS, find_algorithm
+from fedpbc.algorithms import PAPER_ALGORITHMS
 from fedpbc.errors import InputError
+from fedpbc.experiments.algorithm_section import take_algorithm
 from fedpbc.experiments.build import build_experiment
+from fedpbc.experiments.conditions import EVERY_LINK_UP
 from fedpbc.experiments.configuration import Config
 from fedpbc.experiments.entries import CONFIGURATION, Entry, is_ceiling
 from fedpbc.experiments.plugins import load_plugins
 from fedpbc.experiments.seeds import DEFAULT_SEEDS, seed_list
-from fedpbc.experiments.settings import FILES, PLACES, AlgorithmSection
+from fedpbc.experiments.settings import FILES, PLACES
 from fedpbc.experiments.swept_entries import comparison_entries
 from fedpbc.experiments.tracking import check_trackers
 from fedpbc.limits import MAX_INTEGER, check_encodable, check_values
 from fedpbc.options import check_type
-from fedpbc.simulation.views import views_of
 from fedpbc.storage.files import expanded, read_regular_file
 from fedpbc.storage.toml import toml_text
 
-__all__ = ["DEFAULT_SEEDS", "ComparisonPlan", "entry_of_run", "parse_plan", "plan_comparison"]
+__all__ = ["DEFAULT_SEEDS", "ComparisonPlan", "parse_plan", "plan_comparison"]
 
 DEPENDENT = {"data": ("model",), "task": ("data", "model")}
 """Sections whose defaults depend on another section."""
@@ -49,11 +50,14 @@ class ComparisonPlan:
         """The checked configuration of an entry with the first seed; errors name the entry."""
         entry = self.entries[label]
         try:
-            return Config.from_dict(self.config(label, self.seeds[0]), lenient=True)
+            config = Config.from_dict(self.config(label, self.seeds[0]), lenient=True)
         except InputError as error:
             if not (entry.options or entry.settings):
                 raise
             raise InputError(f"algorithms.{label}: {error}") from None
+        if is_ceiling(label):
+            _check_ceiling(entry, config)
+        return config
 
     def first(self) -> Config:
         """The configuration of the first entry; others differ in their overrides and the seed."""
@@ -147,7 +151,6 @@ def plan_comparison(values: Mapping[str, Any], *, lenient: bool = False) -> Comp
     """
     plan = parse_plan(values)
     configs = {label: plan.checked(label) for label in plan.entries}
-    _check_ceilings(configs)
     if not lenient:
         _check_used(plan, configs)
     check_trackers(plan.first().general.track or ())
@@ -176,39 +179,24 @@ def parse_plan(values: Mapping[str, Any]) -> ComparisonPlan:
 
 def _entries(shared: dict[str, Any]) -> list[Entry]:
     """Take the entries out of the values of a configuration."""
-    alone = entry_of_run(shared)
-    default = list(PAPER_ALGORITHMS) if alone is None else [{"label": alone.label, **alone.table()}]
+    section = take_algorithm(shared)
+    named = section is not None and section.name is not None
+    default = [section.name] if section is not None and named else list(PAPER_ALGORITHMS)
     algorithms = shared.pop("algorithms", default)
     sweep, ceiling = shared.pop("sweep", {}), shared.pop("ceiling", False)
-    return comparison_entries(algorithms, sweep, ceiling, CONFIGURATION, alone)
+    return comparison_entries(algorithms, sweep, ceiling, CONFIGURATION, section)
 
 
-def entry_of_run(shared: dict[str, Any]) -> Entry | None:
-    """Take the algorithm out of a run's configuration, if these are the values of one."""
-    section = shared.pop("algorithm", None)
-    if section is None:
-        return None
-    table = {"name": section} if isinstance(section, str) else section
-    if not isinstance(table, Mapping):
-        raise InputError("algorithm", section, "a name, or a table with a name")
-    options = dict(table)
-    kind = find_algorithm(options.pop("name", AlgorithmSection.name))
-    # A run writes down all of its algorithm's views; another algorithm may have more.
-    if shared.get("views") == list(views_of(kind)):
-        del shared["views"]
-    # The view to deploy is this algorithm's; another may not have it.
-    deployed = {key: shared.pop(key) for key in ("deploy_view",) if key in shared}
-    return Entry(kind.name, kind.name, options, deployed)
-
-
-def _check_ceilings(configs: Mapping[str, Config]) -> None:
-    for label, config in configs.items():
-        for section in ("links", "downlink") if is_ceiling(label) else ():
-            name = getattr(config, section)["name"]
-            if name != "always":
-                raise InputError(
-                    f"algorithms.{label}.{section}.name", name, "'always': it is every link up"
-                )
+def _check_ceiling(entry: Entry, config: Config) -> None:
+    """Raise InputError unless every link of a ceiling is up."""
+    for section in EVERY_LINK_UP:
+        name, where = getattr(config, section)["name"], f"algorithms.{entry.label}.{section}"
+        if name != "always":
+            raise InputError(f"{where}.name", name, "'always': it is every link up")
+        table = entry.settings.get(section, {})
+        for option in table if isinstance(table, Mapping) else ():
+            if option != "name":
+                raise InputError(f"{where}.{option}", table[option], "left out: every link is up")
 
 
 def _check_used(plan: ComparisonPlan, configs: Mapping[str, Config]) -> None:

@@ -16,11 +16,19 @@ from typing import Any
 
 from fedpbc.algorithms import ALGORITHMS, Algorithm, find_algorithm
 from fedpbc.errors import InputError
-from fedpbc.experiments.conditions import CEILING, Condition, condition_of, is_ceiling
+from fedpbc.experiments.conditions import (
+    CEILING,
+    EVERY_LINK_UP,
+    FEDAVG,
+    Condition,
+    condition_of,
+    is_ceiling,
+)
 from fedpbc.experiments.overrides import parse_value, set_value
 from fedpbc.experiments.settings import FILES, PLACES, SECTIONS, General, command_options
 from fedpbc.options import nearest, options_of, unknown_option
 from fedpbc.storage.manifest import is_folder_name
+from fedpbc.text import listed
 
 __all__ = [
     "CEILING",
@@ -31,6 +39,8 @@ __all__ = [
     "entry_of",
     "is_ceiling",
     "merged",
+    "no_such_option",
+    "unknown_setting",
     "value_text",
 ]
 
@@ -131,8 +141,7 @@ class Entry:
             return replace(self, options={**self.options, name: value})
         key = names.find(name)
         if key is None:
-            known = dict.fromkeys([*options_of(kind.__init__), *names.keys, *names.sections])
-            raise unknown_option(name, known, f"algorithms.{self.label}")
+            raise unknown_setting(name, [self.algorithm], names, f"algorithms.{self.label}")
         settings = {k: dict(v) if isinstance(v, Mapping) else v for k, v in self.settings.items()}
         section, _, option = key.rpartition(".")
         if section:
@@ -207,16 +216,72 @@ def merged(shared: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, 
     return values
 
 
+def no_such_option(option: str, algorithms: Iterable[str], where: str) -> InputError:
+    """The error for an option that none of these algorithms has.
+
+    Example:
+        >>> print(no_such_option("cutoff", ["fedavg", "mifa"], "sweep"))
+        sweep.cutoff is unknown: fedavg and mifa have no such option, but fedau has
+    """
+    here = list(dict.fromkeys(algorithms))
+    others = [name for name, kind in ALGORITHMS.items() if option in options_of(kind.__init__)]
+    if not others:
+        known = [o for name in here for o in options_of(find_algorithm(name).__init__)]
+        return unknown_option(option, dict.fromkeys(known), where)
+    have, has = ("has" if len(names) == 1 else "have" for names in (here, others))
+    return InputError(
+        f"{where}.{option} is unknown: {listed(here)} {have} no such option, but {listed(others)} "
+        f"{has}"
+    )
+
+
+def unknown_setting(
+    name: str, algorithms: Iterable[str], names: SettingNames, where: str
+) -> InputError:
+    """The error for what is neither an option of these algorithms nor a setting.
+
+    Example:
+        >>> print(unknown_setting("seed", ["fedavg"], CONFIGURATION, "sweep"))
+        sweep.seed is unknown: all entries have the same seeds, which are set by --seeds 0,1,2
+    """
+    if name in ("seed", "seeds"):
+        return InputError(
+            f"{where}.{name} is unknown: all entries have the same seeds, which are set by "
+            "--seeds 0,1,2"
+        )
+    kinds = [find_algorithm(algorithm) for algorithm in dict.fromkeys(algorithms)]
+    if any(name in options_of(kind.__init__) for kind in ALGORITHMS.values()):
+        return no_such_option(name, [kind.name for kind in kinds], where)
+    options = [option for kind in kinds for option in options_of(kind.__init__)]
+    example = "data.alpha" if "data" in names.sections else "links.p"
+    known = dict.fromkeys([*options, *names.keys])
+    return unknown_option(name, known, where, f"another setting by its key, such as {example}")
+
+
 def entry_of(specification: str, names: SettingNames = CONFIGURATION) -> Entry:
-    """Return the entry of a specification: a name, and options after colons."""
-    name, *assignments = OPTION_START.split(specification.strip())
-    entry = Entry("", _algorithm(name.strip(), "algorithms", specification).name)
-    label = entry.algorithm
+    """Return the entry of a specification: a name, and options after colons.
+
+    The name may be that of the ceiling.
+
+    Example:
+        >>> entry_of("ceiling:learning_rate=0.3").settings["links"]
+        {'name': 'always'}
+    """
+    name, *assignments = (part.strip() for part in OPTION_START.split(specification.strip()))
+    label = name
+    if name == CEILING:
+        entry = Entry("", FEDAVG, {}, EVERY_LINK_UP)
+    else:
+        entry = Entry("", _algorithm(name, "algorithms", specification).name)
     for assignment in assignments:
         key, _, text = (word.strip() for word in assignment.partition("="))
         if not text:
             raise InputError("algorithms", specification, f"a value after {key}=")
         value = parse_value(text, key)
+        if name == CEILING and (names.find(key) or "").partition(".")[0] in EVERY_LINK_UP:
+            raise InputError(
+                "algorithms", specification, f"without {key}: the ceiling has every link up"
+            )
         if entry.has(key, names):
             raise InputError("algorithms", specification, f"with one value for {key}")
         entry = replace(entry, label=specification.strip()).with_value(key, value, names)
@@ -239,6 +304,9 @@ def entry_from_table(
     """Return the entry of a table; without a label, it is the algorithm's name for now."""
     given = dict(table)
     where = "algorithms" if label is None else f"algorithms.{label}"
+    if label is not None and is_ceiling(label) and not _is_specification(label, given):
+        # FedAvg's training with every link up, which the table need not say.
+        given = {"name": FEDAVG, **EVERY_LINK_UP, **given}
     name = given.pop("name", None)
     if name is None and label is None:
         raise InputError(where, table, "tables with a name")
@@ -263,11 +331,17 @@ def entry_from_table(
     return entry
 
 
+def _is_specification(label: str, table: Mapping[str, Any]) -> bool:
+    """Whether the label of a table says what it is, and not the table."""
+    return "name" not in table and OPTION_START.search(label) is not None
+
+
 def _algorithm(name: Any, option: str, given: Any) -> type[Algorithm]:
-    if isinstance(name, str) and name.partition(":")[0].strip() in ALGORITHMS and ":" in name:
+    names = [*ALGORITHMS, *([CEILING] if option == "algorithms" else [])]
+    if isinstance(name, str) and name.partition(":")[0].strip() in names and ":" in name:
         raise InputError(option, given, "NAME:OPTION=VALUE, such as fedau:cutoff=5")
     if not isinstance(name, str) or name not in ALGORITHMS:
-        raise InputError(option, given, nearest(name, ALGORITHMS))
+        raise InputError(option, given, nearest(name, names))
     return find_algorithm(name)
 
 

@@ -101,8 +101,8 @@ def configuration_values(
 def chosen_tables(names: Sequence[str], tables: Any, *, ceiling: bool = False) -> dict[str, Any]:
     """The tables of a configuration's entries that are named; others have no settings.
 
-    With ``ceiling``, also the configuration's ceiling, or that of its FedAvg, which has FedAvg's
-    own settings although it is not named.
+    With ``ceiling``, or that name, also the configuration's ceiling, or that of its FedAvg, which
+    has FedAvg's own settings although it is not named.
 
     Example:
         >>> chosen_tables(["fedau", "mifa"], {"fedau": {"cutoff": 5}, "fedavg": {}})
@@ -111,12 +111,15 @@ def chosen_tables(names: Sequence[str], tables: Any, *, ceiling: bool = False) -
     if not names or len(set(names)) < len(names):
         raise InputError("algorithms", names, "different names, at least one")
     configured = tables if isinstance(tables, Mapping) else {}
-    chosen = {name: configured.get(name, {}) for name in names}
+    chosen = {name: configured.get(name, {}) for name in names if name != CEILING}
     ceilings = {label: table for label, table in configured.items() if is_ceiling(str(label))}
     fedavg = configured.get(FEDAVG)
     if not ceilings and FEDAVG not in chosen and isinstance(fedavg, Mapping) and fedavg:
         settings = {k: v for k, v in fedavg.items() if k not in NOT_OF_THE_CEILING}
         ceilings = {CEILING: {"name": FEDAVG, **settings, **EVERY_LINK_UP}}
+    if CEILING in names:
+        # By its name alone it is what --ceiling adds.
+        ceilings, ceiling = ceilings or {CEILING: {}}, True
     return chosen | ceilings if ceiling else chosen
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from fedpbc.algorithms import FedAvg, find_algorithm
 from fedpbc.errors import InputError
-from fedpbc.experiments.conditions import EVERY_LINK_UP, FEDAVG, NOT_OF_THE_CEILING
+from fedpbc.experiments.algorithm_section import AlgorithmOptions
+from fedpbc.experiments.conditions import EVERY_LINK_UP, NOT_OF_THE_CEILING
 from fedpbc.experiments.entries import (
     CEILING,
     CONFIGURATION,
@@ -20,9 +21,10 @@ from fedpbc.experiments.entries import (
     entries_of,
     is_ceiling,
     label_part,
+    unknown_setting,
 )
 from fedpbc.experiments.overrides import parse_value, split_items
-from fedpbc.options import check_type, options_of, unknown_option
+from fedpbc.options import check_type, options_of
 
 __all__ = ["sweep_values", "swept_entries", "with_ceilings"]
 
@@ -31,12 +33,15 @@ Sweep = Mapping[str, Sequence[Any]]
 
 
 def comparison_entries(
-    algorithms: Any, sweep: Any, ceiling: Any, names: SettingNames, alone: Entry | None = None
+    algorithms: Any,
+    sweep: Any,
+    ceiling: Any,
+    names: SettingNames,
+    section: AlgorithmOptions | None = None,
 ) -> list[Entry]:
     """Return all entries of a comparison: swept, and with the ceilings last.
 
-    ``alone`` is the algorithm of a run's configuration: its options, and the view to deploy, hold
-    for the plain entry of that name.
+    ``section`` has the options of ``[algorithm]``, which hold for the entries of that algorithm.
     """
     ceiling = check_type("ceiling", ceiling, bool)
     values = sweep_values(sweep)
@@ -45,22 +50,12 @@ def comparison_entries(
     if isinstance(given, Mapping):
         ceiling = ceiling or given.get(CEILING) == {}
         given = {key: value for key, value in given.items() if (key, value) != (CEILING, {})}
-        given = completed_ceilings(given)
     elif isinstance(given, list | tuple):
         ceiling = ceiling or any(isinstance(each, str) and each == CEILING for each in given)
         given = [each for each in given if not (isinstance(each, str) and each == CEILING)]
     entries = entries_of(given, names)
-    if alone is not None:
-        entries = [
-            replace(
-                entry,
-                options={**alone.options, **entry.options},
-                settings={**alone.settings, **entry.settings},
-            )
-            if entry.label == alone.label
-            else entry
-            for entry in entries
-        ]
+    if section is not None:
+        entries = section.added_to(entries)
     swept = swept_entries(entries, values, names)
     if ceiling:
         swept = with_ceilings(entries, swept, values, names)
@@ -68,21 +63,6 @@ def comparison_entries(
         raise InputError("algorithms", algorithms, "a list of names, or tables [algorithms.LABEL]")
     check_distinct(swept)
     return sorted(swept, key=lambda entry: is_ceiling(entry.label))
-
-
-def completed_ceilings(tables: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables by label; a ceiling that has settings of its own is FedAvg with every link up.
-
-    Example:
-        >>> completed_ceilings({"ceiling": {"rounds": 5}})["ceiling"]["links"]
-        {'name': 'always'}
-    """
-    return {
-        label: {"name": FEDAVG, **EVERY_LINK_UP, **table}
-        if is_ceiling(str(label)) and isinstance(table, Mapping)
-        else table
-        for label, table in tables.items()
-    }
 
 
 def sweep_values(sweep: Any) -> dict[str, list[Any]]:
@@ -143,8 +123,7 @@ def swept_entries(
     """
     for key in sweep:
         if entries and not any(_takes(entry, key, names) for entry in entries):
-            options = [n for e in entries for n in options_of(find_algorithm(e.algorithm).__init__)]
-            raise unknown_option(key, dict.fromkeys([*options, *names.keys]), "sweep")
+            raise unknown_setting(key, [entry.algorithm for entry in entries], names, "sweep")
     swept: list[Entry] = []
     for entry in entries:
         keys = [key for key in sweep if _takes(entry, key, names)]
@@ -181,15 +160,18 @@ def with_ceilings(
     """Return the swept entries and their ceilings: FedAvg's training with every link up.
 
     ``entries`` are those before the sweep. A ceiling has the options and settings of FedAvg's
-    entry, if there is one; there is one ceiling for each value of a sweep that changes it.
+    entry, if there is one; there is one ceiling for each value of a sweep that changes it. Those
+    that are among the entries already are not added again.
 
     Example:
         >>> entries = [Entry("fedpbc", "fedpbc")]
         >>> [e.label for e in with_ceilings(entries, entries, {}, CONFIGURATION)]
         ['fedpbc', 'ceiling']
     """
-    if any(is_ceiling(entry.label) for entry in entries):
+    if any(entry.label == CEILING for entry in entries):
         return list(swept)  # It is there already, with settings of its own.
+    present = [entry for entry in swept if is_ceiling(entry.label)]
+    entries = [entry for entry in entries if not is_ceiling(entry.label)]
     plain = [entry for entry in entries if entry.label == FedAvg.name]
     sources = plain or [entry for entry in entries if entry.algorithm == FedAvg.name]
     sources = sources or _conditions(entries, names) or [Entry(FedAvg.name, FedAvg.name)]
@@ -207,7 +189,12 @@ def with_ceilings(
             for c in ceilings
         ]
     kept = {key: values for key, values in sweep.items() if _takes(ceilings[0], key, names)}
-    return [*swept, *swept_entries(ceilings, kept, names)]
+    added = swept_entries(ceilings, kept, names)
+    return [*swept, *(c for c in added if not any(_is_there(c, other) for other in present))]
+
+
+def _is_there(ceiling: Entry, other: Entry) -> bool:
+    return ceiling.label == other.label or _same(ceiling, other)
 
 
 def _same(one: Entry, other: Entry) -> bool:

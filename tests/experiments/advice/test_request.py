@@ -51,6 +51,15 @@ def test_a_tuned_file_may_have_labels_and_a_ceiling():
     assert (cost.models_on_server, cost.models_on_client) == (2, 1)
 
 
+def test_the_ceiling_may_have_settings_in_its_label():
+    label = "ceiling:learning_rate=0.4"
+    shared, tuned, _ = prepare_values({"data": "digits", "algorithms": {"fedavg": {}, label: {}}})
+    assert tuned["ceiling"]["train"] == {"learning_rate": 0.4}
+    AdviceRequest(shared, tuned).check()
+    with pytest.raises(InputError, match=f"'{label}', but should be left out: advice has one"):
+        prepare_values({"algorithms": {"fedavg": {}, "ceiling": {}, label: {}}})
+
+
 def test_settings_for_other_data_or_links_are_refused():
     tables = {"fedavg:data.alpha=1": {"name": "fedavg", "data": {"alpha": 1.0}}}
     with pytest.raises(InputError, match="should be on the data and links that are asked about"):

@@ -196,6 +196,25 @@ def test_the_ceiling_has_every_link_up_and_step_sizes_of_its_own():
     assert rates == {"fedavg": 0.7, "ceiling": 0.3}
 
 
+def test_what_a_label_of_the_ceiling_names_is_not_tuned():
+    plan = planned(algorithms=["fedavg", "ceiling:learning_rate=0.3"], candidates=3)
+    assert list(plan.entries) == ["fedavg", "ceiling:learning_rate=0.3"]
+    candidates = plan.candidates["ceiling:learning_rate=0.3"]
+    assert {c["train.learning_rate"] for c in candidates} == {0.3}
+    config = plan.config(plan.trials("ceiling:learning_rate=0.3")[0], seed=0)
+    assert (config["links"], config["train"]["learning_rate"]) == ({"name": "always"}, 0.3)
+    with pytest.raises(InputError, match=r"^algorithms.ceiling:learning_rate=x: train.learning_ra"):
+        planned({**DIGITS, "algorithms": {"fedau": {}}}, algorithms=["ceiling:learning_rate=x"])
+
+
+@pytest.mark.parametrize("request_", [{"algorithms": ["fedau", "ceiling"]}, {"ceiling": True}])
+def test_the_ceiling_of_a_file_is_tuned_again_by_its_name_or_the_option(request_):
+    tables = {"fedau": {}, "ceiling": {"train": {"learning_rate": 0.4}}}
+    plan = planned({**DIGITS, "algorithms": tables}, **{"algorithms": ["fedau"], **request_})
+    assert list(plan.entries) == ["fedau", "ceiling"]
+    assert plan.candidates["ceiling"][0]["train.learning_rate"] == 0.4
+
+
 def test_a_search_goes_on_from_what_another_has_chosen():
     tables = {"fedavg": {"train": {"learning_rate": 0.4}}, "mine": {"name": "fedau", "cutoff": 7}}
     values = {**DIGITS, "algorithms": tables}

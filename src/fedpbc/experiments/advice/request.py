@@ -11,16 +11,19 @@ from typing import Any
 from fedpbc.algorithms import ALGORITHMS
 from fedpbc.errors import InputError
 from fedpbc.experiments.advice.constraints import Constraints
+from fedpbc.experiments.algorithm_section import AlgorithmOptions, take_algorithm
 from fedpbc.experiments.build import Experiment, build_experiment, load_cached
 from fedpbc.experiments.comparison_plan import parse_plan
+from fedpbc.experiments.conditions import CEILING
 from fedpbc.experiments.configuration import Config
-from fedpbc.experiments.entries import entries_of, is_ceiling
+from fedpbc.experiments.entries import entries_of, is_ceiling, no_such_option
 from fedpbc.experiments.plugins import load_plugins
 from fedpbc.experiments.settings import LinksSection
-from fedpbc.experiments.swept_entries import completed_ceilings
 from fedpbc.experiments.tuning.plan import plan_tuning
 from fedpbc.experiments.tuning.request import TuningRequest
 from fedpbc.links.trace import trace_extent
+from fedpbc.options import options_of
+from fedpbc.text import listed
 
 __all__ = ["AdviceRequest", "name_of_links", "prepare_values"]
 
@@ -137,20 +140,20 @@ def prepare_values(
     """
     load_plugins(values)
     shared = dict(values)
-    tables = shared.pop("algorithms", {})
-    algorithm = shared.pop("algorithm", None)
-    for key in ("seed", "seeds", "views"):
+    tables, is_table = shared.pop("algorithms", {}), isinstance(shared.get("algorithm"), Mapping)
+    section = take_algorithm(shared)
+    for key in ("seed", "seeds", "views", "deploy_view"):
+        # Of one algorithm: others may have no such view.
         shared.pop(key, None)
-    # Of one algorithm: others may have no such view.
-    deployed = {key: shared.pop(key) for key in ("deploy_view",) if key in shared}
-    if isinstance(algorithm, Mapping) and "name" in algorithm and not tables:
-        name = str(algorithm["name"])
-        options = {key: value for key, value in algorithm.items() if key != "name"}
-        train = shared.get("train", {})
-        if not isinstance(train, Mapping):
-            raise InputError("train", train, "a table [train]")
-        tables = {name: {**options, **deployed, "train": dict(train)}}
-    tuned = _tuned_tables(tables)
+    if section is not None and not tables:
+        if section.name is None:
+            raise _of_no_algorithm(section)
+        if is_table:
+            train = shared.get("train", {})
+            if not isinstance(train, Mapping):
+                raise InputError("train", train, "a table [train]")
+            tables = {section.name: {"train": dict(train)}}
+    tuned = _tuned_tables(tables, section)
     fixed = "rounds" in shared
     shared.setdefault("rounds", ROUNDS)
     links = shared.get("links")
@@ -171,12 +174,36 @@ def _clients_with_data(shared: Mapping[str, Any]) -> int:
     return max(1, len(data.client_names) or len(data.train.labels) // config.train.batch_size)
 
 
-def _tuned_tables(tables: Any) -> dict[str, Mapping[str, Any]]:
-    """The tables of ``[algorithms]`` by label, with the algorithm's name where that differs."""
-    if isinstance(tables, Mapping):
-        # 'fedpbc tune' names the algorithm of a ceiling; a table written by hand need not.
-        tables = completed_ceilings(tables)
+def _of_no_algorithm(section: AlgorithmOptions) -> InputError:
+    """The error for options without an algorithm, where all of them are tuned."""
+    owners = {
+        option: [n for n, kind in ALGORITHMS.items() if option in options_of(kind.__init__)]
+        for option in section.options
+    }
+    unknown = next((option for option, names in owners.items() if not names), None)
+    if unknown is not None:
+        return no_such_option(unknown, ALGORITHMS, "algorithm")
+    option, names = next(iter(owners.items()))
+    expected = f"left out: the options of {listed(names)} are tuned here"
+    return InputError(f"algorithm.{option}", section.options[option], expected)
+
+
+def _tuned_tables(
+    tables: Any, section: AlgorithmOptions | None = None
+) -> dict[str, Mapping[str, Any]]:
+    """The tables of ``[algorithms]`` by label, with the algorithm's name where that differs.
+
+    ``section`` has options for the entries of one algorithm.
+    """
     entries = entries_of(tables)
+    if section is not None and entries:
+        entries = section.added_to(entries)
+    ceilings = [k for k, entry in enumerate(entries) if is_ceiling(entry.label)]
+    if len(ceilings) > 1:
+        label = entries[ceilings[1]].label
+        raise InputError("algorithms", label, "left out: advice has one ceiling")
+    for k in ceilings:
+        entries[k] = replace(entries[k], label=CEILING)
     for entry in entries:
         if str(entry.condition):
             raise InputError(

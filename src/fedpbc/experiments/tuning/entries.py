@@ -7,7 +7,7 @@ from typing import Any
 
 from fedpbc.algorithms import ALGORITHMS
 from fedpbc.errors import InputError
-from fedpbc.experiments.comparison_plan import entry_of_run
+from fedpbc.experiments.algorithm_section import take_algorithm
 from fedpbc.experiments.entries import CONFIGURATION, Entry, entry_of
 from fedpbc.experiments.overrides import chosen_tables
 from fedpbc.experiments.settings import AlgorithmSection
@@ -36,15 +36,17 @@ def tuned_entries(
     """
     for key in ("seed", "seeds"):
         shared.pop(key, None)
-    tables, ceiling = shared.pop("algorithms", None), ceiling or shared.pop("ceiling", False)
-    alone = entry_of_run(shared)
+    tables, of_file = shared.pop("algorithms", None), shared.pop("ceiling", False)
+    ceiling = ceiling or of_file
+    section = take_algorithm(shared)
     if tables is None or tables == {}:
-        tables = [AlgorithmSection.name if alone is None else alone.label]
+        named = section is not None and section.name
+        tables = [named or AlgorithmSection.name]
     chosen: Any = tables
     if names is not None:
         given = [*ALGORITHMS] if list(names) == ["all"] else list(names)
-        chosen = chosen_tables(given, tables)
-    entries = comparison_entries(chosen, {}, ceiling, CONFIGURATION, alone)
+        chosen = chosen_tables(given, tables, ceiling=bool(ceiling))
+    entries = comparison_entries(chosen, {}, ceiling, CONFIGURATION, section)
     fixed = {entry.label: _named_by_label(entry) for entry in entries if ":" in entry.label}
     return {entry.label: entry for entry in entries}, fixed
 

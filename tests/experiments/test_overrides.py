@@ -66,7 +66,9 @@ def test_a_python_task_is_for_python():
         Config.from_dict({"task": {"name": "python"}})
 
 
-@pytest.mark.parametrize("tables", [{}, {"ceiling": {"rounds": 5}}, {"fedavg": {"rounds": 6}}])
+@pytest.mark.parametrize(
+    "tables", [{}, {"ceiling": {"rounds": 5}}, {"fedavg": {"rounds": 6}}, {"ceiling:rounds=5": {}}]
+)
 def test_the_ceilings_name_is_the_option(tables):
     """But that the option alone also adds a ceiling where the file has none."""
     named = chosen_tables(["fedau", "ceiling"], {"fedau": {"cutoff": 5}, **tables})

@@ -119,7 +119,7 @@ def chosen_tables(names: Sequence[str], tables: Any, *, ceiling: bool = False) -
         ceilings = {CEILING: {"name": FEDAVG, **settings, **EVERY_LINK_UP}}
     if CEILING in names:
         # By its name alone it is what --ceiling adds.
-        ceilings, ceiling = ceilings or {CEILING: {}}, True
+        ceilings, ceiling = {CEILING: {}, **ceilings}, True
     return chosen | ceilings if ceiling else chosen
 
 

@@ -53,6 +53,27 @@ def test_the_level_of_the_shares_test(scheme, options, clients, rounds):
     assert sum(each <= LEVEL for each in p) <= 11
 
 
+@pytest.mark.parametrize(("clients", "rounds"), [(5, 100), (10, 30)])
+def test_the_level_of_the_shares_test_with_few_long_outages(clients, rounds):
+    p = [share_p(drawn("markov", clients, rounds, 9000 + k)) for k in range(200)]
+    # At 5 %, more than 17 of 200 have a probability of 1 %.
+    assert sum(each <= LEVEL for each in p) <= 17
+
+
+def test_few_clients_that_drift_are_found():
+    p = [share_p(drifting(seed, 5, 300, 0.8)) for seed in range(40)]
+    assert sum(each <= LEVEL for each in p) >= 32
+
+
+def test_a_drift_that_is_small_beside_the_noise_of_a_sample_is_found():
+    block = drifting(1, 4000, 200, 0.05)
+    counts, sample = block.sum(axis=1), block[:, :100]
+    assert share_test(sample.sum(axis=1), sample).p > LEVEL
+    result = share_test(counts, sample, clients=4000)
+    assert result.p < 0.01
+    assert result.cycles == 1
+
+
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(("scheme", "rounds"), [("bernoulli", 200), ("markov", 400)])

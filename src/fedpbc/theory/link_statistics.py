@@ -123,6 +123,11 @@ class LinkStatistics:
         return dict(zip(QUANTILES, np.quantile(self.shares, QUANTILES).tolist(), strict=True))
 
     @property
+    def constant(self) -> bool:
+        """Whether every link is in the same state in all rounds."""
+        return bool(np.isin(self.shares, (0, 1)).all())
+
+    @property
     def stationarity_p(self) -> float | None:
         """Of all tests together, by Bonferroni's rule: the smallest p times their number.
 
@@ -185,7 +190,7 @@ def link_statistics(
     some = generator(seed, "clients tested").permutation(block.shape[1])
     spectrum_block = block[:, some[: max(TESTED, min(SPECTRUM_CLIENTS, CELLS // rounds // 4))]]
     tested = min(TESTED, max(FEWEST_TESTED, TESTED_CELLS // rounds))
-    of_share = share_test(counts, spectrum_block)
+    of_share = share_test(counts, spectrum_block, clients=clients, seed=seed)
     period = None
     if of_share is not None and of_share.p <= LEVEL and of_share.cycles > 1:
         period = of_share.period

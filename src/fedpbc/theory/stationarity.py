@@ -11,7 +11,14 @@ The overall share: its periodogram, divided by the mean one of single clients, i
 happens to clients together but by chance, whatever the memory of their links. Each ordinate is
 compared with its neighbours: their ratio follows an F distribution, corrected for the number of
 ordinates by Bonferroni's rule. Half of the level is for drifts, in the first two ordinates, the
-other for cycles, in all of them. Links whose clients fail together at random pass.
+other for cycles, in all of them. Links whose clients fail together at random pass, if the log spans
+many outages of each group.
+
+With few clients, and outages that are long compared with the log, the mean periodogram is too
+uncertain where it is steepest, at the first ordinates. So a drift must also stand out when each
+client's rounds are rotated by a random number. Rotations keep the power of every client at every
+ordinate, which need not be estimated then. They make clients independent, so by themselves they
+would reject clients that fail together.
 """
 
 from __future__ import annotations
@@ -26,6 +33,7 @@ from numpy.typing import NDArray
 
 from fedpbc.randomness import generator
 from fedpbc.theory.arguments import Floats
+from fedpbc.theory.blas import one_blas_thread
 from fedpbc.theory.run_lengths import Integers, runs_of
 
 __all__ = [
@@ -58,6 +66,10 @@ DRIFT = 2
 """Ordinates that a drift shows in."""
 DRIFT_NEIGHBOURS = 8
 """Ordinates after those that they are compared with."""
+ROTATIONS = 9999
+"""Of all clients, that a drift is compared with."""
+ROTATED = 1000
+"""Rotations that are held at once."""
 INDEPENDENT = 18 / 35
 """Of the ordinates of a periodogram with Hann's taper, so many count: the square of its second
 moment over its fourth, (3/8)² / (35/128), as adjacent ones depend on each other."""
@@ -209,10 +221,17 @@ def _clockwork_p(lengths: Integers, states: NDArray[np.bool_], draw: np.random.G
     return float((1 + equal.sum()) / (DRAWS + 1))
 
 
-def share_test(counts: Integers, block: NDArray[np.bool_]) -> ShareTest | None:
+def share_test(
+    counts: Integers,
+    block: NDArray[np.bool_],
+    *,
+    clients: int | None = None,
+    seed: int = 0,
+) -> ShareTest | None:
     """Test the number of clients up per round; ``block`` are clients, for the memory of links.
 
-    None if the log is too short, or if the number never changes.
+    ``clients`` is the number that ``counts`` are of, where ``block`` is a sample of them. None if
+    the log is too short, or if the number never changes.
     """
     if len(counts) < FEWEST_ROUNDS or not np.ptp(counts):
         return None
@@ -223,7 +242,8 @@ def share_test(counts: Integers, block: NDArray[np.bool_]) -> ShareTest | None:
     low = relative_spectrum(series, block, tapered=False)[: DRIFT + DRIFT_NEIGHBOURS]
     drift = tail(low[:DRIFT] / max(float(low[DRIFT:].mean()), 1e-300), len(low) - DRIFT)
     cycle_p = min(1.0, 2 * len(cycles) * float(cycles.min()))
-    drift_p = min(1.0, 2 * len(drift) * float(drift.min()))
+    rotated_p = _rotation_p(counts, block, clients or block.shape[1], seed)
+    drift_p = min(1.0, 2 * max(len(drift) * float(drift.min()), rotated_p))
     if drift_p < cycle_p:
         return ShareTest(p=drift_p, period=float(len(series)), cycles=1)
     # Of several peaks, such as a cycle and its harmonics, the one with the most power.
@@ -234,6 +254,33 @@ def share_test(counts: Integers, block: NDArray[np.bool_]) -> ShareTest | None:
     around = np.arange(max(0, peak - 1), min(len(power), peak + 2))
     cycles_per_log = float(np.average(around + 1, weights=power[around]))
     return ShareTest(p=cycle_p, period=len(series) / cycles_per_log, cycles=peak + 1)
+
+
+def _rotation_p(counts: Integers, block: NDArray[np.bool_], clients: int, seed: int) -> float:
+    """How likely rotated clients are to have as much power in an ordinate of drifts."""
+    rounds, sampled = block.shape
+    ordinates = np.arange(1, DRIFT + 1)
+    waves = np.exp(-2j * np.pi * ordinates[:, None] * np.arange(rounds) / rounds)
+    transforms = np.empty((DRIFT, sampled), dtype=np.complex128)
+    step = max(1, CELLS // rounds)
+    for start in range(0, sampled, step):
+        transforms[:, start : start + step] = waves @ block[:, start : start + step]
+    single = np.maximum((np.abs(transforms) ** 2).sum(axis=1), 1e-9)
+    # Relative to independent clients: of all clients, or of as many as were rotated.
+    observed = (np.abs(waves @ counts) ** 2 / (single * (clients / sampled))).max()
+    at_least = 1
+    for start in range(0, ROTATIONS, ROTATED):
+        draw = generator(seed, "rotation for drifts", start)
+        size = (min(ROTATED, ROTATIONS - start), sampled)
+        turns = np.exp(2j * np.pi * draw.integers(rounds, size=size) / rounds)
+        with one_blas_thread():
+            power = [
+                np.abs(turns**k @ row) ** 2
+                for k, row in zip(ordinates.tolist(), transforms, strict=True)
+            ]
+        largest = (np.stack(power, axis=1) / single).max(axis=1)
+        at_least += int((largest >= observed * (1 - 1e-9)).sum())
+    return at_least / (ROTATIONS + 1)
 
 
 def relative_spectrum(series: Floats, block: NDArray[np.bool_], *, tapered: bool = True) -> Floats:

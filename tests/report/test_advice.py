@@ -115,6 +115,17 @@ def test_links_are_named_as_the_user_did_and_their_scope_is_said(tmp_path):
     assert directory.answer()["links"]["links"] == "plant.csv, 600 s per round"
 
 
+@pytest.mark.parametrize(
+    ("links", "told"), [({"name": "always"}, False), ({"name": "bernoulli", "p": 0.5}, True)]
+)
+def test_links_that_never_change_are_not_too_few_rounds_to_tell(tmp_path, links, told):
+    advice = synthetic_advice(tmp_path)
+    config = Config.from_dict({"links": links, "clients": 3, "rounds": 6})
+    advice = replace(advice, links=replace(advice.links, report=report_links(config)))
+    line = "Other links: these rounds are too few to tell whether the links change."
+    assert (line in remarks(advice)) == told
+
+
 def test_nothing_is_offered_that_was_not_written(tmp_path):
     directory = AdviceDirectory(tmp_path)
     advice = synthetic_advice(tmp_path)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -75,8 +76,13 @@ def test_many_clients_are_sampled(monkeypatch) -> None:
 def test_links_that_never_change() -> None:
     always = link_statistics(from_table(np.ones((50, 4))))
     assert always.stationary is None
-    assert link_sentences(always)["change"] == "Links do not change at all."
-    assert link_sentences(always)["outages"] == "No device was ever down."
+    assert always.constant
+    assert not link_statistics(from_table(HAND)).constant
+    sentences = link_sentences(always)
+    assert sentences["change"] == "No link changed in these 50 rounds."
+    assert sentences["rounds"] == "Nothing to remember: no link changed."
+    assert sentences["outages"] == "No device was ever down."
+    assert sentences["contacts"] == "Every contact was still going on in the last round."
     never = link_sentences(link_statistics(from_table(np.zeros((50, 4)))))
     assert never["contacts"] == "No device was ever up."
 
@@ -105,17 +111,65 @@ def test_what_the_theory_says() -> None:
     sentences = theory_sentences(TheorySummary("hand", 3, None, measured, constants))
     # Weights (1 + 1/2 + 1/2)/3, (1/2 + 1/2)/3 and 0.
     assert sentences["weights"] == (
-        "Plain averaging (FedAvg) counts devices by how often they are up: 33 % of the weight is "
-        "misplaced; the heaviest has 67 % of it, and 1 of 3 less than a tenth of their fair part."
+        "Plain averaging (FedAvg) counts devices by how often they are up, not equally: 33 % of "
+        "the weight is misplaced; the device with the most weight has 67 % of it instead of 33 %, "
+        "and 1 of 3 devices has less than a tenth of an equal share."
     )
     assert "never averaged" in sentences["mixing"]
-    # Ages 1 1 1 2 1, 1 2 1 2 1 and 1 2 3 4 5.
-    assert "1.9 rounds ago on average, and the worst one 5 rounds ago" in sentences["staleness"]
+    # Ages 1 1 1 2 1, 1 2 1 2 1 and 1 2 3 4 5: the last is not that of a contact.
+    assert sentences["staleness"] == (
+        "At the start of a round, a device was last heard 1.9 rounds ago on average; 1 of 3 never "
+        "got through. Before a device's first contact, the rounds since the start count."
+    )
+    heard = EmpiricalLinks.from_rows(np.array(HAND, dtype=bool)[:, :2])
+    sentences = theory_sentences(TheorySummary("hand", 2, None, heard, constants))
+    assert "1.3 rounds ago on average, and 2 rounds ago at worst. Before" in sentences["staleness"]
+    # Weights 3/4 and 1/4 of four rounds, one of them empty: nobody is below a tenth.
+    assert sentences["weights"].endswith("has 67 % of it instead of 50 %.")
     nobody = EmpiricalLinks.from_rows(np.zeros((3, 2), dtype=bool))
     assert "nothing can be learned" in str(
         theory_sentences(TheorySummary("none", 2, None, nobody, constants))
     )
-    equal = EmpiricalLinks.from_rows(np.ones((3, 2), dtype=bool))
-    sentences = theory_sentences(TheorySummary("all", 2, None, equal, constants))
+    equal = EmpiricalLinks.from_rows(np.ones((3, 100), dtype=bool))
+    sentences = theory_sentences(TheorySummary("all", 100, None, equal, constants))
     assert "almost equally" in sentences["weights"]
-    assert "in about 1 round (ρ = 0)" in sentences["mixing"]
+    assert sentences["mixing"] == "After a round, no disagreement between devices is left (ρ = 0)."
+    assert sentences["staleness"] == "Every device is heard in every round."
+
+
+@pytest.mark.parametrize(
+    ("correlation", "sentence"),
+    [
+        (0.1, "Devices come and go together: two of them have a correlation of 0.100 on average"),
+        (0.09, "Any two devices have little to do with each other: a correlation of 0.090 on"),
+        (
+            0.006,
+            "Any two devices have almost nothing to do with each other: a correlation of 0.006",
+        ),
+    ],
+)
+def test_dependence_is_described_by_its_size(correlation, sentence) -> None:
+    statistics = link_statistics(from_table(HAND))
+    clients = replace(statistics.correlation, plain=correlation, plain_p=0.01)
+    text = link_sentences(replace(statistics, correlation=clients))["clients"]
+    assert text.startswith(sentence)
+    assert "(p = 0.01)" in text
+
+
+def test_data_in_words() -> None:
+    table = np.zeros((20, 40), dtype=bool)
+    table[:, :20] = True
+    table[:5, 20:] = True
+    classes = np.repeat(np.eye(2), 20, axis=0)
+    statistics = link_statistics(from_table(table), class_shares=classes)
+    assert link_sentences(statistics)["data"] == (
+        "How often a device is up depends on its data: devices that are up often hold another mix "
+        "of classes than the others (p = 0.002). Counted by how often its devices are up, class 0 "
+        "has 30.0 percentage points too much weight and class 1 30.0 too little; in all, 30 % of "
+        "the weight is on the wrong classes."
+    )
+    mixed = link_statistics(from_table(table), class_shares=np.full((40, 2), 0.5))
+    assert link_sentences(mixed)["data"] == (
+        "How often a device is up has nothing to do with its data, as far as classes show: devices "
+        "that are up often hold the same mix of classes as the others (p = 1)."
+    )

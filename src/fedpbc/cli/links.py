@@ -58,9 +58,11 @@ def links(
 def show_links(report: LinkReport) -> None:
     """Print sentences and numbers."""
     from fedpbc.report.link_statistics import SUBJECTS, link_table
+    from fedpbc.theory.link_sentences import format_devices, format_rounds
 
     statistics = report.statistics
-    say(f"links: {report.name}; {statistics.rounds:,} rounds, {statistics.clients:,} devices")
+    rounds = format_rounds(statistics.rounds, None)
+    say(f"links: {report.name}; {rounds}, {format_devices(statistics.clients)}")
     for subject, sentence in report.sentences.items():
         say(f"  {SUBJECTS.get(subject, subject)}: {sentence}")
     show_fitted(link_table(statistics))

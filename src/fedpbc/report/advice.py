@@ -237,8 +237,8 @@ def remarks(advice: Advice) -> list[str]:
             "Other links: these change over time, so a log of another period may favour another "
             "algorithm; advise again when a new log is there."
         )
-    elif statistics.stationary is None:
-        lines.append("Other links: the log is too short to tell whether the links change.")
+    elif statistics.stationary is None and not statistics.constant:
+        lines.append("Other links: these rounds are too few to tell whether the links change.")
     links = advice.request.values.get("links")
     if isinstance(links, Mapping) and links.get("name") == "trace":
         recorded = trace_extent(links["file"], "links.file")[0]

@@ -15,7 +15,7 @@ from fedpbc.report.text_table import TextTable
 from fedpbc.storage.atomic import write_atomically
 from fedpbc.text import printable
 from fedpbc.theory.daily_cycle import DAY
-from fedpbc.theory.link_sentences import format_p, format_rounds, format_share
+from fedpbc.theory.link_sentences import format_devices, format_p, format_rounds, format_share
 from fedpbc.theory.link_statistics import LinkStatistics
 from fedpbc.theory.run_lengths import RunLengths
 
@@ -54,9 +54,9 @@ BLACK, BLUE, ORANGE, GREY = "#000000", "#0072B2", "#E69F00", "#999999"
 def link_rows(statistics: LinkStatistics) -> list[tuple[str, str, str]]:
     """Name, value and remark of each number."""
     seconds, quantiles = statistics.round_seconds, statistics.quantiles
-    log = format_rounds(statistics.rounds, seconds)
+    length = format_rounds(statistics.rounds, seconds)
     rows = [
-        ("log", f"{log}, {statistics.clients:,} devices", ""),
+        ("rounds and devices", f"{length}, {format_devices(statistics.clients)}", ""),
         (
             "share of rounds up",
             " · ".join(format_share(quantiles[q]) for q in (0.1, 0.5, 0.9)),
@@ -71,17 +71,21 @@ def link_rows(statistics: LinkStatistics) -> list[tuple[str, str, str]]:
     p, dependence = statistics.stationarity_p, statistics.round_dependence
     correlation, day, data = statistics.correlation, statistics.day, statistics.data
     verdict = {None: "–", True: "no change shown", False: "changes"}[statistics.stationary]
-    rows.append(("change over time", verdict, _p(p, "all tests of it, corrected")))
+    how = _p(p, "all tests of it, corrected")
+    if statistics.constant:
+        verdict, how = "no link changed", ""
+    rows.append(("change over time", verdict, how))
     if share is not None:
         how = f"strongest at {format_rounds(share.period, seconds)}" if share.cycles > 1 else "slow"
         rows.append(("  share of devices up", how, _p(share.p, "drift or cycle, periodogram")))
-    rows.append(
-        (
-            "  single devices",
-            f"{tests.changing:,} of {tests.tested:,} change",
-            _p(tests.combined, "orders of their outages"),
+    if not statistics.constant:
+        rows.append(
+            (
+                "  single devices",
+                f"{tests.changing:,} of {tests.tested:,} change",
+                _p(tests.combined, "orders of their outages"),
+            )
         )
-    )
     if dependence is not None:
         rows.append(
             (
@@ -144,12 +148,12 @@ def link_rows(statistics: LinkStatistics) -> list[tuple[str, str, str]]:
 
 def _run_rows(name: str, lengths: RunLengths, seconds: float | None) -> list[tuple[str, str, str]]:
     if lengths.mean is None:
-        return [(name, f"{lengths.runs:,}", "none of them ended within the log")]
+        return [(name, f"{lengths.runs:,}", "none of them ended in these rounds")]
     values = ["–" if q is None else format_rounds(q, seconds) for q in lengths.quantiles[:2]]
     at_least = "" if lengths.longest_complete else "at least "
     cut = lengths.runs - lengths.complete
     return [
-        (name, f"{lengths.runs:,}", f"{cut:,} cut off by the log's ends"),
+        (name, f"{lengths.runs:,}", f"{cut:,} cut off by the first or last round"),
         ("  mean", format_rounds(lengths.mean, seconds), "rounds in it by times it ended"),
         ("  half, 90 % at most", " · ".join(values), "Kaplan–Meier"),
         ("  longest", f"{at_least}{format_rounds(lengths.longest, seconds)}", ""),
@@ -188,7 +192,7 @@ def sentences_table(title: str, sentences: Mapping[str, str]) -> PageTable:
         [TableCell(SUBJECTS.get(subject, subject), kind="text"), TableCell(text, kind="text prose")]
         for subject, text in sentences.items()
     ]
-    return PageTable(title, ["subject", "what the log says"], rows)
+    return PageTable(title, ["subject", "what these rounds say"], rows)
 
 
 def plot_links(statistics: LinkStatistics, path: Path, title: str) -> None:
@@ -229,16 +233,8 @@ def _draw_curve(axes: Axes, statistics: LinkStatistics) -> None:
     edges = np.linspace(0, rounds, len(statistics.curve) + 1) * scale
     axes.stairs(100 * statistics.curve, edges, color=BLUE, linewidth=1.6, baseline=None)
     mean = 100 * float(statistics.shares.mean())
-    axes.axhline(mean, color=BLACK, linewidth=1, linestyle=(0, (5, 3)))
-    axes.annotate(
-        f"mean {mean:.3g} %",
-        (1, mean),
-        xycoords=("axes fraction", "data"),
-        ha="right",
-        va="bottom",
-        fontsize=9,
-        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1},
-    )
+    label = f"mean: {mean:.3g} %"
+    axes.axhline(mean, color=BLACK, linewidth=1, linestyle=(0, (5, 3)), label=label)
     if seconds is not None and rounds * seconds >= DAY:
         for day in range(1, int(rounds * seconds // DAY) + 1):
             axes.axvline(day * DAY / seconds * scale, color=GREY, linewidth=0.8, linestyle=":")
@@ -249,8 +245,8 @@ def _draw_curve(axes: Axes, statistics: LinkStatistics) -> None:
     axes.set_ylim(0, max(1.0, 105 * float(statistics.curve.max())))
     axes.set_ylabel("devices up, %")
     dotted = "; dotted: whole days" if seconds is not None and rounds * seconds >= DAY else ""
-    axes.set_xlabel(f"{unit} of the log{dotted}" if seconds is not None else unit)
-    axes.set_title("How many devices are up", fontsize=11)
+    axes.set_xlabel(f"{unit}s since the start{dotted}" if seconds is not None else unit)
+    _title_and_legend(axes, "How many devices are up")
 
 
 def _draw_shares(axes: Axes, statistics: LinkStatistics) -> None:
@@ -268,25 +264,27 @@ def _draw_shares(axes: Axes, statistics: LinkStatistics) -> None:
             hatch="//",
             label=f"never up: {statistics.never:,}",
         )
-        axes.legend(fontsize=9, frameon=False, loc="upper right")
     median = float(np.median(shares))
-    axes.axvline(median, color=BLACK, linewidth=1, linestyle=(0, (5, 3)))
-    left = median > 60
-    axes.annotate(
-        f"half of them: at most {median:.3g} %",
-        (median, 0.97),
-        xycoords=("data", "axes fraction"),
-        xytext=(-4 if left else 4, 0),
-        textcoords="offset points",
-        ha="right" if left else "left",
-        va="top",
-        fontsize=9,
-    )
+    label = f"median: {median:.3g} %"
+    axes.axvline(median, color=BLACK, linewidth=1, linestyle=(0, (5, 3)), label=label)
     axes.set_xlim(-7 if statistics.never else -1, 101)
     axes.locator_params(axis="y", integer=True)
     axes.set_xlabel("share of rounds in which a device is up, %")
     axes.set_ylabel("devices")
-    axes.set_title("How often each device is up", fontsize=11)
+    _title_and_legend(axes, "How often each device is up")
+
+
+def _title_and_legend(axes: Axes, title: str) -> None:
+    """Side by side above the axes: inside, curves and bars may be anywhere."""
+    axes.set_title(title, fontsize=11, loc="left")
+    axes.legend(
+        fontsize=9,
+        frameon=False,
+        loc="lower right",
+        bbox_to_anchor=(1, 1),
+        borderaxespad=0,
+        ncols=2,
+    )
 
 
 def _draw_lengths(axes: Axes, statistics: LinkStatistics) -> None:
@@ -321,8 +319,14 @@ def _draw_lengths(axes: Axes, statistics: LinkStatistics) -> None:
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
         axes.legend(fontsize=9, frameon=False, loc="best")
     else:
-        axes.text(0.5, 0.5, "no outage begins and ends here", ha="center", transform=axes.transAxes)
+        axes.text(
+            0.5,
+            0.5,
+            "no outage or contact begins and ends here",
+            ha="center",
+            transform=axes.transAxes,
+        )
     axes.set_ylim(0, 105)
     axes.set_xlabel(f"length, {'rounds' if seconds is None else 'hours'}")
     axes.set_ylabel("that last longer, %")
-    axes.set_title("How long outages and contacts last", fontsize=11)
+    axes.set_title("How long outages and contacts last", fontsize=11, loc="left")

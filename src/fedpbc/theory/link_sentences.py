@@ -12,10 +12,19 @@ from fedpbc.theory.run_lengths import RunLengths
 from fedpbc.theory.stationarity import LEVEL
 from fedpbc.theory.summary import TheorySummary
 
-__all__ = ["format_p", "format_rounds", "format_share", "link_sentences", "theory_sentences"]
+__all__ = [
+    "format_devices",
+    "format_p",
+    "format_rounds",
+    "format_share",
+    "link_sentences",
+    "theory_sentences",
+]
 
 WEAK = 0.01
 """Correlations and total variations below this are not worth a warning."""
+STRONG = 0.1
+"""Correlations below this are called small."""
 
 
 def link_sentences(statistics: LinkStatistics) -> dict[str, str]:
@@ -37,58 +46,87 @@ def link_sentences(statistics: LinkStatistics) -> dict[str, str]:
 
 def theory_sentences(summary: TheorySummary) -> dict[str, str]:
     """What the theory says of the same links: FedAvg's weights, mixing and staleness."""
-    clients, sentences = summary.clients, {}
     weights = summary.weights.get("expected", summary.weights.get("measured"))
     if weights is None:
         return {"weights": "No device was ever up: nothing can be learned over these links."}
     kind = "expected" if "expected" in summary.weights else "measured"
-    variation = summary.total_variation[kind]
-    fair = 1 / clients
-    if variation < WEAK:
-        sentences["weights"] = (
-            "Plain averaging (FedAvg) counts all devices almost equally: "
-            f"{format_share(variation)} of the weight is misplaced."
-        )
-    else:
-        ignored = int((weights < fair / 10).sum())
-        top = np.sort(weights)[::-1][: max(1, clients // 10)]
-        heaviest = f"the {len(top):,} heaviest have" if len(top) > 1 else "the heaviest has"
-        sentences["weights"] = (
-            f"Plain averaging (FedAvg) counts devices by how often they are up: "
-            f"{format_share(variation)} of the weight is misplaced; {heaviest} "
-            f"{format_share(float(top.sum()))} of it, and {ignored:,} of {clients:,} less than a "
-            "tenth of their fair part."
-        )
-    rho, how = summary.rho
-    if rho is None:
-        sentences["mixing"] = "How fast models mix is not computed for so many devices."
-    elif rho >= 1:
-        sentences["mixing"] = (
-            "Some devices are never averaged with the others, so the models cannot come to agree."
-        )
-    else:
-        rounds = max(1.0, math.log(2) / -math.log(rho) if rho > 0 else 1.0)
-        known = {"bound": "at most ", "measured": "about "}.get(how, "")
-        sentences["mixing"] = (
-            f"Averaging whoever is up halves the disagreement between devices in {known}"
-            f"{format_rounds(rounds, None)} (ρ = {rho:.3g})."
-        )
+    sentences = {
+        "weights": _weights(weights, summary.total_variation[kind]),
+        "mixing": _mixing(*summary.rho),
+    }
     measured, expected = summary.measured, summary.expected
     if measured is not None:
-        sentences["staleness"] = (
-            f"In a typical round a device was last heard {_rounds(measured.staleness)} ago on "
-            f"average, and the worst one {measured.staleness_max:,} rounds ago."
-        )
+        never = int((measured.shares == 0).sum())
+        sentences["staleness"] = _staleness(measured.staleness, measured.staleness_max, never)
     elif expected is not None:
-        sentences["staleness"] = (
-            f"In a typical round a device was last heard {_rounds(expected.staleness)} ago on "
-            "average."
-        )
+        sentences["staleness"] = _staleness(expected.staleness)
     return sentences
 
 
-def _rounds(staleness: Floats) -> str:
-    return format_rounds(float(staleness.mean()), None)
+def _weights(weights: Floats, variation: float) -> str:
+    clients = len(weights)
+    if variation < WEAK:
+        return (
+            "Plain averaging (FedAvg) counts all devices almost equally: "
+            f"{format_share(variation)} of the weight is misplaced."
+        )
+    top = np.sort(weights)[::-1][: max(1, clients // 10)]
+    heaviest = (
+        f"the {len(top):,} devices with the most weight have"
+        if len(top) > 1
+        else "the device with the most weight has"
+    )
+    text = (
+        "Plain averaging (FedAvg) counts devices by how often they are up, not equally: "
+        f"{format_share(variation)} of the weight is misplaced; {heaviest} "
+        f"{format_share(float(top.sum()))} of it instead of {format_share(len(top) / clients)}"
+    )
+    ignored = int((weights < 1 / clients / 10).sum())
+    if not ignored:
+        return f"{text}."
+    have = "has" if ignored == 1 else "have"
+    return (
+        f"{text}, and {ignored:,} of {clients:,} devices {have} less than a tenth of an equal "
+        "share."
+    )
+
+
+def _mixing(rho: float | None, how: str) -> str:
+    if rho is None:
+        return "How fast models mix is not computed for so many devices."
+    if rho >= 1:
+        return (
+            "Some devices are never averaged with the others, so the models cannot come to agree."
+        )
+    if rho == 0:
+        return "After a round, no disagreement between devices is left (ρ = 0)."
+    rounds = max(1.0, math.log(2) / -math.log(rho))
+    known = {"bound": "at most ", "measured": "about "}.get(how, "")
+    return (
+        f"Averaging whoever is up halves the disagreement between devices in {known}"
+        f"{format_rounds(rounds, None)} (ρ = {rho:.3g})."
+    )
+
+
+def _staleness(staleness: Floats, longest: int | None = None, never: int = 0) -> str:
+    if longest is None:
+        return f"At the start of a round, a device was last heard {_ago(staleness)} on average."
+    if longest == 1:
+        return "Every device is heard in every round."
+    # A device that was never heard has no last contact, so there is no worst one.
+    rest = (
+        f"; {never:,} of {len(staleness):,} never got through"
+        if never
+        else f", and {format_rounds(longest, None)} ago at worst"
+    )
+    return (
+        f"At the start of a round, a device was last heard {_ago(staleness)} on average{rest}. "
+        "Before a device's first contact, the rounds since the start count."
+    )
+
+
+def _ago(staleness: Floats) -> str:
+    return f"{format_rounds(float(staleness.mean()), None)} ago"
 
 
 def _availability(statistics: LinkStatistics) -> str:
@@ -111,7 +149,7 @@ def _runs(statistics: LinkStatistics, lengths: RunLengths, name: str, state: str
     if not lengths.runs:
         return f"No device was ever {state}."
     if lengths.mean is None:
-        return f"Every {name} was still going on at the end of the log."
+        return f"Every {name} was still going on in the last round."
     median, high, _ = lengths.quantiles
     parts = [f"A device stays {state} for {_duration(statistics, lengths.mean)} on average"]
     if median is not None:
@@ -121,16 +159,19 @@ def _runs(statistics: LinkStatistics, lengths: RunLengths, name: str, state: str
     longest = _duration(statistics, lengths.longest)
     cut = lengths.runs - lengths.complete
     at_least = "" if lengths.longest_complete else "at least "
-    cut_off = f" ({cut:,} of {lengths.runs:,} are cut off by the log's ends)" if cut else ""
+    cut_off = ""
+    if cut:
+        cut_off = f" ({cut:,} of {lengths.runs:,} are cut off by the first or the last round)"
     return "; ".join(parts) + f"; the longest lasted {at_least}{longest}{cut_off}."
 
 
 def _change(statistics: LinkStatistics) -> str:
     p, tests, share = statistics.stationarity_p, statistics.client_tests, statistics.share_test
-    if statistics.round_dependence is None:
-        return "Links do not change at all."
+    if statistics.constant:
+        return f"No link changed in {_these(statistics)}."
     if p is None:
-        return "Whether links change over time cannot be told: the log has too few outages."
+        few = f"too few outages in {_these(statistics)}"
+        return f"Whether links change over time cannot be told: {few}."
     if p > LEVEL:
         single = f" and {tests.tested:,} single devices" if tests.tested > 1 else ""
         return (
@@ -159,8 +200,10 @@ def _change(statistics: LinkStatistics) -> str:
 
 def _round_dependence(statistics: LinkStatistics) -> str:
     dependence = statistics.round_dependence
+    if statistics.constant:
+        return "Nothing to remember: no link changed."
     if dependence is None:
-        return "No link ever changes."
+        return f"None of the {statistics.sampled:,} devices that were looked at changed."
     if dependence.p > LEVEL:
         return (
             "Links do not visibly remember the round before: outages are as long as chance makes "
@@ -191,7 +234,7 @@ def _correlation(statistics: LinkStatistics) -> str:
         )
     if correlation.plain_p > LEVEL:
         return (
-            "Devices come and go independently of each other, as far as the log shows "
+            "Devices come and go independently of each other, as far as these rounds show "
             f"({format_p(correlation.plain_p)})."
         )
     beyond, p = correlation.beyond_course, correlation.beyond_course_p
@@ -201,26 +244,34 @@ def _correlation(statistics: LinkStatistics) -> str:
         why = "; a common course over time explains it"
     else:
         why = f"; {beyond:.3f} of it is left without a common course over time"
+    # A correlation that is sure need not be large.
+    size, p_value = (
+        f"a correlation of {correlation.plain:.3f} on average",
+        format_p(correlation.plain_p),
+    )
+    if correlation.plain >= STRONG:
+        return f"Devices come and go together: two of them have {size} ({p_value}){why}{spread}."
+    much = "almost nothing" if correlation.plain < WEAK else "little"
     return (
-        f"Devices come and go together: two of them have a correlation of {correlation.plain:.3f} "
-        f"on average ({format_p(correlation.plain_p)}){why}{spread}."
+        f"Any two devices have {much} to do with each other: {size}, though more than by chance "
+        f"({p_value}){why}{spread}."
     )
 
 
 def _day(statistics: LinkStatistics) -> str:
     day = statistics.day
     if day is None:
-        return "The log spans less than two days: whether the hour matters cannot be told."
+        return "These rounds span less than two days: whether the hour matters cannot be told."
     if day.p > LEVEL:
         return (
-            f"The hour of the day makes no difference that the {_number(day.days)} days of the log "
-            f"could show ({format_p(day.p)})."
+            f"The hour of the day makes no difference that these {_number(day.days)} days could "
+            f"show ({format_p(day.p)})."
         )
     return (
         f"The hour of the day matters ({format_p(day.p)}): most devices are up in hour "
         f"{day.most} ({format_share(float(day.profile[day.most]))}) and fewest in hour "
-        f"{day.fewest} ({format_share(float(day.profile[day.fewest]))}), counted from the log's "
-        "start."
+        f"{day.fewest} ({format_share(float(day.profile[day.fewest]))}), counted from the "
+        "first round."
     )
 
 
@@ -228,15 +279,18 @@ def _data(statistics: LinkStatistics) -> str:
     data = statistics.data
     assert data is not None
     if data.p > LEVEL or data.total_variation < WEAK:
+        same = "the same" if data.p > LEVEL else "almost the same"
         return (
-            "Devices that are up more often hold no other data, as far as classes show "
+            "How often a device is up has nothing to do with its data, as far as classes show: "
+            f"devices that are up often hold {same} mix of classes as the others "
             f"({format_p(data.p)})."
         )
     return (
-        f"Devices that are up more often hold other data ({format_p(data.p)}): by how often "
-        f"they are up, class {data.over} counts {100 * data.gain:.1f} points too much and class "
-        f"{data.under} {100 * data.loss:.1f} too little; {format_share(data.total_variation)} of "
-        "the class mix is misplaced."
+        "How often a device is up depends on its data: devices that are up often hold another mix "
+        f"of classes than the others ({format_p(data.p)}). Counted by how often its devices are "
+        f"up, class {data.over} has {100 * data.gain:.1f} percentage points too much weight and "
+        f"class {data.under} {100 * data.loss:.1f} too little; in all, "
+        f"{format_share(data.total_variation)} of the weight is on the wrong classes."
     )
 
 
@@ -277,6 +331,21 @@ def format_rounds(rounds: float, round_seconds: float | None) -> str:
         if seconds >= 2 * size:
             return f"{text} ({seconds / size:.2g} {unit})"
     return f"{text} ({seconds:.2g} s)"
+
+
+def format_devices(count: int) -> str:
+    """A number of devices.
+
+    Example:
+        >>> format_devices(1), format_devices(1200)
+        ('1 device', '1,200 devices')
+    """
+    return f"{count:,} {_plural('device', count)}"
+
+
+def _these(statistics: LinkStatistics) -> str:
+    rounds = statistics.rounds
+    return "this one round" if rounds == 1 else f"these {rounds:,} rounds"
 
 
 def _duration(statistics: LinkStatistics, rounds: float) -> str:

@@ -13,7 +13,7 @@ from fedpbc.theory.arguments import Floats, largest_lipschitz, number, positive_
 from fedpbc.theory.convergence import gradient_bound, kappa, largest_step_size
 from fedpbc.theory.empirical import EmpiricalLinks
 from fedpbc.theory.independent_links import IndependentLinks
-from fedpbc.theory.mixing import EXACT_CLIENTS
+from fedpbc.theory.mixing import EXACT_CLIENTS, ROUNDING
 from fedpbc.theory.staleness import expected_staleness_bound
 
 __all__ = ["Constants", "Theorem", "TheorySummary"]
@@ -99,7 +99,7 @@ class TheorySummary:
         assert self.measured is not None
         rate = self.measured.mixing_rate
         # A gap this small is rounding.
-        return 1.0 if rate is not None and rate > 1 - 1e-13 else rate, "measured"
+        return 1.0 if rate is not None and rate > 1 - ROUNDING else rate, "measured"
 
     @property
     def staleness_bound(self) -> float | None:

@@ -153,7 +153,12 @@ def test_dependence_is_described_by_its_size(correlation, sentence) -> None:
     clients = replace(statistics.correlation, plain=correlation, plain_p=0.01)
     text = link_sentences(replace(statistics, correlation=clients))["clients"]
     assert text.startswith(sentence)
-    assert "(p = 0.01)" in text
+    assert "(p = 0.01); the number that is up per round varies 1.6 times as much" in text
+    many = replace(clients, overdispersion=4.0)
+    text = link_sentences(replace(statistics, correlation=many))["clients"]
+    small = correlation < 0.1
+    assert ("; over all devices it adds up: the number that is up per round" in text) == small
+    assert text.endswith("varies 4 times as much (in variance) as if they were independent.")
 
 
 def test_data_in_words() -> None:

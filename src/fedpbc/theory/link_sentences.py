@@ -225,13 +225,6 @@ def _correlation(statistics: LinkStatistics) -> str:
     correlation = statistics.correlation
     if correlation.plain is None or correlation.plain_p is None:
         return "Fewer than two links change: whether devices fail together cannot be told."
-    spread = ""
-    if correlation.overdispersion is not None:
-        spread = (
-            "; the number that is up per round varies "
-            f"{_number(correlation.overdispersion)} times as much (in variance) as if they were "
-            "independent"
-        )
     if correlation.plain_p > LEVEL:
         return (
             "Devices come and go independently of each other, as far as these rounds show "
@@ -244,18 +237,27 @@ def _correlation(statistics: LinkStatistics) -> str:
         why = "; a common course over time explains it"
     else:
         why = f"; {beyond:.3f} of it is left without a common course over time"
-    # A correlation that is sure need not be large.
-    size, p_value = (
-        f"a correlation of {correlation.plain:.3f} on average",
-        format_p(correlation.plain_p),
-    )
+    size = f"a correlation of {correlation.plain:.3f} on average"
+    p_value = format_p(correlation.plain_p)
+    spread, adds_up = "", ""
+    if correlation.overdispersion is not None:
+        spread = (
+            "the number that is up per round varies "
+            f"{_number(correlation.overdispersion)} times as much (in variance) as if they were "
+            "independent"
+        )
+        # Of many devices, pairs that hardly depend on each other make up a large variance.
+        adds_up = "over all devices it adds up: " if correlation.overdispersion >= 2 else ""
     if correlation.plain >= STRONG:
-        return f"Devices come and go together: two of them have {size} ({p_value}){why}{spread}."
+        text = f"Devices come and go together: two of them have {size} ({p_value}){why}"
+        return f"{text}; {spread}." if spread else f"{text}."
+    # A correlation that is certain need not be large.
     much = "almost nothing" if correlation.plain < WEAK else "little"
-    return (
+    text = (
         f"Any two devices have {much} to do with each other: {size}, though more than by chance "
-        f"({p_value}){why}{spread}."
+        f"({p_value}){why}"
     )
+    return f"{text}; {adds_up}{spread}." if spread else f"{text}."
 
 
 def _day(statistics: LinkStatistics) -> str:
@@ -279,10 +281,10 @@ def _data(statistics: LinkStatistics) -> str:
     data = statistics.data
     assert data is not None
     if data.p > LEVEL or data.total_variation < WEAK:
-        same = "the same" if data.p > LEVEL else "almost the same"
+        almost = "" if data.p > LEVEL else "almost "
         return (
-            "How often a device is up has nothing to do with its data, as far as classes show: "
-            f"devices that are up often hold {same} mix of classes as the others "
+            f"How often a device is up has {almost}nothing to do with its data, as far as classes "
+            f"show: devices that are up often hold {almost}the same mix of classes as the others "
             f"({format_p(data.p)})."
         )
     return (

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from fedpbc import InputError
 from fedpbc.experiments.entries import (
-    CONFIGURATION,
     Entry,
     entries_of,
     entry_of,
@@ -14,6 +13,7 @@ from fedpbc.experiments.entries import (
     merged,
 )
 from fedpbc.experiments.overrides import split_items
+from fedpbc.experiments.setting_names import CONFIGURATION
 
 
 def test_a_specification_resolves_options_then_settings_then_dotted_keys():

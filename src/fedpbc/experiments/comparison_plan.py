@@ -17,9 +17,10 @@ from fedpbc.experiments.algorithm_section import take_algorithm
 from fedpbc.experiments.build import build_experiment
 from fedpbc.experiments.conditions import EVERY_LINK_UP
 from fedpbc.experiments.configuration import Config
-from fedpbc.experiments.entries import CONFIGURATION, Entry, is_ceiling
+from fedpbc.experiments.entries import Entry, is_ceiling
 from fedpbc.experiments.plugins import load_plugins
 from fedpbc.experiments.seeds import DEFAULT_SEEDS, seed_list
+from fedpbc.experiments.setting_names import CONFIGURATION
 from fedpbc.experiments.settings import FILES, PLACES
 from fedpbc.experiments.swept_entries import comparison_entries
 from fedpbc.experiments.tracking import check_trackers

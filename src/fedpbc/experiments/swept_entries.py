@@ -13,9 +13,7 @@ from fedpbc.experiments.algorithm_section import AlgorithmOptions
 from fedpbc.experiments.conditions import EVERY_LINK_UP, NOT_OF_THE_CEILING
 from fedpbc.experiments.entries import (
     CEILING,
-    CONFIGURATION,
     Entry,
-    SettingNames,
     check_distinct,
     check_label,
     entries_of,
@@ -24,6 +22,7 @@ from fedpbc.experiments.entries import (
     unknown_setting,
 )
 from fedpbc.experiments.overrides import parse_value, split_items
+from fedpbc.experiments.setting_names import CONFIGURATION, SettingNames
 from fedpbc.options import check_type, options_of
 
 __all__ = ["sweep_values", "swept_entries", "with_ceilings"]
@@ -78,7 +77,9 @@ def sweep_values(sweep: Any) -> dict[str, list[Any]]:
     for key, items in _assignments(sweep):
         if key in values:
             raise InputError("sweep", key, "named once")
-        if not items or any(item in items[:k] for k, item in enumerate(items)):
+        if not items:
+            raise InputError(f"sweep.{key}", items, "one value at least")
+        if any(item in items[:k] for k, item in enumerate(items)):
             raise InputError(f"sweep.{key}", items, "different values")
         values[key] = items
     return values

@@ -11,8 +11,9 @@ from annotated_types import Ge, Le
 
 from fedpbc.algorithms import PAPER_ALGORITHMS, Algorithm, find_algorithm, register_algorithm
 from fedpbc.errors import InputError
-from fedpbc.experiments.entries import Entry, SettingNames, merged
+from fedpbc.experiments.entries import Entry, merged
 from fedpbc.experiments.seeds import DEFAULT_SEEDS, seed_list
+from fedpbc.experiments.setting_names import SettingNames
 from fedpbc.experiments.swept_entries import comparison_entries
 from fedpbc.experiments.tracking import check_trackers, checked_names
 from fedpbc.limits import MAX_WORKERS, check_path

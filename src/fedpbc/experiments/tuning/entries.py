@@ -8,8 +8,9 @@ from typing import Any
 from fedpbc.algorithms import ALGORITHMS
 from fedpbc.errors import InputError
 from fedpbc.experiments.algorithm_section import take_algorithm
-from fedpbc.experiments.entries import CONFIGURATION, Entry, entry_of
+from fedpbc.experiments.entries import Entry, entry_of
 from fedpbc.experiments.overrides import chosen_tables
+from fedpbc.experiments.setting_names import CONFIGURATION
 from fedpbc.experiments.settings import AlgorithmSection
 from fedpbc.experiments.swept_entries import comparison_entries
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from fedpbc import Config
@@ -33,7 +34,9 @@ def synthetic_advice(folder: Path) -> Advice:
     return Advice(
         request=request,
         schedule=Schedule(40, ALGORITHMS, 2, 3, 3, True, 9.0, False),
-        links=LinkFacts(report_links(config), 1000, 5, {}, rounds=40),
+        links=LinkFacts(
+            replace(report_links(config), name=request.links_name), 1000, 5, {}, rounds=40
+        ),
         excluded={"scaffold": "devices keep nothing"},
         tuning=None,
         settings=settings,

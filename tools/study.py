@@ -122,7 +122,8 @@ class Part:
         tables = tables_of(self.kept_choices)
         if self.ceiling_of:
             others = tables_of(parts[self.ceiling_of].kept_choices)
-            tables |= {label: others[label] for label in (CEILING,) if label in others}
+            if CEILING in others:
+                tables[CEILING] = others[CEILING]
         return {label: table["deploy_view"] for label, table in tables.items()}
 
     def tune_command(self, label: str) -> list[str]:
@@ -223,8 +224,6 @@ class Runner:
 
     def run_entry(self, part: Part, label: str) -> None:
         """Tune an entry unless that was done, compare it, and keep the choice and the runs."""
-        if self._kept(part, label):
-            return
         with self._core() as core:
             self._tune(part, label, core)
             if self._kept(part, label):

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from fedpbc.experiments.advice.directory import AdviceDirectory
+from fedpbc.experiments.advice.link_facts import examine_links
 from fedpbc.experiments.advice.request import AdviceRequest
 from fedpbc.experiments.configuration import Config
 from fedpbc.experiments.intervals import Interval
@@ -97,10 +98,9 @@ def test_links_are_named_as_the_user_did_and_their_scope_is_said(tmp_path):
     log.write_text("client,online_from_s,online_until_s\n" + "\n".join(rows) + "\n")
     advice = synthetic_advice(tmp_path / "advice")
     links = {"name": "trace", "file": str(log), "round_seconds": 600.0}
-    request = AdviceRequest({"links": links}, minutes=5.0, links_name="plant.csv")
     values = {"links": links, "clients": 2, "rounds": 144, "data": "digits"}
-    facts = replace(advice.links, report=report_links(Config.from_dict(values)))
-    advice = replace(advice, request=request, links=facts)
+    request = AdviceRequest(values, minutes=5.0, links_name="plant.csv")
+    advice = replace(advice, request=request, links=examine_links(request))
     assert scope_of_links(advice) == (
         "The log is described for the first 2 of its 3 devices, which are simulated, over 144 "
         "rounds; runs replay its first 40 rounds."

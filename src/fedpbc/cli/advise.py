@@ -147,7 +147,7 @@ def run_advice(
         raise InputError("jobs", jobs, "at least 1")
     line = " ".join(shell_quoted(word) for word in ("fedpbc", *sys.argv[1:]))
     links = None
-    if not directory.was_begun:
+    if request.constraints.described() and not directory.was_begun:
         # Before anything is written: the limits may be such that nothing keeps them.
         links = examine_links(request)
         refuse_limits_that_nothing_keeps(request, links)

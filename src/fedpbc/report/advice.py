@@ -134,15 +134,15 @@ def _costs(recommendation: Recommendation) -> str:
 
 def write_advice(advice: Advice, directory: AdviceDirectory, command: str) -> None:
     """Write the page, the pictures and the JSON; the JSON last: then it is done."""
-    report, links = advice.links.report, _links_title(advice)
-    plot_links(report.statistics, directory.links_path, links)
+    report = advice.links.report
+    plot_links(report.statistics, directory.links_path, report.name)
     comparison = directory.comparison
-    plot_comparison(advice.comparison, comparison.plot_path, links, deployable_only=True)
+    plot_comparison(advice.comparison, comparison.plot_path, report.name, deployable_only=True)
     recommendation = advice.recommendation
     groups = group_runs(load_runs(find_runs([comparison.path])))
     page = render_page(
         "advice.html.j2",
-        f"What to run on {links}",
+        f"What to run on {report.name}",
         [group_section(k, group, len(groups)) for k, group in enumerate(groups)],
         answer=answer_lines(advice),
         recommendation=recommendation,
@@ -150,7 +150,7 @@ def write_advice(advice: Advice, directory: AdviceDirectory, command: str) -> No
         view=None if recommendation is None else VIEWS[recommendation.view],
         scope=scope_of_links(advice),
         sentences={SUBJECTS.get(k, k): v for k, v in report.sentences.items()},
-        links_picture=embedded_figure(link_figure(report.statistics, links)),
+        links_picture=embedded_figure(link_figure(report.statistics, report.name)),
         table=_comparison_table(advice),
         verdict=advice.comparison.verdict(allowed=advice.request.constraints.allows).sentence,
         alternatives=_alternatives_table(advice),
@@ -172,7 +172,7 @@ def write_advice(advice: Advice, directory: AdviceDirectory, command: str) -> No
         "recommendation": None if recommendation is None else recommendation.as_dict(),
         "answer": answer_lines(advice),
         "remarks": remarks(advice),
-        "links": {**report.as_dict(), "links": links},
+        "links": report.as_dict(),
         "settings": {name: dict(table) for name, table in advice.settings.items()},
         "excluded": dict(advice.excluded),
         "comparison": advice.comparison.as_dict(),
@@ -181,12 +181,6 @@ def write_advice(advice: Advice, directory: AdviceDirectory, command: str) -> No
     }
     write_atomically(directory.json_path, json.dumps(content, indent=2, default=str) + "\n")
     directory.seal()
-
-
-def _links_title(advice: Advice) -> str:
-    """What the links are called, with the length of a round if they are a log's."""
-    links, name = advice.request.config().links, advice.request.links_name
-    return f"{name}, {links['round_seconds']:g} s per round" if links["name"] == "trace" else name
 
 
 def scope_of_links(advice: Advice) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -35,19 +35,22 @@ class CostPreview:
     """The costs of an algorithm.
 
     Attributes:
-        models_on_server: of the view that needs fewest.
-        models_by_view: of each view that a server could deploy.
+        models_by_view: on the server, for each view that it could deploy.
 
     Example:
-        >>> cost = CostPreview(100, 1, 0, {"server": 1, "averaged": 2})
+        >>> cost = CostPreview(100, 0, {"server": 1, "averaged": 2})
         >>> cost.affordable_views(1), cost.affordable_views(2)
         (['server'], ['server', 'averaged'])
     """
 
     local_steps: int
-    models_on_server: int | None
     models_on_client: int
-    models_by_view: Mapping[str, int] = field(default_factory=dict)
+    models_by_view: Mapping[str, int]
+
+    @property
+    def models_on_server(self) -> int | None:
+        """Of the view that needs fewest."""
+        return min(self.models_by_view.values(), default=None)
 
     def affordable_views(self, most: int) -> list[str]:
         """The views for which the server keeps at most so many models."""
@@ -88,14 +91,12 @@ def preview_costs(
             for _ in simulation.steps():
                 pass
             costs = costs_of(simulation.server)
-        models = {v: n for v, n in costs["models_on_server"].items() if n is not None}
         beyond = (
             links.rounds / rounds if kind.everyone_trains else contacts / max(1, int(rows.sum()))
         )
         previews[label] = CostPreview(
             round(costs["local_steps"] * training.local_steps * beyond),
-            min(models.values(), default=None),
             costs["models_on_client"],
-            models,
+            {v: n for v, n in costs["models_on_server"].items() if n is not None},
         )
     return previews

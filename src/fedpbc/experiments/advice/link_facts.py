@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from fedpbc.errors import FedpbcError
 from fedpbc.experiments.advice.cost_preview import CostPreview, preview_costs
 from fedpbc.experiments.advice.request import BASELINE, TUNING_SEED, AdviceRequest
+from fedpbc.experiments.configuration import Config
 from fedpbc.experiments.link_query import LinkReport, report_links
 from fedpbc.limits import MAX_ROUNDS
 from fedpbc.links.trace import trace_extent
@@ -61,13 +62,20 @@ def examine_links(request: AdviceRequest) -> LinkFacts:
         label: {"name": request.algorithm_of(label), **request.options_of(label)}
         for label in request.algorithms()
     }
+    report = report_links(full_config, with_data=True)
     return LinkFacts(
-        report_links(full_config, with_data=True),
+        replace(report, name=_links_title(request, config)),
         simulation.task.layout.dimension,
         training.local_steps,
         preview_costs(request.algorithms(), simulation.uplink, training, tables),
         simulation.uplink.rounds,
     )
+
+
+def _links_title(request: AdviceRequest, config: Config) -> str:
+    """What the links are called, with the length of a round if they are a log's."""
+    links, name = config.links, request.links_name
+    return f"{name}, {links['round_seconds']:g} s per round" if links["name"] == "trace" else name
 
 
 def excluded_algorithms(request: AdviceRequest, links: LinkFacts) -> dict[str, str]:

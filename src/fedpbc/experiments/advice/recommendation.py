@@ -183,9 +183,10 @@ def _reasons(verdict: Verdict, chosen: str, links_cost: Difference | None) -> It
                 "failing links, such as larger steps."
             )
         # Whether it is good enough is not known where nobody measured what links cost.
-        is_enough = _negligible_cost(links_cost, has_classes) is not None
         finding = "Nothing compared is clearly better than plain FedAvg"
-        yield f"{'Plain FedAvg is good enough on these links' if is_enough else finding}: {why}"
+        if _negligible_cost(links_cost, has_classes) is not None:
+            finding = "Plain FedAvg is good enough on these links"
+        yield f"{finding}: {why}"
         if verdict.chosen != BASELINE or links_cost is None or links_cost.interval is None:
             return
         if links_cost.clearly_above:

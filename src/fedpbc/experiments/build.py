@@ -154,6 +154,7 @@ def build_experiment(config: Config, last_reports_path: Path | None = None) -> E
         uplink,
         downlink,
         evaluate_every=general.evaluate_every,
+        evaluate_every_at_end=general.evaluate_every_at_end,
         views=general.views,
         last_reports=last_reports,
         observers=[RunBound(task, algorithm, uplink, downlink)],

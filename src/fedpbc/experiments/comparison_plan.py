@@ -219,7 +219,7 @@ def _distinct_setups(configs: Mapping[str, Config]) -> Iterable[str]:
     setups: dict[str, str] = {}
     for label, config in configs.items():
         values = config.to_dict()
-        for key in ("algorithm", "train", "views", "evaluate_every"):
+        for key in ("algorithm", "train", "views", "evaluate_every", "evaluate_every_at_end"):
             values.pop(key, None)
         setups.setdefault(json.dumps(values, sort_keys=True, default=str), label)
     return setups.values()

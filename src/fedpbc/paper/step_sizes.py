@@ -45,12 +45,13 @@ def run_conditions(
     request: ExperimentRequest,
     conditions: Sequence[PaperCondition],
     *,
-    evaluate_every: int,
+    evaluate_every: int | None = None,
     last: int | None = None,
 ) -> tuple[SweepResult, list[str]]:
     """Run conditions with these step sizes; returns also the notes about scale and step sizes.
 
-    ``last``: keep only the evaluations of this many last rounds.
+    ``evaluate_every``: as for :func:`plan_runs`. ``last``: keep only the evaluations of this many
+    last rounds.
     """
     seeds = requested_seeds(request, quick=(0, 1))
     sizes = find_step_sizes(request)

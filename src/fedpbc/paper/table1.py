@@ -30,7 +30,6 @@ __all__ = ["LINKS", "run"]
 OPTIONS = ("data", "data_dir", "algorithms", "links", "seeds", "rounds", "jobs", "tuned")
 LINKS = ("bernoulli", "bernoulli_varying", "markov", "markov_varying", "cyclic", "cyclic_reset")
 SPLITS = ("test", "train")
-EVALUATE_EVERY = 10
 QUICK_ROUNDS = 400
 
 
@@ -38,9 +37,7 @@ def run(request: ExperimentRequest) -> ExperimentResult:
     """Run the grid and write the tables."""
     quick = request.quick
     conditions = plan_conditions(request, PAPER_DATA, LINKS, QUICK_ROUNDS if quick else None)
-    sweep, notes = run_conditions(
-        "table1", request, conditions, evaluate_every=EVALUATE_EVERY, last=WINDOW
-    )
+    sweep, notes = run_conditions("table1", request, conditions, last=WINDOW)
     notes += [window_note(sweep), VIEWS_NOTE, RANK_NOTE, TRAIN_NOTE]
     tables, pictures = [], []
     for name in dict.fromkeys(condition.data for condition in conditions):

@@ -37,11 +37,12 @@ def run(request: ExperimentRequest) -> ExperimentResult:
     conditions = plan_conditions(request, PAPER_DATA, [PAPER_LINKS], rounds)
     every = QUICK_SAMPLE_EVERY if quick else SAMPLE_EVERY
     default = every if quick else EVALUATE_EVERY
-    evaluate_every = request.settings.get("evaluate_every", default)
-    if not isinstance(evaluate_every, int) or evaluate_every < 1 or every % evaluate_every:
-        expected = f"a divisor of {every}: only every {every}th round is sampled"
-        raise InputError("evaluate_every", evaluate_every, expected)
-    sweep, notes = run_conditions("table2", request, conditions, evaluate_every=evaluate_every)
+    for key in ("evaluate_every", "evaluate_every_at_end"):
+        given = request.settings.get(key, default)
+        if not isinstance(given, int) or given < 1 or every % given:
+            expected = f"a divisor of {every}: only every {every}th round is sampled"
+            raise InputError(key, given, expected)
+    sweep, notes = run_conditions("table2", request, conditions, evaluate_every=default)
     notes += [
         f"The mean of test accuracy over seeds is sampled every {every} rounds"
         + ("" if every == SAMPLE_EVERY else f" (the paper: every {SAMPLE_EVERY})")

@@ -49,6 +49,7 @@ def simulate(
     seed: int | None = None,
     global_lr: Annotated[float, Gt(0)] = TrainSection.global_learning_rate,
     evaluate_every: int = General.evaluate_every,
+    evaluate_every_at_end: int | None = None,
     views: Sequence[str] | None = None,
     deploy_view: str | None = None,
     reported: str = General.reported,
@@ -75,6 +76,8 @@ def simulate(
         seed: of the links; None: the task's.
         global_lr: η_g.
         evaluate_every: rounds between evaluations.
+        evaluate_every_at_end: the same for the last 100 rounds (at most the last fifth), over which
+            comparisons average; None: no other.
         views: which models are evaluated; None: all that the algorithm has.
         deploy_view: the view that a server is to deploy, if it is chosen beforehand: comparisons
             rank by it; None: by the best of the values that they show.
@@ -118,6 +121,7 @@ def simulate(
         seed=seed,
         global_lr=global_lr,
         evaluate_every=evaluate_every,
+        evaluate_every_at_end=evaluate_every_at_end,
         views=views,
         deploy_view=deploy_view,
         reported=reported,

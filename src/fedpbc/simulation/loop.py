@@ -25,6 +25,7 @@ from fedpbc.engines.segment import KEPT_LAYERS
 from fedpbc.errors import DivergedError, InputError
 from fedpbc.links import Timetable
 from fedpbc.options import check_kind, check_type
+from fedpbc.simulation.evaluation_schedule import EvaluationSchedule
 from fedpbc.simulation.last_reports import LastReports
 from fedpbc.simulation.lookahead import Lookahead
 from fedpbc.simulation.membership import MembershipChange
@@ -43,6 +44,7 @@ class Simulation:
     Attributes:
         server: the server's state.
         rounds: T.
+        evaluations: after which rounds the model is evaluated.
         seconds: time spent in rounds so far, including the time before a resume.
 
     Example:
@@ -70,6 +72,7 @@ class Simulation:
         downlink: Timetable | None = None,
         *,
         evaluate_every: int = defaults.EVALUATE_EVERY,
+        evaluate_every_at_end: int | None = None,
         views: Sequence[str] | None = None,
         last_reports: LastReports | None = None,
         observers: Sequence[Observer] = (),
@@ -82,6 +85,7 @@ class Simulation:
             uplink: who gets through in which round; its number of rounds is T.
             downlink: who hears the answer; None: everyone.
             evaluate_every: rounds between evaluations; the last round is always evaluated.
+            evaluate_every_at_end: the same for the last rounds, which are averaged; None: no other.
             views: which models are evaluated; None: all that the algorithm has.
             last_reports: where to keep each client's last report; None: in memory.
             observers: add values to the metrics of every evaluation.
@@ -89,6 +93,8 @@ class Simulation:
                 all clients that ever take part, the algorithm is of those of round 0.
         """
         check_type("evaluate_every", evaluate_every, Annotated[int, Ge(1)])
+        at_end = Annotated[int, Ge(1)] | None
+        check_type("evaluate_every_at_end", evaluate_every_at_end, at_end)
         check_kind("algorithm", algorithm, Algorithm, "an algorithm, made from its class")
         for member, kind in ((task, "local_steps"), (engine, "submit")):
             if not hasattr(member, kind):
@@ -110,7 +116,8 @@ class Simulation:
         check_client_rule(algorithm, task)
         self.task, self.engine = task, engine
         self.uplink, self.downlink = uplink, downlink
-        self.rounds, self.evaluate_every = uplink.rounds, evaluate_every
+        self.rounds = uplink.rounds
+        self.evaluations = EvaluationSchedule(uplink.rounds, evaluate_every, evaluate_every_at_end)
         self.server = ServerState(
             algorithm,
             task.training,
@@ -230,13 +237,13 @@ class Simulation:
 
     def _submit_next(self, clients: Sequence[int]) -> None:
         """Submit the next segments of clients that have a model of their own."""
-        t, every = self.round, self.evaluate_every
-        evaluated = min((t // every + 1) * every, self.rounds) - 1
+        t = self.round
+        evaluated = self.evaluations.next_after(t) - 1
         if t < self.rounds:
             self._lookahead.submit_next(clients, t, evaluated if self._synchronises else None)
 
     def _is_evaluated(self, t: int) -> bool:
-        return (t + 1) % self.evaluate_every == 0 or t + 1 == self.rounds
+        return self.evaluations.is_due(t + 1)
 
     def view_models(self) -> dict[str, Tensor]:
         """The model of each view; ``mean`` only right after an evaluated round.

@@ -220,6 +220,9 @@ def plan_tuning(values: Mapping[str, Any], request: TuningRequest) -> TuningPlan
     first = next(iter(configs.values()))
     if first.task.name == "python":
         raise InputError("task", "python", "one of the command line: see docs/tuning.md")
+    if (at_end := first.general.evaluate_every_at_end) is not None:
+        expected = "left out: a search scores candidates after several numbers of rounds"
+        raise InputError("evaluate_every_at_end", at_end, expected)
     validation = None
     if first.task.name != "quadratic":  # which has no samples to keep out
         validation = request.validation or first.task.validation or VALIDATION

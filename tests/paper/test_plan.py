@@ -12,6 +12,7 @@ from fedpbc.paper import EXPERIMENTS, ExperimentRequest
 from fedpbc.paper.directory import PaperDirectory, fingerprint
 from fedpbc.paper.plan import plan_conditions, plan_runs
 from fedpbc.paper.table1 import LINKS
+from fedpbc.simulation.evaluation_schedule import EvaluationSchedule, window_of
 from tests.commandline import content, fedpbc, refused
 from tests.small_grids import SMALL
 
@@ -231,3 +232,18 @@ def test_the_command_repeats_the_experiment():
         "fedpbc paper table2 --data cifar10 --data-dir /d --seeds 0,1 --rounds 450 "
         "--plugin 'my own.py' --set links.gamma=0.2 --set device=cuda:1 --out nowhere"
     )
+
+
+@pytest.mark.parametrize(
+    ("rounds", "every", "count"), [(10_000, 100, 109), (4000, 100, 49), (450, 20, 27), (60, 10, 6)]
+)
+def test_evaluations_are_frequent_only_where_they_are_averaged(rounds, every, count):
+    given = request(rounds=rounds)
+    [run, *_] = plan_runs(given, plan_conditions(given, ["svhn"], ["cyclic"]), [0])
+    values = [run.config[key] for key in ("rounds", "evaluate_every", "evaluate_every_at_end")]
+    assert values == [rounds, every, 10]
+    due = EvaluationSchedule(*values).due(rounds)
+    assert len(due) == count
+    first = rounds - window_of(rounds)
+    # What is averaged is what it always was.
+    assert [t for t in due if t > first] == [t for t in range(10, rounds + 1, 10) if t > first]

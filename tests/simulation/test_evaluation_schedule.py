@@ -43,9 +43,7 @@ def rounds_of(result):
 def test_a_run_follows_it_and_the_models_are_the_same(algorithm):
     links, shared = {"name": "bernoulli", "p": 0.3}, {"rounds": 50}
     task = Quadratic([[0.0], [100.0], [7.0]])
-    sparse = simulate(
-        task, algorithm, links, evaluate_every=20, evaluate_every_at_end=4, **shared
-    )
+    sparse = simulate(task, algorithm, links, evaluate_every=20, evaluate_every_at_end=4, **shared)
     assert rounds_of(sparse) == [20, 40, 44, 48, 50]
     often = simulate(task, algorithm, links, evaluate_every=1, **shared)
     values = {metrics.round: metrics.views for metrics in often.metrics}

@@ -138,8 +138,8 @@ def plan_runs(
     """The runs of all conditions, in the order of the tables.
 
     ``evaluate_every``: rounds between evaluations; None: often only where they are averaged, in the
-    last rounds. ``train`` has step sizes by data set and algorithm. The request's settings take precedence over
-    them, and a condition's changes over both.
+    last rounds. ``train`` has step sizes by data set and algorithm. The request's settings take
+    precedence over them, and a condition's changes over both.
     """
     algorithms = requested_algorithms(request, PAPER_ALGORITHMS)
     settings = _shared_settings(request)

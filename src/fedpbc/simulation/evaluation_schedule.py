@@ -26,8 +26,8 @@ class EvaluationSchedule:
     Attributes:
         rounds: T.
         every: rounds between evaluations.
-        every_at_end: rounds between those of the last rounds, which are averaged (:func:`window_of`);
-            None: the same.
+        every_at_end: rounds between those of the last rounds, which are averaged
+            (:func:`window_of`); None: the same.
 
     Example:
         >>> EvaluationSchedule(rounds=50, every=20, every_at_end=4).due(50)

@@ -214,7 +214,7 @@ def table_of(links: str, rounds: int, cells=CELLS, settings=None, **options):
 
 
 def test_the_papers_numbers_are_shown_beside_the_measured_ones():
-    step = {"train": {"learning_rate": 0.1}, "workers": 2, "data": {"dir": "x"}}
+    step = {"train": {"learning_rate": 0.1}, "workers": 2, "data": {"dir": "x"}, "clients": 100}
     for settings in ({}, step):
         table = table_of("bernoulli", 10_000, settings=settings)
         assert table.head[:6] == ["links", "algorithm", "view", "test %", "paper", "differs by"]

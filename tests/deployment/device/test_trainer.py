@@ -41,6 +41,7 @@ def train_request(round, first_round, start=None, **rest):
             "age": 0.0,
             "job_rounds": T,
             "counted": -1,
+            "start_over": -1,
             "initial": "",
             "start": to_vector(TASK.init() if start is None else start),
             **rest,

@@ -19,7 +19,7 @@ from fedpbc.deployment.protocol.messages import (
     write_payload,
 )
 from fedpbc.deployment.sockets import bound_socket, peer_user, remove_socket
-from fedpbc.errors import FedpbcError, one_line
+from fedpbc.errors import FedpbcError, explained, one_line
 
 __all__ = ["TrainerSocket", "request"]
 
@@ -64,9 +64,10 @@ class TrainerSocket:
     def _reply(self, payload: Payload) -> Payload:
         try:
             return self._handle(payload)
-        except FedpbcError as error:
-            LOG.error("refused a message: %s", error)
-            return refusal(str(error))
+        except (FedpbcError, OSError, MemoryError) as error:
+            line = explained(error) or one_line(error)
+            LOG.error("refused a message: %s", line)
+            return refusal(line)
         except Exception as error:
             LOG.exception("failed to handle a message")
             return refusal(one_line(error))

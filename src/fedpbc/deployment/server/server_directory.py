@@ -326,12 +326,14 @@ WRONG_STATE = (KeyError, TypeError, ValueError, AttributeError, IndexError, Runt
 
 def check_state(state: Mapping[str, Any]) -> None:
     """Raise one of WRONG_STATE unless a checkpoint has everything that a server resumes from."""
-    kinds = {"job": str, "sent": str, "nodes": Mapping, "seconds": float | int}
+    kinds = {"job": str, "sent": str, "seconds": float | int}
+    kinds |= {"nodes": Mapping, "start_over": Mapping}
     for name, kind in kinds.items():
         if not isinstance(state[name], kind):
             raise TypeError(f"{name} is a {type(state[name]).__name__}")
-    if not all(isinstance(number, int) for pair in state["nodes"].items() for number in pair):
-        raise TypeError("nodes must map numbers to numbers")
+    for table in ("nodes", "start_over"):
+        if not all(isinstance(number, int) for pair in state[table].items() for number in pair):
+            raise TypeError(f"{table} must map numbers to numbers")
     for option in ("options", "log"):
         if not isinstance(state.get(option, {}), Mapping):
             raise TypeError(f"{option} is not a table")

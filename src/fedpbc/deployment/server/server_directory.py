@@ -85,21 +85,9 @@ class ServerDirectory:
 
     def __enter__(self) -> ServerDirectory:
         refuse_links(self.path)
-        self._lock()
+        self._exit_stack.enter_context(locked_directory(self.path, patience=3.0))
         self._exit_stack.callback(self.reports.close)
         return self
-
-    def _lock(self, timeout: float = 3.0) -> None:
-        """Take the lock; retry, since a check for a running server holds it for a moment."""
-        deadline = time.monotonic() + timeout
-        while True:
-            try:
-                self._exit_stack.enter_context(locked_directory(self.path))
-                return
-            except FedpbcError:
-                if time.monotonic() > deadline:
-                    raise
-            time.sleep(0.05)
 
     def __exit__(self, *_: object) -> None:
         self._exit_stack.close()

@@ -98,6 +98,7 @@ class Server:
         self._start_over: dict[int, int] = {}
         # The first of the rounds in a row in which everyone refused, and when it began.
         self._unserved: tuple[int, float] | None = None
+        self._last_refusal = "nobody refused"
         self._resume()
         self._identities = Identities(folder.path, self.job)
         self._departures = Departures(folder.path)
@@ -158,8 +159,8 @@ class Server:
             self.one_round()
         if self.rounds and not self.state.contacts:
             raise NotServedError(
-                f"no answer counted in any of the {self.rounds} rounds, so the models are still "
-                "those of the start: raise 'rounds' in fleet.toml, and run the same command again"
+                f"no answer counted in any of the {self.rounds} rounds ({self._last_refusal}): "
+                "the models are those of the start; raise 'rounds' in fleet.toml to go on"
             )
         self._write_results(final=True)
         self.folder.finish({"job": self.job, "rounds": self.state.round})
@@ -223,16 +224,18 @@ class Server:
         self, number: int, began: float, active: list[int], reasons: Mapping[int, str]
     ) -> None:
         """Raise a NotServedError if for a while everyone who was heard from has refused."""
+        if reasons:
+            client, reason = min(reasons.items())
+            self._last_refusal = f"client {client}: {printable(reason, 110)}"
         if active or not reasons or not self._online() <= reasons.keys():
             self._unserved = None
             return
         first, since = self._unserved = self._unserved or (number, began)
         seconds = self._now() - since
         if number - first + 1 >= REFUSED_ROUNDS and seconds >= REFUSED_SECONDS:
-            client, reason = min(reasons.items())
             raise NotServedError(
                 f"in rounds {first} to {number} all clients that were heard from were refused "
-                f"({len(reasons)}); client {client}: {printable(reason, 200)}"
+                f"({len(reasons)}); {self._last_refusal}"
             )
 
     def _online(self) -> set[int]:

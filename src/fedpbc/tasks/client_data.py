@@ -257,14 +257,25 @@ class ClientData:
             digest.update(indices.tobytes())
         return digest.hexdigest()
 
-    def prepare(self, inputs: Inputs) -> Inputs:
-        """Return inputs as the module sees them: normalised."""
-        if self._normalise is None or not isinstance(inputs, Tensor):
+    def prepare(self, inputs: Inputs, batches: Sequence[tuple[int, int]] = ()) -> Inputs:
+        """Return inputs as the module sees them: normalised.
+
+        If they are those of training ``batches``, equal parts of (client, k), they are augmented,
+        too; after normalising, so that the border of a crop has the mean colour.
+        """
+        if not isinstance(inputs, Tensor):
             return inputs
-        means, deviations = self._normalise
-        rows = inputs.to(torch.float32, copy=True).flatten(2)
+        pictures = inputs
+        if self._normalise is not None:
+            means, deviations = self._normalise
+            rows = inputs.to(torch.float32, copy=True).flatten(2)
+            pictures = rows.sub_(means).div_(deviations).view(inputs.shape)
+        if self.augmentation.is_used and batches:
+            parts = zip(pictures.chunk(len(batches)), batches, strict=True)
+            augmented = [self.augmentation.apply(part, *batch) for part, batch in parts]
+            pictures = augmented[0] if len(augmented) == 1 else torch.cat(augmented)
         # Channels-last memory format, in which convolutions are fastest on a CPU.
-        return rows.sub_(means).div_(deviations).view(inputs.shape).permute(0, 3, 1, 2)
+        return pictures if self._normalise is None else pictures.permute(0, 3, 1, 2)
 
     def batch(self, client: int, k: int) -> tuple[Inputs, Tensor]:
         """Return the client's k-th batch, augmented, as the module sees it."""
@@ -273,10 +284,7 @@ class ClientData:
     def take(self, samples: NDArray[np.int64], client: int, k: int) -> tuple[Inputs, Tensor]:
         """Return training samples, augmented as those of the client's k-th batch."""
         index = torch.from_numpy(samples).to(self.labels.device)
-        inputs = rows_of(self.inputs, index)
-        if isinstance(inputs, Tensor):
-            inputs = self.augmentation.apply(inputs, client, k)
-        return self.prepare(inputs), self.labels[index]
+        return self.prepare(rows_of(self.inputs, index), [(client, k)]), self.labels[index]
 
     @cached_property
     def flat_inputs(self) -> Tensor:
@@ -323,10 +331,8 @@ class ClientData:
             if self.is_raw:
                 inputs = samples.index_select(0, index)
             else:
-                assert isinstance(self.inputs, Tensor)
-                parts = zip(rows_of(self.inputs, index).chunk(len(clients)), pairs, strict=True)
-                augmented = [self.augmentation.apply(x, c, k + step) for x, (c, k) in parts]
-                prepared = self.prepare(torch.cat(augmented))
+                batches = [(client, k + step) for client, k in pairs]
+                prepared = self.prepare(rows_of(self.inputs, index), batches)
                 assert isinstance(prepared, Tensor)
                 inputs = prepared.flatten(1)
             yield inputs.view(*stack, -1), labels.view(*stack, *labels.shape[1:])

@@ -70,6 +70,42 @@ def test_the_models_go_into_a_module():
         assert float(right) == pytest.approx(judged.test_accuracy)
 
 
+def of_every_size(validation: float) -> Supervised:
+    data, ends = samples(600), np.cumsum([20, 31, 7, 90, 55, 12, 201])
+    partition = np.split(np.random.default_rng(1).permutation(600), ends)
+    return Supervised(mlp(), data, data, partition=partition, validation=validation)
+
+
+@pytest.mark.parametrize(
+    "links",
+    [
+        {"name": "bernoulli", "delta": 0.001},
+        {"name": "by_volume", "exponent": 2.0},
+        {"name": "label_cyclic", "day": 12},
+        {"name": "group", "assign": "class", "groups": 2},
+    ],
+    ids=lambda links: links["name"],
+)
+def test_links_do_not_depend_on_what_is_held_out(links):
+    """Else a search is on other links than the comparison that it is for."""
+    whole, searched = (draw_timetable(links, of_every_size(v), 200, seed=3) for v in (0.0, 0.3))
+    assert searched.fingerprint() == whole.fingerprint()
+    assert next(searched.probabilities()).tolist() == next(whole.probabilities()).tolist()
+
+
+def test_partition_and_links_know_no_class_of_the_test_samples_alone():
+    """A search does not see the test samples."""
+    (x, y), module = samples(), nn.Linear(6, 6)
+    tasks = [
+        Supervised(module, (x, y), (x[:60], torch.arange(60) % 6), clients=5, validation=v)
+        for v in (0.0, 0.2)
+    ]
+    whole, searched = (draw_timetable("bernoulli", task, 50, seed=3) for task in tasks)
+    assert searched.fingerprint() == whole.fingerprint()
+    assert tasks[0].class_counts.tolist() == tasks[1].class_counts.tolist()
+    assert len(tasks[0].client_accuracies(tasks[0].init())) == 5
+
+
 def test_views_that_are_not_there_are_said():
     result = simulate(network(), "fedavg", "always", rounds=1)
     with pytest.raises(InputError, match="view is 'mean'"):

@@ -48,7 +48,7 @@ def run_conditions(
     evaluate_every: int,
     last: int | None = None,
 ) -> tuple[SweepResult, list[str]]:
-    """Run conditions with these step sizes; returns also the notes about scale, step sizes and links.
+    """Run conditions with these step sizes; returns notes on scale, step sizes and links, too.
 
     ``last``: keep only the evaluations of this many last rounds.
     """

@@ -155,6 +155,29 @@ def test_links_see_what_the_clients_hold():
     assert (up[:, 0] != up[:, 2]).any()
 
 
+def test_a_trace_from_python(tmp_path):
+    """Its file says how long a round is, as it does on the command line; its end is said."""
+    log = tmp_path / "log.csv"
+    log.write_text("# round_seconds = 10\nclient,online_from_s,online_until_s\na,0,65\nb,5,35\n")
+    links, task = {"name": "trace", "file": str(log)}, Quadratic(np.eye(2))
+    result = simulate(task, "fedavg", links, rounds=6)
+    assert result.cost["uploads"] == 6 + 3
+    for options in ({}, {"out": tmp_path / "run"}):
+        with pytest.warns(RuntimeWarning, match=r"^log.csv ends after 6 of 9 rounds") as warned:
+            simulate(task, "fedavg", links, rounds=9, **options)
+        assert len(warned) == 1
+    with pytest.warns(RuntimeWarning, match=r"^log.csv ends after 6 of 9 rounds"):
+        compared = package.compare(
+            lambda seed: Quadratic(np.eye(2), seed=seed),
+            ["fedavg"],
+            [0],
+            links=links,
+            rounds=9,
+            out=tmp_path / "runs",
+        )
+    assert "log.csv ends after 6 of 9" in compared.report(tmp_path / "page.html").read_text()
+
+
 def test_links_that_need_data_which_a_task_does_not_have():
     for section in ("links", "downlink"):
         for name, data in (("label_cyclic", "classes"), ("by_volume", "sample counts")):

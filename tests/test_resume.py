@@ -525,7 +525,7 @@ def test_a_run_from_python_that_is_finished_is_left_as_it_is(tmp_path):
 @pytest.mark.parametrize("links", ["bernoulli", "trace"])
 def test_the_links_of_a_resumed_run_are_those_it_began_with(tmp_path, links):
     trace = tmp_path / "trace.csv"
-    lines = [f"{k % 3},{600 * k},{600 * k + 900}" for k in range(12)]
+    lines = [f"{k % 3},{600 * k},{600 * k + 900}" for k in range(30)]
     trace.write_text("\n".join(["client,online_from_s,online_until_s", *lines]) + "\n")
     options = {"file": str(trace)} if links == "trace" else {"p": 0.3}
     run = interrupted(tmp_path / "run", links={"name": links, **options})

@@ -56,6 +56,19 @@ def test_settings_take_precedence_over_tuned_step_sizes_and_a_conditions_changes
     assert run.config["train"]["learning_rate"] == 7.0
 
 
+def test_cyclic_reset_is_that_of_the_released_code_unless_set():
+    def gammas(settings):
+        given = request(settings=settings)
+        conditions = plan_conditions(given, ["digits"], ["cyclic", "cyclic_reset"], 5)
+        runs = plan_runs(given, conditions, [0], evaluate_every=1)
+        return {(run.condition.links, run.config["links"].get("gamma")) for run in runs}
+
+    assert gammas({}) == {("cyclic", None), ("cyclic_reset", 0.4)}
+    of_text = gammas({"links": {"gamma": 0.0}})
+    assert ("cyclic_reset", 0.0) in of_text
+    assert ("cyclic_reset", 0.4) not in of_text
+
+
 def test_a_fingerprint_depends_on_what_changes_the_results():
     config = {"data": {"name": "digits", "dir": "/a"}, "seed": 0, "workers": 1}
     assert fingerprint(config) == fingerprint({**config, "data": {"name": "digits", "dir": "/b"}})

@@ -71,6 +71,17 @@ def test_the_notes_are_in_every_output(whole):
     assert "fedpbc paper table1 --data digits" in (out / "table1.md").read_text()
 
 
+@pytest.mark.parametrize(("given", "gamma"), [((), "0.4"), (("--set", "links.gamma=0.0"), "0")])
+def test_it_is_said_that_cyclic_reset_is_not_that_of_the_text(tmp_path, given, gamma):
+    options = (*SMALL, "--links", "cyclic_reset", "--algorithms", "fedavg", "--seeds", 0)
+    ended = ran("paper", "table1", *options, *given, "--out", tmp_path / "out")
+    config = (tmp_path / "out/digits/cyclic_reset/fedavg/seed-0/config.toml").read_text()
+    assert f"gamma = {float(gamma)}" in config
+    page, markdown = ((tmp_path / "out" / f).read_text() for f in ("report.html", "table1.md"))
+    for text in (ended.out, page, markdown):
+        assert f"cyclic_reset has γ = {gamma} here" in " ".join(text.split())
+
+
 def test_the_same_command_runs_nothing_again(whole):
     ended, out = whole
     before = {p: (out / p / "summary.json").stat().st_mtime_ns for p in PLACES}

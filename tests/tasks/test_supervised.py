@@ -79,7 +79,7 @@ def pictures(count=120):
 
 
 @pytest.mark.parametrize("augment", [{}, {"crop_padding": 2}, {"flip": True, "crop_padding": 1}])
-def test_pictures_are_augmented_and_normalised(augment):
+def test_pictures_are_normalised_and_augmented(augment):
     spy, (x, y) = Spy(60, 3), pictures()
     means, deviations = (100.0, 120.0), (50.0, 60.0)
     task = Supervised(
@@ -90,11 +90,29 @@ def test_pictures_are_augmented_and_normalised(augment):
     changed = False
     for k, seen in zip(range(4, 7), spy.seen, strict=True):
         batch = x[task.parts[1][task.data.batches.positions(1, k)]]
-        wanted = own.apply(batch, 1, k)
-        changed |= not torch.equal(wanted, batch)
-        normal = (wanted.float() - torch.tensor(means)) / torch.tensor(deviations)
-        assert torch.equal(seen, normal.permute(0, 3, 1, 2))
+        normal = (batch.float() - torch.tensor(means)) / torch.tensor(deviations)
+        wanted = own.apply(normal, 1, k)
+        changed |= not torch.equal(wanted, normal)
+        assert torch.equal(seen, wanted.permute(0, 3, 1, 2))
     assert changed == bool(augment)
+
+
+def test_a_crop_is_padded_with_the_mean_colour():
+    """Not with black, which after normalising is an edge at a random place of every picture."""
+    x, y = torch.full((90, 6, 5, 2), 200, dtype=torch.uint8), torch.arange(90) % 3
+    network = small.seeded(lambda: nn.Sequential(nn.Flatten(), nn.Linear(60, 3)))
+    more = {"normalise": ((100.0, 120.0), (50.0, 40.0)), "crop_padding": 2, "flip": True}
+    data = Supervised(network, (x, y), (x, y), clients=3, training=STEPS, **more).data
+    stacked = [inputs for inputs, _ in data.stacked_batches([1, 2], [0, 3], 8)]
+    padded = 0
+    for place, (client, first) in enumerate([(1, 0), (2, 3)]):
+        for step in range(8):
+            alone, _ = data.batch(client, first + step)
+            # Exactly: either the picture's one colour, (200 - mean) / deviation = 2, or the mean.
+            assert set(alone.unique().tolist()) <= {0.0, 2.0}
+            padded += int((alone == 0).any())
+            assert torch.equal(stacked[step][place], alone.flatten(1))
+    assert padded > 8
 
 
 def test_augmentation_is_the_same_stacked():

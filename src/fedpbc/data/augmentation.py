@@ -52,8 +52,9 @@ class Augmentation:
     def apply(self, images: torch.Tensor, client: int, k: int) -> torch.Tensor:
         """Pad [B, H, W, C] with zeros, crop to the original size, and flip left to right.
 
-        Apply before normalisation: the padding is black, which is 0. The input is never modified;
-        it is returned itself where there is nothing to do.
+        Apply after normalisation: the padding is then the mean colour, which is 0, and a network
+        sees no edge there. The input is never modified; it is returned itself where there is
+        nothing to do.
         """
         if not self.is_used:
             return images

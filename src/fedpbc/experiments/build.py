@@ -22,6 +22,7 @@ from fedpbc.experiments.configuration import Config, identity
 from fedpbc.experiments.settings import DataSection, General
 from fedpbc.experiments.unused_settings import check_probabilities_are_read
 from fedpbc.experiments.user_app import HELD_OUT, load_user_app
+from fedpbc.links.trace import trace_notes
 from fedpbc.simulation.build import draw_timetable, make_algorithm
 from fedpbc.simulation.last_reports import choose_last_reports
 from fedpbc.simulation.loop import Simulation
@@ -67,7 +68,7 @@ class Experiment:
     Attributes:
         config: with the number of clients and rounds.
         engine: one line on the engine and why it was chosen.
-        notes: what a user must know of the task, one line each.
+        notes: what a user must know of the task and the links, one line each.
     """
 
     config: Config
@@ -160,8 +161,11 @@ def build_experiment(config: Config, last_reports_path: Path | None = None) -> E
         observers=[RunBound(task, algorithm, uplink, downlink)],
     )
     general = replace(general, clients=task.clients, rounds=uplink.rounds)
-    notes = (HELD_OUT,) if getattr(task, "test_is_held_out", False) else ()
-    return Experiment(replace(config, general=general), simulation, line, notes)
+    notes = [HELD_OUT] if getattr(task, "test_is_held_out", False) else []
+    for section, links in (("links", config.links), ("downlink", config.downlink)):
+        if links["name"] == "trace":
+            notes += trace_notes(links, uplink.rounds, section)
+    return Experiment(replace(config, general=general), simulation, line, tuple(notes))
 
 
 def _usual_rounds(config: Config) -> int:

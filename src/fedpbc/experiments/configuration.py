@@ -51,6 +51,7 @@ from fedpbc.experiments.unused_settings import unused_settings
 from fedpbc.limits import MAX_INTEGER, check_encodable, check_values
 from fedpbc.links import Timetable, find_scheme
 from fedpbc.links.probabilities import ProbabilityOptions
+from fedpbc.links.trace import round_length
 from fedpbc.options import check_kind, checked, options_of, unknown_option
 from fedpbc.simulation.build import take_probability_options
 from fedpbc.simulation.views import check_deploy_view, views_of
@@ -325,6 +326,9 @@ def checked_links(
     scheme = find_scheme(_name(options, section, default), section)
     probabilities = checked(ProbabilityOptions, take_probability_options(options), section)
     scheme_options = checked(scheme.rows, options, section, also=probabilities)
+    if scheme.name == "trace":
+        # Written down: what a run was does not depend on what a log says later.
+        scheme_options["round_seconds"] = round_length(scheme_options, section)
     return {"name": scheme.name, **probabilities, **scheme_options}
 
 

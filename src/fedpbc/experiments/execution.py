@@ -129,7 +129,9 @@ class _Execution:
                     raise
                 self._checked_metrics()
                 last = directory.metrics()[-1]
-                summary = run_summary(self.about, simulation, self.experiment.engine, last)
+                summary = run_summary(
+                    self.about, simulation, self.experiment.engine, last, self.experiment.notes
+                )
                 directory.save_final(simulation.view_models(), simulation.task.layout)
                 summary = sealed(directory, summary)
                 directory.save_summary(summary)

@@ -89,6 +89,9 @@ def check_summary(summary: Any, where: str = "summary.json") -> None:
     if not isinstance(samples, dict) or not all(map(_is_count, samples.values())):
         raise InputError(f"train_samples in {where}", samples, "counts")
     _check_test_data(summary.get("test_data"), where)
+    notes = summary.get("notes", [])
+    if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
+        raise InputError(f"notes in {where}", notes, "texts")
     for key, of in (("memory", "kind of process"), ("cluster", "count")):
         numbers = summary.get(key, {})
         if not isinstance(numbers, dict) or not all(map(_is_number, numbers.values())):

@@ -39,6 +39,7 @@ class RunResult:
         deploy_view: the view that a server is to deploy, if it was chosen beforehand.
         step_sizes: η_0 and η_g, if they are known.
         client_accuracy: the statistics over clients of each view's accuracy, if it is known.
+        notes: what a reader must know of its task and links.
     """
 
     algorithm: str
@@ -54,6 +55,7 @@ class RunResult:
     deploy_view: str | None = None
     step_sizes: tuple[float, float] | None = None
     client_accuracy: Mapping[str, Mapping[str, Any]] | None = None
+    notes: Sequence[str] = ()
 
     def with_summary(self, summary: Mapping[str, Any]) -> Self:
         """Return it with what a run's summary says besides its metrics."""
@@ -64,6 +66,7 @@ class RunResult:
             train_samples=summary.get("train_samples"),
             test_data=summary.get("test_data"),
             client_accuracy=summary.get("client_accuracy"),
+            notes=summary.get("notes", ()),
         )
 
     @property

@@ -33,6 +33,8 @@ PAPER_DATA = ("svhn", "cifar10", "cinic10")
 PAPER_ROUNDS = {"svhn": 4000}
 OTHER_ROUNDS = 10_000
 """T of the paper's tables."""
+LINK_OPTIONS: Mapping[str, Mapping[str, Any]] = {"cyclic_reset": {"gamma": 0.4}}
+"""Of link schemes whose default is the paper's text, but whose published figures are not."""
 EVALUATE_EVERY_AT_END = 10
 """As in the released code; before the rounds that are averaged, evaluations serve curves only."""
 
@@ -155,7 +157,7 @@ def plan_runs(
                     else {"evaluate_every": evaluate_every}
                 ),
                 "data": {"name": condition.data} | folders[condition.data],
-                "links": {"name": condition.links},
+                "links": {"name": condition.links, **LINK_OPTIONS.get(condition.links, {})},
                 "train": dict((train or {}).get((condition.data, name), {})),
             }
             algorithm = {"algorithm": algorithm_options(request, name)}

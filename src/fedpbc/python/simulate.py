@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -141,6 +142,10 @@ def simulate(
             if on_round is not None:
                 on_round(done, evaluated)
 
+        if path is None or group is not None:
+            # Else the runner says it.
+            for note in experiment.notes:
+                warnings.warn(note, RuntimeWarning, stacklevel=2)
         if path is None:
             metrics, record = execute_in_memory(experiment, report)
         else:

@@ -63,13 +63,19 @@ class ClientData:
                 f"train and test labels are {self.labels.dtype} and {self.test_labels.dtype}, "
                 "but should be both integers or both floating-point numbers"
             )
-        self.classes = 0
+        self.classes = self._held_classes = 0
         if self.has_classes:
-            self.classes = max(int(self.labels.max()), int(self.test_labels.max())) + 1
+            # Partition and shares know no class that only test samples have: with validation
+            # nobody sees those, and both must be the same without.
+            self._held_classes = int(self.labels.max()) + 1
+            self.classes = max(self._held_classes, int(self.test_labels.max()) + 1)
         if partition is None:
             self.parts: Sequence[NDArray[np.int64]] = self._draw_partition(clients, alpha, seed)
         else:
             self.parts = checked_partition(partition, len(self.labels))
+        # What clients hold decides on their links, which must not depend on what is held out.
+        self._held_parts = self.parts
+        self.held_samples = np.array([len(part) for part in self.parts])
         if validation and test_clients is not None:
             owners = np.zeros(len(self.labels), dtype=np.int64)
             for client, part in enumerate(self.parts):
@@ -154,7 +160,7 @@ class ClientData:
             raise InputError("clients", clients, "at least 1")
         labels = self.labels.numpy()
         if self.has_classes and labels.ndim == 1:
-            return list(dirichlet_partition(labels, clients, alpha, seed, self.classes))
+            return list(dirichlet_partition(labels, clients, alpha, seed, self._held_classes))
         if len(labels) < clients:
             raise InputError("clients", clients, f"at most the {len(labels)} training samples")
         order = generator(seed, "partition").permutation(len(labels))
@@ -205,16 +211,21 @@ class ClientData:
 
     @cached_property
     def class_shares(self) -> NDArray[np.float64] | None:
-        """ν_i: the share of each class in each client's samples; None without classes."""
+        """ν_i: the share of each class in what each client holds; None without classes.
+
+        Samples that are held out for validation are counted.
+        """
         if not self.has_classes or self.labels.dim() != 1:
             return None
-        return class_shares(self.labels.cpu().numpy(), self.parts, self.classes)
+        return class_shares(self.labels.cpu().numpy(), self._held_parts, self._held_classes)
 
     @cached_property
     def client_strata(self) -> NDArray[np.float64]:
         """What a client's own test samples are like: its classes, or one kind for all."""
         shares = self.class_shares
-        return np.ones((len(self.parts), 1)) if shares is None else shares
+        if shares is None:
+            return np.ones((len(self.parts), 1))
+        return np.pad(shares, ((0, 0), (0, self.classes - self._held_classes)))
 
     @cached_property
     def test_strata(self) -> NDArray[np.int64]:
@@ -257,14 +268,25 @@ class ClientData:
             digest.update(indices.tobytes())
         return digest.hexdigest()
 
-    def prepare(self, inputs: Inputs) -> Inputs:
-        """Return inputs as the module sees them: normalised."""
-        if self._normalise is None or not isinstance(inputs, Tensor):
+    def prepare(self, inputs: Inputs, batches: Sequence[tuple[int, int]] = ()) -> Inputs:
+        """Return inputs as the module sees them: normalised.
+
+        If they are those of training ``batches``, equal parts of (client, k), they are augmented,
+        too; after normalising, so that the border of a crop has the mean colour.
+        """
+        if not isinstance(inputs, Tensor):
             return inputs
-        means, deviations = self._normalise
-        rows = inputs.to(torch.float32, copy=True).flatten(2)
+        pictures = inputs
+        if self._normalise is not None:
+            means, deviations = self._normalise
+            rows = inputs.to(torch.float32, copy=True).flatten(2)
+            pictures = rows.sub_(means).div_(deviations).view(inputs.shape)
+        if self.augmentation.is_used and batches:
+            parts = zip(pictures.chunk(len(batches)), batches, strict=True)
+            augmented = [self.augmentation.apply(part, *batch) for part, batch in parts]
+            pictures = augmented[0] if len(augmented) == 1 else torch.cat(augmented)
         # Channels-last memory format, in which convolutions are fastest on a CPU.
-        return rows.sub_(means).div_(deviations).view(inputs.shape).permute(0, 3, 1, 2)
+        return pictures if self._normalise is None else pictures.permute(0, 3, 1, 2)
 
     def batch(self, client: int, k: int) -> tuple[Inputs, Tensor]:
         """Return the client's k-th batch, augmented, as the module sees it."""
@@ -273,10 +295,7 @@ class ClientData:
     def take(self, samples: NDArray[np.int64], client: int, k: int) -> tuple[Inputs, Tensor]:
         """Return training samples, augmented as those of the client's k-th batch."""
         index = torch.from_numpy(samples).to(self.labels.device)
-        inputs = rows_of(self.inputs, index)
-        if isinstance(inputs, Tensor):
-            inputs = self.augmentation.apply(inputs, client, k)
-        return self.prepare(inputs), self.labels[index]
+        return self.prepare(rows_of(self.inputs, index), [(client, k)]), self.labels[index]
 
     @cached_property
     def flat_inputs(self) -> Tensor:
@@ -323,10 +342,8 @@ class ClientData:
             if self.is_raw:
                 inputs = samples.index_select(0, index)
             else:
-                assert isinstance(self.inputs, Tensor)
-                parts = zip(rows_of(self.inputs, index).chunk(len(clients)), pairs, strict=True)
-                augmented = [self.augmentation.apply(x, c, k + step) for x, (c, k) in parts]
-                prepared = self.prepare(torch.cat(augmented))
+                batches = [(client, k + step) for client, k in pairs]
+                prepared = self.prepare(rows_of(self.inputs, index), batches)
                 assert isinstance(prepared, Tensor)
                 inputs = prepared.flatten(1)
             yield inputs.view(*stack, -1), labels.view(*stack, *labels.shape[1:])

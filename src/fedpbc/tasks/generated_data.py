@@ -97,6 +97,7 @@ class GeneratedData(ClientData):
         test_counts = np.zeros(clients, dtype=np.int64)
         test_counts[chosen] = [len(y) for _, y in tested]
         self.test_counts = test_counts
+        self.held_samples = np.full(clients, generator.samples)
         self.parts = GeneratedParts(clients, self._samples)
         self.batches = Batches(seed, np.full(clients, self._samples), batch_size)
         self._cache: dict[int, tuple[Tensor, Tensor]] = {}

@@ -221,7 +221,11 @@ class Supervised:
 
     @property
     def class_shares(self) -> NDArray[np.float64] | None:
-        """ν_i: the share of each class in each client's samples; None without classes."""
+        """ν_i: the share of each class in what each client holds; None without classes.
+
+        Like :attr:`samples`, it counts what is held out for validation: links that depend on the
+        data are the same with and without.
+        """
         return self.data.class_shares
 
     @property
@@ -233,8 +237,8 @@ class Supervised:
 
     @property
     def samples(self) -> NDArray[np.int64]:
-        """How many samples each client holds."""
-        return self.data.batches.sizes
+        """How many samples each client holds, those held out for validation included."""
+        return self.data.held_samples
 
     @property
     def has_natural_clients(self) -> bool:

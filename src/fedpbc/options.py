@@ -380,7 +380,7 @@ def check_keywords(kind: Kind) -> Kind:
         Traceback (most recent call last):
         fedpbc.errors.InputError: Training() has no lr: use learning_rate
     """
-    made: Any = kind.__init__
+    made: Any = cast("Any", kind).__init__
 
     @wraps(made)
     def init(self: Any, *arguments: Any, **options: Any) -> None:

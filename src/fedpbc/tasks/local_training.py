@@ -78,9 +78,9 @@ class LocalTraining:
 
     def __post_init__(self) -> None:
         checked(type(self), vars(self), "train")
-        is_name = isinstance(self.optimizer, str) and not self.optimizer.startswith(PYTHON)
-        if is_name and not self.is_built_in:
-            find_optimizer(self.optimizer)
+        theirs = isinstance(self.optimizer, str) and not self.is_built_in
+        if theirs and not str(self.optimizer).startswith(PYTHON):
+            find_optimizer(str(self.optimizer))
         for name in ("momentum", "weight_decay") if callable(self.optimizer) else ():
             if value := getattr(self, name):
                 raise InputError(f"train.{name}", value, "left out: give it to the optimizer")

@@ -38,7 +38,7 @@ LINKS = ("--links", "markov", "--set", "links.p=0.4")
 LOSSY = ("--downlink", "bernoulli", "--set", "downlink.p=0.6")
 OUTAGES = ("--links", "group", *("--set", "links.away=0.1"), *("--set", "links.late=0.5"))
 CUT = ("--downlink", "interleaved_sine", "--set", "downlink.p=0.2")
-MOMENTUM = ("--set", "train.optimizer=momentum")
+MOMENTUM = ("--set", "train.momentum=0.9")
 CASES = {
     "fedpbc stacked": ("--algorithm", "fedpbc", "--engine", "stacked"),
     "fedpbc serial": ("--algorithm", "fedpbc", "--engine", "serial", *LOSSY, *MOMENTUM),

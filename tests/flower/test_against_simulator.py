@@ -10,6 +10,7 @@ from fedpbc.aggregation import Aggregation
 from fedpbc.algorithms import ALGORITHMS
 from fedpbc.flower import strategy_for
 from fedpbc.flower.arguments import checked_aggregation
+from fedpbc.flower.requirements import needed_settings
 from tests import small_runs as small
 from tests.algorithms.test_against_reference import VARIANTS
 from tests.flower.fake_grid import app_of, cut, grid_of, record_of, vector_of
@@ -27,8 +28,10 @@ def run(name, options, task, table, *, more=None, **start):
     app = app_of(task, cut(table), batches=batches_of(name))
     grid = grid_of(app, task.clients)
     own = {"fraction_evaluate": 0.0, "min_train_nodes": 1, "norm_factor": 0.0}
-    own |= {"learning_rate": lambda t: task.training.rate(t - 1)}
-    own |= {"local_steps": task.training.local_steps, **options, **(more or {})}
+    told = {"learning_rate": lambda t: task.training.rate(t - 1)}
+    told |= {"local_steps": task.training.local_steps}
+    own |= {k: told[k] for k in needed_settings(ALGORITHMS[name], options)}
+    own |= {**options, **(more or {})}
     strategy = strategy_for(name, **own)
     initial = record_of(task.init().numpy())
     return strategy, grid, strategy.start(grid, initial, **{"num_rounds": len(table), **start})

@@ -17,6 +17,7 @@ from fedpbc.algorithms import ALGORITHMS, Algorithm, ClientResult, ClientRule, m
 from fedpbc.errors import InputError, MissingExtraError
 from fedpbc.flower import FedAU, FedPBC, Scaffold, strategy_for
 from fedpbc.flower.array_layout import ArrayLayout
+from fedpbc.flower.requirements import needed_settings
 from fedpbc.flower.supported import SUPPORTED, check_flower
 from fedpbc.links import Setting, Timetable, find_scheme
 from fedpbc.links.link_log import link_log
@@ -32,7 +33,8 @@ def test_every_algorithm_of_the_package_has_a_strategy_or_says_why_not():
             with pytest.raises(InputError, match=f"^{name} "):
                 strategy_for(name)
         else:
-            made = strategy_for(name, learning_rate=0.1, local_steps=2)
+            told = {"learning_rate": 0.1, "local_steps": 2}
+            made = strategy_for(name, **{k: told[k] for k in needed_settings(algorithm, {})})
             assert isinstance(made, FlowerFedAvg)
             assert type(made) is getattr(fedpbc.flower, algorithm.__name__)
             assert made.algorithm is algorithm
@@ -48,6 +50,10 @@ def test_options_are_the_algorithms_and_flowers():
     ("make", "line"),
     [
         (lambda: FedAU(cutof=7), "cutof is unknown: use one of .*did you mean 'cutoff'"),
+        (lambda: FedPBC(num_clients=3), "num_clients is unknown: use clients"),
+        (lambda: Scaffold(lr=0.1), "lr is unknown: use learning_rate"),
+        (lambda: FedPBC(learning_rate=0.1), "learning_rate is 0.1, .* fedpbc does not compute wi"),
+        (lambda: FedAU(local_steps=5), "local_steps is 5, .* fedau does not compute with the"),
         (lambda: FedAU(cutoff=0), "cutoff is 0, but should be at least 1"),
         (lambda: FedAU(fraction_trian=1.0), "did you mean 'fraction_train'"),
         (lambda: FedPBC(view="mean"), "view is 'mean', but should be"),

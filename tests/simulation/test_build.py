@@ -333,7 +333,7 @@ def test_a_run_from_python_leaves_a_folder(tmp_path):
     config = tomllib.loads((tmp_path / "run" / "config.toml").read_text())
     assert config["task"] == {"name": "python"}
     assert config["algorithm"]["name"] == "fedawe"
-    assert config["links"] == {**P, "sigma": 10.0, "delta": 0.02}
+    assert config["links"] == P
     without = simulate(network(), "fedawe", P, rounds=12)
     assert equal(without, result)
     assert [v for m in without.metrics for v in m.views.items()] == [

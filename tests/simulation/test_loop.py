@@ -20,7 +20,7 @@ from tests import small_runs as small
 
 TRAININGS = {
     "sgd": {},
-    "momentum": {"optimizer": "momentum"},
+    "momentum": {"momentum": 0.9},
     "adam": {"optimizer": "adam", "learning_rate": 0.01},
     "proximal": {"proximal": 0.3},
 }

@@ -30,7 +30,9 @@ class Spy(nn.Module):
 
 def supervised(module=None, train=None, test=None, **more):
     data = small.samples()
-    return Supervised(module or small.mlp(), train or data, test or data, **{"clients": 4, **more})
+    if more.get("partition") is None:
+        more.setdefault("clients", 4)
+    return Supervised(module or small.mlp(), train or data, test or data, **more)
 
 
 STEPS = LocalTraining(local_steps=3, batch_size=8, learning_rate=0.1)
@@ -248,6 +250,30 @@ def test_a_partition_of_ones_own_with_unequal_sizes(engine):
     up = np.ones((30, 3), dtype=bool)
     _, metrics = small.finished(task, "fedavg", up, engine=engine, evaluate_every=30)
     assert metrics[-1].views["server"].test_accuracy > 0.8
+
+
+def test_what_a_partition_contradicts():
+    own = [[0, 1], [2, 3]]
+    with pytest.raises(InputError, match=r"^clients is 10, but partition has 2 arrays"):
+        supervised(partition=own, clients=10)
+    with pytest.raises(InputError, match=r"^alpha is 0.1, but partition says which samples"):
+        supervised(partition=own, alpha=0.1)
+    assert supervised(partition=own, clients=2).clients == 2
+    # Neither are samples split by α whose labels are numbers.
+    data = small.samples()[0], torch.rand(len(small.samples()[0]))
+    with pytest.raises(InputError, match=r"^alpha is 0.5, but these labels are not one class"):
+        supervised(small.mlp(), data, data, loss="squared", alpha=0.5)
+
+
+@pytest.mark.parametrize("kind", [torch.int64, torch.float32])
+def test_one_hot_labels_are_named(kind):
+    x, y = small.samples()
+    one_hot = torch.nn.functional.one_hot(torch.as_tensor(y)).to(kind)
+    with pytest.raises(InputError, match=r"^one-hot labels; give class numbers: labels.argmax"):
+        supervised(train=(x, one_hot), test=(x, one_hot))
+    column = torch.as_tensor(y)[:, None]
+    with pytest.raises(InputError, match=r"^labels of a sample have shape \(1,\) for outputs of"):
+        supervised(train=(x, column), test=(x, column))
 
 
 def test_fewer_samples_than_a_batch():

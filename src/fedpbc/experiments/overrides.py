@@ -17,6 +17,7 @@ from fedpbc.experiments.conditions import (
 )
 from fedpbc.experiments.config_file import read_own_toml, read_toml
 from fedpbc.experiments.fleet_trace import fleet_values, links_of
+from fedpbc.experiments.settings import SECTIONS
 from fedpbc.experiments.trust import check_trust, is_of_results
 from fedpbc.limits import check_path, check_text, check_values
 
@@ -24,6 +25,7 @@ __all__ = [
     "chosen_tables",
     "configuration_values",
     "parse_value",
+    "replaced_by",
     "set_value",
     "split_items",
     "split_list",
@@ -36,6 +38,8 @@ SHARED = {
     "data": ("alpha", "train_samples", "weigh"),
 }
 """Settings of a section that stay when another scheme or data set is chosen."""
+REPLACED = {("train", "schedule"): ("decay",)}
+"""Settings that another one of their section replaces."""
 WITHOUT_PROBABILITIES = ("always", "by_volume", "label_cyclic", "table", "trace")
 """Schemes for which not even those stay: they use no probabilities."""
 
@@ -77,9 +81,14 @@ def configuration_values(
         for section in ("task", "data", "model"):
             values.pop(section, None)
 
+    twice: list[tuple[str, Any, Any]] = []
+
     def give(key: str, value: Any) -> None:
         set_value(values, key, value)
-        given[key] = value
+        same = f"{key}.name" if key in SECTIONS and isinstance(value, str) else key
+        if same in given and given[same] != value:
+            twice.append((key, given[same], value))
+        given[same] = value
 
     for key, value in options.items():
         if key == "algorithms" and isinstance(values.get(key), Mapping):
@@ -95,6 +104,8 @@ def configuration_values(
         give(key.strip(), parse_value(text.strip(), key.strip()))
     check_values(values)
     check_kept(values, given, trace)
+    for key, first, second in twice:
+        raise InputError(f"{key} is given twice, {first!r} and {second!r}: leave one of them out")
     return values
 
 
@@ -184,7 +195,28 @@ def set_value(values: dict[str, Any], key: str, value: Any) -> None:
             del table[option]
         for option in shared if value in WITHOUT_PROBABILITIES else ():
             table.pop(option, None)
+        if sections[0] == "data" and _has_clients(value):
+            table.pop("alpha", None)
+    for option in replaced_by(".".join(sections), {last: value}):
+        table.pop(option, None)
     table[last] = value
+
+
+def replaced_by(section: str, given: Mapping[str, Any]) -> set[str]:
+    """The settings of a section that others, which are given, replace.
+
+    Example:
+        >>> replaced_by("train", {"schedule": "cosine"})
+        {'decay'}
+    """
+    return {each for name in given for each in REPLACED.get((section, name), ())}
+
+
+def _has_clients(data: Any) -> bool:
+    """Whether the clients of a data set bring their own samples, which α does not split."""
+    from fedpbc.data.sources import SOURCES
+
+    return data in SOURCES and SOURCES[data].has_clients({})
 
 
 def _algorithm_tables(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -127,7 +127,8 @@ def run_one(
         on_progress(1.0)
         return EndedRun(_with_results(result, kept.metrics(), kept.summary()))
     given = run.options.get("on_round")
-    rounds = run.options.get("rounds", General.rounds)
+    rounds = run.options.get("rounds")
+    rounds = General.rounds if rounds is None else rounds
 
     def on_round(done: int, metrics: Metrics | None) -> None:
         nonlocal last

@@ -44,7 +44,7 @@ def simulate(
     algorithm: AlgorithmLike = AlgorithmSection.name,
     links: LinksLike = LinksSection.name,
     *,
-    rounds: int = General.rounds,
+    rounds: int | None = None,
     downlink: LinksLike = DownlinkSection.name,
     aggregation: str | Mapping[str, Any] = Aggregation.name,
     seed: int | None = None,
@@ -70,7 +70,7 @@ def simulate(
         algorithm: a name, a name with options (``{"name": "fedau", "cutoff": 20}``) or a class.
         links: the uplinks: a scheme's name, a name with options, a scheme's function, a bool table
             (rounds × clients) or a ``Timetable``.
-        rounds: T; a table has its own number of rounds.
+        rounds: T; None: 500, or as many as a table has.
         downlink: the same for the answers; a client that does not hear one keeps its own model.
         aggregation: what stands in the place of means over clients: "mean", "trimmed_mean",
             "median", or a table such as ``{"name": "trimmed_mean", "trim": 0.1, "clip": 5.0}``.
@@ -186,7 +186,7 @@ def python_config(
             "train": {"global_learning_rate": global_lr},
             "seed": task.seed if seed is None else seed,
             "views": list(views) if isinstance(views, tuple) else views,
-            **general,
+            **{name: value for name, value in general.items() if value is not None},
         }
     )
 

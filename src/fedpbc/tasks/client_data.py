@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedpbc import defaults
 from fedpbc.data import Augmentation, Batches, class_shares, dirichlet_partition, hold_out
 from fedpbc.errors import InputError
 from fedpbc.limits import array_of
@@ -36,8 +37,8 @@ class ClientData:
         train: Samples,
         test: Samples,
         *,
-        clients: int,
-        alpha: float,
+        clients: int | None,
+        alpha: float | None,
         partition: Partition | None,
         seed: int,
         batch_size: int,
@@ -73,6 +74,16 @@ class ClientData:
             self.parts: Sequence[NDArray[np.int64]] = self._draw_partition(clients, alpha, seed)
         else:
             self.parts = checked_partition(partition, len(self.labels))
+            if clients not in (None, len(self.parts)):
+                raise InputError(
+                    f"clients is {clients}, but partition has {len(self.parts)} arrays, one for "
+                    "each client: leave clients out"
+                )
+            if alpha is not None:
+                raise InputError(
+                    f"alpha is {alpha:g}, but partition says which samples each client holds: "
+                    "leave one of them out"
+                )
         # What clients hold decides on their links, which must not depend on what is held out.
         self._held_parts = self.parts
         self.held_samples = np.array([len(part) for part in self.parts])
@@ -155,12 +166,19 @@ class ClientData:
             raise InputError("normalise", normalise, expected)
         return self.inputs
 
-    def _draw_partition(self, clients: int, alpha: float, seed: int) -> list[NDArray[np.int64]]:
-        if clients < 1:
-            raise InputError("clients", clients, "at least 1")
+    def _draw_partition(
+        self, clients: int | None, alpha: float | None, seed: int
+    ) -> list[NDArray[np.int64]]:
+        clients = defaults.CLIENTS if clients is None else clients
         labels = self.labels.numpy()
         if self.has_classes and labels.ndim == 1:
+            alpha = defaults.ALPHA if alpha is None else alpha
             return list(dirichlet_partition(labels, clients, alpha, seed, self._held_classes))
+        if alpha is not None:
+            raise InputError(
+                f"alpha is {alpha:g}, but these labels are not one class per sample, and so the "
+                "samples are split at random: leave it out"
+            )
         if len(labels) < clients:
             raise InputError("clients", clients, f"at most the {len(labels)} training samples")
         order = generator(seed, "partition").permutation(len(labels))

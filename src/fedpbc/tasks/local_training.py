@@ -6,6 +6,7 @@ a client's model remains a pure function of the model it received, the rounds si
 
 from __future__ import annotations
 
+import inspect
 import math
 import numbers
 from collections.abc import Callable, Sequence
@@ -16,8 +17,8 @@ from annotated_types import Ge, Gt, Le, Lt
 
 from fedpbc.errors import InputError, one_line
 from fedpbc.limits import MAX_INTEGER, MAX_LOCAL_STEPS
-from fedpbc.options import Help, check_kind, checked, nearest
-from fedpbc.tasks.schedules import SCHEDULES, ScheduleName
+from fedpbc.options import Help, check_keywords, check_kind, checked, nearest
+from fedpbc.tasks.schedules import HORIZONS, SCHEDULES, ScheduleName
 
 if TYPE_CHECKING:
     import torch
@@ -25,12 +26,17 @@ if TYPE_CHECKING:
 
 __all__ = ["PYTHON", "LocalTraining"]
 
-BUILT_IN = ("sgd", "momentum", "adam", "adamw")
+BUILT_IN = ("sgd", "adam", "adamw")
 """The optimizers that also train clients in a stack."""
+HORIZON = 100
+"""Rounds of a schedule that has a horizon, where none is given."""
+BESIDES = ("proximal", "weight_decay", "momentum")
+"""Settings that are 0 in plain SGD."""
 PYTHON = "python:"
 """What a configuration writes before the name of a function that only a Python task has."""
 
 
+@check_keywords
 @dataclass(frozen=True, kw_only=True)
 class LocalTraining:
     """The configuration of the clients' local steps.
@@ -39,12 +45,12 @@ class LocalTraining:
         local_steps: s, the number of steps in a round.
         batch_size: samples per step.
         learning_rate: η_0.
-        decay: whether η_t = η_0/√(t/10 + 1); otherwise η_t = η_0. Without effect with a schedule.
+        decay: whether η_t = η_0/√(t/10 + 1), as by default, or η_t = η_0; not with a schedule.
         schedule: by what η_0 is multiplied in round t: a name, or a function of the round.
-        schedule_rounds: R, the horizon of schedules that have one.
-        optimizer: how a step uses the gradient: "sgd", "momentum", "adam", "adamw", the name of a
-            class in ``torch.optim``, or a function of the parameters and ``lr`` that returns one.
-        momentum: for the optimizer "momentum".
+        schedule_rounds: R, the horizon of schedules that have one; None: 100.
+        optimizer: how a step uses the gradient: "sgd", "adam", "adamw", the name of a class in
+            ``torch.optim``, or a function of the parameters and ``lr`` that returns one.
+        momentum: of "sgd", as in PyTorch, or of a class in ``torch.optim`` that has it.
         weight_decay: λ; λ·x is added to the gradient, or with "adamw" η_t·λ·x is subtracted from x.
         proximal: μ of the term μ/2·‖x − x_start‖², x_start the model at the start of the round.
 
@@ -53,33 +59,58 @@ class LocalTraining:
         0.05
         >>> LocalTraining(learning_rate=0.1, schedule=lambda t: 1 / (1 + t)).rate(1)
         0.05
+        >>> LocalTraining(optimizer="adam", momentum=0.9)
+        Traceback (most recent call last):
+        fedpbc.errors.InputError: train.momentum is 0.9, but should be left out: the optimizer
+        'adam' has none, but 'sgd' has
     """
 
     local_steps: Annotated[int, Ge(1), Le(MAX_LOCAL_STEPS), Help("Local steps s per round")] = 5
     batch_size: Annotated[int, Ge(1), Help("Samples per step")] = 16
     learning_rate: Annotated[float, Gt(0), Help("Local step size η_0")] = 0.05
-    decay: bool = True
-    optimizer: Literal["sgd", "momentum", "adam", "adamw"] | str | Callable[..., Any] = "sgd"
-    momentum: Annotated[float, Ge(0), Lt(1)] = 0.9
+    decay: bool | None = None
+    optimizer: Literal["sgd", "adam", "adamw"] | str | Callable[..., Any] = "sgd"
+    momentum: Annotated[float, Ge(0), Lt(1)] = 0.0
     proximal: Annotated[float, Ge(0)] = 0.0
     weight_decay: Annotated[float, Ge(0)] = 0.0
     schedule: ScheduleName | str | Callable[[int], float] | None = None
-    schedule_rounds: Annotated[int, Ge(1)] = 100
+    schedule_rounds: Annotated[int, Ge(1)] | None = None
 
     def __post_init__(self) -> None:
         checked(type(self), vars(self), "train")
-        if isinstance(self.optimizer, str) and self.optimizer not in BUILT_IN:
-            if not self.optimizer.startswith(PYTHON):
-                find_optimizer(self.optimizer)
-        elif callable(self.optimizer) and self.weight_decay:
+        theirs = isinstance(self.optimizer, str) and not self.is_built_in
+        if theirs and not str(self.optimizer).startswith(PYTHON):
+            find_optimizer(str(self.optimizer))
+        for name in ("momentum", "weight_decay") if callable(self.optimizer) else ():
+            if value := getattr(self, name):
+                raise InputError(f"train.{name}", value, "left out: give it to the optimizer")
+        if self.momentum and not self._has_momentum:
             raise InputError(
-                "train.weight_decay", self.weight_decay, "left out: give it to the optimizer"
+                "train.momentum",
+                self.momentum,
+                f"left out: the optimizer {self.optimizer!r} has none, but 'sgd' has",
             )
         is_name = isinstance(self.schedule, str) and not self.schedule.startswith(PYTHON)
         if is_name and self.schedule not in SCHEDULES:
             raise InputError("train.schedule", self.schedule, nearest(self.schedule, SCHEDULES))
+        self._check_schedule()
+        if self.schedule is None and self.decay is None:
+            object.__setattr__(self, "decay", True)
         if callable(self.schedule):
             self.rate(0)
+
+    def _check_schedule(self) -> None:
+        """Raise InputError for what the schedule does not use."""
+        name = self.described()["schedule"]
+        if self.schedule is not None and self.decay is not None:
+            expected = f"left out: the schedule {name!r} replaces it"
+            raise InputError("train.decay", self.decay, expected)
+        if self.schedule_rounds is not None and self.schedule not in HORIZONS:
+            given = (
+                "there is no schedule" if name is None else f"the schedule {name!r} has no horizon"
+            )
+            expected = f"left out, since {given}, or given with one of {', '.join(HORIZONS)}"
+            raise InputError("train.schedule_rounds", self.schedule_rounds, expected)
 
     def described(self) -> dict[str, Any]:
         """The settings as plain values: functions by their names."""
@@ -110,7 +141,8 @@ class LocalTraining:
         if self.schedule is None:
             return self.learning_rate / (math.sqrt(t / 10 + 1) if self.decay else 1.0)
         if isinstance(self.schedule, str):
-            return self.learning_rate * SCHEDULES[self.schedule](int(t), self.schedule_rounds)
+            horizon = self.schedule_rounds or HORIZON
+            return self.learning_rate * SCHEDULES[self.schedule](int(t), horizon)
         try:
             factor: Any = self.schedule(int(t))
         except Exception as error:
@@ -127,9 +159,18 @@ class LocalTraining:
         return max(self.rate(t) for t in ends)
 
     @property
+    def _has_momentum(self) -> bool:
+        """Whether the optimizer, which is a name, can have momentum."""
+        if self.is_built_in or not isinstance(self.optimizer, str):
+            return self.optimizer == "sgd"
+        if self.optimizer.startswith(PYTHON):
+            return False
+        return "momentum" in inspect.signature(find_optimizer(self.optimizer)).parameters
+
+    @property
     def is_plain(self) -> bool:
         """Whether a step only subtracts η_t times the gradient (plain SGD)."""
-        return self.optimizer == "sgd" and not self.proximal and not self.weight_decay
+        return self.optimizer == "sgd" and not any(getattr(self, name) for name in BESIDES)
 
     @property
     def is_built_in(self) -> bool:
@@ -139,7 +180,7 @@ class LocalTraining:
     @property
     def not_plain(self) -> str:
         """The setting because of which steps are not plain SGD."""
-        return next((n for n in ("proximal", "weight_decay") if getattr(self, n)), "optimizer")
+        return next((name for name in BESIDES if getattr(self, name)), "optimizer")
 
     def begin(
         self, parameters: Sequence[Tensor], rates: float | Tensor, correction: Sequence[Tensor] = ()
@@ -226,7 +267,8 @@ class LocalTraining:
         make = self.optimizer
         if isinstance(make, str):
             make = find_optimizer(make)
-            options = {"weight_decay": self.weight_decay} if self.weight_decay else {}
+            given = {"weight_decay": self.weight_decay, "momentum": self.momentum}
+            options = {name: value for name, value in given.items() if value}
         try:
             optimizer = make(parameters, lr=rate, **options)
         except Exception as error:
@@ -243,7 +285,7 @@ class LocalTraining:
         """Return the function from gradients to step directions; its state lasts one round."""
         import torch
 
-        if self.optimizer == "momentum":
+        if self.optimizer == "sgd" and self.momentum:
             velocity = [torch.zeros_like(p) for p in parameters]
 
             def momentum(gradients: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -269,6 +311,8 @@ def find_optimizer(name: str) -> Callable[..., Any]:
     # One is abstract, one evaluates the loss several times in a step, one needs sparse gradients.
     for unusable in ("Optimizer", "LBFGS", "SparseAdam"):
         classes.pop(unusable, None)
+    if name == "momentum":
+        raise InputError("train.optimizer", name, "'sgd' with train.momentum, such as 0.9")
     if name not in classes:
         raise InputError("train.optimizer", name, nearest(name, [*BUILT_IN, *sorted(classes)]))
     return classes[name]

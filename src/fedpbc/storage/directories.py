@@ -60,17 +60,16 @@ def make_directory(path: Path) -> None:
 
 def is_locked(path: Path, name: str = LOCK) -> bool:
     """Whether a process holds a directory's lock; for a moment, nobody else can take it."""
-    if fcntl is None:
-        return False
     try:
         file = open_regular_file(path / name, follow_links=False)
     except OSError:
         return False
     with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
+        if fcntl is not None:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
     return False
 
 

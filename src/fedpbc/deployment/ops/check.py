@@ -123,14 +123,15 @@ def check_job(folder: Path, on_round: Callable[[int, int], None] | None = None) 
         model = simulated[rounds][view]
         pair = flat_model(folder, view, parameters, layout), model[: layout.dimension]
         difference = float((pair[0].double() - pair[1].cpu().double()).abs().max())
-        accuracies: list[float | None] = [None, None]
+        accuracies: tuple[float | None, float | None] = None, None
         # User data has no designated test samples.
         if settings.fleet.app is None:
             rest = model[layout.dimension :]
             full_models = (torch.cat([each, rest]) if len(rest) else each for each in pair)
-            accuracies = [task.evaluate(each).test_accuracy for each in full_models]
+            fleets, simulations = (task.evaluate(each).test_accuracy for each in full_models)
+            accuracies = fleets, simulations
         other = engine.first if engine.first and engine.first[0] < rounds else None
-        checks.append(ViewCheck(view, rounds, difference, *accuracies, other))
+        checks.append(ViewCheck(view, rounds, difference, *accuracies, first=other))
     return checks
 
 

@@ -314,7 +314,7 @@ WRONG_STATE = (KeyError, TypeError, ValueError, AttributeError, IndexError, Runt
 
 def check_state(state: Mapping[str, Any]) -> None:
     """Raise one of WRONG_STATE unless a checkpoint has everything that a server resumes from."""
-    kinds = {"job": str, "sent": str, "seconds": float | int}
+    kinds: dict[str, Any] = {"job": str, "sent": str, "seconds": float | int}
     kinds |= {"nodes": Mapping, "start_over": Mapping}
     for name, kind in kinds.items():
         if not isinstance(state[name], kind):

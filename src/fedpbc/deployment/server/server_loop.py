@@ -391,9 +391,10 @@ class Server:
                 self._bind(reply)
                 continue
             if reply.payload is None:
-                reason: str | None = reply.error or "empty reply"
+                error = reply.error or "empty reply"
+                reason: str | None = error
                 if current is not None:
-                    current.reject(reply.message, reason)
+                    current.reject(reply.message, error)
             elif current is None:
                 reason = "replies to no request of a current round"
             else:

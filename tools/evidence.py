@@ -29,6 +29,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -101,7 +102,9 @@ def content_of(run: Run, folder: Path) -> dict[str, Any]:
     made_on = starts_file(folder).read_text(encoding="utf-8").splitlines()
     columns: dict[str, Any] = {name: [line[name] for line in lines] for name in COUNTERS}
     columns["views"] = {
-        view: {name: [rounded(line["views"][view][name]) for line in lines] for name in VALUES}
+        view: {
+            name: [rounded(name, line["views"][view][name]) for line in lines] for name in VALUES
+        }
         for view in (lines[-1]["views"] if lines else ())
     }
     served = summary.get("client_accuracy", {}).items()
@@ -129,9 +132,9 @@ def worst_class(lines: Sequence[Mapping[str, Any]], view: str) -> float:
     return round(statistics.fmean(min(v for v in of if v is not None) for of in last), 5)
 
 
-def rounded(value: float) -> float:
-    """Five digits: an accuracy on ten thousand samples is exact."""
-    return float(f"{value:.5g}") if value >= 1 else round(value, 5)
+def rounded(name: str, value: float) -> float:
+    """An accuracy on some ten thousand samples to the sample, a loss to four digits."""
+    return float(f"{value:.4g}") if name.endswith("loss") else round(value, 5)
 
 
 def without_lists(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,9 +159,11 @@ def machine() -> str:
     describe = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     commit = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True, check=False).stdout
     info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.is_file() else []
-    processor = {line.partition(":")[2].strip() for line in lines if line.startswith("model name")}
-    return json.dumps({"commit": commit.strip(), "processor": ", ".join(sorted(processor))})
+    # Two generations may have the same name.
+    pattern = re.compile(r"^(?:model name|cpu family|model|stepping)\s*:.*", re.MULTILINE)
+    found = pattern.findall(info.read_text()) if info.is_file() else []
+    processor = ", ".join(" ".join(line.split()) for line in dict.fromkeys(found))
+    return json.dumps({"commit": commit.strip(), "processor": processor})
 
 
 @dataclass
@@ -193,13 +198,17 @@ class Runner:
             except BlockingIOError:
                 raise SystemExit(f"{self.work} is in use: its runs are still under way") from None
             ended = True
-            while ended or self.running:
-                if self.stops or time.time() >= end:
-                    self._stop()
-                elif ended:
-                    self._start_next()
-                time.sleep(0.2)
-                ended = self._keep_ended()
+            try:
+                while ended or self.running:
+                    if self.stops or time.time() >= end:
+                        self._stop()
+                    elif ended:
+                        self._start_next()
+                    time.sleep(0.2)
+                    ended = self._keep_ended()
+            finally:
+                # Whatever has happened, as a full disk: nothing is left to run by itself.
+                self._stop()
         self._commit(now=True)
         return 1 if self.failed else 0
 
@@ -234,8 +243,9 @@ class Runner:
             words = ["run", str(self._configuration(run, folder)), "--out", str(folder)]
             # Whatever a kill has left before there was a run.
             words.append("--overwrite")
-        with starts_file(folder).open("a", encoding="utf-8") as starts:
-            starts.write(machine() + "\n")
+        starts = starts_file(folder)
+        before = starts.read_text(encoding="utf-8") if starts.is_file() else ""
+        write_atomically(starts, before + machine() + "\n")
         with folder.with_name(f"{folder.name}.log").open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "fedpbc.cli.app", *words],
@@ -307,7 +317,8 @@ class Runner:
 
     def _commit(self, *, now: bool = False) -> None:
         """Commit what is kept, some runs at once; what fails, as in a merge, is tried again."""
-        if not self.commit or (not now and time.time() < self.committed + COMMIT_SECONDS):
+        is_due = now or time.time() > self.committed + COMMIT_SECONDS
+        if not (self.commit and is_due and self.kept):
             return
         self.committed = time.time()
         git = ["git", "-C", str(self.keep_in)]
@@ -315,9 +326,8 @@ class Runner:
         names = [*git, "diff", "--cached", "--name-only", "--", FOLDER]
         found = subprocess.run(names, capture_output=True, text=True, check=False).stdout.split()
         if found:
-            message = f"Evidence: {len(found)} run{'s' if len(found) > 1 else ''}, the last " + (
-                Path(found[-1]).stem
-            )
+            parts = Counter(Path(name).parent.name for name in found)
+            message = "Evidence: " + ", ".join(f"{n} of {part}" for part, n in parts.items())
             # Hooks check code, and there is none.
             words = [*git, "commit", "--quiet", "--no-verify", "-m", message, "--", FOLDER]
             subprocess.run(words, check=False)

@@ -32,7 +32,7 @@ from fedpbc.experiments.comparison_row import window_of
 from fedpbc.experiments.conditions import CEILING, FEDAVG
 from fedpbc.simulation.views import DEPLOYABLE, paper_view, views_of
 
-# TO SET, once these settings are merged: {"evaluate_every_at_end": 10} and {"gamma": 0.4}.
+# TO SET as soon as the package has these settings: {"evaluate_every_at_end": 10}, {"gamma": 0.4}.
 AT_END: dict[str, Any] = {}
 CYCLIC_RESET_OF_THE_PAPER: dict[str, Any] = {}
 
@@ -289,8 +289,8 @@ def seconds_per_round(settings: Mapping[str, Any]) -> float:
 def estimated_seconds(settings: Mapping[str, Any]) -> float:
     """How long a run takes on one core that nothing else uses."""
     views = len(views_of(ALGORITHMS[settings["algorithm"]["name"]], settings.get("views")))
-    evaluations = settings["rounds"] / settings["evaluate_every"] + 9
-    samples = settings["data"].get("train_samples", 5_000)
+    evaluations: float = settings["rounds"] / settings["evaluate_every"] + 9
+    samples: int = settings["data"].get("train_samples", 5_000)
     samples += 5_000 if "task" in settings else 10_000
-    training = settings["rounds"] * seconds_per_round(settings)
+    training: float = settings["rounds"] * seconds_per_round(settings)
     return START + training + evaluations * views * samples * EVALUATED_SAMPLE

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import signal
 import subprocess
@@ -126,7 +125,7 @@ def test_stopped_runs_go_on_and_are_kept(command, tmp_path, capsys):
     for row, other in zip(rows, Comparison([uninterrupted(tmp_path)]).rows(), strict=True):
         assert row.test.mean == pytest.approx(other.test.mean, abs=1e-5)
         assert row.train.mean == pytest.approx(other.train.mean, abs=1e-5)
-        assert row.loss.mean == pytest.approx(other.loss.mean, rel=1e-4, abs=1e-5)
+        assert row.loss.mean == pytest.approx(other.loss.mean, rel=1e-3)
         assert row.worst_class.mean == pytest.approx(other.worst_class.mean, abs=1e-5)
         assert (row.view, row.local_steps, row.bytes_up, row.models_on_server) == (
             *(other.view, other.local_steps, other.bytes_up, other.models_on_server),
@@ -158,7 +157,7 @@ def test_a_killed_runner_does_not_run_anything_twice(command, tmp_path, capsys):
     alone = uninterrupted(tmp_path)
     views = content["evaluations"]["views"]
     assert views["mean"]["test_loss"] == [
-        evidence.rounded(line["views"]["mean"]["test_loss"]) for line in alone.metrics
+        evidence.rounded("test_loss", line["views"]["mean"]["test_loss"]) for line in alone.metrics
     ]
 
 
@@ -173,6 +172,7 @@ def test_a_clock_that_has_passed_means_tomorrow():
 
 
 def test_kept_values_are_exact_enough():
-    assert evidence.rounded(4321 / 10_000) == 4321 / 10_000
-    assert evidence.rounded(2.218573174) == 2.2186
-    assert json.dumps(evidence.rounded(1234567.8)) == "1234600.0"
+    for correct in range(26_033):
+        accuracy = correct / 26_032
+        assert round(26_032 * evidence.rounded("test_accuracy", accuracy)) == correct
+    assert evidence.rounded("test_loss", 2.218573174) == 2.219

@@ -12,6 +12,8 @@ import pytest
 
 from fedpbc.algorithms import ALGORITHMS, PAPER_ALGORITHMS
 from fedpbc.experiments.configuration import Config
+from fedpbc.experiments.settings import General
+from fedpbc.links import find_scheme
 
 sys.path.append(str(Path(__file__).parents[2] / "tools"))
 plan = importlib.import_module("evidence_list")
@@ -94,6 +96,12 @@ def test_every_run_has_a_name_of_its_own_and_settings_that_are_allowed():
     for one in settings.values():
         Config.from_dict(one)
         assert plan.estimated_seconds(one) > 0
+
+
+def test_settings_of_the_paper_are_used_where_there_are_any():
+    assert bool(plan.AT_END) == ("evaluate_every_at_end" in General.__dataclass_fields__)
+    has_gamma = "gamma" in find_scheme("cyclic_reset").options
+    assert bool(plan.CYCLIC_RESET_OF_THE_PAPER) == has_gamma
 
 
 def test_only_searches_are_ready_before_their_results():

@@ -32,9 +32,8 @@ from fedpbc.experiments.comparison_row import window_of
 from fedpbc.experiments.conditions import CEILING, FEDAVG
 from fedpbc.simulation.views import DEPLOYABLE, paper_view, views_of
 
-# TO SET as soon as the package has these settings: {"evaluate_every_at_end": 10}, {"gamma": 0.4}.
-AT_END: dict[str, Any] = {}
-CYCLIC_RESET_OF_THE_PAPER: dict[str, Any] = {}
+AT_END: dict[str, int] = {"evaluate_every_at_end": 10}
+CYCLIC_RESET_OF_THE_PAPER: dict[str, float] = {"gamma": 0.4}
 
 PAPER_LINKS = (
     *("bernoulli_varying", "bernoulli", "markov_varying"),

@@ -208,7 +208,7 @@ def _has_clients(data: Any) -> bool:
     """Whether the clients of a data set bring their own samples, which α does not split."""
     from fedpbc.data.sources import SOURCES
 
-    return data in SOURCES and SOURCES[data].has_clients({})
+    return isinstance(data, str) and data in SOURCES and SOURCES[data].has_clients({})
 
 
 def _algorithm_tables(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -191,7 +191,7 @@ def test_a_finished_comparison_resumed_shows_its_table_again(compared, tmp_path)
         ("--rounds", 10),
         ("--learning-rate", 0.1),
         ("--seeds", "0-9", "--data", "fashion"),
-        ("--algorithms", "fedau", "--downlink", "bernoulli"),
+        ("--algorithms", "fedau", "--set", "links.p=0.1"),
     ],
 )
 def test_another_comparison_in_the_same_folder_is_refused(compared, more):

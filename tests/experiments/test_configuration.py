@@ -193,15 +193,20 @@ def config_of(tmp_path: Path, text: str, *options: object) -> dict:
     return tomllib.loads((tmp_path / "run" / "config.toml").read_text())
 
 
-def test_options_and_settings_outrank_the_file(tmp_path):
+def test_options_outrank_the_file_and_settings_outrank_options(tmp_path):
     text = 'algorithm = "mifa"\nseed = 1\nevaluate_every = 7\n[train]\nlocal_steps = 2\n'
-    options = ["--seed", 2, "--algorithm", "fedau"]
-    settings = ["--set", "train.local_steps=4", "--set", "algorithm.cutoff=9"]
+    options = ["--seed", 2, "--local-steps", 3, "--algorithm", "fedau"]
+    settings = ["--set", "seed=3", "--set", "train.local_steps=4", "--set", "algorithm.cutoff=9"]
     found = config_of(tmp_path, text, *options, *settings)
-    assert found["seed"] == 2
+    assert found["seed"] == 3
     assert found["train"]["local_steps"] == 4
     assert found["algorithm"] == {"name": "fedau", "cutoff": 9, "over": "all"}
     assert found["evaluate_every"] == 7
+
+
+def test_of_two_settings_the_later_holds(tmp_path):
+    found = config_of(tmp_path, "", "--set", "links.gamma=0.1", "--set", "links.gamma=0.3")
+    assert found["links"]["gamma"] == 0.3
 
 
 def test_naming_another_drops_the_options_of_the_old_one(tmp_path):

@@ -57,22 +57,8 @@ def test_plugins_and_the_commands_own_parameters():
 def test_the_later_outranks(tmp_path):
     file = tmp_path / "c.toml"
     file.write_text("rounds = 5\nseed = 5\nclients = 5\n")
-    values = configuration_values(file, {"rounds": 6}, ["seed=7"])
-    assert values == {"rounds": 6, "seed": 7, "clients": 5}
-
-
-@pytest.mark.parametrize(
-    ("options", "assignments", "line"),
-    [
-        ({"rounds": 6}, ["rounds=7"], "rounds is given twice, 6 and 7: leave one of them out"),
-        ({}, ["links.p=0.1", "links.p=0.3"], "links.p is given twice, 0.1 and 0.3"),
-        ({"links.name": "markov"}, ["links=always"], "links is given twice, 'markov' and 'always'"),
-    ],
-)
-def test_what_is_typed_twice(options, assignments, line):
-    with pytest.raises(InputError, match=f"^{line}"):
-        configuration_values(None, options, assignments)
-    configuration_values(None, {"rounds": 6}, ["rounds=6"])
+    values = configuration_values(file, {"rounds": 6, "seed": 6}, ["rounds=7"])
+    assert values == {"rounds": 7, "seed": 6, "clients": 5}
 
 
 def test_a_python_task_is_for_python():

@@ -17,7 +17,6 @@ from fedpbc.experiments.conditions import (
 )
 from fedpbc.experiments.config_file import read_own_toml, read_toml
 from fedpbc.experiments.fleet_trace import fleet_values, links_of
-from fedpbc.experiments.settings import SECTIONS
 from fedpbc.experiments.trust import check_trust, is_of_results
 from fedpbc.limits import check_path, check_text, check_values
 
@@ -81,14 +80,9 @@ def configuration_values(
         for section in ("task", "data", "model"):
             values.pop(section, None)
 
-    twice: list[tuple[str, Any, Any]] = []
-
     def give(key: str, value: Any) -> None:
         set_value(values, key, value)
-        same = f"{key}.name" if key in SECTIONS and isinstance(value, str) else key
-        if same in given and given[same] != value:
-            twice.append((key, given[same], value))
-        given[same] = value
+        given[key] = value
 
     for key, value in options.items():
         if key == "algorithms" and isinstance(values.get(key), Mapping):
@@ -104,8 +98,6 @@ def configuration_values(
         give(key.strip(), parse_value(text.strip(), key.strip()))
     check_values(values)
     check_kept(values, given, trace)
-    for key, first, second in twice:
-        raise InputError(f"{key} is given twice, {first!r} and {second!r}: leave one of them out")
     return values
 
 
@@ -216,7 +208,7 @@ def _has_clients(data: Any) -> bool:
     """Whether the clients of a data set bring their own samples, which α does not split."""
     from fedpbc.data.sources import SOURCES
 
-    return data in SOURCES and SOURCES[data].has_clients({})
+    return isinstance(data, str) and data in SOURCES and SOURCES[data].has_clients({})
 
 
 def _algorithm_tables(values: Mapping[str, Any]) -> dict[str, Any]:

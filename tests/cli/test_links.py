@@ -41,7 +41,9 @@ def test_a_trace_is_taken_whole(here):
 def test_only_what_was_recorded_is_described(here):
     links, longer = told("--trace", "log.csv"), told("--trace", "log.csv", "--rounds", 30)
     sentences = longer.pop("sentences")
-    said = "log.csv ends after 9 of 30 rounds (600 s each): then it starts again from its beginning"
+    said = (
+        "the trace ends after 9 of 30 rounds (600 s each): then it starts again from its beginning"
+    )
     assert sentences.pop("log") == f"{said}."
     assert sentences == links.pop("sentences")
     assert longer == links
@@ -58,7 +60,9 @@ def test_the_log_says_how_long_a_round_is_wherever_it_is_named(here):
 
 
 def test_a_run_longer_than_its_trace_says_so_in_every_place(here):
-    said = "log.csv ends after 9 of 12 rounds (600 s each): then it starts again from its beginning"
+    said = (
+        "the trace ends after 9 of 12 rounds (600 s each): then it starts again from its beginning"
+    )
     few = ("--trace", "log.csv", "--data", "digits", "--clients", 3, "--rounds", 12)
     one = fedpbc("run", *few, "--algorithm", "fedavg", "--out", "run")
     assert (one.code, one.err) == (0, f"fedpbc: note: {said}\n")

@@ -219,7 +219,7 @@ def test_a_trace_that_is_too_short_is_said(tmp_path: Path) -> None:
     assert trace_notes(links, 9) == []
     [note] = trace_notes(links, 12)
     assert note == (
-        "trace.csv ends after 9 of 12 rounds (10 s each): then it starts again from its beginning"
+        "the trace ends after 9 of 12 rounds (10 s each): then it starts again from its beginning"
     )
 
 
@@ -243,7 +243,7 @@ def test_an_end_at_which_everybody_is_up_is_said_to_look_like_an_artefact(tmp_pa
     closed[-12:] = True
     write(tmp_path, *intervals(closed))
     [note] = trace_notes(links, 200)
-    assert "the last 12 rounds of trace.csv look like an artefact: up to 100 %" in note
+    assert "the last 12 rounds of the trace look like an artefact: up to 100 %" in note
     assert f"before that at most {100 * up[:-12].mean(axis=1).max():.0f} %" in note
     # A run that ends before that does not see it.
     assert trace_notes(links, 150) == []

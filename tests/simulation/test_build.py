@@ -93,19 +93,6 @@ def test_links_do_not_depend_on_what_is_held_out(links):
     assert next(searched.probabilities()).tolist() == next(whole.probabilities()).tolist()
 
 
-def test_partition_and_links_know_no_class_of_the_test_samples_alone():
-    """A search does not see the test samples."""
-    (x, y), module = samples(), nn.Linear(6, 6)
-    tasks = [
-        Supervised(module, (x, y), (x[:60], torch.arange(60) % 6), clients=5, validation=v)
-        for v in (0.0, 0.2)
-    ]
-    whole, searched = (draw_timetable("bernoulli", task, 50, seed=3) for task in tasks)
-    assert searched.fingerprint() == whole.fingerprint()
-    assert tasks[0].class_counts.tolist() == tasks[1].class_counts.tolist()
-    assert len(tasks[0].client_accuracies(tasks[0].init())) == 5
-
-
 def test_views_that_are_not_there_are_said():
     result = simulate(network(), "fedavg", "always", rounds=1)
     with pytest.raises(InputError, match="view is 'mean'"):
@@ -163,10 +150,10 @@ def test_a_trace_from_python(tmp_path):
     result = simulate(task, "fedavg", links, rounds=6)
     assert result.cost["uploads"] == 6 + 3
     for options in ({}, {"out": tmp_path / "run"}):
-        with pytest.warns(RuntimeWarning, match=r"^log.csv ends after 6 of 9 rounds") as warned:
+        with pytest.warns(RuntimeWarning, match=r"^the trace ends after 6 of 9 rounds") as warned:
             simulate(task, "fedavg", links, rounds=9, **options)
         assert len(warned) == 1
-    with pytest.warns(RuntimeWarning, match=r"^log.csv ends after 6 of 9 rounds"):
+    with pytest.warns(RuntimeWarning, match=r"^the trace ends after 6 of 9 rounds"):
         compared = package.compare(
             lambda seed: Quadratic(np.eye(2), seed=seed),
             ["fedavg"],
@@ -175,7 +162,7 @@ def test_a_trace_from_python(tmp_path):
             rounds=9,
             out=tmp_path / "runs",
         )
-    assert "log.csv ends after 6 of 9" in compared.report(tmp_path / "page.html").read_text()
+    assert "the trace ends after 6 of 9" in compared.report(tmp_path / "page.html").read_text()
 
 
 def test_links_that_need_data_which_a_task_does_not_have():

@@ -12,7 +12,6 @@ import io
 import math
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -161,7 +160,8 @@ def trace_notes(links: Mapping[str, Any], rounds: int, option: str = "links") ->
 
     ``links`` are the options of the scheme.
     """
-    name, seconds = Path(links["file"]).name, round_length(links, option)
+    name = "the trace" if option == "links" else f"the trace of the {option}s"
+    seconds = round_length(links, option)
     intervals = _read(links["file"], f"{option}.file")
     recorded, notes = _recorded_rounds(seconds, *intervals), []
     if rounds > recorded:
@@ -170,7 +170,8 @@ def trace_notes(links: Mapping[str, Any], rounds: int, option: str = "links") ->
             "starts again from its beginning"
         )
     events = _events(*intervals)
-    share = events.online_at((np.arange(recorded) + 1) * seconds % events.length) / events.devices
+    ends = np.arange(1.0, recorded + 1) * seconds % events.length
+    share = events.online_at(ends) / events.devices
     # A real rise, as of a growing fleet or at night, begins earlier, or has been there before.
     quarter = recorded // 4
     if events.devices >= _FEWEST_DEVICES and quarter:
@@ -214,7 +215,7 @@ class _Events(NamedTuple):
             open_ = open_[low[open_] < high[open_]]
         return self.online[low], self.times[low] - time
 
-    def online_at(self, times: NDArray[np.float64]) -> NDArray[np.int64]:
+    def online_at(self, times: NDArray[np.floating[Any]]) -> NDArray[np.int64]:
         """How many devices are online at each of these times."""
         order = np.argsort(self.times, kind="stable")
         counts = np.concatenate([[0], np.cumsum(np.diff(self.online.astype(np.int64))[order])])

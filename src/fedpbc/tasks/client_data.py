@@ -64,12 +64,9 @@ class ClientData:
                 f"train and test labels are {self.labels.dtype} and {self.test_labels.dtype}, "
                 "but should be both integers or both floating-point numbers"
             )
-        self.classes = self._held_classes = 0
+        self.classes = 0
         if self.has_classes:
-            # Partition and shares know no class that only test samples have: with validation
-            # nobody sees those, and both must be the same without.
-            self._held_classes = int(self.labels.max()) + 1
-            self.classes = max(self._held_classes, int(self.test_labels.max()) + 1)
+            self.classes = max(int(self.labels.max()), int(self.test_labels.max())) + 1
         if partition is None:
             self.parts: Sequence[NDArray[np.int64]] = self._draw_partition(clients, alpha, seed)
         else:
@@ -173,7 +170,7 @@ class ClientData:
         labels = self.labels.numpy()
         if self.has_classes and labels.ndim == 1:
             alpha = defaults.ALPHA if alpha is None else alpha
-            return list(dirichlet_partition(labels, clients, alpha, seed, self._held_classes))
+            return list(dirichlet_partition(labels, clients, alpha, seed, self.classes))
         if alpha is not None:
             raise InputError(
                 f"alpha is {alpha:g}, but these labels are not one class per sample, and so the "
@@ -235,15 +232,13 @@ class ClientData:
         """
         if not self.has_classes or self.labels.dim() != 1:
             return None
-        return class_shares(self.labels.cpu().numpy(), self._held_parts, self._held_classes)
+        return class_shares(self.labels.cpu().numpy(), self._held_parts, self.classes)
 
     @cached_property
     def client_strata(self) -> NDArray[np.float64]:
         """What a client's own test samples are like: its classes, or one kind for all."""
         shares = self.class_shares
-        if shares is None:
-            return np.ones((len(self.parts), 1))
-        return np.pad(shares, ((0, 0), (0, self.classes - self._held_classes)))
+        return np.ones((len(self.parts), 1)) if shares is None else shares
 
     @cached_property
     def test_strata(self) -> NDArray[np.int64]:
@@ -290,21 +285,26 @@ class ClientData:
         """Return inputs as the module sees them: normalised.
 
         If they are those of training ``batches``, equal parts of (client, k), they are augmented,
-        too; after normalising, so that the border of a crop has the mean colour.
+        too. Crops are padded with the mean colour, as if after normalising.
         """
         if not isinstance(inputs, Tensor):
             return inputs
-        pictures = inputs
-        if self._normalise is not None:
-            means, deviations = self._normalise
-            rows = inputs.to(torch.float32, copy=True).flatten(2)
-            pictures = rows.sub_(means).div_(deviations).view(inputs.shape)
-        if self.augmentation.is_used and batches:
-            parts = zip(pictures.chunk(len(batches)), batches, strict=True)
-            augmented = [self.augmentation.apply(part, *batch) for part, batch in parts]
-            pictures = augmented[0] if len(augmented) == 1 else torch.cat(augmented)
+        augmented = self.augmentation.is_used and len(batches) > 0
+        if augmented:
+            # Before normalising there are fewer bytes to move.
+            parts = zip(inputs.chunk(len(batches)), batches, strict=True)
+            changed = [self.augmentation.apply(part, *batch) for part, batch in parts]
+            inputs = changed[0] if len(changed) == 1 else torch.cat(changed)
+        if self._normalise is None:
+            return inputs
+        means, deviations = self._normalise
+        rows = inputs.to(torch.float32, copy=True).flatten(2)
+        pictures = rows.sub_(means).div_(deviations).view(inputs.shape)
+        if augmented:
+            for part, batch in zip(pictures.chunk(len(batches)), batches, strict=True):
+                self.augmentation.clear_border(part, *batch)
         # Channels-last memory format, in which convolutions are fastest on a CPU.
-        return pictures if self._normalise is None else pictures.permute(0, 3, 1, 2)
+        return pictures.permute(0, 3, 1, 2)
 
     def batch(self, client: int, k: int) -> tuple[Inputs, Tensor]:
         """Return the client's k-th batch, augmented, as the module sees it."""

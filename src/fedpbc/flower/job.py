@@ -34,6 +34,7 @@ from fedpbc.flower.messages import (
 )
 from fedpbc.simulation.norm_bound import NORM_FACTOR, NormBound, close_bounded_round
 from fedpbc.simulation.server_state import ServerState
+from fedpbc.simulation.shared_vectors import snapshot
 from fedpbc.simulation.views import DEPLOYABLE
 
 __all__ = ["ClosedRound", "Job", "JobSettings"]
@@ -197,7 +198,7 @@ class Job:
             # Zeros need not be sent.
             is_zero = type(rule).initial_state is ClientRule.initial_state
             if not is_zero:
-                records[INITIAL] = vector_record(rule.initial_state(self.server.x0))
+                records[INITIAL] = vector_record(rule.initial_state(self.server.x0.clone()))
         return records
 
     def _record(self, model: Tensor) -> ArrayRecord:
@@ -310,12 +311,3 @@ def upload_sizes(algorithm: Algorithm) -> dict[str, int | None]:
 def vector_record(vectors: Mapping[str, Tensor]) -> ArrayRecord:
     """Flat vectors as a record."""
     return ArrayRecord({name: Array(vector.numpy()) for name, vector in vectors.items()})
-
-
-def snapshot(value: Any) -> Any:
-    """A copy that later rounds do not change; tensors are never changed in place."""
-    if isinstance(value, Mapping):
-        return {key: snapshot(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [snapshot(each) for each in value]
-    return value.copy() if isinstance(value, np.ndarray) else value

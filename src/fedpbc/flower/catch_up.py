@@ -245,7 +245,7 @@ def with_rule(
         client=max(identity.partition, 0),
         start=vector,
         received={name: vector_for(type(rule), part) for name, part in received.items()},
-        state=wrapped or rule.initial_state(vector),
+        state=wrapped or rule.initial_state(vector.clone()),
         first_round=request.first_round - 1,
         rates=request.rule.rates,
         local_steps=request.rule.local_steps,
@@ -262,8 +262,9 @@ def with_rule(
     if trained.error is not None:
         return trained.error
     metrics.update(trained.first_metrics)
-    end = vector_for(type(rule), layout.vector(trained.end)[:parameters])
-    result = rule.finish(work, end)
+    end = layout.vector(trained.end)[:parameters]
+    # A copy: the model is uploaded as it is.
+    result = rule.finish(work, vector_for(type(rule), end.copy()))
     if "model" in rule.uploads:
         result = ClientResult({"model": end, **result.upload}, result.state)
     rule.check(result)

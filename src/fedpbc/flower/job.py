@@ -42,6 +42,7 @@ from fedpbc.flower.messages import (
 from fedpbc.simulation.model_parts import ModelParts
 from fedpbc.simulation.norm_bound import NORM_FACTOR, NormBound, close_bounded_round
 from fedpbc.simulation.server_state import ServerState
+from fedpbc.simulation.shared_vectors import snapshot
 from fedpbc.simulation.views import DEPLOYABLE
 
 __all__ = ["ClosedRound", "Job", "JobSettings"]
@@ -384,12 +385,3 @@ def upload_sizes(algorithm: Algorithm) -> dict[str, int | None]:
 def vector_record(vectors: Mapping[str, Tensor]) -> ArrayRecord:
     """Flat vectors as a record."""
     return ArrayRecord({name: Array(vector.numpy()) for name, vector in vectors.items()})
-
-
-def snapshot(value: Any) -> Any:
-    """A copy that later rounds do not change; tensors are never changed in place."""
-    if isinstance(value, Mapping):
-        return {key: snapshot(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [snapshot(each) for each in value]
-    return value.copy() if isinstance(value, np.ndarray) else value

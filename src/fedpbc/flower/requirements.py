@@ -71,7 +71,7 @@ def _is_finite(
     rule, result = algorithm.client_rule(), ClientResult()
     try:
         if rule is not None:
-            received, state = algorithm.message(0), rule.initial_state(start)
+            received, state = algorithm.message(0), rule.initial_state(start.clone())
             work = ClientWork(
                 0, start, received, state, 0, (rate,), local_steps, loss=lambda model: 1.0
             )

@@ -158,6 +158,62 @@ class LocalTraining:
         ends = range(rounds) if callable(self.schedule) else (0, rounds - 1)
         return max(self.rate(t) for t in ends)
 
+    def step_sum(self, rates: Sequence[float]) -> float:
+        """By what a constant gradient is multiplied in the model's change over rounds.
+
+        Weight decay counts as a part of the gradient. An InputError for optimizers whose steps are
+        not linear in the gradients.
+
+        Example:
+            >>> LocalTraining(local_steps=2).step_sum([0.1])
+            0.2
+            >>> LocalTraining(local_steps=2, optimizer="momentum", momentum=0.5).step_sum([0.1])
+            0.25
+        """
+        if self.optimizer == "sgd" and not self.proximal:
+            return self.local_steps * sum(rates)
+        return sum(map(self._round_step_sum, rates))
+
+    def _round_step_sum(self, rate: float) -> float:
+        """The same for one round, after which the optimizer's state begins anew."""
+        momentum, damping, nesterov = 0.0, 0.0, False
+        if self.optimizer == "momentum":
+            momentum = self.momentum
+        elif self.optimizer != "sgd":
+            rate, momentum, damping, nesterov = self._sgd_options(rate)
+        change = velocity = 0.0
+        for k in range(self.local_steps):
+            gradient = 1 + self.proximal * change
+            velocity = momentum * velocity + (1 - damping if k else 1) * gradient
+            change -= rate * (gradient + momentum * velocity if nesterov else velocity)
+        return -change
+
+    def _sgd_options(self, rate: float) -> tuple[float, float, float, bool]:
+        """Rate, momentum, dampening and whether it is Nesterov's, of PyTorch's SGD."""
+        import torch
+
+        name = self.described()["optimizer"]
+        expected = (
+            "'sgd', 'momentum' or torch.optim.SGD with one rate: the algorithm computes gradients "
+            "from how a model has changed, which works with no other"
+        )
+        if self.is_built_in:
+            raise InputError("train.optimizer", name, expected)
+        # Several parameters: they might get different rates.
+        optimizer = self._torch_optimizer([torch.zeros(1) for _ in range(4)], rate)
+        options = {
+            (
+                -float(group["lr"]) if group["maximize"] else float(group["lr"]),
+                float(group["momentum"]),
+                float(group["dampening"]),
+                bool(group["nesterov"]),
+            )
+            for group in (optimizer.param_groups if type(optimizer) is torch.optim.SGD else ())
+        }
+        if len(options) != 1:
+            raise InputError("train.optimizer", name, expected)
+        return options.pop()
+
     @property
     def _has_momentum(self) -> bool:
         """Whether the optimizer, which is a name, can have momentum."""

@@ -241,7 +241,7 @@ def _run(
                 return 0, segment.full_start, None, own_steps(task, segment, work)
             correction = rule.correction(work)
         if correction is not None:
-            correction = correction.to(segment.start.dtype)
+            correction = correction.to(segment.start.dtype, copy=True)
         done, model = 0, segment.full_start
         if before is not None:
             done, model = before.progress_on(request, segment, correction)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -98,7 +100,8 @@ def test_rules_of_plugins_get_the_same_number():
 def test_windows_and_rounds_are_counted_in_any_type(dtype, window, rounds):
     """In bfloat16 256 + 1 is 256."""
     task = small.quadratic(2, learning_rate=1e-3)
-    task.init, made = lambda: torch.zeros(4, dtype=dtype), find_algorithm("amplified_scaffold")
+    task.init = lambda: torch.zeros(4, dtype=dtype)
+    made: Any = find_algorithm("amplified_scaffold")
     task.targets = task.targets.to(dtype)
     algorithm = made(ServerInit(task.init(), 2), window=window, gamma=1.0)
     rule, counts = algorithm.client_rule(), []

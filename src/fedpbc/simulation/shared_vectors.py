@@ -53,7 +53,7 @@ class SharedVectors:
 
     def __init__(self) -> None:
         # By vector: its copy, its version then, and the period in which they were compared.
-        self._copies = WeakTensorKeyDictionary()
+        self._copies: Any = WeakTensorKeyDictionary()
         self._period = 0
 
     def begin_period(self) -> None:
@@ -62,8 +62,9 @@ class SharedVectors:
 
     def of(self, vector: Tensor) -> Tensor:
         """The copy of a vector as it is now."""
+        copy: Tensor | None
         copy, version, period = self._copies.get(vector, (None, None, None))
-        if version == version_of(vector) and period == self._period:
+        if copy is not None and (version, period) == (version_of(vector), self._period):
             return copy
         if copy is None or not copy.equal(vector):
             copy = vector.clone()

@@ -206,7 +206,7 @@ def test_limits_that_nothing_keeps(tmp_path):
         (["--links", "nowhere"], "links is 'nowhere'"),
         (["--trace", "missing.csv"], "missing.csv"),
         (["--data", "nothing"], "data.name is 'nothing'"),
-        (["--set", "train.momentum=0.5"], "the optimizer 'sgd' does not use it"),
+        (["--set", "aggregation.trim=0.2"], "the aggregation 'mean' does not use it"),
     ],
 )
 def test_wrong_options_are_one_line_and_nothing_is_written(tmp_path, options, line):

@@ -393,7 +393,7 @@ COMPARISONS = [
     (("--seeds", ""), "seeds is "),
     (("--algorithms", ""), "algorithms is "),
     (("--algorithms", "fedavg,fedpcb"), "algorithms is 'fedpcb', but should be one of"),
-    (("--algorithm", "fedavg"), "No such option '--algorithm'"),
+    (("--algorithm", "fedavg"), "no such option: --algorithm: use --algorithms"),
     (settings("algorithm=fedpcb"), "algorithm is 'fedpcb', but should be one of"),
     (settings("seed=-1"), "seed is -1, but should be"),
     (settings("seed=0-1"), "seed is '0-1', but should be"),

@@ -174,6 +174,8 @@ def test_options_of_a_task_from_python():
         simulate(task, "fedavg", np.ones((3, 1)), rounds=5)
     assert simulate(task, "fedavg", np.ones((3, 1)), rounds=3).metrics[-1].round == 3
     assert simulate(task, "fedavg", np.ones((3, 1))).metrics[-1].round == 3
+    with pytest.raises(InputError, match=r"^group is 'runs', but should be given together with"):
+        simulate(task, "fedavg", "always", rounds=1, group="runs")
     # Also the number that a run has without a table.
     with pytest.raises(InputError, match=r"^rounds is 500, but the links are a table of 3 rounds"):
         simulate(task, "fedavg", np.ones((3, 1)), rounds=500)

@@ -48,14 +48,17 @@ def init(
     insecure: Insecure = False,
     trust: Trust = False,
     days: Annotated[
-        int, typer.Option(min=1, max=36500, help="Validity of the server's certificate.")
-    ] = 825,
+        int | None,
+        typer.Option(min=1, max=36500, help="Validity of the server's certificate (default: 825)."),
+    ] = None,
 ) -> None:
     """Create a real fleet's files: keys, certificates, configuration, services, a README."""
     from fedpbc.deployment.ops.fleet_config import fleet_options
     from fedpbc.deployment.ops.fleet_plan import FleetPlan
     from fedpbc.deployment.ops.init import write_fleet
 
+    if insecure and days is not None:
+        raise InputError("--days", days, "left out: without encryption there is no certificate")
     options = {} if config is None else fleet_options(config, trust=trust)
     given = {"clients": clients, "rounds": rounds, "algorithm": algorithm, "app": app, "data": data}
     if algorithm not in (None, options.get("algorithm")):
@@ -72,7 +75,7 @@ def init(
         port=port,
         round_seconds=round_seconds,
         insecure=insecure,
-        days=days,
+        **({} if days is None else {"days": days}),
         **options,
     )
     plan = write_fleet(folder, plan)

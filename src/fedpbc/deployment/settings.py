@@ -241,7 +241,8 @@ def task_of_client(
         _known_here("model", find_model, options["model"]["name"])
         if data_dir is not None:
             options["data"]["dir"] = data_dir
-    config = Config.from_dict({**options, "device": device})
+    # The server's settings are complete: α of data whose clients bring their own, too.
+    config = Config.from_dict({**options, "device": device}, lenient=True)
     clients = config.general.clients
     if clients is None:
         raise MessageError("the server's settings do not say how many clients there are")

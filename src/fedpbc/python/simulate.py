@@ -110,6 +110,8 @@ def simulate(
     trackers = checked_names(track)
     if trackers and out is None:
         raise InputError("track", track, "given together with out, the run's folder")
+    if group is not None and out is None:
+        raise InputError("group", group, "given together with out, the run's folder")
     if group is None:
         check_trackers(trackers)
     config = python_config(

@@ -119,9 +119,9 @@ def _choice(name: str, summary: str, options: Mapping[str, object] | None = None
 
 def _settings(name: str, summary: str, section: type) -> Choice:
     """A section with the defaults of its settings, and the other values where there are few."""
-    entries = {}
+    entries, usual = {}, section()
     for option in options_of(section).values():
-        default = defaults.CLIENTS if option.name == "clients" else option.default
+        default = defaults.CLIENTS if option.name == "clients" else getattr(usual, option.name)
         plain = get_args(option.annotation)[0] if get_args(option.annotation) else None
         choices = get_args(plain if get_origin(plain) is Literal else option.annotation)
         others = [c for c in choices if isinstance(c, str) and c != default]

@@ -326,6 +326,12 @@ def test_a_folder_that_is_not_empty_is_refused(fleet):
     assert "should be new or empty" in refused(fedpbc("fleet", "init", file, *LEAST))
 
 
+def test_days_of_a_certificate_that_there_is_not(tmp_path):
+    words = ("fleet", "init", tmp_path / "fleet", *LEAST, "--insecure", "--days", 825)
+    assert refused(fedpbc(*words)).startswith("--days is 825, but should be left out: without encr")
+    assert not (tmp_path / "fleet").exists()
+
+
 def test_an_empty_folder_stays_the_same_folder(tmp_path, monkeypatch):
     """It may be the working directory of a shell."""
     (tmp_path / "fleet").mkdir()

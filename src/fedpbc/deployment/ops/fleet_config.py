@@ -11,7 +11,6 @@ from fedpbc.errors import InputError
 from fedpbc.experiments.configuration import Config
 from fedpbc.experiments.overrides import configuration_values
 from fedpbc.experiments.settings import TrainSection
-from fedpbc.options import options_of
 
 __all__ = ["fleet_options"]
 
@@ -55,8 +54,7 @@ def fleet_options(file: Path, *, trust: bool = False) -> dict[str, Any]:
 
 def _given(config: Config) -> dict[str, Any]:
     """The settings of the training that are not the defaults."""
-    train = asdict(config.train)
-    defaults = {name: option.default for name, option in options_of(TrainSection).items()}
+    train, defaults = asdict(config.train), asdict(TrainSection())
     if config.task.name == "classification":
         defaults |= find_source(config.data.name).settings.get("train", {})
-    return {name: value for name, value in train.items() if value != defaults[name]}
+    return {k: v for k, v in train.items() if v is not None and v != defaults[k]}

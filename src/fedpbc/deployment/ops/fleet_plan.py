@@ -111,7 +111,9 @@ class FleetPlan:
         model = {}
         if self.model is not None:
             model = {"model": {"name": self.model, **self.model_options}}
-        data = {"name": self.data, "alpha": self.alpha, **self.data_options}
+        data = {"name": self.data, **self.data_options}
+        if not find_source(self.data).has_clients(self.data_options):
+            data["alpha"] = self.alpha
         return {"data": data, **model}
 
     def to_toml(self) -> str:

@@ -23,19 +23,15 @@ def batches_of(name: str) -> str:
     return "round" if ALGORITHMS[name].everyone_trains else "participations"
 
 
-def known_of(task, name, options=None):
-    """What a strategy must be told of the app's training; nothing for most of them."""
-    every = {"learning_rate": lambda t: task.training.rate(t - 1)}
-    every["local_steps"] = task.training.local_steps
-    return {key: every[key] for key in needed_settings(ALGORITHMS[name], options or {})}
-
-
 def run(name, options, task, table, *, more=None, **start):
     """The strategy, the grid, and the result of a job over these links."""
     app = app_of(task, cut(table), batches=batches_of(name))
     grid = grid_of(app, task.clients)
     own = {"fraction_evaluate": 0.0, "min_train_nodes": 1, "norm_factor": 0.0}
-    own |= {**known_of(task, name, options), **options, **(more or {})}
+    told = {"learning_rate": lambda t: task.training.rate(t - 1)}
+    told |= {"local_steps": task.training.local_steps}
+    own |= {k: told[k] for k in needed_settings(ALGORITHMS[name], options)}
+    own |= {**options, **(more or {})}
     strategy = strategy_for(name, **own)
     initial = record_of(task.init().numpy())
     return strategy, grid, strategy.start(grid, initial, **{"num_rounds": len(table), **start})
@@ -121,3 +117,10 @@ def test_lost_replies_are_links_that_were_down(variant):
     result = strategy.start(grid, record_of(task.init().numpy()), num_rounds=len(table))
     assert np.array_equal(strategy.state()["job"]["table"], table)
     assert_same(result.views, small.views(task, name, table, options=options), bound=1e-12)
+
+
+def known_of(task, name, options=None):
+    """What a strategy must be told of the app's training; nothing for most of them."""
+    every = {"learning_rate": lambda t: task.training.rate(t - 1)}
+    every["local_steps"] = task.training.local_steps
+    return {key: every[key] for key in needed_settings(ALGORITHMS[name], options or {})}

@@ -37,7 +37,7 @@ from fedpbc.flower.client_numbers import ClientNumbers
 from fedpbc.flower.job import Job, JobSettings
 from fedpbc.flower.messages import PROTOCOL, Identity, WorkReply, WorkRequest
 from fedpbc.flower.metrics import averaged, consistent
-from fedpbc.flower.requirements import check_known, check_runs_in_apps
+from fedpbc.flower.requirements import check_runs_in_apps, needed_settings
 from fedpbc.flower.result import ViewsResult
 from fedpbc.links.link_log import link_log
 from fedpbc.options import check_kind, checked, nearest
@@ -116,9 +116,6 @@ class AlgorithmStrategy(flower.FedAvg):  # type: ignore[misc]
             checked_file("checkpoint", checkpoint),
             checked_link_log("links", links),
         )
-        if self.links is not None and self.fraction_train < 1:
-            expected = "1 with links=…: whoever is not asked would be in the log as out of reach"
-            raise InputError("fraction_train", self.fraction_train, expected)
         own = inspect.signature(AlgorithmStrategy.__init__).parameters
         names = [name for name in own if name not in ("self", "flower_arguments", "options")]
         algorithm_options = checked(
@@ -128,7 +125,15 @@ class AlgorithmStrategy(flower.FedAvg):  # type: ignore[misc]
         combined = checked_aggregation(aggregation)
         check_aggregation(kind, algorithm_options, combined)
         known = {"learning_rate": learning_rate, "local_steps": local_steps}
-        check_known(kind, algorithm_options, known)
+        needed = needed_settings(kind, algorithm_options)
+        for name, value in known.items():
+            if name in needed and value is None:
+                raise InputError(f"{kind.name} computes with the app's {name}: give {name}=…")
+            # An algorithm of one's own may compute with it in a way that a trial does not show.
+            is_ours = kind.__module__.startswith("fedpbc.algorithms.")
+            if name not in needed and value is not None and is_ours:
+                expected = f"left out: {kind.name} does not compute with the app's, which stays"
+                raise InputError(name, value, expected)
         deployable = [v for v in views_of(kind, views) if v in DEPLOYABLE]
         if not isinstance(view, str) or view not in deployable:
             raise InputError("view", view, nearest(view, deployable))
@@ -136,6 +141,9 @@ class AlgorithmStrategy(flower.FedAvg):  # type: ignore[misc]
         if rate is not None and not callable(rate):
             number = check_rate(rate)
             rate = lambda round: number  # noqa: E731
+        if self.links is not None and self.fraction_train < 1:
+            expected = "1 with links=…: whoever is not asked would be in the log as out of reach"
+            raise InputError("fraction_train", self.fraction_train, expected)
         self.view, self.clients = view, numbers.pop("clients")
         self.settings = JobSettings(
             kind,

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from fedpbc.experiments.configuration import Config
+from fedpbc.links.probabilities import ProbabilityOptions
 from fedpbc.paper.ablation import PARAMETERS, parameters_of, vary
 from fedpbc.paper.plan import PaperCondition
 from tests.commandline import fedpbc, ran, refused
@@ -29,6 +30,8 @@ def test_one_parameter_is_changed_at_a_time_and_the_tables_values_are_run_once()
 
 def test_the_tables_values_are_the_defaults_of_a_run():
     config = Config.from_dict({}).to_dict()
+    # What p is drawn from is written down only where it was given.
+    config["links"] = {**vars(ProbabilityOptions()), **config["links"]}
     for parameter in PARAMETERS:
         assert config[parameter.section][parameter.option] == parameter.base
         assert parameter.base in parameter.full_values

@@ -44,16 +44,22 @@ def resume(
 
         if (plan := read_plan(folder)) is not None:
             raise InputError(f"{folder} is resumed by its own command: {plan['command']}")
+    if jobs is not None and jobs < 1:
+        raise InputError("jobs", jobs, "at least 1")
     advice = AdviceDirectory(folder)
     if advice.was_begun:
         if track is not None:
             raise InputError("track", track, "left out: advice has no trackers")
+        if baseline is not None:
+            raise InputError("baseline", baseline, "left out: advice chooses its own")
         resume_advice(advice, jobs, as_json, trust)
         return
     tuning = TuningDirectory(folder)
     if tuning.was_begun:
         if track is not None:
             raise InputError("track", track, "left out: a search has no trackers")
+        if baseline is not None:
+            raise InputError("baseline", baseline, "left out: a search has none")
         resume_tuning(tuning, jobs, as_json, trust)
         return
     trackers = split_list("track", track)
@@ -64,6 +70,8 @@ def resume(
         return
     if baseline is not None:
         raise InputError("baseline", baseline, "left out: this is one run, not a comparison")
+    if jobs is not None:
+        raise InputError("jobs", jobs, "left out: this is one run, not a comparison")
     begin_work(folder)
     was_finished = RunDirectory(folder).finished
     with RunDisplay(folder, quiet=as_json) as display:

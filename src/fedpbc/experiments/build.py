@@ -18,6 +18,7 @@ from fedpbc.data import load as load_data
 from fedpbc.engines import choose_engine
 from fedpbc.errors import PLUGIN_MODULES, InputError
 from fedpbc.experiments.configuration import Config, identity
+from fedpbc.experiments.own_code import code_digest, task_code
 from fedpbc.experiments.settings import DataSection
 from fedpbc.experiments.unused_settings import check_probabilities_are_read
 from fedpbc.experiments.user_app import HELD_OUT, load_user_app
@@ -83,10 +84,13 @@ class Experiment:
         config = self.config
         timetables = (self.simulation.uplink, self.simulation.downlink)
         links = [timetable.fingerprint() for timetable in timetables if timetable is not None]
-        content = json.dumps(
-            [self.data_fingerprint(), links, identity(config.to_dict())], sort_keys=True
-        )
-        kind = config.task.name
+        kind, simulation = config.task.name, self.simulation
+        identifying = [self.data_fingerprint(), links, identity(config.to_dict())]
+        if kind == "python":
+            # Elsewhere code is in files, which are compared as such.
+            used = [type(simulation.algorithm), type(simulation.server.rule)]
+            identifying.append(code_digest([*used, *task_code(simulation.task)]))
+        content = json.dumps(identifying, sort_keys=True)
         return {
             "algorithm": config.algorithm["name"],
             "links": config.links["name"],

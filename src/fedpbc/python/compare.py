@@ -84,6 +84,9 @@ def compare(
     check_type("progress", progress, bool | None)
     if jobs not in (None, 1) and options.get("on_round") is not None:
         raise InputError("jobs", jobs, "left out: on_round is called in this process")
+    for name, given in (("task", "make_task"), ("algorithm", "algorithms"), ("seed", "seeds")):
+        if name in options:
+            raise InputError(name, options[name], f"left out: {given}= says which there are")
     # Once, before anything begins: a server that goes away later must not stop the comparison.
     check_trackers(checked_names(options.get("track")))
     # Where some algorithm has reports, those that have none may be compared with it.

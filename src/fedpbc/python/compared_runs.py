@@ -254,8 +254,8 @@ def _kept_run(task: Task, run: ComparedRun) -> RunDirectory | None:
     with closing(experiment.simulation):
         if experiment.about()["fingerprint"] != directory.summary()["fingerprint"]:
             raise FedpbcError(
-                f"{run.folder} belongs to another run: its options are not these; choose a new "
-                "folder"
+                f"{run.folder} belongs to another run: its options, data or code are not these; "
+                "choose a new folder"
             )
     return directory
 

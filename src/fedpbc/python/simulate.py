@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from annotated_types import Gt
 
-from fedpbc.algorithms import Aggregation
+from fedpbc.algorithms import Aggregation, ClientRule
 from fedpbc.errors import InputError
 from fedpbc.experiments.build import build_experiment
 from fedpbc.experiments.configuration import Config
@@ -31,6 +31,7 @@ from fedpbc.python.progress_bar import ProgressBar
 from fedpbc.python.result import Result
 from fedpbc.simulation.build import AlgorithmLike, LinksLike
 from fedpbc.simulation.costs import costs_of
+from fedpbc.simulation.loop import Simulation
 from fedpbc.simulation.metrics import Metrics
 from fedpbc.simulation.views import paper_view
 from fedpbc.tasks import Task
@@ -136,6 +137,7 @@ def simulate(
     path = None if out is None else Path(out)
     experiment = build_experiment(config, path and RunDirectory(path).last_reports_path)
     simulation = experiment.simulation
+    _check_corrects(simulation)
     name = f"{config.algorithm['name']} over {config.links['name']}"
     with ProgressBar(name, simulation.rounds, shown=progress) as bar:
 
@@ -156,6 +158,19 @@ def simulate(
     cost = costs_of(simulation.server)
     models = simulation.view_models()
     return Result(metrics, models, task.layout, experiment.engine, cost, path, record)
+
+
+def _check_corrects(simulation: Simulation) -> None:
+    """Raise InputError for a user's task without the correction of gradients that is needed."""
+    task, rule, x = simulation.task, simulation.server.rule, simulation.server.algorithm.x
+    is_ours = type(task).__module__.startswith("fedpbc.")
+    if is_ours or rule is None or type(rule).correction is ClientRule.correction:
+        return
+    ends = [task.local_steps(0, task.init(), 0, 0, each) for each in (None, x * 0 + 1, x * 0 - 1)]
+    if ends[0].equal(ends[1]) and ends[0].equal(ends[2]):
+        algorithm = simulation.server.algorithm.name
+        expected = f"one whose local_steps adds the correction to each gradient, for {algorithm}"
+        raise InputError("task", type(task).__name__, expected)
 
 
 def _quality(metrics: Metrics) -> str:

@@ -167,19 +167,17 @@ class LocalTraining:
         Example:
             >>> LocalTraining(local_steps=2).step_sum([0.1])
             0.2
-            >>> LocalTraining(local_steps=2, optimizer="momentum", momentum=0.5).step_sum([0.1])
+            >>> LocalTraining(local_steps=2, momentum=0.5).step_sum([0.1])
             0.25
         """
-        if self.optimizer == "sgd" and not self.proximal:
+        if self.optimizer == "sgd" and not self.proximal and not self.momentum:
             return self.local_steps * sum(rates)
         return sum(map(self._round_step_sum, rates))
 
     def _round_step_sum(self, rate: float) -> float:
         """The same for one round, after which the optimizer's state begins anew."""
-        momentum, damping, nesterov = 0.0, 0.0, False
-        if self.optimizer == "momentum":
-            momentum = self.momentum
-        elif self.optimizer != "sgd":
+        momentum, damping, nesterov = self.momentum, 0.0, False
+        if self.optimizer != "sgd":
             rate, momentum, damping, nesterov = self._sgd_options(rate)
         change = velocity = 0.0
         for k in range(self.local_steps):
@@ -194,7 +192,7 @@ class LocalTraining:
 
         name = self.described()["optimizer"]
         expected = (
-            "'sgd', 'momentum' or torch.optim.SGD with one rate: the algorithm computes gradients "
+            "'sgd' or torch.optim.SGD with one rate: the algorithm computes gradients "
             "from how a model has changed, which works with no other"
         )
         if self.is_built_in:

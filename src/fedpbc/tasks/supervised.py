@@ -200,6 +200,10 @@ class Supervised:
         self.training.begin(self._vector.parameters, self.training.rate(0))
         check_metrics(*checked, {} if metrics is None else metrics)
         self.metrics: Mapping[str, Metric] = {**named.metrics, **(metrics or {})}
+        # What an evaluation or a step does besides; a run with others is another run.
+        self.options = repr(
+            (crop_padding, flip, normalise, train_samples, weigh, perplexity, running_statistics)
+        )
         self._stack = StackTrainer(self.data, self.layout, self.training, self.device)
         self._evaluator = ModelEvaluator(
             self.data,

@@ -1,7 +1,7 @@
 """What each algorithm would cost on some links, without training the user's model.
 
 Local steps, uploads and what is kept do not depend on the task, so they are counted on quadratics
-of three dimensions over the same links: to the step for as many rounds as are run, and
+of few dimensions over the same links: to the step for as many rounds as are run, and
 extrapolated beyond.
 """
 
@@ -27,7 +27,8 @@ __all__ = ["CostPreview", "preview_costs"]
 
 ROUNDS = 40
 """Rounds that are counted; local steps beyond are extrapolated by the contacts."""
-DIMENSION = 3
+DIMENSION = 32
+"""More than the numbers that a client keeps besides vectors of the model's size."""
 
 
 @dataclass(frozen=True)

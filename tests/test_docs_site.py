@@ -111,7 +111,7 @@ def test_the_site_is_built_without_warnings_and_loads_nothing_from_elsewhere(sit
     assert not re.search(r":(func|attr|class|meth):", reference)
     # Signatures have the defaults, not where they are declared.
     signatures = re.sub(r"<[^>]*>", "", reference)
-    assert "rounds: int = 500," in signatures
+    assert "evaluate_every: int = 10," in signatures
     assert not re.search(r"= [A-Z]\w*(Section|General|Aggregation)?\.[a-z]\w*[,)\n]", signatures)
 
 

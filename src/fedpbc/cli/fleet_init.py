@@ -67,6 +67,7 @@ def init(
         for name in ("app", "data", "alpha", "model", "data_options", "model_options"):
             options.pop(name, None)
     options |= {name: value for name, value in given.items() if value is not None}
+    options |= {} if days is None else {"days": days}
     clients = options.get("clients")
     if clients is None:
         raise InputError("clients is missing: how many devices does the fleet have?")
@@ -75,7 +76,6 @@ def init(
         port=port,
         round_seconds=round_seconds,
         insecure=insecure,
-        **({} if days is None else {"days": days}),
         **options,
     )
     plan = write_fleet(folder, plan)

@@ -227,6 +227,13 @@ def test_fedawe_clips_the_norm_and_keeps_the_direction():
     torch.testing.assert_close(fedawe.x, vector(0.3, 0.4), rtol=0, atol=1e-15)
 
 
+@pytest.mark.parametrize("rate", [0.5, 3.0])
+def test_fedawe_clips_before_the_global_rate(rate):
+    fedawe = FedAWE(ServerInit(vector(0.0, 0.0), 1, global_lr=rate), clip=0.5)
+    fedawe.aggregate(a_round(0, [0]), [Update(0, vector(0.0, 0.0), vector(3.0, 4.0))])
+    torch.testing.assert_close(fedawe.x, rate * vector(0.3, 0.4), rtol=0, atol=1e-15)
+
+
 def test_fedawe_reports_unclipped():
     fedawe = make(FedAWE, global_lr=0.5)
     update = Update(1, vector(1.0), vector(3.0))

@@ -10,9 +10,16 @@ import numpy as np
 import pytest
 import torch
 
-from fedpbc.algorithms import ALGORITHMS, Algorithm, ServerInit, find_algorithm, register_algorithm
+from fedpbc.algorithms import (
+    ALGORITHMS,
+    Algorithm,
+    ServerInit,
+    find_algorithm,
+    mean,
+    register_algorithm,
+)
 from fedpbc.engines import StackedEngine
-from fedpbc.errors import InputError
+from fedpbc.errors import DivergedError, InputError
 from fedpbc.simulation.costs import costs_of
 from tests import small_runs as small
 from tests.reference import ALGORITHMS as REFERENCE
@@ -322,3 +329,103 @@ def test_an_algorithm_that_does_not_begin_as_its_base_class():
 
     with pytest.raises(InputError, match=r"^Idle.__init__ should call super\(\).__init__\(init\)$"):
         small.finished(small.quadratic(2), Idle, small.table([{1}], 2))
+
+
+class Choosing(Algorithm):
+    """FedAvg over those that it is told to select."""
+
+    name = "choosing"
+    chosen = staticmethod(lambda active: active)
+
+    def select(self, round):
+        return self.chosen(round.active)
+
+    def aggregate(self, round, updates):
+        if updates:
+            self.x = mean(update.model for update in updates)
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        lambda active: active.tolist(),
+        lambda active: list(active),
+        lambda active: active.tolist()[::-1],
+        lambda active: torch.from_numpy(active),
+        lambda active: active.astype(np.int32),
+    ],
+)
+def test_a_selection_may_be_a_list(chosen):
+    kind = type("Listing", (Choosing,), {"chosen": staticmethod(chosen)})
+    task, up = small.quadratic(), small.random_table()
+    assert small.same_bits(small.views(task, kind, up), small.views(task, "fedavg", up))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [
+        (lambda active: active > 0, "a part of A"),  # a mask
+        (lambda active: None, "a part of A"),
+        (lambda active: [0.5], "a part of A"),
+        (lambda active: [0, 0], "each client once"),
+        (lambda active: [[0], [1, 2]], "a part of A"),
+        (lambda active: 3, "a part of A"),
+    ],
+)
+def test_a_selection_that_is_none(chosen, expected):
+    kind = type("Listing", (Choosing,), {"chosen": staticmethod(chosen)})
+    with pytest.raises(InputError, match=rf"^choosing's selection is .*should be {expected}"):
+        small.finished(small.quadratic(), kind, np.ones((2, 7), dtype=bool))
+
+
+class Forgetful(Algorithm):
+    name = "forgetful"
+
+    def aggregate(self, round, updates):
+        self.x = mean(update.model for update in updates)
+
+
+class Dividing(Forgetful):
+    def aggregate(self, round, updates):
+        self.x = self.x + sum(update.delta for update in updates) / len(updates)
+
+
+class Stacking(Forgetful):
+    def aggregate(self, round, updates):
+        self.x = torch.stack([update.model for update in updates]).mean(0)
+
+
+class NotANumber(Forgetful):
+    def aggregate(self, round, updates):
+        self.x = self.x + torch.tensor([float(update.delta[0]) for update in updates]).mean()
+
+
+class First(Forgetful):
+    def aggregate(self, round, updates):
+        self.x = updates[0].model
+
+
+@pytest.mark.parametrize("kind", [Forgetful, Dividing, Stacking, NotANumber, First])
+def test_a_forgotten_round_without_updates_is_named(kind):
+    up = small.table([{0, 1}, {1}, set(), {0}], 2)
+    match = r"^forgetful failed in round 3: nobody got through .*: if not updates: return$"
+    with pytest.raises(InputError, match=match):
+        small.finished(small.quadratic(2), kind, up)
+
+
+def test_a_failure_in_another_round_is_left_as_it_is():
+    class Failing(Forgetful):
+        def aggregate(self, round, updates):
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        small.finished(small.quadratic(2), Failing, small.table([{0, 1}], 2))
+
+
+def test_a_divergence_without_updates_remains_one():
+    class Exploding(Forgetful):
+        def aggregate(self, round, updates):
+            self.x = (self.x + 1) * 1e200
+
+    with pytest.raises(DivergedError):
+        small.finished(small.quadratic(2), Exploding, small.table([set()] * 4, 2))

@@ -90,7 +90,7 @@ class Update:
     """One client's upload, and the model that it started from.
 
     Clients share vectors, so every vector that is read here is a copy, which the reader may change
-    in place.
+    in place; unless ``copies`` is false.
 
     Attributes:
         client: i.
@@ -105,15 +105,20 @@ class Update:
     """
 
     def __init__(
-        self, client: int, start: Vector, end: Vector | None, vectors: Vectors | None = None
+        self,
+        client: int,
+        start: Vector,
+        end: Vector | None,
+        vectors: Vectors | None = None,
+        *,
+        copies: bool = True,
     ) -> None:
         for name, vector in (("start", start), ("end", end)):
             if not hasattr(vector, "double") and (name == "start" or vector is not None):
                 raise InputError(name, type(vector).__name__, "a tensor")
         self.client = client
-        # Only for code that changes no vector in place: it needs no copies.
-        self.shared_start, self.shared_end = start, end
-        self.shared_vectors: Vectors = {} if vectors is None else vectors
+        self._start, self._end, self._copies = start, end, copies
+        self._vectors: Vectors = {} if vectors is None else vectors
 
     def __getitem__(self, name: str) -> Vector:
         return self.vectors[name]
@@ -121,34 +126,39 @@ class Update:
     @property
     def start(self) -> Vector:
         """The model before the local steps."""
-        return self.shared_start.clone()
+        return self._start.clone() if self._copies else self._start
 
     @property
     def end(self) -> Vector | None:
         """The model after the local steps; None for a rule whose clients do not upload it."""
-        return None if self.shared_end is None else self.shared_end.clone()
+        return self._end.clone() if self._copies and self._end is not None else self._end
 
     @property
     def vectors(self) -> Vectors:
         """What was uploaded besides, by name."""
-        return OwnVectors(self.shared_vectors)
+        return OwnVectors(self._vectors) if self._copies else self._vectors
 
     @property
     def model(self) -> Vector:
         """The model after the local steps."""
-        return self.shared_model.clone()
+        return self._model.clone() if self._copies else self._model
 
     @property
-    def shared_model(self) -> Vector:
-        """The same, not to be changed in place."""
-        if self.shared_end is None:
+    def _model(self) -> Vector:
+        if self._end is None:
             raise InputError(f"client {self.client} uploads no model: its rule does not declare it")
-        return self.shared_end
+        return self._end
 
     @property
     def delta(self) -> Vector:
         """Δ_i, in double precision."""
-        return self.shared_model.double() - self.shared_start.double()
+        return self._model.double() - self._start.double()
+
+    def uncopied(self) -> Update:
+        """The same for a reader that changes nothing in place."""
+        if not self._copies:
+            return self
+        return Update(self.client, self._start, self._end, self._vectors, copies=False)
 
 
 class Updates(Protocol):
@@ -170,10 +180,10 @@ def advance(base: Vector, update: Update, scale: float) -> Vector:
     """
     check_kind("update", update, Update, "an Update")
     check_type("scale", scale, float)
-    if not hasattr(base, "double") or base.shape != update.shared_start.shape:
+    if not hasattr(base, "double") or base.shape != update.start.shape:
         raise InputError("base", type(base).__name__, "a tensor like those of the update")
     moved = next(advanced(base, [update], scale))
-    return moved.clone() if moved is update.shared_end else moved
+    return moved.clone() if moved is update.uncopied().end else moved
 
 
 def advanced(base: Vector, updates: Iterable[Update], scale: float) -> Iterator[Vector]:
@@ -189,16 +199,17 @@ def advanced(base: Vector, updates: Iterable[Update], scale: float) -> Iterator[
     start: Vector | None = None
     exact_start: Vector | None = None
     is_base = False
-    for update in updates:
-        if update.shared_start is not start:
-            start, exact_start = update.shared_start, None
+    for each in updates:
+        update = each.uncopied()
+        if update.start is not start:
+            start, exact_start = update.start, None
             is_base = start is base or start.equal(base)
         if scale == 1 and is_base:
-            yield update.shared_model
+            yield update.model
             continue
         if exact_start is None:
-            exact_start = update.shared_start.double()
-        moved = update.shared_model.double() - exact_start
+            exact_start = update.start.double()
+        moved = update.model.double() - exact_start
         moved *= scale
         moved += exact_start if start is base else base
         yield moved
@@ -325,7 +336,7 @@ class Algorithm:
 
     def report(self, round: Round, update: Update) -> Vector:
         """The model that a client with its own model reports, and keeps if no reply arrives."""
-        return update.shared_model
+        return update.model
 
     def aggregate(self, round: Round, updates: Updates) -> None:
         """Set ``x`` to x^{t+1}; called in every round, without updates if no client took part.

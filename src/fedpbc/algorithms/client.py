@@ -26,6 +26,7 @@ __all__ = [
     "OwnVectors",
     "Vector",
     "Vectors",
+    "is_built_in",
 ]
 
 Vector: TypeAlias = "torch.Tensor"
@@ -34,6 +35,14 @@ Vectors: TypeAlias = "Mapping[str, torch.Tensor]"
 """Vectors by name: what is sent, kept or uploaded, in the model's type."""
 Gradient: TypeAlias = "Callable[[torch.Tensor, int], torch.Tensor]"
 """The gradient at a model on the k-th batch of a client's work."""
+
+
+def is_built_in(value: object) -> bool:
+    """Whether a rule, an algorithm or a task is the package's own, which changes nothing in place.
+
+    It needs no copies of the vectors that it shares with others.
+    """
+    return type(value).__module__.startswith(("fedpbc.algorithms.", "fedpbc.tasks."))
 
 
 class OwnVectors(Mapping[str, "torch.Tensor"]):
@@ -56,7 +65,7 @@ class ClientWork:
     """What a client knows when it trains.
 
     Clients share vectors, and one piece of work may be done twice. So every vector that is read
-    here is a copy, which the reader may change in place.
+    here is a copy, which the reader may change in place; unless ``copies`` is false.
 
     Attributes:
         client: i, its number.
@@ -88,25 +97,28 @@ class ClientWork:
         local_steps: int,
         loss: Callable[[Vector], float] = lambda model: float("nan"),
         step_sum_of: Callable[[tuple[float, ...]], float] | None = None,
+        *,
+        copies: bool = True,
     ) -> None:
         self._start, self._received, self._state = start, received, state
+        self._copies = copies
         self.client, self.first_round, self.rates = client, first_round, rates
         self.local_steps, self.loss, self._step_sum_of = local_steps, loss, step_sum_of
 
     @property
     def start(self) -> Vector:
         """The model that the client starts from."""
-        return self._start.clone()
+        return self._start.clone() if self._copies else self._start
 
     @property
     def received(self) -> Vectors:
         """The vectors that the server sent along, by name."""
-        return OwnVectors(self._received)
+        return OwnVectors(self._received) if self._copies else self._received
 
     @property
     def state(self) -> Vectors:
         """The vectors that the client kept from its last counted upload, by name."""
-        return OwnVectors(self._state)
+        return OwnVectors(self._state) if self._copies else self._state
 
     @property
     def steps(self) -> int:

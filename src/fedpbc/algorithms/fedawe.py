@@ -51,7 +51,7 @@ class FedAWE(Algorithm):
 
     def report(self, round: Round, update: Update) -> Vector:
         """The client's start plus η_g times its innovation, unclipped."""
-        start = update.shared_start
+        start = update.start
         return (start + self.global_lr * self.innovation(round, update)).to(start.dtype)
 
     def aggregate(self, round: Round, updates: Updates) -> None:
@@ -62,7 +62,7 @@ class FedAWE(Algorithm):
 
         def innovations() -> Iterator[Vector]:
             for update in updates:
-                start.add_(update.shared_start)
+                start.add_(update.start)
                 yield self.innovation(round, update)
 
         # The starts are the server's own: only the innovations come from clients.

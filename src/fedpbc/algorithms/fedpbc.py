@@ -34,4 +34,4 @@ class FedPBC(Algorithm):
     def aggregate(self, round: Round, updates: Updates) -> None:
         """Average the active clients' models."""
         if updates:
-            self.x = self.mean_of(update.shared_model for update in updates)
+            self.x = self.mean_of(update.model for update in updates)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import NoneType
 
 import torch
 from torch import Tensor
 
-from fedpbc.algorithms.client import ClientResult, ClientWork
+from fedpbc.algorithms.client import ClientResult, ClientRule, ClientWork, is_built_in
 from fedpbc.engines.segment import (
     KEPT_LAYERS,
     STATISTICS,
@@ -20,7 +21,7 @@ from fedpbc.engines.segment import (
 from fedpbc.errors import DivergedError, InputError
 from fedpbc.tasks.task import Task, WithBatchGradients, WithClientLoss, WithStatistics
 
-__all__ = ["finish", "own_steps", "plain_result", "work_of"]
+__all__ = ["correction_of", "finish", "own_steps", "plain_result", "work_of"]
 
 
 def work_of(task: Task, segment: Segment) -> ClientWork:
@@ -43,6 +44,7 @@ def work_of(task: Task, segment: Segment) -> ClientWork:
         local_steps=training.local_steps,
         loss=loss,
         step_sum_of=training.step_sum,
+        copies=not is_built_in(segment.rule),
     )
 
 
@@ -67,16 +69,36 @@ def finish(segment: Segment, work: ClientWork, end: Tensor) -> Trained:
     """Finish a segment after plain local steps, which led to the model ``end``."""
     assert segment.rule is not None
     model = sent_part(segment, end)
+    seen = parameters_of(model, segment.statistics)
     # A copy, as all that a rule gets: it may change it in place, but the model is uploaded.
-    result = own(segment.rule.finish(work, parameters_of(model, segment.statistics).clone()))
+    result = segment.rule.finish(work, seen if is_built_in(segment.rule) else seen.clone())
+    result = own(segment.rule, result)
     if "model" in segment.rule.uploads:
         result = ClientResult({"model": model, **result.upload}, result.state)
     trained = checked(segment, result, model if segment.keeps_model else None)
     return _with_statistics(trained, model[segment.trained :], kept_layers(segment, end))
 
 
-def own(result: ClientResult) -> ClientResult:
-    """Copies of what a rule returns, which may be a buffer that it uses again."""
+def may_reuse(rule: ClientRule) -> bool:
+    """Whether a rule has anywhere to keep a buffer, which it may fill again for another client."""
+    options = (bool, int, float, str, NoneType)
+    kept = [*vars(rule).values(), *(v for v in vars(type(rule)).values() if isinstance(v, Tensor))]
+    return not is_built_in(rule) and not all(isinstance(value, options) for value in kept)
+
+
+def correction_of(work: ClientWork, segment: Segment) -> Tensor | None:
+    """What is added to every gradient of a segment with a rule, in the model's type."""
+    assert segment.rule is not None
+    correction = segment.rule.correction(work)
+    if correction is None:
+        return None
+    return correction.to(segment.start.dtype, copy=may_reuse(segment.rule))
+
+
+def own(rule: ClientRule, result: ClientResult) -> ClientResult:
+    """What a rule returns, in vectors that it does not change later."""
+    if not may_reuse(rule):
+        return result
     upload, state = (
         {name: vector.clone() for name, vector in vectors.items()}
         for vectors in (result.upload, result.state)
@@ -110,13 +132,13 @@ def own_steps(task: Task, segment: Segment, work: ClientWork) -> Trained:
         if not segment.statistics:
             result = task.batch_gradient(segment.client, vector, batch)
             # A task from outside may return a tensor of its own.
-            return result if type(task).__module__.startswith("fedpbc.") else result.clone()
+            return result if is_built_in(task) else result.clone()
         assert isinstance(task, WithStatistics)
         full = torch.cat([vector, statistics])
         result, statistics = task.gradient_and_statistics(segment.client, full, batch)
         return result
 
-    result = own(segment.rule.local_steps(work, gradient))
+    result = own(segment.rule, segment.rule.local_steps(work, gradient))
     if segment.scale != 1 and "model" in result.upload:
         scaled = after_round(work.start, result.upload["model"], segment.scale)
         result = ClientResult({**result.upload, "model": scaled}, result.state)

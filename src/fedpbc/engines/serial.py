@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from fedpbc.engines.client_side import finish, own_steps, plain_result, work_of
+from fedpbc.algorithms.client import is_built_in
+from fedpbc.engines.client_side import (
+    correction_of,
+    finish,
+    own_steps,
+    plain_result,
+    work_of,
+)
 from fedpbc.engines.engine import one_thread
 from fedpbc.engines.segment import Segment, Trained, after_round, all_finite
 from fedpbc.errors import DivergedError
@@ -21,9 +28,7 @@ def train(task: Task, segment: Segment, out: Tensor | None = None) -> Trained:
     work = work_of(task, segment)
     if rule.has_own_steps:
         return own_steps(task, segment, work)
-    correction = rule.correction(work)
-    if correction is not None:
-        correction = correction.to(segment.start.dtype, copy=True)
+    correction = correction_of(work, segment)
     return finish(segment, work, train_model(task, segment, correction, out))
 
 
@@ -47,7 +52,8 @@ def train_model(
     for k in range(segment.rounds):
         round, batch = segment.first_round + k, segment.first_batch + k * steps
         # A copy: a task from outside may take its steps in place, and others share the start.
-        end = task.local_steps(segment.client, model.clone(), round, batch, correction)
+        start = model if is_built_in(task) else model.clone()
+        end = task.local_steps(segment.client, start, round, batch, correction)
         model = after_round(model, end, segment.scale, segment.trained)
         if not all_finite(model):
             raise DivergedError(client=segment.client, round=round)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fedpbc.algorithms.client import ClientWork
-from fedpbc.engines.client_side import finish, work_of
+from fedpbc.engines.client_side import correction_of, finish, work_of
 from fedpbc.engines.engine import one_thread
 from fedpbc.engines.segment import Segment, Trained, after_round, all_finite
 from fedpbc.engines.serial import train
@@ -122,12 +122,7 @@ class StackedEngine:
         if segment.rule is None:
             return StackRow(segment)
         work = work_of(self.task, segment)
-        correction = segment.rule.correction(work)
-        return StackRow(
-            segment,
-            work,
-            None if correction is None else correction.to(segment.start.dtype, copy=True),
-        )
+        return StackRow(segment, work, correction_of(work, segment))
 
     def _advance(self, client: int) -> None:
         """Train one round of every row, of which one must be the client's."""

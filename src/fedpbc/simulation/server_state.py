@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedpbc.algorithms.algorithm import Algorithm, Round, mean
-from fedpbc.algorithms.client import Vectors
+from fedpbc.algorithms.client import Vectors, is_built_in
 from fedpbc.engines.engine import one_thread
 from fedpbc.engines.segment import Segment, all_finite, parameters_of
 from fedpbc.errors import DivergedError, InputError, explained, one_line
@@ -108,7 +108,7 @@ class ServerState:
         parts = ModelParts(x) if parts is None else parts
         self.statistics = x[:0] if parts.statistics is None else parts.statistics
         # What clients hold is never the algorithm's own: it may change that in place.
-        self._shared = SharedVectors()
+        self._shared = SharedVectors(copies=not is_built_in(algorithm))
         shared = self._shared.of(x)
         self.x0 = joined(shared, self.statistics)
         self._model = shared, self.statistics, self.x0
@@ -280,7 +280,8 @@ class ServerState:
         algorithm, t, statistics = self.algorithm, round.number, self.statistics
         # In-place changes do not reach these copies, except of tensors, which are checked.
         before, x = snapshot(algorithm.state()), self._shared.of(algorithm.x)
-        versions = Versions({name: value for name, value in before.items() if name != "_x"})
+        checked = {} if is_built_in(algorithm) else before
+        versions = Versions({name: value for name, value in checked.items() if name != "_x"})
         uploads = UpdateStream(
             algorithm,
             round,

@@ -15,6 +15,9 @@ from fedpbc.errors import InputError
 __all__ = ["SharedVectors", "Versions", "snapshot", "tensors_in"]
 
 
+RECENT = 4
+
+
 def tensors_in(value: Any) -> Iterator[Tensor]:
     """All tensors in a nested value."""
     if isinstance(value, Tensor):
@@ -45,24 +48,42 @@ class SharedVectors:
 
     Example:
         >>> import torch
-        >>> shared, x = SharedVectors(), torch.zeros(2)
+        >>> shared, x = SharedVectors(copies=True), torch.zeros(2)
         >>> held = shared.of(x)
         >>> x += 1
         >>> held, shared.of(x)
         (tensor([0., 0.]), tensor([1., 1.]))
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, copies: bool) -> None:
+        """Without copies, for who changes nothing in place: the vectors themselves."""
+        self._needed = copies
         # By vector: its copy, its version then, and the period in which they were compared.
         self._copies: Any = WeakTensorKeyDictionary()
         self._period = 0
+        # Those asked for in this period, with their version and copy: weak keys are slow.
+        self._recent: dict[int, tuple[Tensor, int, Tensor]] = {}
 
     def begin_period(self) -> None:
         """Vectors may have changed since, in ways that PyTorch does not count."""
         self._period += 1
+        self._recent.clear()
 
     def of(self, vector: Tensor) -> Tensor:
         """The copy of a vector as it is now."""
+        if not self._needed:
+            return vector
+        # Every client asks for the same few.
+        recent = self._recent.get(id(vector))
+        if recent is not None and recent[0] is vector and recent[1] == version_of(vector):
+            return recent[2]
+        if len(self._recent) >= RECENT:
+            self._recent.clear()
+        copy = self._compared(vector)
+        self._recent[id(vector)] = vector, version_of(vector), copy
+        return copy
+
+    def _compared(self, vector: Tensor) -> Tensor:
         copy: Tensor | None
         copy, version, period = self._copies.get(vector, (None, None, None))
         if copy is not None and (version, period) == (version_of(vector), self._period):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedpbc.algorithms.algorithm import Algorithm, Round, Update
-from fedpbc.algorithms.client import ClientResult, Vectors
+from fedpbc.algorithms.client import ClientResult, Vectors, is_built_in
 from fedpbc.engines.segment import STATISTICS, parameters_of
 from fedpbc.errors import FedpbcError
 from fedpbc.simulation.last_reports import LastReports
@@ -75,7 +75,8 @@ class UpdateStream:
         self._algorithm, self._round, self._starts = algorithm, round, dict(starts)
         self._trained, self._hears = trained, hears
         self._last_reports, self._corrects = last_reports, corrects
-        self._report_key = report_key
+        self._report_key, self._copies = report_key, not is_built_in(algorithm)
+        self._reports_model = type(algorithm).report is Algorithm.report
         self._updates, self._begun = self._fetch(), False
 
     def _fetch(self) -> Iterator[Update]:
@@ -89,9 +90,9 @@ class UpdateStream:
             start = self._starts.pop(client)
             before, after, statistics = split(start, result.upload)
             self.statistics += [] if statistics is None else [statistics]
-            sent = update = Update(client, before, after, vectors)
+            sent = update = Update(client, before, after, vectors, copies=self._copies)
             if after is not None and (end := self._clipped(after, start)) is not after:
-                update = Update(client, before, end, vectors)
+                update = Update(client, before, end, vectors, copies=self._copies)
             heard = self._hears is None or self._hears[client]
             if after is None:
                 if not heard:
@@ -115,8 +116,10 @@ class UpdateStream:
 
     def _report(self, update: Update, statistics: Tensor | None) -> Tensor:
         """What a client reports; a copy, where the algorithm might change it in place."""
+        if self._reports_model:
+            return joined(update.uncopied().model, statistics)
         report = self._algorithm.report(self._round, update)
-        return joined(report if report is update.shared_end else report.clone(), statistics)
+        return joined(report.clone() if self._copies else report, statistics)
 
     def _clipped(self, end: Tensor, start: Start) -> Tensor:
         """The model that counts: the same object, if it need not be clipped."""

@@ -33,7 +33,13 @@ from fedpbc.deployment.device.client_state import (
 from fedpbc.deployment.device.trainer_state import TrainerState
 from fedpbc.deployment.protocol.messages import MessageError, Payload, TrainReply, TrainRequest
 from fedpbc.deployment.protocol.tensors import checksum, dtype_name, to_vectors
-from fedpbc.engines.client_side import finish, own_steps, plain_result, work_of
+from fedpbc.engines.client_side import (
+    correction_of,
+    finish,
+    own_steps,
+    plain_result,
+    work_of,
+)
 from fedpbc.engines.engine import one_thread
 from fedpbc.engines.segment import KEPT_LAYERS, Segment, Trained
 from fedpbc.engines.serial import train_model
@@ -239,9 +245,7 @@ def _run(
         if rule is not None and work is not None:
             if rule.has_own_steps:
                 return 0, segment.full_start, None, own_steps(task, segment, work)
-            correction = rule.correction(work)
-        if correction is not None:
-            correction = correction.to(segment.start.dtype, copy=True)
+            correction = correction_of(work, segment)
         done, model = 0, segment.full_start
         if before is not None:
             done, model = before.progress_on(request, segment, correction)

@@ -23,15 +23,19 @@ def batches_of(name: str) -> str:
     return "round" if ALGORITHMS[name].everyone_trains else "participations"
 
 
+def told(name, task, options):
+    """What a strategy must know of the app's training."""
+    training = {"learning_rate": lambda t: task.training.rate(t - 1)}
+    training |= {"local_steps": task.training.local_steps}
+    return {k: training[k] for k in needed_settings(ALGORITHMS[name], options)}
+
+
 def run(name, options, task, table, *, more=None, **start):
     """The strategy, the grid, and the result of a job over these links."""
     app = app_of(task, cut(table), batches=batches_of(name))
     grid = grid_of(app, task.clients)
     own = {"fraction_evaluate": 0.0, "min_train_nodes": 1, "norm_factor": 0.0}
-    told = {"learning_rate": lambda t: task.training.rate(t - 1)}
-    told |= {"local_steps": task.training.local_steps}
-    own |= {k: told[k] for k in needed_settings(ALGORITHMS[name], options)}
-    own |= {**options, **(more or {})}
+    own |= {**told(name, task, options), **options, **(more or {})}
     strategy = strategy_for(name, **own)
     initial = record_of(task.init().numpy())
     return strategy, grid, strategy.start(grid, initial, **{"num_rounds": len(table), **start})
@@ -92,8 +96,8 @@ def test_messages_that_come_twice_change_nothing(name):
     app = app_of(task, cut(table), batches=batches_of(name))
     grid = grid_of(app, task.clients)
     grid.deliveries = 2
-    rate = {"learning_rate": lambda t: task.training.rate(t - 1), "local_steps": 3}
-    strategy = strategy_for(name, fraction_evaluate=0.0, norm_factor=0.0, **rate, **options)
+    own = {**told(name, task, options), **options}
+    strategy = strategy_for(name, fraction_evaluate=0.0, norm_factor=0.0, **own)
     result = strategy.start(grid, record_of(task.init().numpy()), num_rounds=len(table))
     assert_same(result.views, small.views(task, name, table, options=options), bound=1e-12)
 
@@ -112,8 +116,8 @@ def test_lost_replies_are_links_that_were_down(variant):
         return None if is_upload and not table[rounds - 1, node - 100] else reply
 
     grid.after = lose
-    rate = {"learning_rate": lambda t: task.training.rate(t - 1), "local_steps": 3}
-    strategy = strategy_for(name, fraction_evaluate=0.0, norm_factor=0.0, **rate, **options)
+    own = {**told(name, task, options), **options}
+    strategy = strategy_for(name, fraction_evaluate=0.0, norm_factor=0.0, **own)
     result = strategy.start(grid, record_of(task.init().numpy()), num_rounds=len(table))
     assert np.array_equal(strategy.state()["job"]["table"], table)
     assert_same(result.views, small.views(task, name, table, options=options), bound=1e-12)

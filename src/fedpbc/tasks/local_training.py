@@ -59,10 +59,8 @@ class LocalTraining:
         0.05
         >>> LocalTraining(learning_rate=0.1, schedule=lambda t: 1 / (1 + t)).rate(1)
         0.05
-        >>> LocalTraining(optimizer="adam", momentum=0.9)
-        Traceback (most recent call last):
-        fedpbc.errors.InputError: train.momentum is 0.9, but should be left out: the optimizer
-        'adam' has none, but 'sgd' has
+        >>> LocalTraining(momentum=0.9).optimizer  # as torch.optim.SGD
+        'sgd'
     """
 
     local_steps: Annotated[int, Ge(1), Le(MAX_LOCAL_STEPS), Help("Local steps s per round")] = 5

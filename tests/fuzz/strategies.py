@@ -88,7 +88,7 @@ START: dict[str, tuple[str, ...]] = {
     "evaluate_config": ("None",),
     "evaluate_fn": ("None", "lambda t, model: None", "lambda t, model: MetricRecord({'x': 1.0})"),
 }
-NEEDED = {"learning_rate": "0.1", "local_steps": "2", "fraction_evaluate": "0.0"}
+TRAINING = {"learning_rate": "0.1", "local_steps": "2"}
 ARRAYS = (
     *("ArrayRecord()", "ArrayRecord({'w': Array(np.zeros(0))})", "[np.zeros(3)]", "{'w': 1}"),
     *("record_of(np.full(2, np.nan))", "record_of(np.full(2, np.inf))", "record_of([True, False])"),
@@ -153,7 +153,7 @@ def arguments(random: Random, place: Place) -> Case:
     name = random.choice(names())
     own = options(name)
     known = [*RIGHT, *own, "nope"]
-    given = {key: value for key, value in NEEDED.items() if random.random() < 0.9}
+    given = {key: value for key, value in needed(name).items() if random.random() < 0.9}
     for key in RIGHT:
         if random.random() < 0.15:
             given[key] = random.choice(RIGHT[key])
@@ -185,7 +185,8 @@ def start(random: Random, place: Place) -> Case:
             given[key] = random.choice(ARRAYS)
         if key == "num_rounds" and random.random() < 0.3:
             given[key] = "0"
-    made = f"strategy_for({random.choice(usable())!r}, {spelled(NEEDED)})"
+    name = random.choice(usable())
+    made = f"strategy_for({name!r}, {spelled(needed(name))})"
     return case(f"{made}.start({spelled(given)})")
 
 
@@ -193,7 +194,7 @@ def replies(random: Random, place: Place) -> Case:
     """A job whose clients may reply anything."""
     lines = [f"    if count == {count}: {change(random)}" for count in range(4)]
     lines = random.sample(lines, random.choice((1, 2, 4)))
-    chance = random.choice((0.2, 0.5, 1.0))
+    chance, name = random.choice((0.2, 0.5, 1.0)), random.choice(usable())
     code = f"""\
 rng = np.random.default_rng({random.randrange(1000)})
 def after(node, reply):
@@ -204,7 +205,7 @@ def after(node, reply):
     return reply
 g = grid()
 g.after = after
-finite(strategy_for({random.choice(usable())!r}, {spelled(NEEDED)}).start(g, arrays, 4, 9.0))"""
+finite(strategy_for({name!r}, {spelled(needed(name))}).start(g, arrays, 4, 9.0))"""
     return case(code, refusal=False)
 
 
@@ -247,7 +248,7 @@ def guarded(statement: str) -> str:
 def checkpoint(random: Random, place: Place) -> Case:
     """A job that is continued from a file that was damaged or is another one."""
     name = random.choice(usable())
-    made = f"strategy_for({name!r}, checkpoint='job.safetensors', {spelled(NEEDED)})"
+    made = f"strategy_for({name!r}, checkpoint='job.safetensors', {spelled(needed(name))})"
     begun = f"g = grid()\n{made}.start(g, arrays, 2, 9.0)"
     pick = random.random()
     if pick < 0.2:
@@ -267,7 +268,7 @@ file = Path('job.safetensors')
 file.write_bytes(hostile.mutate(Random({random.randrange(10**6)}), file.read_bytes()))"""
     code = f"""\
 {begun}
-expected = strategy_for({name!r}, {spelled(NEEDED)}).start(grid(), arrays, 4, 9.0)
+expected = strategy_for({name!r}, {spelled(needed(name))}).start(grid(), arrays, 4, 9.0)
 try:
     result = finite({made}.start(g, arrays, 4, 9.0))
 except fedpbc.FedpbcError as error:
@@ -308,6 +309,16 @@ def names() -> tuple[str, ...]:
 def usable() -> tuple[str, ...]:
     """Those that an app can run."""
     return tuple(name for name in names() if name not in ("fedavg_known", "focus"))
+
+
+@cache
+def needed(name: str) -> dict[str, str]:
+    """What a strategy must be told, and what spares an evaluation."""
+    from fedpbc.algorithms import ALGORITHMS
+    from fedpbc.flower.requirements import needed_settings
+
+    names = needed_settings(ALGORITHMS[name], {}) if name in usable() else ()
+    return {**{each: TRAINING[each] for each in names}, "fraction_evaluate": "0.0"}
 
 
 @cache

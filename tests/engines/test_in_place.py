@@ -297,7 +297,7 @@ def test_a_round_that_fails_leaves_what_was_before():
         next(steps)
     assert made.algorithm.x.equal(x)
     assert made.server.model.equal(held)
-    assert made.algorithm.history == [0, 1]
+    assert made.algorithm.state()["history"] == [0, 1]
 
 
 def test_views_are_not_the_servers_own():

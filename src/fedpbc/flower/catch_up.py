@@ -203,7 +203,8 @@ def with_rule(
     # A copy: the model is uploaded as it is.
     result = rule.finish(work, vector_for(type(rule), end.copy()))
     if "model" in rule.uploads:
-        result = ClientResult({"model": end, **result.upload}, result.state)
+        model = vector_for(type(rule), end)
+        result = ClientResult({"model": model, **result.upload}, result.state)
     rule.check(result)
     return uploaded(request, identity, message, rule, layout, trained, result, kept)
 

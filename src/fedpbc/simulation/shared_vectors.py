@@ -83,9 +83,12 @@ class SharedVectors:
         return copy
 
     def _compared(self, vector: Tensor) -> Tensor:
-        copy, version, period = self._copies.get(vector, (None, None, None))
-        if version == version_of(vector) and period == self._period:
-            return copy
+        copy: Tensor | None = None
+        if vector in self._copies:
+            known: tuple[Tensor, int, int] = self._copies[vector]
+            copy = known[0]
+            if known[1:] == (version_of(vector), self._period):
+                return copy
         if copy is None or not copy.equal(vector):
             copy = vector.clone()
         self._copies[vector] = copy, version_of(vector), self._period

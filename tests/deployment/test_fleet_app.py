@@ -94,6 +94,16 @@ def test_options_of_data_and_model_reach_the_devices():
     assert json.loads(plain.client_settings())["model"] == {"name": "mlp"}
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "optimizer"),
+    [("focus", "momentum"), ("scaffold", "adam"), ("amplified_scaffold", "RMSprop")],
+)
+def test_local_steps_that_an_algorithm_cannot_use_are_refused(algorithm, optimizer):
+    section = {"data": "digits", "clients": 5, "algorithm": algorithm}
+    with pytest.raises(InputError, match=rf"^train\.optimizer is '{optimizer}', but should be"):
+        FleetSettings.from_dict({**section, "train": {"optimizer": optimizer}})
+
+
 def test_a_server_cannot_name_a_folder_of_the_device():
     settings = json.loads(
         FleetSettings.from_dict({"data": "digits", "clients": 5}).client_settings()

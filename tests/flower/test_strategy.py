@@ -270,6 +270,32 @@ def test_algorithms_from_outside_run_too(monkeypatch):
     assert_same(result.views, small.views(task, FromOutside, table), bound=1e-12)
 
 
+class DriftingInPlace(Drifting):
+    def finish(self, work, end):
+        start = work.start
+        start += end
+        end *= 0
+        return ClientResult(state={"drift": start.mul_(0.5)})
+
+
+class FromOutsideInPlace(FromOutside):
+    name = "in_place"
+
+    def client_rule(self):
+        return DriftingInPlace()
+
+    def aggregate(self, round, updates):
+        if updates:
+            self.x.lerp_(mean(update.model for update in updates), 0.9)
+
+
+def test_changes_in_place_reach_nobody_else(monkeypatch):
+    monkeypatch.setitem(ALGORITHMS, "in_place", FromOutsideInPlace)
+    task, table = small.quadratic(), small.random_table(seed=5)
+    _, _, result = run("in_place", {}, task, table)
+    assert_same(result.views, small.views(task, FromOutside, table), bound=1e-12)
+
+
 def test_work_whose_reply_was_lost_is_not_done_again():
     task, calls = small.quadratic(clients=2), []
 

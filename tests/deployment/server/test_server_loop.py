@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
+from fedpbc.algorithms import Algorithm, ClientResult, ClientRule
 from fedpbc.deployment.protocol.messages import Payload
 from fedpbc.deployment.server import server_directory
 from fedpbc.deployment.server.server_directory import ServerDirectory
@@ -59,6 +60,54 @@ def test_the_result_is_the_simulators_whatever_the_network_does(tmp_path, algori
     assert [line["active"] for line in lines] == counted(fate, 10, 3)
     # One request per round and node.
     assert sorted(network.requests) == [(i, t) for i in range(3) for t in range(10)]
+
+
+class MovedClient(ClientRule):
+    uploads = ("model", "way")
+    keeps = ("way",)
+
+    def finish(self, work, end):
+        way = end - work.start + 0.5 * work.state["way"]
+        return ClientResult({"way": way}, {"way": way})
+
+
+class MovedClientInPlace(MovedClient):
+    def finish(self, work, end):
+        way = work.state["way"]
+        way *= 0.5
+        end -= work.start
+        end += way
+        return ClientResult({"way": end}, {"way": end})
+
+
+class Moved(Algorithm):
+    name, rule = "moved", MovedClient
+
+    def client_rule(self):
+        return self.rule()
+
+    def aggregate(self, round, updates):
+        for update in updates:
+            self.x = self.x + update["way"] / len(updates)
+
+
+class MovedInPlace(Moved):
+    rule = MovedClientInPlace
+
+    def aggregate(self, round, updates):
+        for update in updates:
+            way = update["way"]
+            way /= len(updates)
+            self.x += way
+
+
+def test_changes_in_place_reach_nobody_else(tmp_path):
+    task = small_task()
+    network = FakeNetwork(make_trainers(task, tmp_path, MovedInPlace), random_fates(2))
+    with ServerDirectory(tmp_path / "server") as folder:
+        server = make_server(task, MovedInPlace, folder, network, rounds=8)
+        server.run()
+        assert_same(server, simulated(task, Moved, folder.lines))
 
 
 @settings(max_examples=10)

@@ -18,6 +18,7 @@ import numpy as np
 from annotated_types import Gt, Le
 from numpy.typing import NDArray
 
+from fedpbc.choices import InputFile
 from fedpbc.errors import InputError
 from fedpbc.limits import MAX_ROUNDS, MAX_SECONDS
 from fedpbc.links.scheme import Row, Setting, link_scheme
@@ -34,7 +35,10 @@ _BUCKETS_PER_INTERVAL = 8
 
 @link_scheme
 def trace(
-    setting: Setting, *, file: str, round_seconds: Annotated[float, Gt(0), Le(MAX_SECONDS)] = 600.0
+    setting: Setting,
+    *,
+    file: InputFile,
+    round_seconds: Annotated[float, Gt(0), Le(MAX_SECONDS)] = 600.0,
 ) -> Iterator[Row]:
     """Replay a recorded trace: up if the device was online at the end of the round.
 

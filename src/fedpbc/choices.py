@@ -151,8 +151,9 @@ def specification(text: str) -> dict[str, Any]:
         if key in table:
             raise InputError(name, str(text), f"with one value for {key}")
         parsed = parse_value(value, key)
-        is_beside = isinstance(parsed, str) and isinstance(text, TextOfFile)
-        table[key] = TextOfFile(parsed, text.folder) if is_beside else parsed  # type: ignore[union-attr]
+        if isinstance(parsed, str) and isinstance(text, TextOfFile):
+            parsed = TextOfFile(parsed, text.folder)
+        table[key] = parsed
     return table
 
 

@@ -12,7 +12,7 @@ from fedpbc.limits import check_path, check_text, check_values
 from fedpbc.storage.toml import parsed_toml
 from fedpbc.study.spec import dotted, patched, tables
 
-__all__ = ["load", "read_values"]
+__all__ = ["load", "read_values", "texts_of"]
 
 
 def load(
@@ -72,15 +72,15 @@ def load(
 def read_values(file: Path, *, follow_links: bool = True) -> dict[str, Any]:
     """The values in a TOML file; files that they name are looked up beside it, then here."""
     values = parsed_toml(file, follow_links=follow_links)
-    return tables(_texts(values, file.absolute().parent))
+    return tables(texts_of(values, file.absolute().parent))
 
 
-def _texts(value: Any, folder: Path) -> Any:
+def texts_of(value: Any, folder: Path) -> Any:
     """Values whose texts know in which folder they stand."""
     if isinstance(value, dict):
-        return {key: _texts(inner, folder) for key, inner in value.items()}
+        return {key: texts_of(inner, folder) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_texts(inner, folder) for inner in value]
+        return [texts_of(inner, folder) for inner in value]
     return TextOfFile(value, folder) if isinstance(value, str) else value
 
 

@@ -135,19 +135,22 @@ engines = _fixed(
     pool=_pool,
     ray=_ray,
 )
-schedules = _fixed(
-    "train.schedule",
-    "inverse_sqrt",
-    inverse_sqrt=_without_options,
-    constant=_without_options,
-    inverse=_horizon,
-    exponential=_horizon,
-    step=_horizon,
-    linear=_horizon,
-    cosine=_horizon,
+SCHEDULES = {
+    "inverse_sqrt": _without_options,
+    "constant": _without_options,
+    **dict.fromkeys(("inverse", "exponential", "step", "linear", "cosine"), _horizon),
+}
+
+
+def _find_schedule(name: str) -> Any:
+    return (
+        _without_options if name.startswith(PYTHON) else find_in("train.schedule", SCHEDULES)(name)
+    )
+
+
+schedules = Registry(
+    "train.schedule", _find_schedule, options_of, lambda: SCHEDULES, "inverse_sqrt"
 )
-
-
 SHARED: Mapping[str, tuple[Callable[..., None], ...]] = {
     "data": (_data,),
     "task": (_classification, _quadratic, _app),
@@ -285,7 +288,7 @@ def _optimizer_options(kind: Any) -> Mapping[str, Option]:
     if not isinstance(kind, type):
         return options_of(kind)
     # Without defaults, which may differ between versions of PyTorch: only what is given counts.
-    parameters = list(inspect.signature(kind.__init__).parameters)[2:]
+    parameters = list(inspect.signature(kind).parameters)[1:]
     return {name: Option(name, Any, None) for name in parameters if name != "lr"}
 
 

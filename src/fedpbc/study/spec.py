@@ -433,11 +433,11 @@ def _completed(given: Mapping[str, Any]) -> dict[str, Any]:
     for key in COMPARED:
         if key in values:
             raise InputError(f"{key} is for 'fedpbc compare': leave it out")
-    for name in [*Execution.model_fields]:
-        values.pop(name, None)
-    for name in SECTIONS:
-        if name not in ("data", "model", "engine"):
-            values.setdefault(name, {})
+    for key in Execution.model_fields:
+        values.pop(key, None)
+    for key in SECTIONS:
+        if key not in ("data", "model", "engine"):
+            values.setdefault(key, {})
     values["plugins"] = load_plugins(values.get("plugins"))
     train = values["train"]
     if not isinstance(train, Mapping):
@@ -463,7 +463,7 @@ def _completed(given: Mapping[str, Any]) -> dict[str, Any]:
             "clients is missing: say for how many clients the app has data, as in --clients 20"
         )
     for option in TRAIN if task.name != "python" else ():
-        name = values["train"].get(option, {})
+        name: Any = values["train"].get(option, {})
         name = name.get("name") if isinstance(name, Mapping) else name
         if isinstance(name, str) and name.startswith(registries.PYTHON):
             raise InputError(f"train.{option}", name, "a name: functions are for Python")

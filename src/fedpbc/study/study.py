@@ -30,7 +30,7 @@ from fedpbc.text import listed
 __all__ = ["CEILING", "Role", "Run", "Study", "Variant", "split_items"]
 
 Role = Literal["entry", "baseline", "ceiling"]
-CEILING = "ceiling"
+CEILING: Literal["ceiling"] = "ceiling"
 """The name of FedAvg's training with every link up, where it stands among algorithms."""
 FEDAVG = "fedavg"
 LINKS = ("links", "downlink")
@@ -211,7 +211,7 @@ def described(values: Mapping[str, Any]) -> dict[str, Any]:
     """Values with objects of Python as tables: links as a timetable, an array or a function."""
     made = dict(values)
     for section in LINKS:
-        value = made.get(section)
+        value: Any = made.get(section)
         if hasattr(value, "fingerprint"):
             made[section] = {"name": TIMETABLE, "fingerprint": value.fingerprint()}
         elif hasattr(value, "tobytes"):
@@ -315,7 +315,9 @@ def _of_table(label: Any, table: Mapping[str, Any]) -> Variant:
     """The variant of a table; without a label, it has its algorithm's name for now."""
     where = "algorithms" if label is None else f"algorithms.{label}"
     given = dict(table)
-    name = given.pop("name", None)
+    name, given_role = given.pop("name", None), given.pop("role", None)
+    if given_role not in (None, "entry", "baseline", CEILING):
+        raise InputError(f"{where}.role", given_role, "entry, baseline or ceiling")
     if name is None and label is None:
         raise InputError(where, table, "tables with a name")
     if name is None:
@@ -325,6 +327,7 @@ def _of_table(label: Any, table: Mapping[str, Any]) -> Variant:
         patch, role = _start(name, f"{where}.name")
         if label == CEILING:
             patch, role = {**patch, **EVERY_LINK_UP}, CEILING
+    role = role if given_role is None else given_role
     for key, value in given.items():
         patch = _assigned(patch, key, value, where)
     return Variant(patch["algorithm"]["name"] if label is None else label, patch, role)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fedpbc.experiments.conditions import is_ceiling
 from fedpbc.experiments.paired import Costs, EntryScores, Scores
 from fedpbc.text import listed
 
@@ -26,7 +25,7 @@ def candidates_of(scores: Scores) -> tuple[list[EntryScores], dict[str, str]]:
     left_out: dict[str, str] = {}
     candidates = []
     for entry in scores.entries:
-        if is_ceiling(entry.name):
+        if entry.is_ceiling:
             continue
         if not entry.values:
             nothing = len(entry.failed) == entry.runs

@@ -214,7 +214,9 @@ class Comparison:
         failed = tuple(sorted(run.seed for run in runs if run.failure is not None))
         algorithm = runs[0].algorithm
         if row is None:
-            return EntryScores(name, algorithm, None, {}, None, len(runs), failed)
+            return EntryScores(
+                name, algorithm, None, {}, None, len(runs), failed, is_ceiling=is_ceiling(name)
+            )
         key, sign = ("test_accuracy", 1.0) if has_classes else ("test_loss", -1.0)
         tails = {
             run.seed: self.tail(run, row.view, lambda evaluation: evaluation[key])
@@ -233,6 +235,7 @@ class Comparison:
             failed=failed,
             needs_probabilities=kind is not None and kind.needs_probabilities,
             allowed=allowed and not is_ceiling(name),
+            is_ceiling=is_ceiling(name),
         )
 
     def paired(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from hashlib import sha256
 from pathlib import Path
@@ -27,7 +27,7 @@ from fedpbc.simulation.last_reports import choose_last_reports
 from fedpbc.simulation.loop import Simulation
 from fedpbc.storage.arrays import read_array
 from fedpbc.storage.tensors import checksum
-from fedpbc.study.registries import PROBABILITIES, PYTHON
+from fedpbc.study.registries import PROBABILITIES, PYTHON, engines
 from fedpbc.study.spec import Spec, Train, content_of
 from fedpbc.study.study import Run
 from fedpbc.tasks import LocalTraining, Quadratic, Supervised, Task
@@ -36,7 +36,7 @@ from fedpbc.tasks.networks import build_model
 from fedpbc.tasks.torch_device import find_device
 from fedpbc.theory.run_bound import RunBound
 
-__all__ = ["Built", "build", "build_task", "local_training", "task_values"]
+__all__ = ["Built", "build", "build_task", "check", "local_training", "task_values"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +113,27 @@ def build(run: Run, *, task: Task | None = None, reports: Path | None = None) ->
     links = [timetable.fingerprint() for timetable in (uplink, downlink) if timetable is not None]
     content = json.dumps([_data_fingerprint(spec, task), *links])
     return Built(simulation, line, sha256(content.encode()).hexdigest(), notes)
+
+
+def check(runs: Iterable[Run]) -> list[str]:
+    """Build one run of each set-up of data, links and model: it shows what is wrong there.
+
+    Returns what a user must know of the tasks. Nothing is trained or written.
+    """
+    setups: dict[str, Run] = {}
+    for run in runs:
+        values = run.spec.dump()
+        for key in ("algorithm", "train", "views", "evaluate_every", "seed"):
+            del values[key]
+        setups.setdefault(json.dumps(values, sort_keys=True), run)
+    notes: dict[str, None] = {}
+    serial = engines.parse("serial")
+    for run in setups.values():
+        execution = run.execution.model_copy(update={"engine": serial, "reported": "memory"})
+        built = build(replace(run, execution=execution))
+        built.simulation.close()
+        notes |= dict.fromkeys(built.notes)
+    return list(notes)
 
 
 def _links(section: str, choice: Choice, run: Run, task: Task, rounds: int) -> Timetable:

@@ -30,7 +30,7 @@ from fedpbc.tasks import Task
 if TYPE_CHECKING:
     from fedpbc.experiments.tracking import Tracking
 
-__all__ = ["StoppedError", "Watcher", "execute"]
+__all__ = ["StoppedError", "Watcher", "execute", "has_ended"]
 
 CHECKPOINT_SECONDS = 30.0
 CHECKPOINT_SHARE = 0.05
@@ -142,6 +142,14 @@ def _check_place(place: RunFolder, run: Run) -> str | None:
             "--overwrite"
         )
     return known
+
+
+def has_ended(run: Run, folder: Path | None, until: int | None = None) -> bool:
+    """Whether nothing is left to run in a folder, or until a pause."""
+    place = None if folder is None else RunFolder(folder)
+    if place is None or place.id != run.id:
+        return False
+    return place.finished or (until is not None and _has_paused(place, until))
 
 
 def _has_paused(place: RunFolder, until: int) -> bool:

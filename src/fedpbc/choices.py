@@ -35,6 +35,7 @@ __all__ = [
     "plain",
     "specification",
     "text_of",
+    "texts_of",
 ]
 
 OPTION_START = re.compile(r":(?=\s*[A-Za-z_][\w.]*\s*=)")
@@ -77,6 +78,15 @@ class TextOfFile(str):
 
     def __getnewargs__(self) -> tuple[str, Path]:  # type: ignore[override]
         return str(self), self.folder
+
+
+def texts_of(value: Any, folder: Path) -> Any:
+    """Values whose texts know in which folder they stand."""
+    if isinstance(value, dict):
+        return {key: texts_of(inner, folder) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [texts_of(inner, folder) for inner in value]
+    return TextOfFile(value, folder) if isinstance(value, str) else value
 
 
 def located(text: str, option: str) -> str:

@@ -14,7 +14,7 @@ from fedpbc import LocalTraining, Quadratic
 from fedpbc.errors import DivergedError, InputError
 from fedpbc.study.build import task_values
 from fedpbc.study.execute import StoppedError, Watcher, execute
-from fedpbc.study.folder import RunFolder
+from fedpbc.study.run_folder import RunFolder
 from fedpbc.study.study import Run
 
 VALUES = {

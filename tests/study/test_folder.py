@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from fedpbc.errors import InputError
-from fedpbc.study.folder import RunFolder, StudyFolder, set_aside
+from fedpbc.study.run_folder import RunFolder
 from fedpbc.study.study import Study
+from fedpbc.study.study_folder import StudyFolder, set_aside
 
 SMALL = {"data": "digits", "clients": 5, "rounds": 2, "seeds": [0]}
 
@@ -21,16 +22,11 @@ def of(algorithms: object, **more: object) -> Study:
 
 def begun(folder: Path, study: Study) -> list[str]:
     """Begin a study and its runs; returns where they are."""
-    with StudyFolder(folder).locked():
-        places = StudyFolder(folder).begin(study, study.runs())
+    with StudyFolder(folder).opened(study) as places:
         for run, path in places:
             if not RunFolder(path).holds_run:
                 RunFolder(path).begin(run)
     return [path.relative_to(folder).as_posix() for _, path in places]
-
-
-def widened(folder: Path, study: Study) -> list[str]:
-    return begun(folder, StudyFolder(folder).widened(study))
 
 
 def test_a_study_is_read_back_as_it_was(tmp_path):
@@ -60,12 +56,12 @@ def test_it_is_the_same_study_when_it_is_moved_and_the_files_are_gone(tmp_path):
 
 def test_widening_adds_entries_and_seeds_and_keeps_what_is_there(tmp_path):
     begun(tmp_path, of(["fedpbc"]))
-    places = widened(tmp_path, of(["fedavg:learning_rate=0.2"], seeds=[1]))
+    places = begun(tmp_path, of(["fedavg:learning_rate=0.2"], seeds=[1]))
     assert places == [
         *("fedpbc/seed-0", "fedpbc/seed-1"),
         *("fedavg-learning_rate=0.2/seed-0", "fedavg-learning_rate=0.2/seed-1"),
     ]
-    assert widened(tmp_path, of(["fedpbc"], engine="serial")) == places
+    assert begun(tmp_path, of(["fedpbc"], engine="serial")) == places
     runs = StudyFolder(tmp_path).study().runs()
     assert {run.execution.engine.name for run in runs} == {"serial"}
 
@@ -82,7 +78,7 @@ def test_another_study_is_refused(tmp_path, more, line):
     begun(tmp_path, of(["fedpbc"]))
     before = (tmp_path / "study.json").read_bytes()
     with pytest.raises(InputError) as error:
-        widened(tmp_path, Study.of({**SMALL, "algorithms": ["fedpbc"], **more}))
+        begun(tmp_path, Study.of({**SMALL, "algorithms": ["fedpbc"], **more}))
     assert line in str(error.value)
     assert (tmp_path / "study.json").read_bytes() == before
 
@@ -91,7 +87,7 @@ def test_labels_that_look_alike_as_folders_have_folders_of_their_own(tmp_path):
     places = begun(tmp_path, of({"a:b": {"name": "fedpbc"}, "a/b": {"name": "fedavg"}}))
     assert places[0] == "a-b/seed-0"
     assert places[1].startswith("a-b/seed-0-")
-    assert widened(tmp_path, of({"a/b": {"name": "fedavg"}})) == places
+    assert begun(tmp_path, of({"a/b": {"name": "fedavg"}})) == places
 
 
 def test_what_is_set_aside_keeps_its_content(tmp_path):
@@ -105,7 +101,7 @@ def test_what_is_set_aside_keeps_its_content(tmp_path):
 
 def test_other_files_are_never_set_aside(tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
-    for write in (set_aside, lambda path: begun(path, of(["fedpbc"]))):
+    for write in (set_aside, lambda folder: begun(folder, of(["fedpbc"]))):
         with pytest.raises(InputError, match="holds other files"):
             write(tmp_path)
     assert (tmp_path / "mine.txt").read_text() == "mine"

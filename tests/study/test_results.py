@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import random
+import signal
 from pathlib import Path
 
 import pytest
 
 from fedpbc.errors import InputError
-from fedpbc.study.folder import RunFolder, StudyFolder
+from fedpbc.study.build import check
 from fedpbc.study.pool import run_all
 from fedpbc.study.results import Results
+from fedpbc.study.run_folder import RunFolder
 from fedpbc.study.study import Study
+from fedpbc.study.study_folder import StudyFolder
 
 SMALL = {"data": "digits", "clients": 6, "rounds": 10, "evaluate_every": 2}
 
@@ -19,10 +23,8 @@ SMALL = {"data": "digits", "clients": 6, "rounds": 10, "evaluate_every": 2}
 def stored(folder: Path, jobs: int = 1, **given: object) -> Results:
     """A study in its folder; also again, or widened."""
     study = Study.of({**SMALL, **given})
-    place = StudyFolder(folder)
-    with place.locked():
-        study = place.widened(study) if place.holds_study else study
-        return Results(run_all(place.begin(study, study.runs()), jobs, group=folder))
+    with StudyFolder(folder).opened(study, check=check) as runs:
+        return Results(run_all(runs, jobs, group=folder))
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +89,25 @@ def test_processes_give_the_same_results(swept, tmp_path):
     results = stored(tmp_path, 2, algorithms=["fedpbc", "fedavg"], seeds="0-1", ceiling=True,
                      sweep={"data.alpha": [0.1, 1]})  # fmt: skip
     assert results.as_dict() == Results.read(swept).as_dict()
+
+
+def study_in(folder: str) -> None:
+    """For processes that are killed."""
+    stored(Path(folder), 2, algorithms=["fedpbc", "fedavg"], seeds="0-1", checkpoint_every=1)
+
+
+@pytest.mark.slow
+def test_a_study_killed_again_and_again_comes_to_the_same_results(fork_server, tmp_path):
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    study_in(str(whole))
+    dice, killed = random.Random(1), 0
+    kills = [{"at": "after rename", "n": 1}, {"at": "sync", "n": 2}]
+    for kill in [*kills, *({"after": dice.uniform(0.5, 5)} for _ in range(4)), None]:
+        ended = fork_server.run("tests.study.test_results:study_in", broken, kill=kill)
+        assert ended.code in (0, -signal.SIGKILL), ended.err
+        killed += ended.code != 0
+    assert killed >= 2
+    assert Results.read(broken).as_dict() == Results.read(whole).as_dict()
 
 
 def test_a_failure_stops_no_other_run(tmp_path):

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -168,27 +168,13 @@ def local_training(train: Train) -> LocalTraining:
         >>> local_training(validated(Train, {"optimizer": "sgd:momentum=0.9"})).momentum
         0.9
     """
-    optimizer, schedule = train.optimizer, train.schedule
-    options = dict(optimizer.options)
-    given: dict[str, Any] = {"optimizer": optimizer.name}
-    if optimizer.name in ("sgd", "adam", "adamw"):
-        given["weight_decay"] = options["weight_decay"]
-        if options.get("momentum"):
-            given |= {"optimizer": "momentum", "momentum": options["momentum"]}
-    elif options:
-        from fedpbc.tasks.local_training import find_optimizer
-
-        given["optimizer"] = partial(find_optimizer(optimizer.name), **options)
-    if schedule.name in ("inverse_sqrt", "constant"):
-        given["decay"] = schedule.name == "inverse_sqrt"
-    else:
-        given |= {"schedule": schedule.name, "schedule_rounds": schedule["rounds"]}
     return LocalTraining(
         local_steps=train.local_steps,
         batch_size=train.batch_size or LocalTraining.batch_size,
         learning_rate=train.learning_rate,
         proximal=train.proximal,
-        **given,
+        optimizer=train.optimizer.table(),
+        schedule=train.schedule.table(),
     )
 
 

@@ -15,16 +15,15 @@ import numpy as np
 from fedpbc.errors import DivergedError, FedpbcError, InputError, WorkerError
 from fedpbc.experiments.checkpoints import Checkpoints, rounds_of
 from fedpbc.experiments.client_overview import client_tensors, save_client_overview
-from fedpbc.experiments.peak_memory import reset_peak_memory
-from fedpbc.experiments.run_summary import run_summary
 from fedpbc.interrupts import held_back
 from fedpbc.simulation.metrics import Metrics
 from fedpbc.storage.directories import make_directory
 from fedpbc.storage.removal import remove_files
 from fedpbc.study.build import Built, build
-from fedpbc.study.folder import RunFolder
 from fedpbc.study.record import Record
+from fedpbc.study.run_folder import RunFolder
 from fedpbc.study.study import Run
+from fedpbc.study.summary import reset_peak_memory, summary_of
 from fedpbc.tasks import Task
 
 if TYPE_CHECKING:
@@ -181,7 +180,7 @@ def _in_memory(run: Run, built: Built, watcher: Watcher) -> Record:
                 lines.append(metrics.as_dict())
             watcher.round(simulation.round, metrics)
         # While the engine's processes live, whose memory is in it.
-        result = run_summary(_about(run), simulation, built.engine, lines[-1])
+        result = summary_of(_about(run), simulation, built.engine, lines[-1])
     return Record(
         label=run.label,
         role=run.role,
@@ -242,7 +241,7 @@ class _Execution:
                 self._checkpoint_last_round()
                 raise
             last = json.loads(self.metrics.splitlines()[-1])
-            result = run_summary(_about(self.run), simulation, self.built.engine, last)
+            result = summary_of(_about(self.run), simulation, self.built.engine, last)
             place.save_final(simulation.view_models(), simulation.task.layout)
             place.save_result(result)
         place.remove_working_files()

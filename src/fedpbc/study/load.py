@@ -6,13 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedpbc.choices import TextOfFile, parse_value
+from fedpbc.choices import parse_value
 from fedpbc.errors import InputError
 from fedpbc.limits import check_path, check_text, check_values
-from fedpbc.storage.toml import parsed_toml
-from fedpbc.study.spec import dotted, patched, tables
+from fedpbc.study.spec import dotted, patched, read_values, tables
 
-__all__ = ["load", "read_values", "texts_of"]
+__all__ = ["load"]
 
 
 def load(
@@ -67,21 +66,6 @@ def load(
                     "one out"
                 )
     return values
-
-
-def read_values(file: Path, *, follow_links: bool = True) -> dict[str, Any]:
-    """The values in a TOML file; files that they name are looked up beside it, then here."""
-    values = parsed_toml(file, follow_links=follow_links)
-    return tables(texts_of(values, file.absolute().parent))
-
-
-def texts_of(value: Any, folder: Path) -> Any:
-    """Values whose texts know in which folder they stand."""
-    if isinstance(value, dict):
-        return {key: texts_of(inner, folder) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [texts_of(inner, folder) for inner in value]
-    return TextOfFile(value, folder) if isinstance(value, str) else value
 
 
 def _change(values: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:

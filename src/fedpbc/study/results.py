@@ -27,9 +27,10 @@ from fedpbc.experiments.verdict import verdict
 from fedpbc.experiments.verdict_result import Verdict
 from fedpbc.options import nearest
 from fedpbc.simulation.views import DEPLOYABLE, paper_view
-from fedpbc.study.folder import RunFolder, StudyFolder
 from fedpbc.study.record import Record
 from fedpbc.study.rows import Row, Value, cost_of, row_of, tail_mean, window_of
+from fedpbc.study.run_folder import RunFolder
+from fedpbc.study.study_folder import StudyFolder
 
 __all__ = ["Results"]
 

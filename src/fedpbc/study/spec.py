@@ -19,7 +19,7 @@ from annotated_types import Ge, Gt, Le
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
 
 from fedpbc import defaults
-from fedpbc.choices import Choice, Registry, located, plain
+from fedpbc.choices import Choice, Registry, located, plain, texts_of
 from fedpbc.errors import InputError
 from fedpbc.limits import (
     MAX_CLIENTS,
@@ -30,6 +30,7 @@ from fedpbc.limits import (
 )
 from fedpbc.options import Help, options_of, unknown_option, worded
 from fedpbc.storage.files import open_regular_file
+from fedpbc.storage.toml import parsed_toml
 from fedpbc.study import registries
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "dotted",
     "load_plugins",
     "patched",
+    "read_values",
     "run_id",
     "short_names",
     "tables",
@@ -364,6 +366,12 @@ def tables(values: Mapping[str, Any]) -> dict[str, Any]:
         implied = next((name for option, name in IMPLIED.items() if option in task), None)
         made["task"] = {**({} if implied is None else {"name": implied}), **task}
     return made
+
+
+def read_values(file: Path, *, follow_links: bool = True) -> dict[str, Any]:
+    """The values in a TOML file; files that they name are looked up beside it, then here."""
+    values = parsed_toml(file, follow_links=follow_links)
+    return tables(texts_of(values, file.absolute().parent))
 
 
 TRAIN = {"optimizer": registries.optimizers, "schedule": registries.schedules}

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
+from fedpbc.choices import specification
 from fedpbc.errors import InputError, one_line
 from fedpbc.limits import MAX_INTEGER, MAX_LOCAL_STEPS
-from fedpbc.options import Help, check_kind, checked, nearest
+from fedpbc.options import Help, check_kind, checked, nearest, unknown_option
 from fedpbc.tasks.schedules import SCHEDULES, ScheduleName
 
 if TYPE_CHECKING:
@@ -40,10 +42,12 @@ class LocalTraining:
         batch_size: samples per step.
         learning_rate: η_0.
         decay: whether η_t = η_0/√(t/10 + 1); otherwise η_t = η_0. Without effect with a schedule.
-        schedule: by what η_0 is multiplied in round t: a name, or a function of the round.
+        schedule: by what η_0 is multiplied in round t: a name, also with its horizon
+            ("cosine:rounds=50"), or a function of the round.
         schedule_rounds: R, the horizon of schedules that have one.
         optimizer: how a step uses the gradient: "sgd", "momentum", "adam", "adamw", the name of a
-            class in ``torch.optim``, or a function of the parameters and ``lr`` that returns one.
+            class in ``torch.optim``, a name with options such as "sgd:momentum=0.9" (or a table),
+            or a function of the parameters and ``lr`` that returns one.
         momentum: for the optimizer "momentum".
         weight_decay: λ; λ·x is added to the gradient, or with "adamw" η_t·λ·x is subtracted from x.
         proximal: μ of the term μ/2·‖x − x_start‖², x_start the model at the start of the round.
@@ -59,14 +63,18 @@ class LocalTraining:
     batch_size: Annotated[int, Ge(1), Help("Samples per step")] = 16
     learning_rate: Annotated[float, Gt(0), Help("Local step size η_0")] = 0.05
     decay: bool = True
-    optimizer: Literal["sgd", "momentum", "adam", "adamw"] | str | Callable[..., Any] = "sgd"
+    optimizer: (
+        Literal["sgd", "momentum", "adam", "adamw"] | str | Mapping[str, Any] | Callable[..., Any]
+    ) = "sgd"
     momentum: Annotated[float, Ge(0), Lt(1)] = 0.9
     proximal: Annotated[float, Ge(0)] = 0.0
     weight_decay: Annotated[float, Ge(0)] = 0.0
-    schedule: ScheduleName | str | Callable[[int], float] | None = None
+    schedule: ScheduleName | str | Mapping[str, Any] | Callable[[int], float] | None = None
     schedule_rounds: Annotated[int, Ge(1)] = 100
 
     def __post_init__(self) -> None:
+        self._take_options("optimizer", {"momentum": "momentum", "weight_decay": "weight_decay"})
+        self._take_options("schedule", {"rounds": "schedule_rounds"})
         checked(type(self), vars(self), "train")
         if isinstance(self.optimizer, str) and self.optimizer not in BUILT_IN:
             if not self.optimizer.startswith(PYTHON):
@@ -80,6 +88,25 @@ class LocalTraining:
             raise InputError("train.schedule", self.schedule, nearest(self.schedule, SCHEDULES))
         if callable(self.schedule):
             self.rate(0)
+
+    def _take_options(self, field: str, names: Mapping[str, str]) -> None:
+        """Take a specification or a table apart: its options are other fields, by these names."""
+        given: Any = getattr(self, field)
+        if not isinstance(given, str | Mapping):
+            return
+        options = specification(given) if isinstance(given, str) else dict(given)
+        made: Any = options.pop("name", None)
+        if made == "sgd" and options.get("momentum"):
+            made = "momentum"
+        elif made == "sgd":
+            options.pop("momentum", None)
+        if field == "optimizer" and options and made not in BUILT_IN:
+            made, options = partial(find_optimizer(made), **options), {}
+        for option, value in options.items():
+            if option not in names:
+                raise unknown_option(option, names, f"train.{field}")
+            object.__setattr__(self, names[option], value)
+        object.__setattr__(self, field, made)
 
     def described(self) -> dict[str, Any]:
         """The settings as plain values: functions by their names."""
@@ -107,10 +134,12 @@ class LocalTraining:
         check_kind("round", t, numbers.Real, "a number")
         if not 0 <= t <= MAX_INTEGER:
             raise InputError("round", t, "at least 0")
-        if self.schedule is None:
-            return self.learning_rate / (math.sqrt(t / 10 + 1) if self.decay else 1.0)
+        if self.schedule in (None, "inverse_sqrt"):
+            decays = self.decay or self.schedule is not None
+            return self.learning_rate / (math.sqrt(t / 10 + 1) if decays else 1.0)
         if isinstance(self.schedule, str):
             return self.learning_rate * SCHEDULES[self.schedule](int(t), self.schedule_rounds)
+        assert callable(self.schedule)
         try:
             factor: Any = self.schedule(int(t))
         except Exception as error:
@@ -223,7 +252,7 @@ class LocalTraining:
     def _torch_optimizer(self, parameters: Sequence[Tensor], rate: float) -> Any:
         """An optimizer of PyTorch, fresh for this round."""
         name, options = self.described()["optimizer"], {}
-        make = self.optimizer
+        make: Any = self.optimizer
         if isinstance(make, str):
             make = find_optimizer(make)
             options = {"weight_decay": self.weight_decay} if self.weight_decay else {}

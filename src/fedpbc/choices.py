@@ -292,7 +292,8 @@ class Registry:
                     kept[key] = kind
                     value = located(given[key], full)
                     if not Path(value).exists():
-                        raise InputError(full, str(given[key]), "one that exists")
+                        what = "a folder" if kind == "folder" else "a file"
+                        raise InputError(full, str(given[key]), f"{what} that exists")
             elif option.required:
                 raise InputError(f"{full} is missing: it has no default")
             else:

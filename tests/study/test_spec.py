@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedpbc.errors import InputError
-from fedpbc.study.spec import Execution, Spec, run_id
-
-QUARTER = {"task": {"targets": "targets.npy"}}
+from fedpbc.study.spec import Execution, Spec, command_options, run_id
+from fedpbc.study.study import Run, Study
 
 values = st.fixed_dictionaries(
     {},
@@ -153,7 +152,10 @@ def test_a_plugin_is_known_before_its_algorithm_is_looked_up(tmp_path):
         ({"aggregation": "median", "algorithm": "fedau"}, "fedau weights or sums up"),
         ({"task": "quadratic"}, "task.targets is missing"),
         ({"task": {"app": __file__}}, "clients is missing: say for how many clients"),
-        ({"task": {"targets": "none.npy"}}, "task.targets is 'none.npy', but should be one that"),
+        (
+            {"task": {"targets": "none.npy"}},
+            "task.targets is 'none.npy', but should be a file that exists",
+        ),
         ({"task": "python", "data": "digits"}, "'python' does not use it: leave it out"),
         ({"plugins": ["none.py"]}, "plugins is 'none.py', but should be a Python file that exists"),
         ({"plugins": "a.py"}, "plugins is 'a.py', but should be a list of Python files"),
@@ -175,6 +177,40 @@ def test_a_quadratic_task_has_no_batches_and_as_many_clients_as_targets(tmp_path
     with pytest.raises(InputError, match=r"train.batch_size is 3, but a quadratic task has no"):
         Spec.of({"task": targets, "train": {"batch_size": 3}})
     assert {"data", "model"}.isdisjoint(Spec.of({"task": targets}).dump())
+
+
+def test_a_configuration_is_a_table():
+    for read in (Spec.of, Study.of):
+        with pytest.raises(InputError, match="the configuration is 3, but should be a table"):
+            read(3)
+
+
+WEIRD = (
+    *(3, 2.5, True, "x", "x:y=1", "", [], ["x"], [3], [{}], {}, {"name": 3}, {"name": []}),
+    *({"x": {}}, {"name": "x", "y": None}, {"name": "markov", "p": "x"}, {"optimizer": 3}),
+    *({"schedule": []}, {"name": {}}, float("nan"), 10**30, b"x", object(), {3: 4}),
+)
+
+
+@pytest.mark.parametrize(
+    "key", [*Spec.model_fields, *Execution.model_fields, "algorithms", "seeds", "sweep", "ceiling"]
+)
+def test_whatever_is_given_is_right_or_refused_in_one_line(key):
+    for value in WEIRD:
+        for read in (Run.of, lambda values: Study.of({"data": "digits", **values}).runs()):
+            try:
+                read({key: value})
+            except InputError as error:
+                assert "\n" not in str(error)
+
+
+def test_every_option_of_the_command_line_sets_what_it_says():
+    names = {option.name for option in command_options()}
+    assert {"rounds", "links", "data_dir", "alpha", "app", "learning_rate", "engine"} <= names
+    for option in command_options():
+        assert option.key.partition(".")[0] in {*Spec.model_fields, *Execution.model_fields}
+        assert option.help.endswith(".")
+        assert option.type in (int, float, str, list)
 
 
 def test_how_a_run_is_executed_is_checked_against_what_it_is():

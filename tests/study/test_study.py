@@ -54,9 +54,13 @@ def test_tables_by_label_are_the_same_runs_as_texts():
     assert labels(of(tables)) == ["fedpbc", "short"]
 
 
-def test_tables_without_a_label_are_labelled_by_what_differs():
-    tables = [{"name": "fedau", "cutoff": n, "over": "heard"} for n in (5, 50)]
-    assert labels(of(["fedpbc", *tables])) == ["fedpbc", "fedau:cutoff=5", "fedau:cutoff=50"]
+def test_a_table_without_a_label_has_that_of_its_text():
+    tables = [{"name": "fedau", "cutoff": 5}, {"name": "fedau", "train": {"learning_rate": 0.2}}]
+    assert labels(of(["fedpbc", *tables])) == [
+        "fedpbc",
+        "fedau:cutoff=5",
+        "fedau:learning_rate=0.2",
+    ]
 
 
 def test_a_sweep_is_the_product_of_its_values_and_makes_conditions():

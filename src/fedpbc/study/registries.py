@@ -16,7 +16,7 @@ from fedpbc import defaults
 from fedpbc.choices import CodeFile, Folder, InputFile, Registry, find_in
 from fedpbc.errors import InputError
 from fedpbc.limits import MAX_WORKERS
-from fedpbc.options import Option, options_of
+from fedpbc.options import Help, Option, options_of
 from fedpbc.tasks.loss_names import LossName
 
 __all__ = [
@@ -56,7 +56,9 @@ def _classification(
 
 def _app(
     *,
-    app: CodeFile,
+    app: Annotated[
+        CodeFile, Help("Your model and data: a Python file with model() and data(client)")
+    ],
     validation: Share = None,
     loss: Loss = None,
     running_statistics: Statistics = "average",
@@ -105,8 +107,12 @@ def _ray(*, workers: Annotated[int, Ge(0), Le(MAX_WORKERS)] = 0, address: str = 
 
 def _data(
     *,
-    dir: Folder | None = None,
-    alpha: Annotated[float, Gt(0)] = defaults.ALPHA,
+    dir: Annotated[
+        Folder | None, Help("Folder of the data set's Parquet files", flag="data_dir")
+    ] = None,
+    alpha: Annotated[
+        float, Gt(0), Help("α of the Dirichlet partition; small is heterogeneous")
+    ] = defaults.ALPHA,
     train_samples: Annotated[int, Ge(0)] = defaults.TRAIN_SAMPLES,
     weigh: Literal["volume", "clients"] = "volume",
 ) -> None: ...

@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, Self, TypeVar, cast, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
@@ -36,10 +37,12 @@ from fedpbc.study import registries
 __all__ = [
     "COMPARED",
     "SECTIONS",
+    "CommandOption",
     "Execution",
     "Settings",
     "Spec",
     "Train",
+    "command_options",
     "dotted",
     "load_plugins",
     "patched",
@@ -298,6 +301,8 @@ def validated(kind: type[Kind], values: Mapping[str, Any]) -> Kind:
         Traceback (most recent call last):
         fedpbc.errors.InputError: train.learning_rate is -1.0, but should be above 0
     """
+    if not isinstance(values, Mapping):
+        raise InputError("the configuration", values, "a table of settings")
     try:
         return kind.model_validate(dict(values))
     except ValidationError as error:
@@ -351,6 +356,8 @@ def tables(values: Mapping[str, Any]) -> dict[str, Any]:
         >>> tables({"links": "markov:p=0.3", "train": {"optimizer": "adam"}})
         {'links': {'name': 'markov', 'p': 0.3}, 'train': {'optimizer': {'name': 'adam'}}}
     """
+    if not isinstance(values, Mapping):
+        raise InputError("the configuration", values, "a table of settings")
     made: dict[str, Any] = {}
     for key, value in values.items():
         if key in REGISTRIES and isinstance(value, str | Mapping | Choice):
@@ -431,6 +438,66 @@ def short_names() -> Mapping[str, str]:
 _TOP = {*Spec.model_fields, *Execution.model_fields}
 
 
+@dataclass(frozen=True)
+class CommandOption:
+    """A setting as an option of the command line.
+
+    Attributes:
+        name: of the option.
+        key: of the setting, such as ``train.learning_rate``.
+        type: int, float, str, or list for values separated by commas.
+        help: one line, with the default.
+    """
+
+    name: str
+    key: str
+    type: type
+    help: str
+
+
+def command_options() -> Iterator[CommandOption]:
+    """The settings that are options of the command line: those with a help text.
+
+    Example:
+        >>> options = {option.name: option for option in command_options()}
+        >>> options["learning_rate"].key, options["data_dir"].key, options["engine"].type.__name__
+        ('train.learning_rate', 'data.dir', 'str')
+        >>> options["rounds"].help
+        'Number of rounds T (default: 500).'
+    """
+    for prefix, model in (("", Spec), ("train.", Train), ("", Execution)):
+        for name, field in model.model_fields.items():
+            default = None if field.is_required() or name == "train" else field.default
+            for mark in field.metadata:
+                if isinstance(mark, Help):
+                    yield _command_option(name, prefix + name, field.annotation, mark, default)
+    for section, functions in registries.SHARED.items():
+        for option in (each for function in functions for each in options_of(function).values()):
+            default = None if option.required else option.default
+            for mark in get_args(option.annotation):
+                if isinstance(mark, Help):
+                    key = f"{section}.{option.name}"
+                    yield _command_option(option.name, key, option.annotation, mark, default)
+
+
+def _command_option(
+    name: str, key: str, annotation: Any, mark: Help, default: Any
+) -> CommandOption:
+    shown = mark.default or (default if isinstance(default, int | float | str) else None)
+    text = mark.text + (f" (default: {shown})." if shown is not None else ".")
+    return CommandOption(mark.flag or name, key, _plain_type(annotation), text)
+
+
+def _plain_type(annotation: Any) -> type:
+    """The type that a value on the command line is converted to."""
+    if annotation in (int, float, str):
+        return cast("type", annotation)
+    if get_origin(annotation) is tuple:
+        return list
+    parts = [part for part in get_args(annotation) if part is not type(None)]
+    return _plain_type(parts[0]) if parts else str
+
+
 # ------------------------------------------------------------------------------ completing a spec
 
 
@@ -446,6 +513,9 @@ def _completed(given: Mapping[str, Any]) -> dict[str, Any]:
     for key in SECTIONS:
         if key not in ("data", "model", "engine"):
             values.setdefault(key, {})
+    for key, registry in REGISTRIES.items():
+        if key in values:
+            values[key] = registry.table(values[key])
     values["plugins"] = load_plugins(values.get("plugins"))
     train = values["train"]
     if not isinstance(train, Mapping):
@@ -513,7 +583,7 @@ def _with_data(values: dict[str, Any]) -> dict[str, Any]:
     from fedpbc.data import find_source
 
     table = values["data"]
-    source = find_source(table.get("name", "fashion"))
+    source = find_source(table.get("name", registries.data_sets.default))
     known = {"", "train", "data", "model", "links", "downlink", "aggregation", "task"}
     for section in source.settings:
         if section not in known:

@@ -90,11 +90,11 @@ class Run:
         Example:
             >>> run = Run.of({"algorithm": "fedau:cutoff=5", "engine": "serial", "seed": 3})
             >>> run.label, run.seed, str(run.execution.engine)
-            ('fedau:cutoff=5', 3, 'serial')
+            ('fedau', 3, 'serial')
         """
         spec = Spec.of(values)
         execution = Execution.of(values, spec)
-        return cls(str(spec.algorithm), "entry", "", spec.seed, spec, execution)
+        return cls(spec.algorithm.name, "entry", "", spec.seed, spec, execution)
 
     @property
     def id(self) -> str:
@@ -281,7 +281,7 @@ def _entries(given: Any) -> tuple[list[Variant], bool]:
         return [_of_table(label, table) for label, table in items], len(items) < len(given)
     if isinstance(given, str) or not isinstance(given, list | tuple):
         raise InputError("algorithms", given, "a list of names, or tables [algorithms.LABEL]")
-    entries, unlabelled = [], []
+    entries = []
     for item in given:
         if isinstance(item, str):
             if item.strip() != CEILING:
@@ -289,11 +289,9 @@ def _entries(given: Any) -> tuple[list[Variant], bool]:
         elif isinstance(item, Mapping):
             table = dict(item)
             label = table.pop("label", None)
-            unlabelled += [len(entries)] if label is None else []
             entries.append(_of_table(label, table))
         else:
             raise InputError("algorithms", given, "a list of names and tables with a name")
-    _label_by_difference(entries, unlabelled)
     return entries, any(isinstance(each, str) and each.strip() == CEILING for each in given)
 
 
@@ -312,7 +310,7 @@ def _of_text(text: str) -> Variant:
 
 
 def _of_table(label: Any, table: Mapping[str, Any]) -> Variant:
-    """The variant of a table; without a label, it has its algorithm's name for now."""
+    """The variant of a table; without a label, it has that of the same specification."""
     where = "algorithms" if label is None else f"algorithms.{label}"
     given = dict(table)
     name, given_role = given.pop("name", None), given.pop("role", None)
@@ -330,13 +328,19 @@ def _of_table(label: Any, table: Mapping[str, Any]) -> Variant:
     role = role if given_role is None else given_role
     for key, value in given.items():
         patch = _assigned(patch, key, value, where)
-    return Variant(patch["algorithm"]["name"] if label is None else label, patch, role)
+    if label is None:
+        own = {k: v for k, v in patch.items() if role != CEILING or k not in LINKS}
+        parts = (f"{k}={v}" for k, v in _pairs(own, patch["algorithm"]["name"]))
+        label = ":".join([name, *parts])
+    return Variant(label, patch, role)
 
 
 def _start(name: Any, where: str) -> tuple[dict[str, Any], Role]:
     if name == CEILING:
         return {"algorithm": {"name": FEDAVG}, **EVERY_LINK_UP}, CEILING
-    if isinstance(name, str) and name not in algorithms.names() and ":" not in name:
+    if not isinstance(name, str):
+        raise InputError(where, name, "a name in quotes")
+    if name not in algorithms.names() and ":" not in name:
         raise InputError(where, name, nearest(name, [*algorithms.names(), CEILING]))
     return {"algorithm": {"name": algorithms.parse(name).name}}, "entry"
 
@@ -400,22 +404,12 @@ def _short(key: str, algorithm: str) -> str:
     return last if short_names().get(last) == full and last not in _options(algorithm) else full
 
 
-def _label_by_difference(entries: list[Variant], unlabelled: Sequence[int]) -> None:
-    """Label tables of one algorithm by what differs between them; in place."""
-    texts = [dict(_pairs(entry.patch, entry.algorithm)) for entry in entries]
-    for k in unlabelled:
-        entry = entries[k]
-        same = [t for e, t in zip(entries, texts, strict=True) if e.algorithm == entry.algorithm]
-        differing = [n for n in texts[k] if len({other.get(n) for other in same}) > 1]
-        parts = [entry.label, *(f"{name}={texts[k][name]}" for name in differing)]
-        entries[k] = replace(entry, label=":".join(parts))
-
-
 def _pairs(patch: Mapping[str, Any], algorithm: str) -> Iterator[tuple[str, str]]:
     """Options and settings as they are in a label."""
     for section, value in patch.items():
         for option, inner in value.items() if isinstance(value, Mapping) else [("", value)]:
-            if (section, option) != ("algorithm", "name"):
+            is_plain = isinstance(inner, str | int | float | list | Mapping)
+            if is_plain and (section, option) != ("algorithm", "name"):
                 key = f"{section}.{option}".removesuffix(".").removeprefix("algorithm.")
                 yield _short(key, algorithm), text_of(inner)
 

@@ -112,9 +112,7 @@ class LocalTraining:
         """The settings as plain values: functions by their names."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return {
-            name: PYTHON + getattr(value, "__name__", type(value).__name__)
-            if callable(value)
-            else value
+            name: PYTHON + _name_of(value) if callable(value) else value
             for name, value in values.items()
         }
 
@@ -284,6 +282,12 @@ class LocalTraining:
         if self.optimizer in ("adam", "adamw"):
             return _adam(parameters)
         return lambda gradients: gradients
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    """The name of a function, or of what is called with some of its arguments."""
+    named: Any = function.func if isinstance(function, partial) else function
+    return str(getattr(named, "__name__", type(named).__name__))
 
 
 def find_optimizer(name: str) -> Callable[..., Any]:

@@ -33,7 +33,8 @@ def test_a_study_is_read_back_as_it_was(tmp_path):
     study = of(["fedpbc", "fedau:cutoff=5"], sweep={"data.alpha": [0.1, 1]}, ceiling=True)
     begun(tmp_path, study)
     folder = StudyFolder(tmp_path)
-    assert [run.id for run in folder.study().runs()] == [run.id for run in study.runs()]
+    for again in (folder.study(), Study.of(folder.values())):
+        assert again.runs() == study.runs()
     listed = [(run.label, run.role, run.condition) for run in folder.listed()]
     assert listed == [(run.label, run.role, run.condition) for run in study.runs()]
     assert (folder.kind, folder.holds_study) == ("comparison", True)

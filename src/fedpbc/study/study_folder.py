@@ -95,6 +95,24 @@ class StudyFolder:
         variants = [Variant(v["label"], v["patch"], v["role"]) for v in content["variants"]]
         return Study(content["base"], tuple(variants), tuple(content["seeds"]))
 
+    def values(self) -> dict[str, Any]:
+        """The study of this folder as the values of a configuration, to be patched by options.
+
+        Example:
+            >>> import tempfile
+            >>> folder = StudyFolder(tempfile.mkdtemp())
+            >>> study = Study.of({"algorithms": ["fedau:cutoff=5"], "rounds": 60})
+            >>> _ = folder.begin(study, study.runs())
+            >>> folder.values()["algorithms"], folder.values()["rounds"]
+            ({'fedau:cutoff=5': {'role': 'entry', 'name': 'fedau', 'cutoff': 5}}, 60)
+        """
+        study = self.study()
+        entries = {}
+        for variant in study.variants:
+            own = {key: value for key, value in variant.patch.items() if key != "algorithm"}
+            entries[variant.label] = {"role": variant.role, **variant.patch["algorithm"], **own}
+        return {**study.base, "algorithms": entries, "seeds": list(study.seeds)}
+
     def listed(self) -> list[Listed]:
         """Its runs, in their order."""
         return [Listed(**run) for run in self._content()["runs"]]

@@ -47,7 +47,7 @@ class Client:
         for _ in range(self.work.local_steps):
             inputs, labels = next(self.batches)
             if self.work.augment:
-                inputs = (augmented(inputs) - self.means) / self.deviations
+                inputs = augmented((inputs - self.means) / self.deviations)
             self.optimizer.zero_grad()
             loss = functional.cross_entropy(self.model(inputs), labels)
             loss.backward()

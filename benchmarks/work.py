@@ -53,7 +53,7 @@ class Work:
         local_steps: s.
         batch_size: samples a step.
         learning_rate: constant, so that nobody has to spend time on changing it.
-        augment: one random crop and one random flip a batch, before normalising.
+        augment: one random crop and one random flip a batch, after normalising.
     """
 
     name: str

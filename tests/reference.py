@@ -197,7 +197,7 @@ def fedawe(run: Run, clip: float = 0.5) -> Views:
         if not A:
             continue
 
-        # On the clients: A trains; the innovation of i is η_g·(t − τ_i)·Δ_i.
+        # On the clients: A trains; the innovation of i is (t − τ_i)·Δ_i.
         innovation, kept = {}, {}
         for i in A:
             end = run.local(i, x_i[i], t, batches[i], None)
@@ -206,15 +206,16 @@ def fedawe(run: Run, clip: float = 0.5) -> Views:
             kept[i] = run.rounded(x_i[i].double() + run.eta_g * (t - tau[i]) * delta)
             counted = run.clipped(x_i[i], end, 1)
             delta = counted.double() - x_i[i].double()
-            innovation[i] = run.eta_g * (t - tau[i]) * delta
-            reported[i] = run.rounded(x_i[i].double() + innovation[i])
+            innovation[i] = (t - tau[i]) * delta
+            reported[i] = run.rounded(x_i[i].double() + run.eta_g * innovation[i])
 
-        # On the server: x ← mean of the starts + mean innovation, clipped to norm `clip` (0: not).
+        # On the server: x ← mean of the starts + η_g times the mean innovation, which was clipped
+        # to norm `clip` before (0: not).
         step = run.average(innovation[i] for i in A)
         norm = float(torch.linalg.vector_norm(step))
         if clip > 0 and norm > clip:
             step = step * (clip / norm)
-        x = run.rounded(mean(x_i[i] for i in A) + step)
+        x = run.rounded(mean(x_i[i] for i in A) + run.eta_g * step)
         averaged = averaged + EMA * (x.double() - averaged)
 
         # x_i ← x, or what i reported, unclipped, if the broadcast is lost; τ_i ← t either way.

@@ -15,6 +15,7 @@ from fedpbc.experiments.comparison_directory import ComparisonDirectory, plan_co
 from fedpbc.links import from_table
 from fedpbc.simulation.loop import Simulation
 from fedpbc.simulation.metrics import Metrics
+from fedpbc.simulation.model_parts import ModelParts
 from fedpbc.tasks import LocalTraining, Quadratic, Supervised
 
 CLIENTS, ROUNDS = 7, 18
@@ -96,10 +97,11 @@ def simulation(
     **more: object,
 ) -> Simulation:
     made = ALGORITHMS[algorithm] if isinstance(algorithm, str) else algorithm
+    x0 = ModelParts.of(task.init(), task.layout).x0
     return Simulation(
         task,
         made(
-            ServerInit(task.init(), task.clients, global_lr, aggregation or Aggregation()),
+            ServerInit(x0, task.clients, global_lr, aggregation or Aggregation()),
             **(options or {}),
         ),
         engine(task),

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import fedpbc
+import fedpbc.algorithms
 
 PUBLIC: list[str] = vars(fedpbc)["__all__"]
 
@@ -80,3 +81,14 @@ def test_a_module_may_be_called_the_way_python_calls_it():
     )
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "compare" in ended.stdout
+
+
+def test_the_papers_publication_is_cited():
+    root = Path(__file__).parents[1]
+    cited = (root / "CITATION.cff").read_text().partition("preferred-citation:")[2]
+    for line in ("journal: IEEE Transactions on Signal Processing", "volume: 73", "year: 2025"):
+        assert f"\n  {line}\n" in cited
+    assert "\n  start: 766\n  end: 780\n" in cited
+    assert "preprint" not in cited
+    assert "Signal\nProcessing 73, 2025" in (root / "README.md").read_text()
+    assert "IEEE TSP 2025" in fedpbc.algorithms.find_algorithm("fedpbc").paper

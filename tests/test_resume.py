@@ -38,7 +38,7 @@ LINKS = ("--links", "markov", "--set", "links.p=0.4")
 LOSSY = ("--downlink", "bernoulli", "--set", "downlink.p=0.6")
 OUTAGES = ("--links", "group", *("--set", "links.away=0.1"), *("--set", "links.late=0.5"))
 CUT = ("--downlink", "interleaved_sine", "--set", "downlink.p=0.2")
-MOMENTUM = ("--set", "train.optimizer=momentum")
+MOMENTUM = ("--set", "train.momentum=0.9")
 CASES = {
     "fedpbc stacked": ("--algorithm", "fedpbc", "--engine", "stacked"),
     "fedpbc serial": ("--algorithm", "fedpbc", "--engine", "serial", *LOSSY, *MOMENTUM),
@@ -525,7 +525,7 @@ def test_a_run_from_python_that_is_finished_is_left_as_it_is(tmp_path):
 @pytest.mark.parametrize("links", ["bernoulli", "trace"])
 def test_the_links_of_a_resumed_run_are_those_it_began_with(tmp_path, links):
     trace = tmp_path / "trace.csv"
-    lines = [f"{k % 3},{600 * k},{600 * k + 900}" for k in range(12)]
+    lines = [f"{k % 3},{600 * k},{600 * k + 900}" for k in range(30)]
     trace.write_text("\n".join(["client,online_from_s,online_until_s", *lines]) + "\n")
     options = {"file": str(trace)} if links == "trace" else {"p": 0.3}
     run = interrupted(tmp_path / "run", links={"name": links, **options})

@@ -50,6 +50,8 @@ RUNS: dict[str, list[str]] = {
     "downlink-fedavg": [*SMALL, "--algorithm", "fedavg", "--downlink", "markov"],
     "optimizer": [*SMALL, "--algorithm", "fedpbc", "--set", "train.optimizer=adam", "--set",
                   "train.proximal=0.1", "--learning-rate", "0.01"],
+    "momentum": [*SMALL, "--algorithm", "fedavg", "--set", "train.momentum=0.9", "--learning-rate",
+                 "0.01"],
     "global-rate": [*SMALL, "--algorithm", "fedpbc", "--global-learning-rate", "0.7"],
     "pool": [*CONVOLUTIONS, "--rounds", "6", "--algorithm", "fedpbc", "--engine", "pool"],
     "convolutions": [*CONVOLUTIONS, "--rounds", "6", "--algorithm", "fedavg", "--engine", "serial"],

@@ -24,6 +24,8 @@ __all__ = ["Aggregation", "mean"]
 Vector = Any
 """A flat tensor; not imported, since settings are read without torch."""
 
+TRIM = 0.2
+"""The share that a trimmed mean leaves out at each end, where none is given."""
 VALUES_AT_ONCE = 1 << 24
 """Numbers that are sorted together: a bound on memory, without effect on the result."""
 
@@ -95,7 +97,7 @@ class Aggregation:
     Attributes:
         name: ``mean``; ``trimmed_mean``: in every coordinate without the ``int(trim·n)`` smallest
             and as many largest of n values; ``median``: in every coordinate.
-        trim: the share that a trimmed mean leaves out at each end.
+        trim: the share that a trimmed mean leaves out at each end; None: 0.2.
         clip: the largest Euclidean norm of an update, per round of local work: a longer one is
             shortened to it. 0 disables it.
 
@@ -112,11 +114,18 @@ class Aggregation:
         Literal["mean", "trimmed_mean", "median"],
         Help("How uploads are combined: mean, trimmed_mean or median"),
     ] = "mean"
-    trim: Annotated[float, Gt(0), Lt(0.5)] = 0.2
+    trim: Annotated[float, Gt(0), Lt(0.5)] | None = None
     clip: Annotated[float, Ge(0)] = 0.0
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if self.name == "trimmed_mean" and self.trim is None:
+            object.__setattr__(self, "trim", TRIM)
+        elif self.name != "trimmed_mean" and self.trim is not None:
+            raise InputError(
+                f"aggregation.trim is {self.trim!r}, but the aggregation {self.name!r} does not "
+                "use it: choose another with --aggregation trimmed_mean"
+            )
 
     @property
     def is_mean(self) -> bool:
@@ -138,7 +147,7 @@ class Aggregation:
 
         n = len(vectors)
         # A median is a mean trimmed down to the middle one or two.
-        cut = (n - 1) // 2 if self.name == "median" else int(self.trim * n)
+        cut = (n - 1) // 2 if self.name == "median" else int((self.trim or TRIM) * n)
         size = max(VALUES_AT_ONCE // n, 1)
         pieces = []
         for begin in range(0, len(vectors[0]), size):

@@ -28,6 +28,7 @@ from typing import (
 
 from fedpbc.errors import InputError
 from fedpbc.limits import check_values
+from fedpbc.synonyms import key_of, place_in_python, right_name
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError
@@ -38,17 +39,22 @@ __all__ = [
     "Option",
     "check_arguments",
     "check_fields",
+    "check_keywords",
     "check_kind",
     "check_type",
     "checked",
     "checked_given",
     "nearest",
     "options_of",
+    "unknown_keyword",
     "unknown_option",
     "worded",
 ]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Kind = TypeVar("Kind", bound=type)
+SECTIONS = ("algorithm", "task", "data", "model", "train", "links", "downlink", "aggregation")
+"""Of a configuration: what is unknown in one of them may be a setting of another."""
 
 
 @dataclass(frozen=True)
@@ -211,6 +217,7 @@ def check_arguments(function: Function) -> Function:
         fedpbc.errors.InputError: clients is 2.5, but should be a valid integer
     """
     signature = inspect.signature(function)
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
 
     @lru_cache(maxsize=1)
     def annotations() -> dict[str, Any]:
@@ -220,6 +227,10 @@ def check_arguments(function: Function) -> Function:
 
     @wraps(function)
     def wrapper(*arguments: Any, **options: Any) -> Any:
+        for name in () if takes_any else options:
+            if name not in signature.parameters:
+                known = [each for each in signature.parameters if each != "self"]
+                raise unknown_keyword(function, name, known)
         bound = signature.bind(*arguments, **options)
         hints = annotations()
         for name, value in bound.arguments.items():
@@ -336,9 +347,57 @@ def unknown_option(
     """The error for an option that does not exist; ``otherwise``: what else may be given."""
     names = list(options)
     remedy = "there are no options here"
-    if names:
+    if meant := right_name(str(name), names) or (
+        key_of(str(name)) if section in SECTIONS else None
+    ):
+        remedy = f"use {meant}"
+    elif names:
         remedy = f"use {nearest(str(name), names, otherwise)}"
     return InputError(f"{section}.{name} is unknown: {remedy}".removeprefix("."))
+
+
+def unknown_keyword(function: Callable[..., Any], name: str, known: Iterable[str]) -> InputError:
+    """The error for an argument that a function or a class does not have.
+
+    Example:
+        >>> def simulate(task, *, rounds=500): ...
+        >>> print(unknown_keyword(simulate, "num_rounds", ["task", "rounds"]))
+        simulate() has no num_rounds: use rounds
+        >>> print(unknown_keyword(simulate, "lr", ["task", "rounds"]))
+        simulate() has no lr: use LocalTraining(learning_rate=…), the task's training
+    """
+    names = [*known]
+    call = function.__qualname__.removesuffix(".__init__")
+    # Supervised's train is samples, and not a section.
+    own = right_name(name, [each for each in names if each != "train"])
+    meant = own or place_in_python(name) or nearest(name, names)
+    return InputError(f"{call}() has no {name}: use {meant}")
+
+
+def check_keywords(kind: Kind) -> Kind:
+    """Decorate a dataclass: a keyword that it does not have is an InputError with the right name.
+
+    Example:
+        >>> @check_keywords
+        ... @dataclass(kw_only=True)
+        ... class Training:
+        ...     learning_rate: float = 0.05
+        >>> Training(lr=0.1)
+        Traceback (most recent call last):
+        fedpbc.errors.InputError: Training() has no lr: use learning_rate
+    """
+    made: Any = cast("Any", kind).__init__
+
+    @wraps(made)
+    def init(self: Any, *arguments: Any, **options: Any) -> None:
+        names = inspect.signature(made).parameters
+        for name in options:
+            if name not in names:
+                raise unknown_keyword(made, name, list(names)[1:])
+        made(self, *arguments, **options)
+
+    setattr(kind, "__init__", init)  # noqa: B010  # mypy allows no assignment
+    return kind
 
 
 def nearest(name: object, names: Iterable[str], otherwise: str = "") -> str:

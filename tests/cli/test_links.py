@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,47 @@ def test_a_trace_is_taken_whole(here):
     assert links["data"] is None
     assert told("--trace", "log.csv", "--rounds", 5)["rounds"] == 5
     assert "one was never heard" in links["sentences"]["availability"]
+
+
+def test_only_what_was_recorded_is_described(here):
+    links, longer = told("--trace", "log.csv"), told("--trace", "log.csv", "--rounds", 30)
+    sentences = longer.pop("sentences")
+    said = (
+        "the trace ends after 9 of 30 rounds (600 s each): then it starts again from its beginning"
+    )
+    assert sentences.pop("log") == f"{said}."
+    assert sentences == links.pop("sentences")
+    assert longer == links
+    assert said in " ".join(ran("links", "--trace", "log.csv", "--rounds", 30).out.split())
+    ran("links", "--trace", "log.csv", "--rounds", 30, "--out", "links.html")
+    assert said in Path("links.html").read_text()
+
+
+def test_the_log_says_how_long_a_round_is_wherever_it_is_named(here):
+    (here / "log.csv").write_text(f"# round_seconds = 300\n{TRACE}")
+    given = ("--links", "trace", "--set", "links.file=log.csv")
+    for links in (told("--trace", "log.csv"), told(*given)):
+        assert (links["round_seconds"], links["rounds"], links["clients"]) == (300, 19, 3)
+
+
+def test_a_run_longer_than_its_trace_says_so_in_every_place(here):
+    said = (
+        "the trace ends after 9 of 12 rounds (600 s each): then it starts again from its beginning"
+    )
+    few = ("--trace", "log.csv", "--data", "digits", "--clients", 3, "--rounds", 12)
+    one = fedpbc("run", *few, "--algorithm", "fedavg", "--out", "run")
+    assert (one.code, one.err) == (0, f"fedpbc: note: {said}\n")
+    two = ("--algorithms", "fedavg,mifa", "--seeds", "0-1")
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        several = fedpbc("compare", *few, *two, "--out", "runs")
+    assert (several.code, several.err.count(said)) == (0, 1)
+    ran("report", "run")
+    for page in ("run/report.html", "runs/report.html"):
+        assert said in Path(page).read_text()
+    assert said in " ".join(ran("theory", "run").out.split())
+    # Which says nothing on standard error.
+    ran("run", *few[:-1], 9, "--algorithm", "fedavg", "--out", "short")
 
 
 def test_schemes_and_configurations(here):

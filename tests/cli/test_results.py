@@ -19,6 +19,7 @@ from fedpbc.cli.results import (
 )
 from fedpbc.experiments.comparison import Spread
 from fedpbc.experiments.comparison_directory import ComparisonDirectory
+from tests.commandline import ran
 from tests.report.test_comparison_table import comparison
 
 
@@ -151,7 +152,10 @@ def test_the_verdict_is_right_below_the_table_and_the_differences_fit(shown, wid
 
 def test_one_seed_says_so(shown):
     lines = shown(100, seeds=1)
-    assert any(line.startswith("verdict: with one seed the noise is unknown") for line in lines)
+    assert any(
+        line.startswith("verdict: undecided, since one seed says nothing about noise")
+        for line in lines
+    )
     assert any("one seed, so no interval" in line for line in lines)
 
 
@@ -169,3 +173,20 @@ def test_the_summary_of_a_run_that_counted_no_bytes(capsys):
     show_summary(summary, Path("run"))
     costs = "2 uploads, 1.23 MB up, 999 B down, 2 models on a client, 1.0 s"
     assert costs in capsys.readouterr().out
+
+
+def test_the_next_step_after_untuned_step_sizes_is_to_tune_them(tmp_path):
+    out = tmp_path / "out"
+    given = ("--data", "digits", "--clients", 5, "--rounds", 4, "--seeds", "0-1", "--jobs", 1)
+    ended = ran("compare", *given, "--algorithms", "fedavg,mifa", "--out", out)
+    assert "step sizes are untuned" in ended.out
+    last = ended.out.splitlines()[-1]
+    assert last.startswith("next: ")
+    assert f"fedpbc tune {out / 'compare.toml'}" in last
+    own = "fedavg:learning_rate=0.1,mifa:learning_rate=0.2"
+    ended = ran("compare", *given, "--algorithms", own, "--out", tmp_path / "own")
+    assert "untuned" not in ended.out
+    assert "fedpbc tune" not in ended.out
+    # The page and the report of the same folder say the same.
+    assert "untuned" not in (tmp_path / "own" / "report.html").read_text()
+    assert "step sizes are untuned" in (out / "report.html").read_text()

@@ -35,6 +35,10 @@ def test_equals_pad_and_slice(shape, padding, flip, k, dtype):
     assert changed.dtype == dtype
     assert torch.equal(changed, expected)
     assert torch.equal(pictures, before)
+    # Pictures have no 0, so the border is where the crop has it, and stays there.
+    whitened = torch.where(expected == 0, 9, expected)
+    augmentation.clear_border(whitened, 2, k)
+    assert torch.equal(whitened, expected)
 
 
 def test_every_crop_and_flip_comes_up_about_as_often():

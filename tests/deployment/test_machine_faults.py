@@ -93,6 +93,7 @@ def test_a_full_disk(small_disk):
         last = fleet.supervisor.service("server").last_output
         filler.unlink()
         table = to_the_end(fleet, 400)
+        assert "Traceback" not in log_of(fleet, "server")
     assert any("No space left" in line or "cannot be written" in line for line in last), last
     assert table[-1].any()
 

@@ -86,7 +86,7 @@ def test_the_same_bits_as_one_after_another(made, algorithm, options):
     assert small.same_bits(small.views(task, algorithm, up, engine=made, **options), serial)
 
 
-@pytest.mark.parametrize("training", [{"optimizer": "adam"}, {"optimizer": "momentum"}])
+@pytest.mark.parametrize("training", [{"optimizer": "adam"}, {"momentum": 0.9}])
 def test_with_convolutions_and_dropout(made, training):
     module = small.seeded(
         lambda: nn.Sequential(

@@ -120,6 +120,38 @@ def test_advice_takes_options_with_settings_of_ones_own_only():
     assert tuned["fedau"] == {"cutoff": 5, "over": "heard"}
 
 
+def test_what_is_typed_and_every_entry_has_for_itself():
+    entries = entries_of(["fedavg:learning_rate=0.1", "fedau:learning_rate=0.2"])
+    shared = {"train": {"learning_rate": 0.3}}
+    line = r"^train.learning_rate is 0.3, but .* have values of their own: leave one of them out$"
+    with pytest.raises(InputError, match=line):
+        check_assigned([], shared, entries, {"train.learning_rate": 0.3})
+    with pytest.raises(InputError, match=line):
+        check_assigned(["train.learning_rate=0.3"], shared, entries)
+    check_assigned([], shared, [*entries, *entries_of(["mifa"])], {"train.learning_rate": 0.3})
+    with pytest.raises(InputError, match=r"^seed has no effect here: --seeds says which seeds$"):
+        check_assigned(["seed=3"], {"seed": 3}, entries, {}, {"seed": "--seeds says which seeds"})
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["tune", "--set", "seed=3"], "seed has no effect here: --seeds says which seeds"),
+        (
+            ["tune", "--algorithms", "fedau:cutoff=5", "--space", "cutoff=5,50"],
+            "--space is 'cutoff', but should be left out: fedau:cutoff=5 has a value for it",
+        ),
+        (["advise", "--set", "seed=3"], "seed has no effect here: how many seeds there are"),
+        (["advise", "--set", "views=[]"], "views has no effect here: advice evaluates all views"),
+        (["compare", "--seeds", "0,1", "--set", "seed=3"], "seed has no effect here: --seeds says"),
+    ],
+)
+def test_what_a_command_chooses_itself(tmp_path, words, line):
+    given = ("--data", "digits", "--clients", 3, "--rounds", 1, "--out", tmp_path / "out")
+    assert refused(fedpbc(*words, *given)).startswith(line)
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     ("assignments", "section", "line"),
     [

@@ -68,7 +68,19 @@ def test_the_ceiling_by_its_name_alone(algorithms):
         ({"algorithms": ["fedau:cutoff=x"]}, "algorithms.fedau:cutoff=x: algorithm.cutoff is 'x'"),
         ({"algorithms": ["fedavg:data.alpha=-1"]}, "algorithms.fedavg:data.alpha=-1: data.alpha"),
         ({"algorithms": ["fedavg:downlink.p=0.5"]}, "downlink.p is 0.5, but downlink 'always'"),
-        ({"algorithms": ["fedavg", "fedpbc:train.momentum=0.5"]}, "train.momentum is 0.5, but the"),
+        (
+            {"algorithms": ["fedavg", "fedpbc:aggregation.trim=0.2"]},
+            "algorithms.fedpbc:aggregation.trim=0.2: aggregation.trim is 0.2, but the aggregation",
+        ),
+        # Every entry chooses a scheme, and so none has the option that all were to share.
+        (
+            {"links": {"gamma": 0.2}, "algorithms": ["fedavg:links=markov_varying"]},
+            "links.gamma is 0.2, but every entry chooses its own links: give it to those entries",
+        ),
+        (
+            {"aggregation": {"trim": 0.3}, "algorithms": ["fedavg:aggregation=trimmed_mean"]},
+            "aggregation.trim is 0.3, but every entry chooses its own aggregation",
+        ),
         ({"ceiling": 1}, "ceiling is 1, but should be"),
         ({"algorithm": 5}, "algorithm is 5, but should be a name"),
         (
@@ -86,8 +98,8 @@ def test_a_setting_may_have_an_effect_for_one_entry_only():
     plan = plan_comparison(
         {
             **SMALL,
-            "train": {"momentum": 0.5},
-            "algorithms": ["fedavg", "fedavg:train.optimizer=momentum"],
+            "links": {"sigma": 10.0},
+            "algorithms": ["fedavg", "fedavg:links.p=0.5"],
         }
     )
     assert len(plan.entries) == 2

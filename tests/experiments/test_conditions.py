@@ -55,8 +55,8 @@ def test_only_rows_of_one_condition_are_compared():
     parts = swept().by_condition()
     assert list(parts) == ["data.alpha=0.1", "data.alpha=1"]
     verdicts = {name: part.verdict() for name, part in parts.items()}
-    assert verdicts["data.alpha=0.1"].chosen == "mifa:data.alpha=0.1"
-    assert verdicts["data.alpha=1"].chosen == "fedavg:data.alpha=1"
+    assert verdicts["data.alpha=0.1"].best == "mifa:data.alpha=0.1"
+    assert verdicts["data.alpha=1"].best == "fedavg:data.alpha=1"
     row = parts["data.alpha=0.1"].paired().row("mifa:data.alpha=0.1")
     assert abs(row.difference.mean - 0.1) < 1e-12
     assert abs(row.recovered.value - 0.5) < 1e-12

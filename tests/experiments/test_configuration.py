@@ -13,6 +13,7 @@ from fedpbc.experiments.config_file import read_toml
 from fedpbc.experiments.configuration import identity
 from fedpbc.experiments.overrides import parse_value
 from fedpbc.experiments.plugins import load_plugin
+from fedpbc.links.probabilities import ProbabilityOptions
 from fedpbc.options import options_of
 from tests.commandline import DIGITS, assert_same_run, ran, write_check
 
@@ -21,12 +22,9 @@ def test_defaults_are_the_papers():
     config = Config.from_dict({})
     assert config.algorithm == {"name": "fedpbc"}
     assert config.links["name"] == "bernoulli_varying"
-    assert {k: config.links[k] for k in ("sigma", "delta", "gamma", "period")} == {
-        "sigma": 10.0,
-        "delta": 0.02,
-        "gamma": 0.4,
-        "period": 40.0,
-    }
+    assert {k: config.links[k] for k in ("gamma", "period")} == {"gamma": 0.4, "period": 40.0}
+    drawn = ProbabilityOptions()
+    assert (drawn.p, drawn.sigma, drawn.delta) == (None, 10.0, 0.02)
     assert config.downlink["name"] == "always"
     assert config.data.name == "fashion"
     assert config.data.alpha == 0.1
@@ -59,7 +57,7 @@ def test_every_option_of_every_algorithm_is_written_down(name):
 @pytest.mark.parametrize("name", sorted(set(SCHEMES) - {"table", "trace"}))
 def test_every_option_of_every_scheme_is_written_down(name):
     written = Config.from_dict({"links": name, "downlink": name})
-    expected = {"name", "p", "sigma", "delta", *SCHEMES[name].options}
+    expected = {"name", *SCHEMES[name].options}
     assert written.links.keys() == written.downlink.keys() == expected
 
 

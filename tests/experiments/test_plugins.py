@@ -79,7 +79,10 @@ def test_an_algorithm_that_cannot_be_made(tmp_path, parameters):
         f"class Own(Algorithm):\n    name = 'own'\n    def __init__({parameters}): ...\n"
     )
     line = refused(fedpbc("list", "--plugin", plugin))
-    assert line.endswith("should be __init__(self, init, *, option=default, ...)")
+    assert line.endswith("__init__(self, init, *, option=default, ...)")
+    assert ("has the positional option factor, but options are keyword-only" in line) == (
+        parameters == "self, init, factor"
+    )
 
 
 ALGORITHM = """

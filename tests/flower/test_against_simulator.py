@@ -10,6 +10,7 @@ from fedpbc.aggregation import Aggregation
 from fedpbc.algorithms import ALGORITHMS
 from fedpbc.flower import strategy_for
 from fedpbc.flower.arguments import checked_aggregation
+from fedpbc.flower.requirements import needed_settings
 from tests import small_runs as small
 from tests.algorithms.test_against_reference import VARIANTS
 from tests.flower.fake_grid import app_of, cut, grid_of, record_of, vector_of
@@ -22,13 +23,19 @@ def batches_of(name: str) -> str:
     return "round" if ALGORITHMS[name].everyone_trains else "participations"
 
 
+def known_of(task, name, options=None):
+    """What a strategy must be told of the app's training; nothing for most of them."""
+    every = {"learning_rate": lambda t: task.training.rate(t - 1)}
+    every["local_steps"] = task.training.local_steps
+    return {key: every[key] for key in needed_settings(ALGORITHMS[name], options or {})}
+
+
 def run(name, options, task, table, *, more=None, **start):
     """The strategy, the grid, and the result of a job over these links."""
     app = app_of(task, cut(table), batches=batches_of(name))
     grid = grid_of(app, task.clients)
     own = {"fraction_evaluate": 0.0, "min_train_nodes": 1, "norm_factor": 0.0}
-    own |= {"learning_rate": lambda t: task.training.rate(t - 1)}
-    own |= {"local_steps": task.training.local_steps, **options, **(more or {})}
+    own |= {**known_of(task, name, options), **options, **(more or {})}
     strategy = strategy_for(name, **own)
     initial = record_of(task.init().numpy())
     return strategy, grid, strategy.start(grid, initial, **{"num_rounds": len(table), **start})
@@ -89,8 +96,8 @@ def test_messages_that_come_twice_change_nothing(name):
     app = app_of(task, cut(table), batches=batches_of(name))
     grid = grid_of(app, task.clients)
     grid.deliveries = 2
-    rate = {"learning_rate": lambda t: task.training.rate(t - 1), "local_steps": 3}
-    strategy = strategy_for(name, fraction_evaluate=0.0, norm_factor=0.0, **rate, **options)
+    own = {"fraction_evaluate": 0.0, "norm_factor": 0.0, **known_of(task, name, options), **options}
+    strategy = strategy_for(name, **own)
     result = strategy.start(grid, record_of(task.init().numpy()), num_rounds=len(table))
     assert_same(result.views, small.views(task, name, table, options=options), bound=1e-12)
 
@@ -109,8 +116,8 @@ def test_lost_replies_are_links_that_were_down(variant):
         return None if is_upload and not table[rounds - 1, node - 100] else reply
 
     grid.after = lose
-    rate = {"learning_rate": lambda t: task.training.rate(t - 1), "local_steps": 3}
-    strategy = strategy_for(name, fraction_evaluate=0.0, norm_factor=0.0, **rate, **options)
+    own = {"fraction_evaluate": 0.0, "norm_factor": 0.0, **known_of(task, name, options), **options}
+    strategy = strategy_for(name, **own)
     result = strategy.start(grid, record_of(task.init().numpy()), num_rounds=len(table))
     assert np.array_equal(strategy.state()["job"]["table"], table)
     assert_same(result.views, small.views(task, name, table, options=options), bound=1e-12)

@@ -16,14 +16,13 @@ import fedpbc.flower
 from fedpbc.algorithms import ALGORITHMS, Algorithm, ClientResult, ClientRule, mean
 from fedpbc.errors import InputError, MissingExtraError
 from fedpbc.flower import FedAU, FedPBC, Scaffold, strategy_for
-from fedpbc.flower.array_layout import ArrayLayout
 from fedpbc.flower.supported import SUPPORTED, check_flower
 from fedpbc.links import Setting, Timetable, find_scheme
 from fedpbc.links.link_log import link_log
 from fedpbc.links.trace import fleet_log_settings
 from tests import small_runs as small
 from tests.flower.fake_grid import app_of, cut, grid_of, record_of, vector_of
-from tests.flower.test_against_simulator import CANNOT, assert_same, run
+from tests.flower.test_against_simulator import CANNOT, assert_same, known_of, run
 
 
 def test_every_algorithm_of_the_package_has_a_strategy_or_says_why_not():
@@ -32,7 +31,7 @@ def test_every_algorithm_of_the_package_has_a_strategy_or_says_why_not():
             with pytest.raises(InputError, match=f"^{name} "):
                 strategy_for(name)
         else:
-            made = strategy_for(name, learning_rate=0.1, local_steps=2)
+            made = strategy_for(name, **known_of(small.quadratic(), name))
             assert isinstance(made, FlowerFedAvg)
             assert type(made) is getattr(fedpbc.flower, algorithm.__name__)
             assert made.algorithm is algorithm
@@ -48,6 +47,10 @@ def test_options_are_the_algorithms_and_flowers():
     ("make", "line"),
     [
         (lambda: FedAU(cutof=7), "cutof is unknown: use one of .*did you mean 'cutoff'"),
+        (lambda: FedPBC(num_clients=3), "num_clients is unknown: use clients"),
+        (lambda: Scaffold(lr=0.1), "lr is unknown: use learning_rate"),
+        (lambda: FedPBC(learning_rate=0.1), "learning_rate has no effect on fedpbc"),
+        (lambda: FedAU(local_steps=5), "local_steps has no effect on fedau"),
         (lambda: FedAU(cutoff=0), "cutoff is 0, but should be at least 1"),
         (lambda: FedAU(fraction_trian=1.0), "did you mean 'fraction_train'"),
         (lambda: FedPBC(view="mean"), "view is 'mean', but should be"),
@@ -55,6 +58,12 @@ def test_options_are_the_algorithms_and_flowers():
         (lambda: Scaffold(local_steps=3), "scaffold computes with the app's learning_rate"),
         (lambda: Scaffold(learning_rate=0.1), "scaffold computes with the app's local_steps"),
         (lambda: strategy_for("mifa", rescale=True), "mifa computes with the app's learning_rate"),
+        (lambda: FedPBC(learning_rate=0.1), "learning_rate has no effect on fedpbc, which does"),
+        (lambda: strategy_for("mifa", local_steps=2), "local_steps has no effect on mifa"),
+        (
+            lambda: FedPBC(links="links.csv", fraction_train=0.5),
+            "fraction_train is 0.5, but should be 1 with links=…: whoever is not asked",
+        ),
         (lambda: FedPBC(clients=0), "clients is 0, but should be at least 1"),
         (lambda: FedPBC(global_lr="x"), "global_lr is 'x'"),
         (lambda: FedPBC(norm_factor=-1.0), "norm_factor is -1.0, but should be at least 0"),
@@ -232,21 +241,6 @@ def test_a_sample_of_the_nodes_is_a_link_that_was_down():
     assert_same(result.views, small.views(task, "fedpbc", table), bound=0.0)
 
 
-def test_whole_numbers_and_several_types_are_averaged_and_rounded():
-    arrays = {
-        "w": np.array([[1.5], [2.5]], np.float32),
-        "count": np.array(7),
-        "half": np.array([0.25], np.float16),
-        "is": np.array([True]),
-    }
-    layout = ArrayLayout.of(ArrayRecord({name: Array(a) for name, a in arrays.items()}))
-    assert layout.dtype == np.float64
-    back = layout.arrays(np.array([1.5, 2.5, 6.6, 0.25, 0.2]))
-    assert {name: a.dtype for name, a in back.items()} == {n: a.dtype for n, a in arrays.items()}
-    assert (int(back["count"]), bool(back["is"][0])) == (7, False)
-    assert back["w"].tolist() == [[1.5], [2.5]]
-
-
 class Drifting(ClientRule):
     """Uses what only PyTorch has."""
 
@@ -318,6 +312,7 @@ app = ClientApp(mods=[catch_up_mod])
 @app.train()
 def train(message, context):
     w = message.content["arrays"]["w"].numpy() + 1
+    list(correction_of(message).values())
     return Message(RecordDict({"arrays": ArrayRecord({"w": Array(w)})}), reply_to=message)
 
 context = Context(1, 1, {"partition-id": 0}, RecordDict(), {})

@@ -118,6 +118,7 @@ RIGHT: dict[str, tuple[str, ...]] = {
     "downlink": ("'always'", "{'name': 'bernoulli', 'p': 0.5}"),
     "engine": ("'serial'", "'auto'", "'stacked'"),
     "evaluate_every": ("1", "2"),
+    "evaluate_every_at_end": ("None", "1"),
     "flip": ("False",),
     "folder": ("'run'",),
     "gap": ("1.0",),

@@ -88,13 +88,14 @@ START: dict[str, tuple[str, ...]] = {
     "evaluate_config": ("None",),
     "evaluate_fn": ("None", "lambda t, model: None", "lambda t, model: MetricRecord({'x': 1.0})"),
 }
-NEEDED = {"learning_rate": "0.1", "local_steps": "2", "fraction_evaluate": "0.0"}
+KNOWN = {"learning_rate": "0.1", "local_steps": "2"}
 ARRAYS = (
     *("ArrayRecord()", "ArrayRecord({'w': Array(np.zeros(0))})", "[np.zeros(3)]", "{'w': 1}"),
     *("record_of(np.full(2, np.nan))", "record_of(np.full(2, np.inf))", "record_of([True, False])"),
     *("ArrayRecord({'w': Array(np.array(['a']))})", "ArrayRecord({'w': Array(np.ones(2) * 1j)})"),
     *("ArrayRecord({'\\x1b[31m': Array(np.ones(2))})", "ArrayRecord({'w': Array(np.ones(9))})"),
     *("ConfigRecord()", "record_of(np.full(2, 1e308))", "record_of(np.ones(2, np.float16))"),
+    "ArrayRecord({**arrays, 'n': Array(np.array(7)), 'is': Array(np.array([True]))})",
 )
 CHANGES = (
     "del content['fedpbc']",
@@ -153,7 +154,7 @@ def arguments(random: Random, place: Place) -> Case:
     name = random.choice(names())
     own = options(name)
     known = [*RIGHT, *own, "nope"]
-    given = {key: value for key, value in NEEDED.items() if random.random() < 0.9}
+    given = {key: value for key, value in needed(name).items() if random.random() < 0.9}
     for key in RIGHT:
         if random.random() < 0.15:
             given[key] = random.choice(RIGHT[key])
@@ -185,7 +186,8 @@ def start(random: Random, place: Place) -> Case:
             given[key] = random.choice(ARRAYS)
         if key == "num_rounds" and random.random() < 0.3:
             given[key] = "0"
-    made = f"strategy_for({random.choice(usable())!r}, {spelled(NEEDED)})"
+    name = random.choice(usable())
+    made = f"strategy_for({name!r}, {spelled(needed(name))})"
     return case(f"{made}.start({spelled(given)})")
 
 
@@ -194,6 +196,7 @@ def replies(random: Random, place: Place) -> Case:
     lines = [f"    if count == {count}: {change(random)}" for count in range(4)]
     lines = random.sample(lines, random.choice((1, 2, 4)))
     chance = random.choice((0.2, 0.5, 1.0))
+    name = random.choice(usable())
     code = f"""\
 rng = np.random.default_rng({random.randrange(1000)})
 def after(node, reply):
@@ -204,7 +207,12 @@ def after(node, reply):
     return reply
 g = grid()
 g.after = after
-finite(strategy_for({random.choice(usable())!r}, {spelled(NEEDED)}).start(g, arrays, 4, 9.0))"""
+try:
+    finite(strategy_for({name!r}, {spelled(needed(name))}).start(g, arrays, 4, 9.0))
+except fedpbc.InputError as error:
+    # Nobody's replies can ever count.
+    assert 'no client can take part' in str(error), error
+"""
     return case(code, refusal=False)
 
 
@@ -247,7 +255,7 @@ def guarded(statement: str) -> str:
 def checkpoint(random: Random, place: Place) -> Case:
     """A job that is continued from a file that was damaged or is another one."""
     name = random.choice(usable())
-    made = f"strategy_for({name!r}, checkpoint='job.safetensors', {spelled(NEEDED)})"
+    made = f"strategy_for({name!r}, checkpoint='job.safetensors', {spelled(needed(name))})"
     begun = f"g = grid()\n{made}.start(g, arrays, 2, 9.0)"
     pick = random.random()
     if pick < 0.2:
@@ -267,7 +275,7 @@ file = Path('job.safetensors')
 file.write_bytes(hostile.mutate(Random({random.randrange(10**6)}), file.read_bytes()))"""
     code = f"""\
 {begun}
-expected = strategy_for({name!r}, {spelled(NEEDED)}).start(grid(), arrays, 4, 9.0)
+expected = strategy_for({name!r}, {spelled(needed(name))}).start(grid(), arrays, 4, 9.0)
 try:
     result = finite({made}.start(g, arrays, 4, 9.0))
 except fedpbc.FedpbcError as error:
@@ -308,6 +316,15 @@ def names() -> tuple[str, ...]:
 def usable() -> tuple[str, ...]:
     """Those that an app can run."""
     return tuple(name for name in names() if name not in ("fedavg_known", "focus"))
+
+
+def needed(name: str) -> dict[str, str]:
+    """What an algorithm must be told of the app's training, and nothing else."""
+    from fedpbc.algorithms import ALGORITHMS
+    from fedpbc.flower.requirements import needed_settings
+
+    known = needed_settings(ALGORITHMS[name], {}) if name in usable() else []
+    return {**{key: KNOWN[key] for key in known}, "fraction_evaluate": "0.0"}
 
 
 @cache

@@ -92,9 +92,11 @@ def test_a_scheme_takes_a_setting_and_keyword_only_options() -> None:
         yield np.ones(setting.clients, dtype=bool)
 
     for function in (positional, nothing, anything):
-        with pytest.raises(InputError, match=r"should be \w+\(setting, \*, option=default"):
+        with pytest.raises(InputError, match=r"\w+\(setting, \*, option=default") as caught:
             link_scheme(function)
         assert function.__name__ not in SCHEMES
+        named = "has the positional option gamma, but options are keyword-only" in str(caught.value)
+        assert named == (function is positional)
 
 
 def test_an_unknown_name() -> None:

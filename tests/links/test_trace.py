@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from fedpbc.errors import InputError
 from fedpbc.links import SCHEMES, Setting, Timetable
+from fedpbc.links.trace import trace_notes
 from tests.links.drawing import dense
 
 HEADER = "client,online_from_s,online_until_s"
@@ -192,6 +193,74 @@ def test_wrong_round_length(tmp_path: Path, wrong: object) -> None:
         Timetable.draw("trace", Setting(1, 2, 3), options)
 
 
+def test_the_log_of_a_fleet_says_how_long_a_round_is(tmp_path: Path) -> None:
+    path = write(tmp_path, "a,10,20", "b,20,60")
+    options = {"file": str(path)}
+    setting = Setting(1, 2, 6)
+    assert Timetable.draw("trace", setting, options).shares().tolist() == [0, 0]  # of 600 s
+    path.write_text("# round_seconds = 10\n" + path.read_text())
+    stated = Timetable.draw("trace", setting, options)
+    assert stated.fingerprint() == draw(path, 6, 2).fingerprint()
+    assert stated.shares().tolist() == [1 / 6, 4 / 6]
+    # What is set takes precedence.
+    other = Timetable.draw("trace", setting, {**options, "round_seconds": 20.0})
+    assert other.fingerprint() == draw(path, 6, 2, 20.0).fingerprint()
+    for wrong in ("0", "-5", "nan", "1e999"):
+        path.write_text(path.read_text().replace("seconds = 10", f"seconds = {wrong}"))
+        with pytest.raises(InputError, match=r"^links\.round_seconds is "):
+            Timetable.draw("trace", setting, options)
+        path.write_text(path.read_text().replace(f"seconds = {wrong}", "seconds = 10"))
+
+
+def test_a_trace_that_is_too_short_is_said(tmp_path: Path) -> None:
+    path = write(tmp_path, "a,0,95", "b,20,30")
+    links = {"file": str(path), "round_seconds": 10.0}
+    # The tenth round ends at 100 s: nine are in it.
+    assert trace_notes(links, 9) == []
+    [note] = trace_notes(links, 12)
+    assert note == (
+        "the trace ends after 9 of 12 rounds (10 s each): then it starts again from its beginning"
+    )
+
+
+def intervals(up: np.ndarray) -> list[str]:
+    """The lines of a trace with these links, rounds x devices, of ten seconds each."""
+    return [
+        f"d{device},{10 * t + 5},{10 * t + 15}"
+        for t, row in enumerate(up)
+        for device in np.flatnonzero(row)
+    ]
+
+
+def test_an_end_at_which_everybody_is_up_is_said_to_look_like_an_artefact(tmp_path: Path) -> None:
+    random = np.random.default_rng(2)
+    up = random.random((200, 20)) < 0.27
+    up[:, 0] = True
+    links = {"file": str(tmp_path / "trace.csv"), "round_seconds": 10.0}
+    write(tmp_path, *intervals(up))
+    assert trace_notes(links, 200) == []
+    closed = up.copy()
+    closed[-12:] = True
+    write(tmp_path, *intervals(closed))
+    [note] = trace_notes(links, 200)
+    assert "the last 12 rounds of the trace look like an artefact: up to 100 %" in note
+    assert f"before that at most {100 * up[:-12].mean(axis=1).max():.0f} %" in note
+    # A run that ends before that does not see it.
+    assert trace_notes(links, 150) == []
+
+
+def test_growth_and_nights_are_no_artefacts(tmp_path: Path) -> None:
+    random, t = np.random.default_rng(2), np.arange(200)[:, None]
+    links = {"file": str(tmp_path / "trace.csv"), "round_seconds": 10.0}
+    growing = random.random((200, 20)) < t / 190
+    nights = random.random((200, 20)) < 0.5 - 0.5 * np.cos(2 * np.pi * t / 66)
+    few = np.zeros((200, 3), dtype=bool)
+    few[[5, 6], [0, 1]] = few[-3:] = True
+    for up in (growing, nights, few):
+        write(tmp_path, *intervals(up))
+        assert "artefact" not in " ".join(trace_notes(links, 200))
+
+
 @pytest.mark.skipif(not PHONES.exists(), reason="the real trace is not kept in the repository")
 def test_the_real_phones_are_up_16_percent_of_the_time() -> None:
     # 297 phones are recorded over 518,100 s. The sum of their intervals is 16.23 % of the phones'
@@ -203,6 +272,7 @@ def test_the_real_phones_are_up_16_percent_of_the_time() -> None:
     assert (phones, length) == (297, 518_100)
     assert share == pytest.approx(0.1623, abs=5e-5)
     table = draw(PHONES, int(length // 600), phones, 600.0)
+    assert trace_notes({"file": str(PHONES)}, 863) == []
     # The sampling error is 0.0002; an offset of one round would not shift the share by more,
     # so the exact cases above test that, and this one that the whole file is used.
     assert table.shares().mean() == pytest.approx(share, abs=0.001)

@@ -12,6 +12,7 @@ from fedpbc.paper import EXPERIMENTS, ExperimentRequest
 from fedpbc.paper.directory import PaperDirectory, fingerprint
 from fedpbc.paper.plan import plan_conditions, plan_runs
 from fedpbc.paper.table1 import LINKS
+from fedpbc.simulation.evaluation_schedule import EvaluationSchedule, window_of
 from tests.commandline import content, fedpbc, refused
 from tests.small_grids import SMALL
 
@@ -53,6 +54,19 @@ def test_settings_take_precedence_over_tuned_step_sizes_and_a_conditions_changes
     changed = replace(condition, changes={"train": {"learning_rate": 7.0}})
     [run, *_] = plan_runs(given, [changed], [0], evaluate_every=1, train=tuned)
     assert run.config["train"]["learning_rate"] == 7.0
+
+
+def test_cyclic_reset_is_that_of_the_released_code_unless_set():
+    def gammas(settings):
+        given = request(settings=settings)
+        conditions = plan_conditions(given, ["digits"], ["cyclic", "cyclic_reset"], 5)
+        runs = plan_runs(given, conditions, [0], evaluate_every=1)
+        return {(run.condition.links, run.config["links"].get("gamma")) for run in runs}
+
+    assert gammas({}) == {("cyclic", None), ("cyclic_reset", 0.4)}
+    of_text = gammas({"links": {"gamma": 0.0}})
+    assert ("cyclic_reset", 0.0) in of_text
+    assert ("cyclic_reset", 0.4) not in of_text
 
 
 def test_a_fingerprint_depends_on_what_changes_the_results():
@@ -231,3 +245,18 @@ def test_the_command_repeats_the_experiment():
         "fedpbc paper table2 --data cifar10 --data-dir /d --seeds 0,1 --rounds 450 "
         "--plugin 'my own.py' --set links.gamma=0.2 --set device=cuda:1 --out nowhere"
     )
+
+
+@pytest.mark.parametrize(
+    ("rounds", "every", "count"), [(10_000, 100, 109), (4000, 100, 49), (450, 20, 27), (60, 10, 6)]
+)
+def test_evaluations_are_frequent_only_where_they_are_averaged(rounds, every, count):
+    given = request(rounds=rounds)
+    [run, *_] = plan_runs(given, plan_conditions(given, ["svhn"], ["cyclic"]), [0])
+    values = [run.config[key] for key in ("rounds", "evaluate_every", "evaluate_every_at_end")]
+    assert values == [rounds, every, 10]
+    due = EvaluationSchedule(*values).due(rounds)
+    assert len(due) == count
+    first = rounds - window_of(rounds)
+    # What is averaged is what it always was.
+    assert [t for t in due if t > first] == [t for t in range(10, rounds + 1, 10) if t > first]

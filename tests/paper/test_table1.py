@@ -13,7 +13,7 @@ from fedpbc.experiments.comparison import Comparison
 from fedpbc.experiments.run_result import RunResult
 from fedpbc.paper.plan import PaperCondition
 from fedpbc.paper.result_table import TableEntry
-from fedpbc.paper.table1 import accuracy_table
+from fedpbc.paper.table1 import accuracy_table, differs_from_paper
 from tests.commandline import COMMAND, fedpbc, ran, refused, timeless
 from tests.processes import PATIENCE, child, group_is_alive, wait_until
 from tests.small_grids import SMALL, line, numbers
@@ -69,6 +69,17 @@ def test_the_notes_are_in_every_output(whole):
         assert "best and ² second best among the algorithms without memory" in text
         assert "which no server has" in text
     assert "fedpbc paper table1 --data digits" in (out / "table1.md").read_text()
+
+
+@pytest.mark.parametrize(("given", "gamma"), [((), "0.4"), (("--set", "links.gamma=0.0"), "0")])
+def test_it_is_said_that_cyclic_reset_is_not_that_of_the_text(tmp_path, given, gamma):
+    options = (*SMALL, "--links", "cyclic_reset", "--algorithms", "fedavg", "--seeds", 0)
+    ended = ran("paper", "table1", *options, *given, "--out", tmp_path / "out")
+    config = (tmp_path / "out/digits/cyclic_reset/fedavg/seed-0/config.toml").read_text()
+    assert f"gamma = {float(gamma)}" in config
+    page, markdown = ((tmp_path / "out" / f).read_text() for f in ("report.html", "table1.md"))
+    for text in (ended.out, page, markdown):
+        assert f"cyclic_reset has γ = {gamma} here" in " ".join(text.split())
 
 
 def test_the_same_command_runs_nothing_again(whole):
@@ -198,19 +209,72 @@ def test_a_plugin_algorithm_is_shown_among_the_papers(tmp_path):
     assert tests["mine", "server"] == tests["fedavg", "server"]
 
 
+CELLS = [
+    RunResult("fedpbc", 0, 9, [line(10, server=0.3, mean=0.65)]),
+    RunResult("fedavg", 0, 9, [line(10, server=0.6)]),
+    RunResult("mifa", 0, 9, [line(10, server=0.7)]),
+    RunResult("fedau", 0, failure="it diverged"),
+]
+
+
+def table_of(links: str, rounds: int, cells=CELLS, settings=None, **options):
+    condition = PaperCondition(("cifar10", links), "cifar10", links, rounds)
+    other = differs_from_paper(condition, settings or {})
+    sections = {condition.key: {"name": links, **options}}
+    return accuracy_table("cifar10", [(condition, Comparison(cells))], sections, other)
+
+
 def test_the_papers_numbers_are_shown_beside_the_measured_ones():
-    condition = PaperCondition(("cifar10", "bernoulli"), "cifar10", "bernoulli", 10)
-    cells = [
-        RunResult("fedpbc", 0, 9, [line(10, server=0.3, mean=0.65)]),
-        RunResult("fedavg", 0, 9, [line(10, server=0.6)]),
-        RunResult("mifa", 0, 9, [line(10, server=0.7)]),
-        RunResult("fedau", 0, failure="it diverged"),
+    step = {"train": {"learning_rate": 0.1}, "workers": 2, "data": {"dir": "x"}, "clients": 100}
+    for settings in ({}, step):
+        table = table_of("bernoulli", 10_000, settings=settings)
+        assert table.head[:6] == ["links", "algorithm", "view", "test %", "paper", "differs by"]
+        first, second, third, fourth = table.rows
+        assert first[1:6] == ["fedpbc", "mean", TableEntry("65.0", 1), "66.3 ± 1.3", "-1.3"]
+        assert first[-2:] == ["server", "30.0"]
+        assert second[3] == TableEntry("60.0", 2)
+        assert third[1:4] == ["mifa†", "server", TableEntry("70.0")]
+        assert fourth[1:4] == ["fedau", "", "failed"]
+        assert table.notes == ["differs by: the mean over 1 seed minus the paper's over three."]
+
+
+@pytest.mark.parametrize(
+    ("rounds", "settings", "why"),
+    [
+        (100, {}, "1 % of the paper's rounds"),
+        (20_000, {}, "200 % of the paper's rounds"),
+        (10_000, {"clients": 8}, "other settings than the paper (clients)"),
+        (10_000, {"data": {"alpha": 1.0}}, "other settings than the paper (data.alpha)"),
+    ],
+)
+def test_another_experiment_has_no_difference_to_the_paper(rounds, settings, why):
+    table = table_of("bernoulli", rounds, settings=settings)
+    assert list(table.head) == [
+        *("links", "algorithm", "view", "test %", "paper", "train %", "paper"),
+        *("deployable view", "its test %"),
     ]
-    table = accuracy_table("cifar10", [(condition, Comparison(cells))])
-    assert table.head[:6] == ["links", "algorithm", "view", "test %", "paper", "differs by"]
-    first, second, third, fourth = table.rows
-    assert first[1:6] == ["fedpbc", "mean", TableEntry("65.0", 1), "66.3 ± 1.3", "-1.3"]
-    assert first[-2:] == ["server", "30.0"]
-    assert second[3] == TableEntry("60.0", 2)
-    assert third[1:4] == ["mifa†", "server", TableEntry("70.0")]
-    assert fourth[1:4] == ["fedau", "", "failed"]
+    beside = [TableEntry("65.0", 1), "66.3 ± 1.3", TableEntry("65.0", 1), "68.4 ± 1.1"]
+    assert table.rows[0][3:7] == beside
+    assert all(len(row) == len(table.head) for row in table.rows)
+    assert f"this is {why}, over 1 seed" in table.notes[0]
+    assert not any("differs by" in note for note in table.notes)
+
+
+def marked(table):
+    return [str(row[1]) for row in table.rows if str(row[4]).endswith("§")]
+
+
+def test_numbers_for_which_the_released_code_computed_something_else_are_marked():
+    cells = [
+        RunResult(name, 0, 9, [line(10, server=0.3)])
+        for name in ("fedavg", "fedavg_known", "f3ast", "mifa")
+    ]
+    everyone = ["fedavg", "fedavg_known†", "f3ast", "mifa†"]
+    for links in ("bernoulli", "bernoulli_varying", "markov", "cyclic"):
+        table = table_of(links, 10_000, cells)
+        assert marked(table) == ["fedavg_known†", "f3ast"]
+        assert sum(note.startswith("§ ") for note in table.notes) == 2
+    assert marked(table_of("markov_varying", 10_000, cells)) == everyone
+    assert marked(table_of("cyclic_reset", 10_000, cells)) == everyone
+    # With the up times of the released code it is like for like.
+    assert marked(table_of("cyclic_reset", 10_000, cells, gamma=0.4)) == ["fedavg_known†", "f3ast"]

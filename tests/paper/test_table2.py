@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from fedpbc.experiments.comparison import Comparison
 from fedpbc.experiments.run_result import RunResult
+from fedpbc.paper.like_for_like import changed_settings
 from fedpbc.paper.plan import PaperCondition
 from fedpbc.paper.table2 import (
     accuracy_table,
@@ -96,6 +97,27 @@ def test_shown_are_the_papers_view_and_the_best_deployable_one():
     ]
 
 
+def test_differences_and_marks():
+    """First rounds do not depend on how many are run, but on everything else."""
+    cells = [
+        RunResult("fedpbc", 0, 9, [line(150, server=0.1, mean=0.2)]),
+        RunResult("f3ast", 0, 9, [line(150, server=0.1)]),
+    ]
+    reached = rounds_reached(CIFAR, Comparison(cells), 150)
+    table = reached_table(CIFAR, reached)
+    assert table.head[2:5] == ["15 %", "paper", "differs by"]
+    [mean] = [row for row in table.rows if row[1] == "mean"]
+    f3ast = table.rows[-1]
+    assert mean[2:5] == ["150", "150", "+0"]
+    assert f3ast[3].endswith(" §")
+    assert [note for note in table.notes if note.startswith("§ f3ast")]
+    reached["not_like_the_paper"] = changed_settings({"clients": 8})
+    table = reached_table(CIFAR, reached)
+    assert "differs by" not in table.head
+    assert all(len(row) == len(table.head) for row in table.rows)
+    assert "No difference to the paper is shown: this has other settings" in table.notes[-2]
+
+
 def test_other_links_have_no_published_rounds():
     cells = [RunResult("fedpbc", 0, 9, [line(150, server=0.1, mean=0.2)])]
     condition = PaperCondition(("cifar10", "markov"), "cifar10", "markov", 150)
@@ -130,6 +152,12 @@ def test_a_small_grid_end_to_end(tmp_path):
         assert (out / name).stat().st_size > 0
     assert (out / "table2-digits-bernoulli_varying.pdf").read_bytes().startswith(b"%PDF")
     assert (out / "digits/bernoulli_varying/fedavg/seed-0/summary.json").is_file()
+
+
+def test_the_last_evaluations_must_fall_on_the_sampled_rounds(tmp_path):
+    given = (*SMALL, "--set", "evaluate_every_at_end=40", "--out", tmp_path / "out")
+    line = refused(fedpbc("paper", "table2", *given))
+    assert "evaluate_every_at_end is 40, but should be a divisor of 150" in line
 
 
 @pytest.mark.parametrize("every", ["40", "0", "'often'"])

@@ -102,11 +102,18 @@ def test_links_are_named_as_the_user_did_and_their_scope_is_said(tmp_path):
     request = AdviceRequest(values, minutes=5.0, links_name="plant.csv")
     advice = replace(advice, request=request, links=examine_links(request))
     assert scope_of_links(advice) == (
-        "The log is described for the first 2 of its 3 devices, which are simulated, over 144 "
+        "The log is described for the first 2 of its 3 devices, which are simulated, over 143 "
         "rounds; runs replay its first 40 rounds."
     )
     longer = replace(advice, schedule=replace(advice.schedule, rounds=300))
-    assert scope_of_links(longer).endswith("; runs repeat its 143 rounds.")
+    assert scope_of_links(longer).endswith(
+        "over 143 rounds; runs have 300: then it starts again from its beginning."
+    )
+    # What is asked for changes nothing of what is described.
+    asked = replace(request, values={**values, "rounds": 300})
+    for described in (advice.links.report, examine_links(asked).report):
+        assert described.statistics.rounds == 143
+        assert described.sentences == advice.links.report.sentences
     directory = AdviceDirectory(tmp_path / "advice")
     write_advice(advice, directory, "fedpbc advise --trace plant.csv")
     page = directory.page_path.read_text(encoding="utf-8")

@@ -298,7 +298,7 @@ def test_many_verdicts_are_folded_to_their_choices(tmp_path, alphas, folded):
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
     choices = re.findall(r"<summary>Verdict with data\.alpha=(\S+): fedpbc", text)
     assert len(choices) == folded
-    assert text.count(" is best: ") == len(alphas)
+    assert text.count(" is clearly the best: ") == len(alphas)
 
 
 def test_planned_runs_of_a_comparison_are_shown(tmp_path):

@@ -90,7 +90,7 @@ def test_markdown_has_the_verdict_right_below_the_table():
     assert "vs " not in alone
 
 
-def test_the_page_marks_the_choice():
+def test_the_page_marks_the_best_and_what_cannot_be_told_apart():
     comparison = scored({**VALUES, "fedau": seeds(0.73, 0.78, 0.76)}, COSTS)
     table = paired_table(comparison, comparison.paired(), comparison.verdict())
     tags = {row[0].text: [text for _, text in row[0].tags] for row in table.cells()}
@@ -98,13 +98,16 @@ def test_the_page_marks_the_choice():
         "fedavg": [],
         "mifa†": ["within noise"],
         "ceiling": [],
-        "fedau": ["choose", "within noise"],
+        "fedau": ["within noise"],
     }
+    clear = scored({**VALUES, "fedau": seeds(0.95, 0.96, 0.95)}, COSTS)
+    tags = [row[0].tags for row in paired_table(clear, clear.paired(), clear.verdict()).cells()]
+    assert tags[3] == [("best", "clearly the best")]
     assert table.dimmed == {2}
     assert table.cells()[1][3].sort_value == pytest.approx(0.05)
     one = scored({"fedavg": seeds(0.1), "mifa": seeds(0.2)})
     marked = paired_table(one, one.paired(), one.verdict())
-    # One seed is a hint, no recommendation.
+    # One seed shows nothing.
     assert all(not row[0].tags for row in marked.cells())
 
 
@@ -117,7 +120,7 @@ def test_the_verdict_is_at_the_top_of_a_group(tmp_path):
     [row] = [row for row in page.tables[0] if row[0] == "fedpbc"]
     # In its best view 0.26 + … against FedAvg's 0.12 + …, the same with both seeds.
     assert row[1:4] == ["reported", row[2], "+14.0 (14.0 to 14.0), 2/2"]
-    assert "the difference of fedavg is the same with every seed" in page.text
+    assert "points above fedavg (the same with every seed)" in page.text
     ran("report", tmp_path / "runs", "--out", tmp_path / "page.html", "--baseline", "fedpbc")
     page, _ = read(tmp_path / "page.html")
     assert "vs fedpbc" in page.tables[0][0]

@@ -70,6 +70,29 @@ def test_the_models_go_into_a_module():
         assert float(right) == pytest.approx(judged.test_accuracy)
 
 
+def of_every_size(validation: float) -> Supervised:
+    data, ends = samples(600), np.cumsum([20, 31, 7, 90, 55, 12, 201])
+    partition = np.split(np.random.default_rng(1).permutation(600), ends)
+    return Supervised(mlp(), data, data, partition=partition, validation=validation)
+
+
+@pytest.mark.parametrize(
+    "links",
+    [
+        {"name": "bernoulli", "delta": 0.001},
+        {"name": "by_volume", "exponent": 2.0},
+        {"name": "label_cyclic", "day": 12},
+        {"name": "group", "assign": "class", "groups": 2},
+    ],
+    ids=lambda links: links["name"],
+)
+def test_links_do_not_depend_on_what_is_held_out(links):
+    """Else a search is on other links than the comparison that it is for."""
+    whole, searched = (draw_timetable(links, of_every_size(v), 200, seed=3) for v in (0.0, 0.3))
+    assert searched.fingerprint() == whole.fingerprint()
+    assert next(searched.probabilities()).tolist() == next(whole.probabilities()).tolist()
+
+
 def test_views_that_are_not_there_are_said():
     result = simulate(network(), "fedavg", "always", rounds=1)
     with pytest.raises(InputError, match="view is 'mean'"):
@@ -117,6 +140,29 @@ def test_links_see_what_the_clients_hold():
     up = draw_timetable(links, task, 200, seed=0).block(200, 3)
     assert (up[:, 0] == up[:, 1]).all()
     assert (up[:, 0] != up[:, 2]).any()
+
+
+def test_a_trace_from_python(tmp_path):
+    """Its file says how long a round is, as it does on the command line; its end is said."""
+    log = tmp_path / "log.csv"
+    log.write_text("# round_seconds = 10\nclient,online_from_s,online_until_s\na,0,65\nb,5,35\n")
+    links, task = {"name": "trace", "file": str(log)}, Quadratic(np.eye(2))
+    result = simulate(task, "fedavg", links, rounds=6)
+    assert result.cost["uploads"] == 6 + 3
+    for options in ({}, {"out": tmp_path / "run"}):
+        with pytest.warns(RuntimeWarning, match=r"^the trace ends after 6 of 9 rounds") as warned:
+            simulate(task, "fedavg", links, rounds=9, **options)
+        assert len(warned) == 1
+    with pytest.warns(RuntimeWarning, match=r"^the trace ends after 6 of 9 rounds"):
+        compared = package.compare(
+            lambda seed: Quadratic(np.eye(2), seed=seed),
+            ["fedavg"],
+            [0],
+            links=links,
+            rounds=9,
+            out=tmp_path / "runs",
+        )
+    assert "the trace ends after 6 of 9" in compared.report(tmp_path / "page.html").read_text()
 
 
 def test_links_that_need_data_which_a_task_does_not_have():
@@ -274,7 +320,7 @@ def test_a_run_from_python_leaves_a_folder(tmp_path):
     config = tomllib.loads((tmp_path / "run" / "config.toml").read_text())
     assert config["task"] == {"name": "python"}
     assert config["algorithm"]["name"] == "fedawe"
-    assert config["links"] == {**P, "sigma": 10.0, "delta": 0.02}
+    assert config["links"] == P
     without = simulate(network(), "fedawe", P, rounds=12)
     assert equal(without, result)
     assert [v for m in without.metrics for v in m.views.items()] == [

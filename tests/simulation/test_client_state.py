@@ -158,8 +158,8 @@ def test_with_a_lossy_downlink_what_is_heard_counts():
 
 
 def test_steps_of_its_own_leave_no_room_for_an_optimizer():
-    task = small.quadratic(optimizer="momentum")
-    with pytest.raises(InputError, match=r"train.optimizer is 'momentum', .*focus takes"):
+    task = small.quadratic(momentum=0.9)
+    with pytest.raises(InputError, match=r"train.momentum is 0.9, .*focus takes"):
         small.simulation(task, "focus", small.random_table())
     with pytest.raises(InputError, match=r"train.proximal is 0.1, .*focus takes"):
         small.simulation(small.quadratic(proximal=0.1), "focus", small.random_table())

@@ -20,7 +20,7 @@ from tests import small_runs as small
 
 TRAININGS = {
     "sgd": {},
-    "momentum": {"optimizer": "momentum"},
+    "momentum": {"momentum": 0.9},
     "adam": {"optimizer": "adam", "learning_rate": 0.01},
     "proximal": {"proximal": 0.3},
 }
@@ -133,7 +133,7 @@ def test_lazy_does_the_work_of_contacts_only():
 def test_clients_that_synced_together_share_one_model():
     made, _ = small.finished(small.quadratic(4), "fedpbc", small.table([{1}, {0, 2, 3}], 4))
     held = made.server.held
-    assert held[0] is held[2] is held[3] is made.algorithm.x
+    assert held[0] is held[2] is held[3] is made.server.model
     assert held[1] is not held[0]
 
 

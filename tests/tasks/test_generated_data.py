@@ -103,7 +103,8 @@ def test_validation_holds_out_each_client_s_last_samples():
     inputs, _ = task.data.samples_of(2)
     assert torch.equal(inputs, torch.from_numpy(x[:15]))
     assert task.data.test_labels[10:15].tolist() == y[15:].tolist()
-    assert task.samples.tolist() == [15] * small.CLIENTS
+    assert task.data.batches.sizes.tolist() == [15] * small.CLIENTS
+    assert task.samples.tolist() == [20] * small.CLIENTS
     with pytest.raises(InputError, match=r"validation is 0\.01"):
         generated(validation=0.01)
 

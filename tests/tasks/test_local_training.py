@@ -53,7 +53,8 @@ def test_a_correction_is_added_to_every_gradient():
 
 def test_momentum_by_hand():
     # Gradients −8, −4, 2; velocities −8, −8, −2 with momentum 1/2.
-    assert walk(optimizer="momentum", momentum=0.5) == [4, 8, 10]
+    assert walk(momentum=0.5) == [4, 8, 10]
+    assert walk(optimizer="sgd", momentum=0.0) == walk()
 
 
 def test_proximal_by_hand():
@@ -79,7 +80,7 @@ def test_a_whole_number_as_learning_rate():
 OPTIMIZERS = {
     "sgd": ({"optimizer": "sgd"}, lambda p, rate: torch.optim.SGD(p, rate)),
     "momentum": (
-        {"optimizer": "momentum", "momentum": 0.8},
+        {"momentum": 0.8},
         lambda p, rate: torch.optim.SGD(p, rate, momentum=0.8),
     ),
     "adam": ({"optimizer": "adam"}, torch.optim.Adam),

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fedpbc import InputError, LocalTraining, Quadratic, Supervised, simulate
-from fedpbc.tasks.schedules import SCHEDULES, ScheduleName
+from fedpbc.tasks.schedules import HORIZONS, SCHEDULES, ScheduleName
 
 START = torch.tensor([1.0, -2.0, 3.0])
 GRADIENTS = [torch.tensor([0.5, -1.0, 2.0]), torch.tensor([-1.0, 0.25, 1.0])]
@@ -40,7 +40,7 @@ def by_torch(make: type, **options: float) -> Tensor:
     [
         ({"weight_decay": 0.5}, torch.optim.SGD, {"weight_decay": 0.5}),
         (
-            {"optimizer": "momentum", "momentum": 0.8, "weight_decay": 0.5},
+            {"momentum": 0.8, "weight_decay": 0.5},
             torch.optim.SGD,
             {"momentum": 0.8, "weight_decay": 0.5},
         ),
@@ -70,6 +70,12 @@ def test_any_optimizer_of_pytorch_to_the_bit(optimizer: object, make: type, thei
     assert torch.equal(stepped(LocalTraining(optimizer=optimizer)), by_torch(make, **theirs))
 
 
+@pytest.mark.parametrize("name", ["SGD", "RMSprop"])
+def test_momentum_of_an_optimizer_of_pytorch(name: str) -> None:
+    training = LocalTraining(optimizer=name, momentum=0.9)
+    assert torch.equal(stepped(training), by_torch(getattr(torch.optim, name), momentum=0.9))
+
+
 def test_weight_decay_of_a_stack_is_that_of_each_row() -> None:
     training = LocalTraining(optimizer="adamw", weight_decay=0.5)
     stack, rates = torch.stack([START, 2 * START]), torch.tensor([0.1, 0.2])
@@ -81,7 +87,8 @@ def test_weight_decay_of_a_stack_is_that_of_each_row() -> None:
 
 def test_schedules_by_hand() -> None:
     def factor(name: str, t: int, rounds: int = 4) -> float:
-        return LocalTraining(learning_rate=1.0, schedule=name, schedule_rounds=rounds).rate(t)
+        horizon = {"schedule_rounds": rounds} if name in HORIZONS else {}
+        return LocalTraining(learning_rate=1.0, schedule=name, **horizon).rate(t)
 
     assert factor("constant", 99) == 1
     assert factor("inverse_sqrt", 30) == 0.5
@@ -99,7 +106,7 @@ def test_every_name_is_a_schedule() -> None:
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_schedules_never_rise_and_never_reach_zero(name: str) -> None:
-    training = LocalTraining(schedule=name, schedule_rounds=7)
+    training = LocalTraining(schedule=name, **({"schedule_rounds": 7} if name in HORIZONS else {}))
     rates = [training.rate(t) for t in (*range(30), 10**6)]
     assert all(0 < later <= rate for rate, later in pairwise(rates))
     assert training.largest_rate(30) == rates[0]
@@ -118,6 +125,17 @@ def test_a_function_of_the_round() -> None:
         ({"optimizer": "adamm"}, "train.optimizer is 'adamm', but should be one of sgd, .*'adam'"),
         ({"optimizer": "LBFGS"}, "train.optimizer is 'LBFGS', but should be one of"),
         ({"schedule": "cosin"}, "did you mean 'cosine'"),
+        (
+            {"optimizer": "adam", "momentum": 0.9},
+            "train.momentum is 0.9, but should be left out: the optimizer 'adam' has none",
+        ),
+        ({"optimizer": "NAdam", "momentum": 0.9}, "left out: the optimizer 'NAdam' has none"),
+        ({"optimizer": torch.optim.SGD, "momentum": 0.9}, "left out: give it to the optimizer"),
+        ({"optimizer": "momentum"}, "train.optimizer is 'momentum', .* 'sgd' with train.momentum"),
+        # Also a value that would be the default if it were read.
+        ({"schedule": "cosine", "decay": True}, "left out: the schedule 'cosine' replaces it"),
+        ({"schedule": "constant", "schedule_rounds": 100}, "'constant' has no horizon"),
+        ({"schedule_rounds": 100}, "train.schedule_rounds is 100, .* there is no schedule"),
         (
             {"schedule": lambda t: -1.0},
             r"train.schedule\(0\) is -1.0, but should be a number above 0",

@@ -27,7 +27,7 @@ def test_clients_with_fewer_samples_than_a_batch_are_stacked():
     assert uneven().stack_advice().worthwhile
 
 
-@pytest.mark.parametrize("training", [{}, {"optimizer": "momentum"}, {"proximal": 0.1}])
+@pytest.mark.parametrize("training", [{}, {"momentum": 0.9}, {"proximal": 0.1}])
 @pytest.mark.parametrize("corrected", [False, True])
 def test_each_row_is_its_clients_own_round(training, corrected):
     task = uneven(**training)

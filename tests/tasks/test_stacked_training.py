@@ -71,7 +71,7 @@ def test_one_step_is_the_gradient_times_each_clients_rate(rows):
 @pytest.mark.parametrize("corrected", [False, True])
 @pytest.mark.parametrize(
     "options",
-    [{}, {"proximal": 0.5}, {"optimizer": "momentum"}, {"optimizer": "adam", "proximal": 0.1}],
+    [{}, {"proximal": 0.5}, {"momentum": 0.9}, {"optimizer": "adam", "proximal": 0.1}],
 )
 def test_many_steps_are_those_of_each_client_alone(options, corrected):
     module, training = dense(), LocalTraining(**options)

@@ -30,7 +30,9 @@ class Spy(nn.Module):
 
 def supervised(module=None, train=None, test=None, **more):
     data = small.samples()
-    return Supervised(module or small.mlp(), train or data, test or data, **{"clients": 4, **more})
+    if more.get("partition") is None:
+        more.setdefault("clients", 4)
+    return Supervised(module or small.mlp(), train or data, test or data, **more)
 
 
 STEPS = LocalTraining(local_steps=3, batch_size=8, learning_rate=0.1)
@@ -79,7 +81,7 @@ def pictures(count=120):
 
 
 @pytest.mark.parametrize("augment", [{}, {"crop_padding": 2}, {"flip": True, "crop_padding": 1}])
-def test_pictures_are_augmented_and_normalised(augment):
+def test_pictures_are_normalised_and_augmented(augment):
     spy, (x, y) = Spy(60, 3), pictures()
     means, deviations = (100.0, 120.0), (50.0, 60.0)
     task = Supervised(
@@ -90,11 +92,29 @@ def test_pictures_are_augmented_and_normalised(augment):
     changed = False
     for k, seen in zip(range(4, 7), spy.seen, strict=True):
         batch = x[task.parts[1][task.data.batches.positions(1, k)]]
-        wanted = own.apply(batch, 1, k)
-        changed |= not torch.equal(wanted, batch)
-        normal = (wanted.float() - torch.tensor(means)) / torch.tensor(deviations)
-        assert torch.equal(seen, normal.permute(0, 3, 1, 2))
+        normal = (batch.float() - torch.tensor(means)) / torch.tensor(deviations)
+        wanted = own.apply(normal, 1, k)
+        changed |= not torch.equal(wanted, normal)
+        assert torch.equal(seen, wanted.permute(0, 3, 1, 2))
     assert changed == bool(augment)
+
+
+def test_a_crop_is_padded_with_the_mean_colour():
+    """Not with black, which after normalising is an edge at a random place of every picture."""
+    x, y = torch.full((90, 6, 5, 2), 200, dtype=torch.uint8), torch.arange(90) % 3
+    network = small.seeded(lambda: nn.Sequential(nn.Flatten(), nn.Linear(60, 3)))
+    more = {"normalise": ((100.0, 120.0), (50.0, 40.0)), "crop_padding": 2, "flip": True}
+    data = Supervised(network, (x, y), (x, y), clients=3, training=STEPS, **more).data
+    stacked = [inputs for inputs, _ in data.stacked_batches([1, 2], [0, 3], 8)]
+    padded = 0
+    for place, (client, first) in enumerate([(1, 0), (2, 3)]):
+        for step in range(8):
+            alone, _ = data.batch(client, first + step)
+            # Exactly: either the picture's one colour, (200 - mean) / deviation = 2, or the mean.
+            assert set(alone.unique().tolist()) <= {0.0, 2.0}
+            padded += int((alone == 0).any())
+            assert torch.equal(stacked[step][place], alone.flatten(1))
+    assert padded > 8
 
 
 def test_augmentation_is_the_same_stacked():
@@ -230,6 +250,30 @@ def test_a_partition_of_ones_own_with_unequal_sizes(engine):
     up = np.ones((30, 3), dtype=bool)
     _, metrics = small.finished(task, "fedavg", up, engine=engine, evaluate_every=30)
     assert metrics[-1].views["server"].test_accuracy > 0.8
+
+
+def test_what_a_partition_contradicts():
+    own = [[0, 1], [2, 3]]
+    with pytest.raises(InputError, match=r"^clients is 10, but partition has 2 arrays"):
+        supervised(partition=own, clients=10)
+    with pytest.raises(InputError, match=r"^alpha is 0.1, but partition says which samples"):
+        supervised(partition=own, alpha=0.1)
+    assert supervised(partition=own, clients=2).clients == 2
+    # Neither are samples split by α whose labels are numbers.
+    data = small.samples()[0], torch.rand(len(small.samples()[0]))
+    with pytest.raises(InputError, match=r"^alpha is 0.5, but these labels are not one class"):
+        supervised(small.mlp(), data, data, loss="squared", alpha=0.5)
+
+
+@pytest.mark.parametrize("kind", [torch.int64, torch.float32])
+def test_one_hot_labels_are_named(kind):
+    x, y = small.samples()
+    one_hot = torch.nn.functional.one_hot(torch.as_tensor(y)).to(kind)
+    with pytest.raises(InputError, match=r"^one-hot labels; give class numbers: labels.argmax"):
+        supervised(train=(x, one_hot), test=(x, one_hot))
+    column = torch.as_tensor(y)[:, None]
+    with pytest.raises(InputError, match=r"^labels of a sample have shape \(1,\) for outputs of"):
+        supervised(train=(x, column), test=(x, column))
 
 
 def test_fewer_samples_than_a_batch():

@@ -87,7 +87,7 @@ def plain(device="cpu", **training):
 
 TASKS = {
     "dense": dense,
-    "proximal": lambda device="cpu": dense(device, optimizer="momentum", proximal=0.1),
+    "proximal": lambda device="cpu": dense(device, momentum=0.9, proximal=0.1),
     "convolutions": convolutional,
     "adam": lambda device="cpu": convolutional(device=device, optimizer="adam"),
     "regression": regression,

@@ -111,7 +111,7 @@ def test_what_the_lemma_does_not_speak_of_has_no_bound(other):
 
 
 def test_only_plain_steps_have_a_bound():
-    training = LocalTraining(local_steps=3, learning_rate=0.1, optimizer="momentum")
+    training = LocalTraining(local_steps=3, learning_rate=0.1, momentum=0.9)
     task = Quadratic(targets(), training=training)
     assert (
         simulate(task, "fedpbc", bernoulli(), rounds=2).metrics[-1].observed["consensus_bound"]

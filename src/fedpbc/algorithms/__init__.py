@@ -139,12 +139,15 @@ def _check_signature(algorithm: type[Algorithm]) -> None:
     _, *parameters = inspect.signature(algorithm.__init__).parameters.values()
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     is_variable = any(p.kind is p.VAR_POSITIONAL for p in parameters)
-    required = [p.name for p in positional[1:] if p.default is p.empty]
-    if required or not (positional or is_variable):
+    name = f"{algorithm.__name__}.__init__{inspect.signature(algorithm.__init__)}"
+    if options := [p.name for p in positional[1:]]:
+        many = "s" if len(options) > 1 else ""
         raise InputError(
-            f"{algorithm.__name__}.__init__{inspect.signature(algorithm.__init__)} should be "
-            "__init__(self, init, *, option=default, ...)"
+            f"{name} has the positional option{many} {', '.join(options)}, but options are "
+            "keyword-only: write __init__(self, init, *, option=default, ...)"
         )
+    if not (positional or is_variable):
+        raise InputError(f"{name} should be __init__(self, init, *, option=default, ...)")
 
 
 def find_algorithm(name: str) -> type[Algorithm]:

@@ -8,18 +8,18 @@ clients are summed does not show in the result.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar, Protocol, Self
 
 import numpy as np
 from annotated_types import Ge, Gt
 from numpy.typing import NDArray
 
 from fedpbc.aggregation import Aggregation, mean
-from fedpbc.algorithms.client import ClientRule, Vector, Vectors
+from fedpbc.algorithms.client import ClientRule, OwnVectors, Vector, Vectors
 from fedpbc.errors import InputError
-from fedpbc.options import check_kind, check_type, options_of
+from fedpbc.options import check_kind, check_type
 
 __all__ = [
     "Algorithm",
@@ -86,9 +86,11 @@ class Round:
     probabilities: NDArray[np.float64] | None = None
 
 
-@dataclass(frozen=True)
 class Update:
     """One client's upload, and the model that it started from.
+
+    Clients share vectors, so every vector that is read here is a copy, which the reader may change
+    in place.
 
     Attributes:
         client: i.
@@ -102,30 +104,51 @@ class Update:
         -0.5
     """
 
-    client: int
-    start: Vector
-    end: Vector | None
-    vectors: Vectors = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for name in ("start", "end") if self.end is not None else ("start",):
-            if not hasattr(getattr(self, name), "double"):
-                raise InputError(name, type(getattr(self, name)).__name__, "a tensor")
+    def __init__(
+        self, client: int, start: Vector, end: Vector | None, vectors: Vectors | None = None
+    ) -> None:
+        for name, vector in (("start", start), ("end", end)):
+            if not hasattr(vector, "double") and (name == "start" or vector is not None):
+                raise InputError(name, type(vector).__name__, "a tensor")
+        self.client = client
+        # Only for code that changes no vector in place: it needs no copies.
+        self.shared_start, self.shared_end = start, end
+        self.shared_vectors: Vectors = {} if vectors is None else vectors
 
     def __getitem__(self, name: str) -> Vector:
         return self.vectors[name]
 
     @property
+    def start(self) -> Vector:
+        """The model before the local steps."""
+        return self.shared_start.clone()
+
+    @property
+    def end(self) -> Vector | None:
+        """The model after the local steps; None for a rule whose clients do not upload it."""
+        return None if self.shared_end is None else self.shared_end.clone()
+
+    @property
+    def vectors(self) -> Vectors:
+        """What was uploaded besides, by name."""
+        return OwnVectors(self.shared_vectors)
+
+    @property
     def model(self) -> Vector:
         """The model after the local steps."""
-        if self.end is None:
+        return self.shared_model.clone()
+
+    @property
+    def shared_model(self) -> Vector:
+        """The same, not to be changed in place."""
+        if self.shared_end is None:
             raise InputError(f"client {self.client} uploads no model: its rule does not declare it")
-        return self.end
+        return self.shared_end
 
     @property
     def delta(self) -> Vector:
         """Δ_i, in double precision."""
-        return self.model.double() - self.start.double()
+        return self.shared_model.double() - self.shared_start.double()
 
 
 class Updates(Protocol):
@@ -147,9 +170,10 @@ def advance(base: Vector, update: Update, scale: float) -> Vector:
     """
     check_kind("update", update, Update, "an Update")
     check_type("scale", scale, float)
-    if not hasattr(base, "double") or base.shape != update.start.shape:
+    if not hasattr(base, "double") or base.shape != update.shared_start.shape:
         raise InputError("base", type(base).__name__, "a tensor like those of the update")
-    return next(advanced(base, [update], scale))
+    moved = next(advanced(base, [update], scale))
+    return moved.clone() if moved is update.shared_end else moved
 
 
 def advanced(base: Vector, updates: Iterable[Update], scale: float) -> Iterator[Vector]:
@@ -161,15 +185,20 @@ def advanced(base: Vector, updates: Iterable[Update], scale: float) -> Iterator[
         >>> [each.item() for each in advanced(x, [Update(0, x, torch.tensor([3.0]))], 0.5)]
         [2.0]
     """
-    start, exact_start = base, None
+    # Memory is slower than arithmetic: what most have in common is compared and converted once.
+    start: Vector | None = None
+    exact_start: Vector | None = None
+    is_base = False
     for update in updates:
-        if scale == 1 and (update.start is base or update.start.equal(base)):
-            yield update.model
+        if update.shared_start is not start:
+            start, exact_start = update.shared_start, None
+            is_base = start is base or start.equal(base)
+        if scale == 1 and is_base:
+            yield update.shared_model
             continue
-        if exact_start is None or update.start is not start:
-            # Memory is slower than arithmetic: what most have in common is converted once.
-            start, exact_start = update.start, update.start.double()
-        moved = update.model.double() - exact_start
+        if exact_start is None:
+            exact_start = update.shared_start.double()
+        moved = update.shared_model.double() - exact_start
         moved *= scale
         moved += exact_start if start is base else base
         yield moved
@@ -211,10 +240,18 @@ class Algorithm:
     """Options that a later version added: at their defaults a run is the one of before."""
     tuned_options: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     """Values that ``fedpbc tune`` tries for the algorithm's own options, besides the default."""
+    _options: Mapping[str, Any]
+
+    def __new__(cls, *arguments: Any, **options: Any) -> Self:
+        """Note the options, whatever the class keeps of them: :meth:`join` needs them."""
+        algorithm = super().__new__(cls)
+        algorithm._options = {name: v for name, v in options.items() if name != "init"}
+        return algorithm
 
     def __init__(self, init: ServerInit) -> None:
         check_kind("init", init, ServerInit, "a ServerInit")
-        self._x = init.x0
+        # A copy: whoever made the initial model may still use it.
+        self._x = init.x0.clone()
         self.clients = init.clients
         self.global_lr = init.global_lr
         self._aggregation = init.aggregation
@@ -232,19 +269,18 @@ class Algorithm:
     def join(self, round: int) -> None:
         """Take one more client, of the next number, from this round on.
 
-        Arrays with an entry for each client get what a new instance has for its last.
+        Arrays with an entry for each client get what a new instance, with the same options and one
+        client more, has for its last.
         """
-        options = {
-            name: getattr(self, name)
-            for name in options_of(type(self).__init__)
-            if hasattr(self, name)
-        }
         init = ServerInit(self.x, self.clients + 1, self.global_lr, self.aggregation)
-        fresh = vars(type(self)(init, **options))
+        fresh = vars(type(self)(init, **self._options))
         for name, value in list(vars(self).items()):
-            is_array = isinstance(value, np.ndarray) and isinstance(fresh.get(name), np.ndarray)
-            if is_array and value.shape[-1:] == (self.clients,):
-                setattr(self, name, np.concatenate([value, fresh[name][..., -1:]], axis=-1))
+            new = fresh.get(name)
+            if not isinstance(value, np.ndarray) or not isinstance(new, np.ndarray):
+                continue
+            # Not an array that only happens to be as long as there are clients.
+            if new.shape == (*value.shape[:-1], self.clients + 1) != value.shape:
+                setattr(self, name, np.concatenate([value, new[..., -1:]], axis=-1))
         self.clients += 1
 
     def leave(self, client: int) -> None:
@@ -272,8 +308,8 @@ class Algorithm:
         """The first line of the docstring."""
         return ((cls.__doc__ or "").strip().splitlines() or [""])[0]
 
-    def select(self, round: Round) -> NDArray[np.int64]:
-        """The clients of A^t that take part, ascending; by default all of them."""
+    def select(self, round: Round) -> NDArray[np.int64] | Sequence[int]:
+        """The clients of A^t that take part, an array or a list; by default all of them."""
         return round.active
 
     def client_rule(self) -> ClientRule | None:
@@ -289,7 +325,7 @@ class Algorithm:
 
     def report(self, round: Round, update: Update) -> Vector:
         """The model that a client with its own model reports, and keeps if no reply arrives."""
-        return update.model
+        return update.shared_model
 
     def aggregate(self, round: Round, updates: Updates) -> None:
         """Set ``x`` to x^{t+1}; called in every round, without updates if no client took part.
@@ -301,7 +337,8 @@ class Algorithm:
 
     def state(self) -> dict[str, Any]:
         """Everything that changes from round to round, for a checkpoint."""
-        return {name: value for name, value in vars(self).items() if name != "_aggregation"}
+        given = ("_aggregation", "_options")
+        return {name: value for name, value in vars(self).items() if name not in given}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned."""

@@ -13,8 +13,37 @@ from annotated_types import Ge
 from fedpbc.algorithms.algorithm import Round, ServerInit, Updates, Vector
 from fedpbc.algorithms.amplified_fedavg import AmplifiedFedAvg
 from fedpbc.algorithms.client import ClientResult, ClientRule, ClientWork, Vectors
+from fedpbc.errors import InputError
 
 __all__ = ["AmplifiedScaffold"]
+
+
+BASE, DIGITS = 256, 3
+"""Every type of a model has all whole numbers up to 256, and bfloat16 not all beyond."""
+
+
+def digits(value: int, like: Vector) -> Vector:
+    """A count as a vector that no type of model rounds; a shorter model has fewer digits.
+
+    Example:
+        >>> import torch
+        >>> digits(1000, torch.zeros(9)), number(digits(1000, torch.zeros(9).bfloat16()))
+        (tensor([232.,   3.,   0.]), 1000)
+    """
+    size, rest = min(DIGITS, len(like)), value
+    parts = []
+    for _ in range(size - 1):
+        rest, digit = divmod(rest, BASE)
+        parts.append(digit)
+    vector = like.new_tensor([*parts, rest])
+    if number(vector) != value:
+        raise InputError("the model's type", like.dtype, "float32, to count to so many rounds")
+    return vector
+
+
+def number(vector: Vector) -> int:
+    """The count that :func:`digits` made a vector of."""
+    return sum(int(digit) * BASE**k for k, digit in enumerate(vector))
 
 
 class AmplifiedScaffoldClient(ClientRule):
@@ -34,12 +63,12 @@ class AmplifiedScaffoldClient(ClientRule):
 
     def initial_state(self, x0: Vector) -> Vectors:
         """No gradients yet."""
-        zeros = x0 * 0
-        return {"control": zeros, "gradients": zeros, "count": zeros[:1], "window": zeros[:1]}
+        zeros, none = x0 * 0, digits(0, x0)
+        return {"control": zeros, "gradients": zeros, "count": none, "window": none}
 
     def _control(self, work: ClientWork) -> tuple[Vector, int]:
         """c_i, and n_i in this window."""
-        count, window = int(work.state["count"]), int(work.state["window"])
+        count, window = number(work.state["count"]), number(work.state["window"])
         if window == work.first_round // self.window:
             return work.state["control"].double(), count
         return work.state["gradients" if count else "control"].double(), 0
@@ -57,8 +86,8 @@ class AmplifiedScaffoldClient(ClientRule):
         state = {
             "control": c_i,
             "gradients": after,
-            "count": c_i.new_tensor([n + 1]),
-            "window": c_i.new_tensor([work.first_round // self.window]),
+            "count": digits(n + 1, end),
+            "window": digits(work.first_round // self.window, end),
         }
         return ClientResult(upload={"control_change": after.double() - before}, state=state)
 

@@ -56,6 +56,7 @@ class CAFed(Algorithm):
         super().__init__(init)
         self.smoothing, self.threshold, self.bias = smoothing, threshold, bias  # b, τ, κ
         m = init.clients
+        self.gone = np.zeros(m, dtype=bool)
         self.losses = np.full(m, np.nan)  # F̂_i
         self.was_active = np.zeros(m, dtype=bool)
         self.rounds_active = np.zeros(m, dtype=np.int64)
@@ -69,8 +70,14 @@ class CAFed(Algorithm):
         """A new client's availability is that of the rounds from now on; its loss the others'."""
         super().join(round)
         self.since[-1] = round
-        if not np.isnan(self.losses[:-1]).all():
-            self.losses[-1] = self.losses[:-1].mean()
+        others = self.losses[:-1][~self.gone[:-1]]
+        if not np.isnan(others).all():
+            self.losses[-1] = others.mean()
+
+    def leave(self, client: int) -> None:
+        """Neither the client's loss nor its absence counts from now on."""
+        super().leave(client)
+        self.gone = self.gone | (np.arange(self.clients) == client)
 
     def client_rule(self) -> ClientRule:
         """The client's loss."""
@@ -82,7 +89,7 @@ class CAFed(Algorithm):
         if not updates:
             return
         self._note_losses({update.client: float(update["loss"]) for update in updates})
-        kept = np.ones(self.clients, dtype=bool)
+        kept = ~self.gone
         self._leave_out(kept, np.argsort(-np.abs(correlation), kind="stable"))
         self._leave_out(kept, np.argsort(availability, kind="stable"))
         total = self.x.double() * 0
@@ -108,7 +115,7 @@ class CAFed(Algorithm):
 
     def _note_losses(self, reported: dict[int, float]) -> None:
         clients, losses = list(reported), np.array(list(reported.values()))
-        if np.isnan(self.losses).all():
+        if np.isnan(self.losses[~self.gone]).all():
             # Clients that were not heard yet count as the mean of the first that were.
             self.losses = np.full(self.clients, losses.mean())
             self.losses[clients] = losses
@@ -118,13 +125,13 @@ class CAFed(Algorithm):
 
     def _leave_out(self, kept: NDArray[np.bool_], order: Iterable[int]) -> None:
         """Leave clients out of ``kept``, in this order, where the error falls; never the last."""
-        losses = np.maximum(self.losses, 0.0)
+        losses = np.where(self.gone, 0.0, np.maximum(self.losses, 0.0))
         highest, total, count = float(losses.max()), float(losses[kept].sum()), int(kept.sum())
         if not highest > 0:
             return
 
         def error(total: float, count: int) -> float:
-            return total / count + self.bias * highest * (1 - count / self.clients) ** 2
+            return total / count + self.bias * highest * (1 - count / self.members) ** 2
 
         for i in order:
             if kept[i] and count > 1:

@@ -8,7 +8,7 @@ kept. The new state counts once the server has counted the upload that belongs t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
@@ -18,7 +18,15 @@ if TYPE_CHECKING:
     # Only for types: listing the algorithms must not import torch.
     import torch
 
-__all__ = ["ClientResult", "ClientRule", "ClientWork", "Gradient", "Vector", "Vectors"]
+__all__ = [
+    "ClientResult",
+    "ClientRule",
+    "ClientWork",
+    "Gradient",
+    "OwnVectors",
+    "Vector",
+    "Vectors",
+]
 
 Vector: TypeAlias = "torch.Tensor"
 """A model, or anything of its size, as a flat vector."""
@@ -28,9 +36,27 @@ Gradient: TypeAlias = "Callable[[torch.Tensor, int], torch.Tensor]"
 """The gradient at a model on the k-th batch of a client's work."""
 
 
-@dataclass(frozen=True, eq=False)
+class OwnVectors(Mapping[str, "torch.Tensor"]):
+    """Vectors by name, each of which is read as a copy: a reader may change it in place."""
+
+    def __init__(self, vectors: Vectors) -> None:
+        self._vectors = vectors
+
+    def __getitem__(self, name: str) -> Vector:
+        return self._vectors[name].clone()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._vectors)
+
+    def __len__(self) -> int:
+        return len(self._vectors)
+
+
 class ClientWork:
     """What a client knows when it trains.
+
+    Clients share vectors, and one piece of work may be done twice. So every vector that is read
+    here is a copy, which the reader may change in place.
 
     Attributes:
         client: i, its number.
@@ -42,6 +68,7 @@ class ClientWork:
             while they are offline all rounds since the last contact.
         local_steps: s, the steps in a round.
         loss: returns a model's mean loss over the client's samples.
+        step_sum_of: returns the step sum of rounds with these rates; without it, that of SGD.
 
     Example:
         >>> import torch
@@ -50,14 +77,36 @@ class ClientWork:
         (10, 0.05)
     """
 
-    client: int
-    start: Vector
-    received: Vectors
-    state: Vectors
-    first_round: int
-    rates: tuple[float, ...]
-    local_steps: int
-    loss: Callable[[Vector], float] = field(default=lambda model: float("nan"), repr=False)
+    def __init__(
+        self,
+        client: int,
+        start: Vector,
+        received: Vectors,
+        state: Vectors,
+        first_round: int,
+        rates: tuple[float, ...],
+        local_steps: int,
+        loss: Callable[[Vector], float] = lambda model: float("nan"),
+        step_sum_of: Callable[[tuple[float, ...]], float] | None = None,
+    ) -> None:
+        self._start, self._received, self._state = start, received, state
+        self.client, self.first_round, self.rates = client, first_round, rates
+        self.local_steps, self.loss, self._step_sum_of = local_steps, loss, step_sum_of
+
+    @property
+    def start(self) -> Vector:
+        """The model that the client starts from."""
+        return self._start.clone()
+
+    @property
+    def received(self) -> Vectors:
+        """The vectors that the server sent along, by name."""
+        return OwnVectors(self._received)
+
+    @property
+    def state(self) -> Vectors:
+        """The vectors that the client kept from its last counted upload, by name."""
+        return OwnVectors(self._state)
 
     @property
     def steps(self) -> int:
@@ -70,8 +119,14 @@ class ClientWork:
 
     @property
     def step_sum(self) -> float:
-        """The sum of the step sizes of all steps: s·η_t for the work of one round."""
-        return self.local_steps * sum(self.rates)
+        """By what a gradient that is the same in all steps is multiplied in the model's change.
+
+        s·η_t for the work of one round of plain SGD; more with momentum. With an optimizer that has
+        no such number, such as Adam, an InputError.
+        """
+        if self._step_sum_of is None:
+            return self.local_steps * sum(self.rates)
+        return self._step_sum_of(self.rates)
 
 
 @dataclass(frozen=True, eq=False)

@@ -47,6 +47,11 @@ class FedAU(Algorithm):
         self.intervals = np.zeros(init.clients, dtype=np.int64)
         self.interval_total = np.zeros(init.clients, dtype=np.int64)
 
+    def leave(self, client: int) -> None:
+        """The client is no longer one of those heard."""
+        super().leave(client)
+        self.heard = self.heard & (np.arange(self.clients) != client)
+
     def weights(self) -> NDArray[np.float64]:
         """ω_i for every client."""
         mean_interval = self.interval_total / np.maximum(self.intervals, 1)

@@ -20,12 +20,12 @@ __all__ = ["FedAWE"]
 class FedAWE(Algorithm):
     """Active clients train from their own models; innovations are scaled by the rounds missed.
 
-    x ← mean over A^t of x_i + η_g·(t − τ_i)·Δ_i
+    x ← mean over A^t of x_i, plus η_g times the mean of (t − τ_i)·Δ_i
     x_i ← x, τ_i ← t for i in A^t
 
     τ_i is the last round in which i was active, −1 at first. As in the authors' code, the server
-    clips the mean innovation to the norm ``clip``; 0 disables clipping, which is their Algorithm 1.
-    A client's report is not clipped.
+    clips the mean innovation to the norm ``clip``, before η_g; 0 disables clipping, which is their
+    Algorithm 1. What a client reports, x_i + η_g·(t − τ_i)·Δ_i, is not clipped.
     """
 
     name = "fedawe"
@@ -46,13 +46,13 @@ class FedAWE(Algorithm):
         self.last_active[-1] = round - 1
 
     def innovation(self, round: Round, update: Update) -> Vector:
-        """η_g·(t − τ_i)·Δ_i."""
-        missed = round.number - int(self.last_active[update.client])
-        return self.global_lr * missed * update.delta
+        """(t − τ_i)·Δ_i."""
+        return (round.number - int(self.last_active[update.client])) * update.delta
 
     def report(self, round: Round, update: Update) -> Vector:
-        """The client's start plus its innovation, unclipped."""
-        return (update.start + self.innovation(round, update)).to(update.start.dtype)
+        """The client's start plus η_g times its innovation, unclipped."""
+        start = update.shared_start
+        return (start + self.global_lr * self.innovation(round, update)).to(start.dtype)
 
     def aggregate(self, round: Round, updates: Updates) -> None:
         """Add the clipped mean innovation to the mean of the starts."""
@@ -62,7 +62,7 @@ class FedAWE(Algorithm):
 
         def innovations() -> Iterator[Vector]:
             for update in updates:
-                start.add_(update.start)
+                start.add_(update.shared_start)
                 yield self.innovation(round, update)
 
         # The starts are the server's own: only the innovations come from clients.
@@ -71,5 +71,5 @@ class FedAWE(Algorithm):
         norm = float(innovation.norm())
         if self.clip and norm > self.clip:
             innovation = innovation * (self.clip / norm)
-        self.x = start + innovation
+        self.x = start + self.global_lr * innovation
         self.last_active[round.active] = round.number

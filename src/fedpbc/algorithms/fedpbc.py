@@ -1,6 +1,8 @@
 """FedPBC: federated postponed broadcast.
 
-Xiang, Ioannidis, Yeh, Joe-Wong, Su: Empowering Federated Learning with Implicit Gossiping.
+Xiang, Ioannidis, Yeh, Joe-Wong, Su: Empowering Federated Learning with Implicit Gossiping:
+Mitigating Connection Unreliability Amidst Unknown and Arbitrary Dynamics. IEEE Transactions on
+Signal Processing 73 (2025), 766–780.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ class FedPBC(Algorithm):
     """
 
     name = "fedpbc"
-    paper = "Xiang et al., Empowering Federated Learning with Implicit Gossiping"
+    paper = "Xiang et al., IEEE TSP 2025"
     one_pass = True
     robust_means = True
     everyone_trains = True
@@ -32,4 +34,4 @@ class FedPBC(Algorithm):
     def aggregate(self, round: Round, updates: Updates) -> None:
         """Average the active clients' models."""
         if updates:
-            self.x = self.mean_of(update.model for update in updates)
+            self.x = self.mean_of(update.shared_model for update in updates)

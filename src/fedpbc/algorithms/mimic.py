@@ -30,9 +30,16 @@ class MimiC(Algorithm):
         self.corrections: dict[int, Vector] = {}  # c_i
 
     def leave(self, client: int) -> None:
-        """Forget the client's correction."""
+        """Forget the client's correction; the others' share it, so that their sum stays 0.
+
+        Otherwise the rest would push the model in one direction in every later round.
+        """
         super().leave(client)
-        self.corrections.pop(client, None)
+        left = self.corrections.pop(client, None)
+        if left is not None and self.corrections:
+            share = left.double() / len(self.corrections)
+            for other, correction in self.corrections.items():
+                self.corrections[other] = (correction.double() + share).to(self.x.dtype)
 
     def aggregate(self, round: Round, updates: Updates) -> None:
         """Average the corrected updates, then correct anew."""

@@ -71,6 +71,13 @@ HELPS = {
 }
 
 
+CHOSEN = {
+    **dict.fromkeys(("seed", "seeds"), "how many seeds there are follows from the time"),
+    **dict.fromkeys(("views", "deploy_view"), "advice evaluates all views, and chooses one"),
+}
+"""Settings that advice chooses itself."""
+
+
 @config_options(*ADVICE_OPTIONS, helps=HELPS)
 def advise(
     options: dict[str, Any],
@@ -107,7 +114,7 @@ def advise(
         client_state=not no_client_state,
     )
     shared, tuned, fixed = prepare_values(values)
-    check_assigned(set_, values, entries_of(tuned))
+    check_assigned(set_, values, entries_of(tuned), options, CHOSEN)
     budget = MINUTES if minutes is None else minutes
     request = AdviceRequest(shared, tuned, fixed, budget, constraints)
     request.check()

@@ -32,6 +32,7 @@ from fedpbc.cli.verify import verify
 from fedpbc.cli.workspace import forget_work, interrupt_hint, say_stopping
 from fedpbc.errors import FedpbcError, explained
 from fedpbc.paper.catalog import EXPERIMENTS
+from fedpbc.synonyms import NOTES, key_of
 from fedpbc.warning_notes import warnings_noted
 
 if TYPE_CHECKING:
@@ -135,6 +136,8 @@ def run_command() -> int:
         return terminal.complain("interrupted", interrupts.exit_code())
     except click.exceptions.NoArgsIsHelpError as error:
         return show_help(error.format_message())
+    except click.NoSuchOption as error:
+        return terminal.complain(right_option(error) or error.format_message())
     except click.ClickException as error:
         return terminal.complain(error.format_message())
     except click.Abort:
@@ -151,6 +154,19 @@ def run_command() -> int:
             raise
         return terminal.complain(line, getattr(error, "exit_code", FedpbcError.exit_code))
     return code if isinstance(code, int) else 0
+
+
+def right_option(error: click.NoSuchOption) -> str | None:
+    """The line about an option that is called otherwise here, or that is set with --set."""
+    key = key_of(error.option_name.lstrip("-"))
+    if key is None or error.ctx is None:
+        return None
+    options = [name for parameter in error.ctx.command.params for name in parameter.opts]
+    remedy = next((option for option in options if key_of(option.lstrip("-")) == key), None)
+    if remedy is None and "--set" not in options:
+        return None
+    remedy = remedy or f"--set {key}=…"
+    return f"no such option: {error.option_name}: use {remedy}{NOTES.get(key, '')}"
 
 
 def can_complete() -> bool:

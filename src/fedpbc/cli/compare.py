@@ -88,7 +88,8 @@ def compare(
         config = directory.plan_path
     values = configuration_values(config, options, set_, trace=trace, trust=trust)
     plan = plan_comparison(values)
-    check_assigned(set_, values, [*plan.entries.values()])
+    chosen = {"seed": "--seeds says which seeds"} if seeds is not None else {}
+    check_assigned(set_, values, [*plan.entries.values()], options, chosen)
     run_comparison(directory, plan, jobs, as_json, overwrite, baseline)
 
 

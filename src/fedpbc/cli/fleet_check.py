@@ -77,5 +77,18 @@ def print_checks(checks: Sequence[ViewCheck]) -> None:
     worst = max(checks, key=lambda c: math.inf if math.isnan(c.difference) else c.difference)
     complain(
         f"the fleet's models do not equal the simulator's: the view {worst.view} differs "
-        f"by {worst.difference:.1e}, more than {TOLERANCE:g}"
+        f"by {worst.difference:.1e}, more than {TOLERANCE:g}; {origin(worst.first)}"
     )
+
+
+def origin(first: tuple[int, int] | None) -> str:
+    """Where a difference begins.
+
+    Example:
+        >>> origin((7, 2))
+        "the first answer that is not the simulator's is that of client 2 in round 7"
+    """
+    if first is None:
+        return "no logged answer differs: the server's own part does, or its files"
+    t, client = first
+    return f"the first answer that is not the simulator's is that of client {client} in round {t}"

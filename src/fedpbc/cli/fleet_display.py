@@ -14,7 +14,14 @@ from rich.text import Text
 
 from fedpbc.cli.terminal import open_console, say
 from fedpbc.deployment.ops.status import ClientStatus, FleetLog, FleetStatus
-from fedpbc.deployment.ops.status_text import changes, idle_warning, summary, totals, traffic
+from fedpbc.deployment.ops.status_text import (
+    changes,
+    idle_warning,
+    progress,
+    summary,
+    totals,
+    traffic,
+)
 from fedpbc.report.text_table import plain
 from fedpbc.text import format_duration
 
@@ -121,13 +128,12 @@ def watch(
     log, console = FleetLog(folder), console or open_console()
     status = log.status()
     if not console.is_terminal:
-        printed = ""
+        printed = ("", True)
         while True:
-            line = summary(status)
-            progress = line.partition(";")[0]
-            if progress != printed:
-                say(line + list_cut_links(links()), flush=True)
-                printed = progress
+            current = progress(status).partition(";")[0], status.is_running
+            if current != printed:
+                say(summary(status) + list_cut_links(links()), flush=True)
+                printed = current
             if is_over(status):
                 return status
             sleep(REFRESH_SECONDS)

@@ -282,3 +282,6 @@ def show_comparison(
     seeds = more_seeds(run.seed for run in comparison.runs)
     more = command("fedpbc", "compare", "--out", directory.path, "--seeds", seeds)
     say(f"next: {more} adds seeds, --algorithms others ('fedpbc list' shows them)")
+    if len(comparison.labels) > 1 and not comparison.tuned:
+        tune = command("fedpbc", "tune", directory.plan_path)
+        say(f"next: {tune} chooses step sizes for each, which are the same for all here")

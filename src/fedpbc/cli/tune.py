@@ -51,6 +51,15 @@ TUNED_OPTIONS = [
 ]
 
 
+CHOSEN = {
+    "seed": "--seeds says which seeds",
+    "seeds": "--seeds says which seeds",
+    "deploy_view": "the search chooses the view",
+    "data.train_samples": "a search evaluates on what is kept out of training",
+}
+"""Settings that a search chooses itself."""
+
+
 @config_options(*TUNED_OPTIONS)
 def tune(
     options: dict[str, Any],
@@ -116,7 +125,7 @@ def tune(
         validation=validation,
     )
     plan = plan_tuning(values, request)
-    check_assigned(set_, values, [*plan.entries.values()])
+    check_assigned(set_, values, [*plan.entries.values()], options, CHOSEN)
     directory = TuningDirectory(out or free_folder(Path("runs"), "tune"))
     run_tuning(directory, plan, jobs, as_json, overwrite)
 

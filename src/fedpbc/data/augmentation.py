@@ -52,8 +52,7 @@ class Augmentation:
     def apply(self, images: torch.Tensor, client: int, k: int) -> torch.Tensor:
         """Pad [B, H, W, C] with zeros, crop to the original size, and flip left to right.
 
-        Apply before normalisation: the padding is black, which is 0. The input is never modified;
-        it is returned itself where there is nothing to do.
+        The input is never modified; it is returned itself where there is nothing to do.
         """
         if not self.is_used:
             return images
@@ -68,3 +67,17 @@ class Augmentation:
         if down or right:
             images = pad(images, (0, 0, right, -right, down, -down))
         return images.flip(2) if flipped else images
+
+    def clear_border(self, images: torch.Tensor, client: int, k: int) -> None:
+        """Set what :meth:`apply` took from the padding to 0, in place.
+
+        After normalisation 0 is the mean colour; black is an edge that a network learns from.
+        """
+        top, left, flipped = self.draw(client, k)
+        down, right = self.padding - top, self.padding - left
+        if flipped:
+            right = -right
+        if down:
+            images[:, slice(down) if down > 0 else slice(down, None)] = 0
+        if right:
+            images[:, :, slice(right) if right > 0 else slice(right, None)] = 0

@@ -28,6 +28,7 @@ from fedpbc.experiments.settings import without_later
 from fedpbc.experiments.user_app import UserApp, load_user_app
 from fedpbc.limits import parse_json
 from fedpbc.options import checked
+from fedpbc.simulation.loop import check_training
 from fedpbc.simulation.model_parts import ModelParts
 from fedpbc.simulation.norm_bound import NORM_FACTOR
 from fedpbc.tasks import LocalTraining, Task
@@ -101,7 +102,9 @@ class FleetSettings:
         if find_algorithm(config.algorithm["name"]).needs_probabilities:
             expected = "one that needs no link probabilities: no server knows them"
             raise InputError("algorithm", config.algorithm["name"], expected)
-        return cls(config, fleet)
+        settings = cls(config, fleet)
+        check_training(settings.algorithm(torch.zeros(1)), settings.training)
+        return settings
 
     @property
     def clients(self) -> int:

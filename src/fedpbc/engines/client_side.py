@@ -32,16 +32,17 @@ def work_of(task: Task, segment: Segment) -> ClientWork:
         rest = segment.full_start[segment.trained :]
         return task.client_loss(segment.client, torch.cat([model, rest]) if len(rest) else model)
 
-    rounds = range(segment.first_round, segment.last_round + 1)
+    rounds, training = range(segment.first_round, segment.last_round + 1), task.training
     return ClientWork(
         client=segment.client,
         start=parameters_of(segment.start, segment.statistics),
         received=segment.received,
         state=segment.state,
         first_round=segment.first_round,
-        rates=tuple(task.training.rate(t) for t in rounds),
-        local_steps=task.training.local_steps,
+        rates=tuple(training.rate(t) for t in rounds),
+        local_steps=training.local_steps,
         loss=loss,
+        step_sum_of=training.step_sum,
     )
 
 
@@ -66,11 +67,21 @@ def finish(segment: Segment, work: ClientWork, end: Tensor) -> Trained:
     """Finish a segment after plain local steps, which led to the model ``end``."""
     assert segment.rule is not None
     model = sent_part(segment, end)
-    result = segment.rule.finish(work, parameters_of(model, segment.statistics))
+    # A copy, as all that a rule gets: it may change it in place, but the model is uploaded.
+    result = own(segment.rule.finish(work, parameters_of(model, segment.statistics).clone()))
     if "model" in segment.rule.uploads:
         result = ClientResult({"model": model, **result.upload}, result.state)
     trained = checked(segment, result, model if segment.keeps_model else None)
     return _with_statistics(trained, model[segment.trained :], kept_layers(segment, end))
+
+
+def own(result: ClientResult) -> ClientResult:
+    """Copies of what a rule returns, which may be a buffer that it uses again."""
+    upload, state = (
+        {name: vector.clone() for name, vector in vectors.items()}
+        for vectors in (result.upload, result.state)
+    )
+    return ClientResult(upload, state)
 
 
 def _with_statistics(
@@ -97,13 +108,15 @@ def own_steps(task: Task, segment: Segment, work: ClientWork) -> Trained:
         nonlocal statistics
         batch, vector = segment.first_batch + k, model.to(segment.start.dtype)
         if not segment.statistics:
-            return task.batch_gradient(segment.client, vector, batch)
+            result = task.batch_gradient(segment.client, vector, batch)
+            # A task from outside may return a tensor of its own.
+            return result if type(task).__module__.startswith("fedpbc.") else result.clone()
         assert isinstance(task, WithStatistics)
         full = torch.cat([vector, statistics])
         result, statistics = task.gradient_and_statistics(segment.client, full, batch)
         return result
 
-    result = segment.rule.local_steps(work, gradient)
+    result = own(segment.rule.local_steps(work, gradient))
     if segment.scale != 1 and "model" in result.upload:
         scaled = after_round(work.start, result.upload["model"], segment.scale)
         result = ClientResult({**result.upload, "model": scaled}, result.state)

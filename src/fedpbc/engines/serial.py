@@ -23,7 +23,7 @@ def train(task: Task, segment: Segment, out: Tensor | None = None) -> Trained:
         return own_steps(task, segment, work)
     correction = rule.correction(work)
     if correction is not None:
-        correction = correction.to(segment.start.dtype)
+        correction = correction.to(segment.start.dtype, copy=True)
     return finish(segment, work, train_model(task, segment, correction, out))
 
 
@@ -46,7 +46,8 @@ def train_model(
         model = start
     for k in range(segment.rounds):
         round, batch = segment.first_round + k, segment.first_batch + k * steps
-        end = task.local_steps(segment.client, model, round, batch, correction)
+        # A copy: a task from outside may take its steps in place, and others share the start.
+        end = task.local_steps(segment.client, model.clone(), round, batch, correction)
         model = after_round(model, end, segment.scale, segment.trained)
         if not all_finite(model):
             raise DivergedError(client=segment.client, round=round)

@@ -124,7 +124,9 @@ class StackedEngine:
         work = work_of(self.task, segment)
         correction = segment.rule.correction(work)
         return StackRow(
-            segment, work, None if correction is None else correction.to(segment.start.dtype)
+            segment,
+            work,
+            None if correction is None else correction.to(segment.start.dtype, copy=True),
         )
 
     def _advance(self, client: int) -> None:

@@ -107,18 +107,19 @@ def _owner(option: str, value: Any, entries: Sequence[Entry]) -> str:
         )
     check_type(f"algorithm.{option}", value, _options(names[0])[option].annotation)
     if all(option in entry.options for entry in having):
-        raise _outranked(option, value, having)
+        raise _outranked(f"algorithm.{option}", value, having)
     return names[0]
 
 
-def _outranked(option: str, value: Any, having: Sequence[Entry]) -> InputError:
-    """The error for an option that every entry of the algorithm has itself."""
+def _outranked(key: str, value: Any, having: Sequence[Entry]) -> InputError:
+    """The error for a setting that every entry has itself."""
+    option = key.removeprefix("algorithm.")
     labels = [entry.label for entry in having]
     remedy = "leave one of them out"
     if (name := having[0].algorithm) in labels:
         remedy = f"write --set algorithms.{name}.{option}={value_text(value, option)}"
     have = "has a value of its own" if len(labels) == 1 else "have values of their own"
-    return InputError(f"algorithm.{option} is {value!r}, but {listed(labels)} {have}: {remedy}")
+    return InputError(f"{key} is {value!r}, but {listed(labels)} {have}: {remedy}")
 
 
 def _options(algorithm: str) -> dict[str, Any]:
@@ -126,12 +127,17 @@ def _options(algorithm: str) -> dict[str, Any]:
 
 
 def check_assigned(
-    assignments: Sequence[str] | None, values: Mapping[str, Any], entries: Sequence[Entry]
+    assignments: Sequence[str] | None,
+    values: Mapping[str, Any],
+    entries: Sequence[Entry],
+    options: Mapping[str, Any] | None = None,
+    chosen: Mapping[str, str] | None = None,
 ) -> None:
-    """Raise InputError if ``--set algorithm…`` changes none of the entries.
+    """Raise InputError if an option of the command line or ``--set`` changes none of the entries.
 
     The section of a file may be that of a run of another algorithm; what is typed is meant for one
-    of those that are run. ``values`` are those of the whole configuration.
+    of those that are run. ``values`` are those of the whole configuration, ``options`` those that
+    were typed besides, by key; ``chosen`` says by what a command chooses settings itself.
 
     Example:
         >>> check_assigned(["algorithm=mifa"], {"algorithm": "mifa"}, [Entry("fedau", "fedau")])
@@ -139,6 +145,17 @@ def check_assigned(
         fedpbc.errors.InputError: algorithm is 'mifa', but should be fedau
     """
     keys = [assignment.partition("=")[0].strip() for assignment in assignments or ()]
+    typed = [*keys, *(key for key, value in (options or {}).items() if value is not None)]
+    for key in typed:
+        if chosen and key in chosen:
+            raise InputError(f"{key} has no effect here: {chosen[key]}")
+        first, _, option = key.rpartition(".")
+        if first.partition(".")[0] in ("algorithm", "algorithms") or option == "name":
+            continue
+        if entries and all(entry.has(key) for entry in entries):
+            shared = values.get(first) if first else values
+            value = shared.get(option) if isinstance(shared, Mapping) else None
+            raise _outranked(key, value, entries)
     assigned = [key for key in keys if key.partition(".")[0] == "algorithm"]
     section = values.get("algorithm")
     table = section if isinstance(section, Mapping) else {"name": section}
@@ -159,7 +176,7 @@ def check_assigned(
                 f"add {name}:{option}={value_text(value, option)}"
             )
         if not any(entry.options.get(option) == value for entry in having):
-            raise _outranked(option, value, having)
+            raise _outranked(f"algorithm.{option}", value, having)
 
 
 def _one_of(entries: Sequence[Entry]) -> str:

@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedpbc import defaults
 from fedpbc.data import DataSet, channel_statistics, find_source, first_clients, parts_of
 from fedpbc.data import load as load_data
 from fedpbc.engines import choose_engine
 from fedpbc.errors import PLUGIN_MODULES, InputError
 from fedpbc.experiments.configuration import Config, identity
-from fedpbc.experiments.settings import DataSection, General
+from fedpbc.experiments.settings import DataSection
 from fedpbc.experiments.unused_settings import check_probabilities_are_read
 from fedpbc.experiments.user_app import HELD_OUT, load_user_app
+from fedpbc.links.trace import trace_notes
 from fedpbc.simulation.build import draw_timetable, make_algorithm
 from fedpbc.simulation.last_reports import choose_last_reports
 from fedpbc.simulation.loop import Simulation
@@ -67,7 +67,7 @@ class Experiment:
     Attributes:
         config: with the number of clients and rounds.
         engine: one line on the engine and why it was chosen.
-        notes: what a user must know of the task, one line each.
+        notes: what a user must know of the task and the links, one line each.
     """
 
     config: Config
@@ -123,7 +123,7 @@ def build_experiment(config: Config, last_reports_path: Path | None = None) -> E
     task: Task = objects["task"] if "task" in objects else build_task(config)
     uplink = draw_timetable(objects.get("links", config.links), task, general.rounds, general.seed)
     check_probabilities_are_read(config, "links", uplink)
-    if general.rounds not in (uplink.rounds, General.rounds, _usual_rounds(config)):
+    if "rounds" in config.given and general.rounds != uplink.rounds:
         raise InputError(
             f"rounds is {general.rounds}, but the links are a table of {uplink.rounds} rounds: "
             "leave it out"
@@ -154,21 +154,17 @@ def build_experiment(config: Config, last_reports_path: Path | None = None) -> E
         uplink,
         downlink,
         evaluate_every=general.evaluate_every,
+        evaluate_every_at_end=general.evaluate_every_at_end,
         views=general.views,
         last_reports=last_reports,
         observers=[RunBound(task, algorithm, uplink, downlink)],
     )
     general = replace(general, clients=task.clients, rounds=uplink.rounds)
-    notes = (HELD_OUT,) if getattr(task, "test_is_held_out", False) else ()
-    return Experiment(replace(config, general=general), simulation, line, notes)
-
-
-def _usual_rounds(config: Config) -> int:
-    """How many rounds a run with this data has if nothing else is said."""
-    if config.task.name != "classification":
-        return General.rounds
-    settings = find_source(config.data.name).settings.get("", {})
-    return int(settings.get("rounds", General.rounds))
+    notes = [HELD_OUT] if getattr(task, "test_is_held_out", False) else []
+    for section, links in (("links", config.links), ("downlink", config.downlink)):
+        if links["name"] == "trace":
+            notes += trace_notes(links, uplink.rounds, section)
+    return Experiment(replace(config, general=general), simulation, line, tuple(notes))
 
 
 def build_task(config: Config) -> Task:
@@ -210,7 +206,8 @@ def data_set_task(
     general, clients = config.general, config.general.clients
     task_arguments: dict[str, Any] = {}
     has_clients = bool(data.client_names) or data.generator is not None
-    if has_clients and config.data.alpha != DataSection.alpha:
+    alpha_given = "data.alpha" in config.given and not config.lenient
+    if has_clients and (alpha_given or config.data.alpha != DataSection.alpha):
         raise InputError(
             "data.alpha", config.data.alpha, f"left out: {data.name} has clients of its own"
         )
@@ -245,8 +242,9 @@ def data_set_task(
     return Supervised(
         module,
         *samples,
-        clients=defaults.CLIENTS if clients is None else clients,
-        alpha=config.data.alpha,
+        clients=clients,
+        # Labels that are no classes are not split by α.
+        alpha=None if config.data.alpha == DataSection.alpha else config.data.alpha,
         training=training,
         seed=general.seed,
         crop_padding=data.crop_padding,

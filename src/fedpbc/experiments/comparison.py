@@ -32,12 +32,15 @@ from fedpbc.experiments.paired import (
 )
 from fedpbc.experiments.run_result import RunResult
 from fedpbc.experiments.spread import Spread, mean_of
-from fedpbc.experiments.verdict import verdict
-from fedpbc.experiments.verdict_result import Verdict
+from fedpbc.experiments.verdict import Verdict, verdict
 from fedpbc.options import check_kind, nearest
 from fedpbc.simulation.views import DEPLOYABLE, paper_view
 
 __all__ = ["Comparison", "ComparisonRow", "Spread", "mean_of", "names_for"]
+
+
+DIVERGED = 1e6
+"""Times a usual loss at the beginning; the loss of a run that diverges grows without bound."""
 
 
 def names_for(label: str, algorithm: str) -> tuple[str, ...]:
@@ -107,6 +110,26 @@ class Comparison:
     def window(self) -> int:
         """Over how many last rounds evaluations are averaged, in the longest run."""
         return window_of(self.rounds)
+
+    @property
+    def tuned(self) -> bool:
+        """Whether entries have step sizes of their own, or a search chose their views."""
+        runs = [run for run in self.runs if not is_ceiling(run.label)]
+        sizes = {run.step_sizes for run in runs}
+        return len(sizes) > 1 or all(run.deploy_view is not None for run in runs)
+
+    def _diverged(self, run: RunResult, view: str) -> bool:
+        """Whether a run ended with a loss far beyond any that training begins with.
+
+        With a seed all entries begin with the same model, so the smallest loss that any of them had
+        at its first evaluation tells what is usual; what is smaller than 1 is no measure.
+        """
+        first, last = (run.metrics[k]["views"][view]["test_loss"] for k in (0, -1))
+        if last < first:
+            return False
+        same = (each.metrics[0]["views"] for each in self.finished if each.seed == run.seed)
+        usual = min(v["test_loss"] for views in same for v in views.values())
+        return bool(last > DIVERGED * max(1.0, usual))
 
     def of(self, label: str) -> list[RunResult]:
         """The finished runs of one entry."""
@@ -205,7 +228,7 @@ class Comparison:
             starred = next((row.view for row in rows if row.best_deployable), None)
             row = best_row(choice or rows, chosen=starred)
             entries.append(self._scores(name, row, has_classes, allowed=bool(choice)))
-        return Scores(entries, has_classes)
+        return Scores(entries, has_classes, self.tuned)
 
     def _scores(
         self, name: str, row: ComparisonRow | None, has_classes: bool, *, allowed: bool
@@ -218,11 +241,12 @@ class Comparison:
                 name, algorithm, None, {}, None, len(runs), failed, is_ceiling=is_ceiling(name)
             )
         key, sign = ("test_accuracy", 1.0) if has_classes else ("test_loss", -1.0)
-        tails = {
-            run.seed: self.tail(run, row.view, lambda evaluation: evaluation[key])
-            for run in self.finished
-            if run.label == name
-        }
+        tails, diverged = {}, []
+        for run in (run for run in self.finished if run.label == name):
+            if self._diverged(run, row.view):
+                diverged.append(run.seed)
+            else:
+                tails[run.seed] = self.tail(run, row.view, lambda evaluation: evaluation[key])
         kind = ALGORITHMS.get(algorithm)
         sent, stored = (row.bytes_up, row.bytes_down), (row.models_on_server, row.models_on_client)
         return EntryScores(
@@ -233,6 +257,7 @@ class Comparison:
             costs=Costs(row.local_steps, *sent, *stored),
             runs=len(runs),
             failed=failed,
+            diverged=tuple(sorted(diverged)),
             needs_probabilities=kind is not None and kind.needs_probabilities,
             allowed=allowed and not is_ceiling(name),
             is_ceiling=is_ceiling(name),
@@ -253,8 +278,8 @@ class Comparison:
         *,
         allowed: Callable[[ComparisonRow], bool] | None = None,
     ) -> Verdict:
-        """Who is best within noise, by how much over a baseline, and what it costs."""
-        return verdict(self, baseline=baseline, allowed=allowed)
+        """Who is clearly the best, or who is ahead and how many seeds would decide."""
+        return verdict(self.scores(allowed), baseline)
 
     def by_condition(self) -> dict[str, Self]:
         """A comparison for each condition, with its ceiling; of one alone, this one.

@@ -38,7 +38,7 @@ from fedpbc.experiments.plan_files import (
 )
 from fedpbc.experiments.result_folder import check_result_folder
 from fedpbc.experiments.run_directory import RunDirectory, inputs_named_in, is_report
-from fedpbc.experiments.run_result import RunResult
+from fedpbc.experiments.run_result import RunResult, step_sizes_of
 from fedpbc.experiments.sweep import GridCell, GridProgress, everyone_trains, run_grid
 from fedpbc.experiments.trial_round import clear_trial_round, run_trial_round
 from fedpbc.experiments.trust import check_trust, remember_plugins
@@ -226,13 +226,15 @@ class ComparisonDirectory:
         for (label, seed, cell), failure in zip(cells, failures, strict=True):
             name = plan.algorithm_of(label)
             condition = plan.entries[label].condition
+            config = plan.config(label, seed)
             result = RunResult(
                 name,
                 seed,
                 failure=failure,
                 label=label,
                 condition=condition,
-                deploy_view=plan.config(label, seed).get("deploy_view"),
+                deploy_view=config.get("deploy_view"),
+                step_sizes=step_sizes_of(config),
             )
             if failure is None:
                 run = RunDirectory(cell.path)

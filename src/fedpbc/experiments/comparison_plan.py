@@ -21,7 +21,7 @@ from fedpbc.experiments.entries import Entry, is_ceiling
 from fedpbc.experiments.plugins import load_plugins
 from fedpbc.experiments.seeds import DEFAULT_SEEDS, seed_list
 from fedpbc.experiments.setting_names import CONFIGURATION
-from fedpbc.experiments.settings import FILES, PLACES
+from fedpbc.experiments.settings import FILES, PLACES, SECTIONS
 from fedpbc.experiments.swept_entries import comparison_entries
 from fedpbc.experiments.tracking import check_trackers
 from fedpbc.limits import MAX_INTEGER, check_encodable, check_values
@@ -72,11 +72,21 @@ class ComparisonPlan:
         """The plan as TOML with files as ``inputs/NAME``, and the content of these files."""
         overridden = {key for entry in self.entries.values() for key in entry.settings}
         nested, inputs, as_given = self._complete_shared(overridden)
-        for key in ("algorithm", "seed", "views", *as_given):
+        # A table of links has its own number of rounds.
+        for key in ("algorithm", "seed", "rounds", "views", *as_given):
             nested.pop(key, None)
-        for key in ("views", *as_given):
+        for key in ("rounds", "views", *as_given):
             if self.shared.get(key) is not None:
                 nested[key] = _with_copies(key, self.shared[key], inputs)
+        for section in (overridden & {*SECTIONS} & {*nested}) - as_given:
+            given = self.shared.get(section)
+            nested[section] = {
+                option: value
+                for option, value in nested[section].items()
+                if option == "name"
+                or (isinstance(given, Mapping) and option in given)
+                or self.reaches_an_entry(nested, section, option)
+            }
         algorithms = {
             label: {
                 key: _with_copies(key, value, inputs, by_content=True)
@@ -87,6 +97,11 @@ class ComparisonPlan:
         plan = {**nested, "seeds": list(self.seeds), "algorithms": algorithms}
         check_encodable(plan)
         return toml_text(plan), inputs
+
+    def reaches_an_entry(self, shared: Mapping[str, Any], section: str, option: str) -> bool:
+        """Whether an entry has an option that is shared: another scheme of its own has others."""
+        tables = [e.applied_to(shared).get(section) for e in self.entries.values()]
+        return any(isinstance(table, Mapping) and option in table for table in tables)
 
     def _complete_shared(
         self, overridden: set[str]
@@ -202,6 +217,14 @@ def _check_ceiling(entry: Entry, config: Config) -> None:
 
 def _check_used(plan: ComparisonPlan, configs: Mapping[str, Config]) -> None:
     """Raise InputError for a setting that none of those who have it reads."""
+    only_ceilings = all(map(is_ceiling, plan.entries))
+    for section, options in plan.shared.items() if not only_ceilings else ():
+        for option in options if section in SECTIONS and isinstance(options, Mapping) else ():
+            if option != "name" and not plan.reaches_an_entry(plan.shared, section, option):
+                raise InputError(
+                    f"{section}.{option} is {options[option]!r}, but every entry chooses its own "
+                    f"{section}: give it to those entries"
+                )
     for key in sorted({key for config in configs.values() for key in config.unused}):
         section, _, option = key.rpartition(".")
         labels = [
@@ -219,7 +242,7 @@ def _distinct_setups(configs: Mapping[str, Config]) -> Iterable[str]:
     setups: dict[str, str] = {}
     for label, config in configs.items():
         values = config.to_dict()
-        for key in ("algorithm", "train", "views", "evaluate_every"):
+        for key in ("algorithm", "train", "views", "evaluate_every", "evaluate_every_at_end"):
             values.pop(key, None)
         setups.setdefault(json.dumps(values, sort_keys=True, default=str), label)
     return setups.values()

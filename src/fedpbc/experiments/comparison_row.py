@@ -11,6 +11,7 @@ from typing import Any
 from fedpbc.algorithms import ALGORITHMS
 from fedpbc.experiments.run_result import RunResult
 from fedpbc.experiments.spread import Spread, mean_of
+from fedpbc.simulation.evaluation_schedule import window_of
 from fedpbc.tasks.task import Evaluation
 
 __all__ = [
@@ -109,16 +110,6 @@ def comparison_row(
             for name in further_values(run.metrics[-1]["views"][view] for run in runs)
         },
     )
-
-
-def window_of(rounds: int) -> int:
-    """Over how many last rounds of a run evaluations are averaged: 100, but at most a fifth.
-
-    Example:
-        >>> window_of(2000), window_of(300), window_of(3)
-        (100, 60, 1)
-    """
-    return max(1, min(100, rounds // 5))
 
 
 def tail_mean(run: RunResult, view: str, value: Value) -> float | None:

@@ -41,7 +41,8 @@ NOT_OF_THE_PROBLEM = (
         "device",
         "reported",
     ),
-    *("evaluate_every", "checkpoint_every", "track", "out", "group", "on_round"),
+    *("evaluate_every", "evaluate_every_at_end", "checkpoint_every"),
+    *("track", "out", "group", "on_round"),
 )
 """How an algorithm is run, not what it is run on."""
 

@@ -8,7 +8,7 @@ a timetable.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,8 @@ from fedpbc.experiments.unused_settings import unused_settings
 from fedpbc.limits import MAX_INTEGER, check_encodable, check_values
 from fedpbc.links import Timetable, find_scheme
 from fedpbc.links.probabilities import ProbabilityOptions
-from fedpbc.options import check_kind, checked, options_of, unknown_option
+from fedpbc.links.trace import round_length
+from fedpbc.options import check_kind, checked, checked_given, options_of, unknown_option
 from fedpbc.simulation.build import take_probability_options
 from fedpbc.simulation.views import check_deploy_view, views_of
 from fedpbc.storage.files import expanded, read_regular_file
@@ -66,6 +67,7 @@ class Config:
 
     Attributes:
         objects: sections that were given as Python objects, by name.
+        given: the keys of what was given; all else are defaults.
         unused: why some of the settings that were given have no effect, by key.
         lenient: whether such settings are allowed.
         data_options, model_options: the options of the data set and of the network.
@@ -88,6 +90,7 @@ class Config:
     links: dict[str, Any]
     downlink: dict[str, Any]
     objects: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    given: Collection[str] = field(default=(), repr=False, compare=False)
     unused: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     lenient: bool = field(default=False, repr=False, compare=False)
     data_options: Mapping[str, Any] = field(default_factory=dict)
@@ -139,7 +142,8 @@ class Config:
             data_options=data_options,
             model_options=model_options,
         )
-        config = replace(config, unused=unused_settings(given, config))
+        keys = {f"{section}.{name}".lstrip(".") for section in given for name in given[section]}
+        config = replace(config, given=keys, unused=unused_settings(given, config))
         config._check_task()
         check_deploy_view(kind.name, general.deploy_view, config.general.views or ())
         algorithm_options = {key: value for key, value in config.algorithm.items() if key != "name"}
@@ -174,7 +178,7 @@ class Config:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, as in a TOML file; what is None is left out."""
+        """Plain values, as in a TOML file; what is None or has no effect is left out."""
         nested: dict[str, Any] = asdict(self.general)
         nested["algorithm"] = self.algorithm
         if self.aggregation != Aggregation():
@@ -185,7 +189,10 @@ class Config:
             nested["data"] = data_table(self.data, self.data_options)
             nested["model"] = {**asdict(self.model), **self.model_options}
         nested["train"] = without_later("train", asdict(self.train))
-        nested |= {"links": self.links, "downlink": self.downlink}
+        nested |= {"links": dict(self.links), "downlink": dict(self.downlink)}
+        for key in unused_settings({"": {}, **_sections_of(nested)}, self):
+            section, _, name = key.partition(".")
+            del nested[section][name]
         return _without_none(nested)
 
     @property
@@ -323,8 +330,14 @@ def checked_links(
         return {"name": "table"}
     options = dict(sections[section])
     scheme = find_scheme(_name(options, section, default), section)
-    probabilities = checked(ProbabilityOptions, take_probability_options(options), section)
-    scheme_options = checked(scheme.rows, options, section, also=probabilities)
+    # Only those that were given: what the scheme does not read is not written down.
+    taken = checked_given(ProbabilityOptions, take_probability_options(options), section)
+    probabilities = {name: value for name, value in taken.items() if value is not None}
+    known = ProbabilityOptions.__dataclass_fields__
+    scheme_options = checked(scheme.rows, options, section, also=known)
+    if scheme.name == "trace":
+        # Written down: what a run was does not depend on what a log says later.
+        scheme_options["round_seconds"] = round_length(scheme_options, section)
     return {"name": scheme.name, **probabilities, **scheme_options}
 
 
@@ -338,6 +351,10 @@ def _name(options: dict[str, Any], section: str, default: str) -> str:
     if not isinstance(name, str):
         raise InputError(f"{section}.name", name, "a name in quotes")
     return name
+
+
+def _sections_of(nested: Mapping[str, Any]) -> Sections:
+    return {name: table for name, table in nested.items() if name in SECTIONS}
 
 
 def _without_none(nested: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from fedpbc.experiments.conditions import (
     condition_of,
     is_ceiling,
 )
-from fedpbc.experiments.overrides import parse_value, set_value
+from fedpbc.experiments.overrides import parse_value, replaced_by, set_value
 from fedpbc.experiments.setting_names import CONFIGURATION, SettingNames
 from fedpbc.experiments.settings import FILES, PLACES, SECTIONS
 from fedpbc.options import nearest, options_of, unknown_option
@@ -160,7 +160,8 @@ def merged(shared: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, 
             changed: dict[str, Any] = {key: section}
             set_value(changed, f"{key}.name", value["name"])
             section = changed[key]
-        values[key] = {**section, **value}
+        replaced = replaced_by(key, value)
+        values[key] = {k: v for k, v in section.items() if k not in replaced} | {**value}
     return values
 
 

@@ -19,7 +19,6 @@ from fedpbc.experiments.checkpoints import rounds_of
 from fedpbc.experiments.client_overview import save_client_overview
 from fedpbc.experiments.integrity import changed_inputs, input_checksums, sealed
 from fedpbc.experiments.peak_memory import reset_peak_memory
-from fedpbc.experiments.result_schema import due_rounds
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.run_summary import run_summary
 from fedpbc.experiments.tracking import State, TrackedRun, Tracking
@@ -130,7 +129,9 @@ class _Execution:
                     raise
                 self._checked_metrics()
                 last = directory.metrics()[-1]
-                summary = run_summary(self.about, simulation, self.experiment.engine, last)
+                summary = run_summary(
+                    self.about, simulation, self.experiment.engine, last, self.experiment.notes
+                )
                 directory.save_final(simulation.view_models(), simulation.task.layout)
                 summary = sealed(directory, summary)
                 directory.save_summary(summary)
@@ -184,7 +185,7 @@ class _Execution:
             return bytes(state["metrics"])
         # Earlier versions kept no copy: then the file must be complete.
         done = upgrade_state(state["simulation"])["server"]["round"]
-        due = due_rounds(done, self.simulation.evaluate_every, self.simulation.rounds)
+        due = self.simulation.evaluations.due(done)
         try:
             lines = [line for line in directory.metrics() if line["round"] <= done]
             complete = [line["round"] for line in lines] == due

@@ -15,7 +15,7 @@ from fedpbc.experiments.overrides import WITHOUT_PROBABILITIES, configuration_va
 from fedpbc.experiments.theory_query import config_file, of_timetable, reads_data
 from fedpbc.limits import MAX_CLIENTS
 from fedpbc.links import Timetable, find_scheme
-from fedpbc.links.trace import recorded_rounds, trace_extent
+from fedpbc.links.trace import recorded_rounds, round_length, trace_extent, trace_notes
 from fedpbc.theory.arguments import Floats
 from fedpbc.theory.link_sentences import link_sentences, theory_sentences
 from fedpbc.theory.link_statistics import LinkStatistics, link_statistics
@@ -33,17 +33,20 @@ class LinkReport:
 
     Attributes:
         name: of the links, with their seed or file.
+        notes: what to know of a log before what it shows.
     """
 
     name: str
     timetable: Timetable
     statistics: LinkStatistics
     theory: TheorySummary
+    notes: Sequence[str] = ()
 
     @cached_property
     def sentences(self) -> dict[str, str]:
         """What statistics and theory say, one sentence for each subject."""
-        return {**link_sentences(self.statistics), **theory_sentences(self.theory)}
+        of_log = {"log": "; ".join(self.notes) + "."} if self.notes else {}
+        return {**of_log, **link_sentences(self.statistics), **theory_sentences(self.theory)}
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -86,7 +89,9 @@ def link_values(
         recorded = links.get("file")
         if isinstance(recorded, str) and not {"rounds", "clients"} <= values.keys():
             devices, _ = trace_extent(recorded, "links.file")
-            length = links.get("round_seconds", 600.0)
+            length = links.get("round_seconds")
+            if length is None:
+                length = round_length(links)
             if isinstance(length, int | float) and not isinstance(length, bool) and length > 0:
                 values.setdefault("rounds", recorded_rounds(recorded, length, "links.file"))
             if "task" not in values:
@@ -98,7 +103,8 @@ def report_links(config: Config, *, with_data: bool = False) -> LinkReport:
     """Draw the links of a configuration and compute their statistics.
 
     ``with_data`` is whether to compare them with the classes that clients hold; it reads the data.
-    A task's own data is read anyway if the links depend on it.
+    A task's own data is read anyway if the links depend on it. Of a trace, only what was recorded
+    is described, however many rounds a run has.
 
     Example:
         >>> from fedpbc.experiments.configuration import Config
@@ -115,15 +121,17 @@ def report_links(config: Config, *, with_data: bool = False) -> LinkReport:
     from fedpbc.tasks import Quadratic
 
     general, links = config.general, config.links
+    rounds, notes = general.rounds, []
+    if links["name"] == "trace":
+        notes = trace_notes(links, rounds)
+        rounds = min(rounds, recorded_rounds(links["file"], links["round_seconds"], "links.file"))
     scheme = find_scheme(links["name"])
     depends = scheme.needs_data(links) or links["name"] not in WITHOUT_PROBABILITIES
     if with_data or (reads_data(config) and depends) or config.task.name == "quadratic":
         task = build_task(config)
     else:
         task = Quadratic(np.zeros((general.clients or defaults.CLIENTS, 1)))
-    timetable = draw_timetable(
-        config.objects.get("links", links), task, general.rounds, general.seed
-    )
+    timetable = draw_timetable(config.objects.get("links", links), task, rounds, general.seed)
     check_probabilities_are_read(config, "links", timetable)
     seconds = float(links["round_seconds"]) if links["name"] == "trace" else None
     classes: Floats | None = task.class_shares
@@ -139,4 +147,4 @@ def report_links(config: Config, *, with_data: bool = False) -> LinkReport:
         timetable, round_seconds=seconds, class_shares=classes, seed=general.seed
     )
     theory = of_timetable(name, timetable, constants, None)
-    return LinkReport(name, timetable, statistics, theory)
+    return LinkReport(name, timetable, statistics, theory, notes)

@@ -24,6 +24,7 @@ __all__ = [
     "chosen_tables",
     "configuration_values",
     "parse_value",
+    "replaced_by",
     "set_value",
     "split_items",
     "split_list",
@@ -36,6 +37,8 @@ SHARED = {
     "data": ("alpha", "train_samples", "weigh"),
 }
 """Settings of a section that stay when another scheme or data set is chosen."""
+REPLACED = {("train", "schedule"): ("decay",)}
+"""Settings that another one of their section replaces."""
 WITHOUT_PROBABILITIES = ("always", "by_volume", "label_cyclic", "table", "trace")
 """Schemes for which not even those stay: they use no probabilities."""
 
@@ -184,7 +187,28 @@ def set_value(values: dict[str, Any], key: str, value: Any) -> None:
             del table[option]
         for option in shared if value in WITHOUT_PROBABILITIES else ():
             table.pop(option, None)
+        if sections[0] == "data" and _has_clients(value):
+            table.pop("alpha", None)
+    for option in replaced_by(".".join(sections), {last: value}):
+        table.pop(option, None)
     table[last] = value
+
+
+def replaced_by(section: str, given: Mapping[str, Any]) -> set[str]:
+    """The settings of a section that others, which are given, replace.
+
+    Example:
+        >>> replaced_by("train", {"schedule": "cosine"})
+        {'decay'}
+    """
+    return {each for name in given for each in REPLACED.get((section, name), ())}
+
+
+def _has_clients(data: Any) -> bool:
+    """Whether the clients of a data set bring their own samples, which α does not split."""
+    from fedpbc.data.sources import SOURCES
+
+    return isinstance(data, str) and data in SOURCES and SOURCES[data].has_clients({})
 
 
 def _algorithm_tables(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -73,6 +73,8 @@ class EntryScores:
         costs: of the view; None without one.
         runs: the number of its runs.
         failed: the seeds of those that did not finish.
+        diverged: the seeds of those that finished with a loss that has lost all meaning; they have
+            no value.
         needs_probabilities: whether the server must know the links' probabilities.
         allowed: whether a verdict may choose it.
         is_ceiling: whether it is FedAvg's training with every link up.
@@ -85,6 +87,7 @@ class EntryScores:
     costs: Costs | None
     runs: int = 0
     failed: Sequence[int] = ()
+    diverged: Sequence[int] = ()
     needs_probabilities: bool = False
     allowed: bool = True
     is_ceiling: bool = False
@@ -92,10 +95,14 @@ class EntryScores:
 
 @dataclass(frozen=True)
 class Scores:
-    """All rows of a comparison; without classes, the values are minus the loss."""
+    """All rows of a comparison; without classes, the values are minus the loss.
+
+    ``tuned``: whether step sizes were chosen for each row.
+    """
 
     entries: Sequence[EntryScores]
     has_classes: bool
+    tuned: bool = False
 
     def find(self, name: str | None) -> EntryScores | None:
         """The row of this name, if it has values."""
@@ -269,7 +276,7 @@ def paired(
     fedavg, ceiling = find_fedavg(scores), find_ceiling(scores)
     rows = []
     for entry in scores.entries:
-        if entry.view is None or entry.costs is None:
+        if entry.view is None or entry.costs is None or not entry.values:
             continue
         seeds = tuple(sorted(entry.values))
         values = [entry.values[seed] for seed in seeds]
@@ -313,7 +320,10 @@ def find_baseline(scores: Scores, requested: str | None) -> tuple[EntryScores | 
         return default, ""
     if (entry := scores.find(requested)) is not None:
         return entry, ""
+    diverged = any(e.diverged for e in scores.entries if e.name == requested)
     why = "no run finished in a view that a server could deploy"
+    if diverged:
+        why = "every run diverged"
     return default, f"compared with {default.name}, not with {requested}, of which {why}"
 
 

@@ -11,9 +11,10 @@ from typing import Any
 
 from fedpbc.errors import InputError
 from fedpbc.limits import MAX_INTEGER
+from fedpbc.simulation.evaluation_schedule import EvaluationSchedule
 from fedpbc.simulation.views import VIEWS
 
-__all__ = ["check_metrics", "check_summary", "due_rounds", "metrics_check"]
+__all__ = ["check_metrics", "check_summary", "evaluations_of", "metrics_check"]
 
 NUMBERS = ("local_steps", "uploads", "seconds", "staleness_mean", "staleness_max")
 ACCURACIES = ("test_accuracy", "train_accuracy", "train_loss")
@@ -26,19 +27,18 @@ def check_metrics(lines: Sequence[Any], config: Mapping[str, Any]) -> None:
         check(number, line)
 
 
-def due_rounds(done: int, every: int, rounds: int) -> list[int]:
-    """Return which of the rounds that are done were evaluated; the last of all rounds always is.
-
-    Example:
-        >>> due_rounds(7, every=3, rounds=7)
-        [3, 6, 7]
-    """
-    return [t for t in range(1, done + 1) if t % every == 0 or t == rounds]
+def evaluations_of(config: Mapping[str, Any]) -> EvaluationSchedule:
+    """Return after which rounds a run with this configuration is evaluated."""
+    rounds, every = (_count(config, key, "config.toml") for key in ("rounds", "evaluate_every"))
+    at_end = "evaluate_every_at_end"
+    return EvaluationSchedule(
+        rounds, every, _count(config, at_end, "config.toml") if at_end in config else None
+    )
 
 
 def metrics_check(config: Mapping[str, Any]) -> Callable[[int, Any], None]:
     """Return a check of single lines, which raises unless the n-th may be this one; n from 1."""
-    interval, rounds = (_count(config, key, "config.toml") for key in ("evaluate_every", "rounds"))
+    evaluations = evaluations_of(config)
     if config.get("clients") is not None:
         _count(config, "clients", "config.toml")
     names = config.get("views")
@@ -49,9 +49,11 @@ def metrics_check(config: Mapping[str, Any]) -> Callable[[int, Any], None]:
         where = f"metrics.jsonl line {number}"
         if not isinstance(line, dict):
             raise InputError(f"{where} is not a JSON object")
-        due = min(number * interval, rounds)
+        due = evaluations.number(number)
         if line.get("round") != due:
-            expected = f"{due}: it is evaluated every {interval} rounds"
+            expected = f"{due}: it is evaluated every {evaluations.every} rounds"
+            if evaluations.every_at_end is not None:
+                expected += f", at the end every {evaluations.every_at_end}"
             raise InputError(f"round in {where}", line.get("round"), expected)
         views = _checked_views(line.get("views"), where)
         if expected_views is None:
@@ -87,6 +89,9 @@ def check_summary(summary: Any, where: str = "summary.json") -> None:
     if not isinstance(samples, dict) or not all(map(_is_count, samples.values())):
         raise InputError(f"train_samples in {where}", samples, "counts")
     _check_test_data(summary.get("test_data"), where)
+    notes = summary.get("notes", [])
+    if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
+        raise InputError(f"notes in {where}", notes, "texts")
     for key, of in (("memory", "kind of process"), ("cluster", "count")):
         numbers = summary.get(key, {})
         if not isinstance(numbers, dict) or not all(map(_is_number, numbers.values())):

@@ -75,5 +75,5 @@ def execute_in_memory(experiment: Experiment, on_round: OnRound) -> tuple[list[M
             "fingerprint": "",
         }
         # While the engine's processes live, whose memory is in it.
-        summary = run_summary(about, simulation, experiment.engine, lines[-1])
+        summary = run_summary(about, simulation, experiment.engine, lines[-1], experiment.notes)
     return metrics, RunRecord(config.to_dict(), lines, summary, client_tensors(simulation))

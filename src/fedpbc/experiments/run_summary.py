@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -18,11 +18,16 @@ __all__ = ["run_summary"]
 
 
 def run_summary(
-    about: Mapping[str, Any], simulation: Simulation, engine: str, last: Mapping[str, Any]
+    about: Mapping[str, Any],
+    simulation: Simulation,
+    engine: str,
+    last: Mapping[str, Any],
+    notes: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The summary of a run that has completed its last round, before its engine is closed.
 
-    ``about`` identifies the run, ``engine`` is a line on its engine, ``last`` the last evaluation.
+    ``about`` identifies the run, ``engine`` is a line on its engine, ``last`` the last evaluation,
+    ``notes`` what a reader must know.
     """
     processes = getattr(simulation.engine, "processes", None)
     cluster_summary = getattr(simulation.engine, "cluster_summary", None)
@@ -40,6 +45,7 @@ def run_summary(
         **_test_data(simulation),
         "cost": costs_of(simulation.server),
         "engine": engine,
+        **({"notes": list(notes)} if notes else {}),
         **({} if cluster is None else {"cluster": cluster}),
         "seconds": last["seconds"],
         **({} if memory is None else {"memory": memory}),

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from fedpbc.experiments.intervals import Interval
-from fedpbc.experiments.paired import Costs, Difference
+from fedpbc.experiments.paired import Difference
 from fedpbc.experiments.recovered import Recovered
-from fedpbc.text import listed
 
 __all__ = [
     "between",
-    "costs_text",
     "difference_text",
+    "distance_text",
     "number_text",
     "recovered_text",
     "score_text",
@@ -67,6 +66,30 @@ def difference_text(difference: Difference, has_classes: bool) -> str:
     return f"{mean} ({within}), {difference.won}/{seeds}{tied}"
 
 
+def distance_text(difference: Difference, has_classes: bool) -> str:
+    """A difference in words, with the interval of just that; a lower loss is better.
+
+    Example:
+        >>> distance_text(Difference("a", "b", (0, 1), 0.03, Interval(-0.01, 0.07), 2, 0), True)
+        '3.0 points above b (95 % interval −1.0 to 7.0)'
+        >>> distance_text(Difference("a", "b", (0, 1), 0.5, Interval(0.4, 0.6), 2, 0), False)
+        'a loss 0.5 lower than that of b (95 % interval 0.4 to 0.6)'
+    """
+    is_better, interval = difference.mean >= 0, difference.interval
+    size = number_text(abs(difference.mean), has_classes)
+    if has_classes:
+        text = f"{size} points {'above' if is_better else 'below'} {difference.baseline}"
+    else:
+        way = "lower" if is_better else "higher"
+        text = f"a loss {size} {way} than that of {difference.baseline}"
+    if interval is None:
+        return text
+    if difference.constant:
+        return f"{text} (the same with every seed)"
+    ends = between(interval if is_better else interval.negated(), has_classes)
+    return f"{text} (95 % interval {ends})"
+
+
 def recovered_text(share: Recovered) -> str:
     """A share in %, with its interval.
 
@@ -85,41 +108,3 @@ def recovered_text(share: Recovered) -> str:
 def _percent(share: float) -> str:
     text = f"{100 * abs(share):.0f}" if abs(share) < 1e4 else f"{100 * abs(share):.2g}"
     return ("−" if share < 0 and float(text) else "") + text
-
-
-def costs_text(costs: Costs, others: Costs, other: str) -> str:
-    """What something costs relative to another.
-
-    Example:
-        >>> costs_text(Costs(150, 8, 8, 101, 1), Costs(10, 8, 8, 2, 0), "fedavg")
-        "15 × fedavg's local steps, 101 models on the server (fedavg 2) and 1 on a client \
-(fedavg 0), with the same bytes up"
-        >>> costs_text(Costs(10, None, 8, 2, 0), Costs(10, 8, 8, 2, 0), "fedavg")
-        'the same as fedavg: local steps, models on the server and models on a client'
-    """
-    same, differ = [], []
-    for what, cost, baseline_cost in (
-        ("local steps", costs.local_steps, others.local_steps),
-        ("bytes up", costs.bytes_up, others.bytes_up),
-    ):
-        ratio = cost / baseline_cost if cost is not None and baseline_cost else None
-        if ratio is not None and f"{ratio:.2f}" == "1.00":
-            same.append(what)
-        elif ratio is not None:
-            differ.append(f"{ratio:.3g} × {other}'s {what}")
-    models = "models "
-    for where, cost, baseline_cost in (
-        ("on the server", costs.models_on_server, others.models_on_server),
-        ("on a client", costs.models_on_client, others.models_on_client),
-    ):
-        if cost is None or baseline_cost is None:
-            continue
-        if cost == baseline_cost:
-            same.append(f"models {where}")
-        else:
-            noun = "model " if models and cost == 1 else models
-            differ.append(f"{cost:,} {noun}{where} ({other} {baseline_cost:,})")
-            models = ""
-    if not differ:
-        return f"the same as {other}: {listed(same)}" if same else ""
-    return listed(differ) + (f", with the same {listed(same)}" if same else "")

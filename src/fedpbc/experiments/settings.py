@@ -46,6 +46,8 @@ class General:
 
     Attributes:
         clients: None: 100, or as many as a quadratic task has targets.
+        evaluate_every_at_end: rounds between evaluations in the last 100 rounds (at most the last
+            fifth), over which results are averaged; None: ``evaluate_every``.
         views: which models are evaluated; None: all that the algorithm has.
         deploy_view: the view that a server is to deploy, chosen beforehand, as by a search on
             held-out samples; None: comparisons take the best by the values that they show.
@@ -68,6 +70,7 @@ class General:
     evaluate_every: Annotated[int, Ge(1), Help("Rounds between evaluations")] = (
         defaults.EVALUATE_EVERY
     )
+    evaluate_every_at_end: Annotated[int, Ge(1)] | None = None
     views: Annotated[
         list[str] | None, Help("Models to evaluate, such as server,averaged", "all")
     ] = None

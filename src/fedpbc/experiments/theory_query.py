@@ -19,6 +19,7 @@ from fedpbc.experiments.overrides import configuration_values, set_value, split_
 from fedpbc.experiments.settings import General
 from fedpbc.limits import MAX_CLIENTS, MAX_LOCAL_STEPS, MAX_ROUNDS
 from fedpbc.links import Timetable, find_scheme, from_table
+from fedpbc.links.trace import trace_notes
 from fedpbc.options import check_type
 from fedpbc.storage.arrays import read_array
 from fedpbc.storage.toml import parsed_toml
@@ -205,7 +206,10 @@ def analyze_run(
         },
     )
     name = f"{config.links['name']}, seed {seed}"
-    return of_timetable(name, timetable, constants, targets, limitations(config))
+    notes = limitations(config)
+    if config.links["name"] == "trace":
+        notes += tuple(trace_notes(config.links, rounds))
+    return of_timetable(name, timetable, constants, targets, notes)
 
 
 READ = ("rounds", "seed", "clients", "plugins", "task", "links", "train", "downlink")

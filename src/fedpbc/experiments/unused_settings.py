@@ -1,7 +1,7 @@
 """Settings that were given, but that the experiment would not read: each is an error.
 
-What a run writes down is complete, so a value that equals the default is not counted as given,
-except in a section that such a file leaves out.
+Whether a setting was given is never judged by its value: one that equals the default is given, too.
+What a run writes down therefore leaves out what it does not read.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from typing import Any, Protocol
 
 from fedpbc.aggregation import Aggregation
 from fedpbc.errors import InputError
-from fedpbc.experiments.settings import SECTIONS, General, TaskSection, TrainSection
+from fedpbc.experiments.settings import General, TaskSection, TrainSection
 from fedpbc.links import Timetable
 from fedpbc.links.probabilities import ProbabilityOptions
-from fedpbc.options import options_of
 from fedpbc.simulation.views import STORED_VIEWS
 
 __all__ = ["check_probabilities_are_read", "unused_settings"]
@@ -44,8 +43,8 @@ class CheckedConfig(Protocol):
 
 
 PROBABILITIES = tuple(ProbabilityOptions.__dataclass_fields__)
-HORIZONS = ("inverse", "exponential", "step", "linear", "cosine")
-"""The schedules that have a horizon."""
+NEED = {"mean_away": "away", "late_rounds": "late"}
+"""Options of the scheme 'group' that say more about another one, which is 0 by default."""
 
 
 def unused_settings(
@@ -73,27 +72,8 @@ def _reason(config: CheckedConfig, section: str, name: str, value: Any) -> str |
         return f"a task of the kind '{kind}' does not use it: leave it out"
     if kind == "python" and (reason := _why_the_task_outranks(config, section, name, value)):
         return reason
-    if value == _default(section, name):
-        return None
-    if section in ("links", "downlink") and name in PROBABILITIES:
-        return _why_probability_is_unused(config, section, name)
-    if (section, name) == ("aggregation", "trim") and config.aggregation.name != "trimmed_mean":
-        return (
-            f"the aggregation '{config.aggregation.name}' does not use it: choose another with "
-            "--aggregation trimmed_mean"
-        )
-    if (section, name) == ("train", "momentum") and config.train.optimizer != "momentum":
-        return (
-            f"the optimizer '{config.train.optimizer}' does not use it: choose another with "
-            "--set train.optimizer=momentum"
-        )
-    if (section, name) == ("train", "schedule_rounds") and config.train.schedule not in HORIZONS:
-        return (
-            f"the schedule '{config.train.schedule}' does not use it: choose another with "
-            "--set train.schedule=cosine"
-        )
-    if (section, name) == ("train", "decay") and config.train.schedule is not None:
-        return f"the schedule '{config.train.schedule}' replaces it: leave it out"
+    if section in ("links", "downlink"):
+        return _why_link_option_is_unused(config, section, name)
     if (section, name) == ("task", "validation") and kind == "python":
         return "a task made in Python has its own samples: give it validation=…"
     if (section, name) in {("train", "batch_size"), ("task", "validation")} and kind == "quadratic":
@@ -102,7 +82,10 @@ def _reason(config: CheckedConfig, section: str, name: str, value: Any) -> str |
     if (section, name) in own_task and kind in ("quadratic", "python"):
         remedy = f"give it {name}=…" if kind == "python" else "leave it out"
         return f"a task of the kind '{kind}' does not use it: {remedy}"
-    if (section, name) == ("", "reported") and STORED_VIEWS.isdisjoint(config.general.views or ()):
+    # In memory, nothing is kept as well.
+    if (section, name, value) == ("", "reported", "disk") and STORED_VIEWS.isdisjoint(
+        config.general.views or ()
+    ):
         return f"{algorithm} keeps no last reports with these views: leave it out"
     return None
 
@@ -119,8 +102,12 @@ def _why_the_task_outranks(
     return None if value == task_value else f"the task has its own, {task_value!r}: leave it out"
 
 
-def _why_probability_is_unused(config: CheckedConfig, section: str, name: str) -> str | None:
+def _why_link_option_is_unused(config: CheckedConfig, section: str, name: str) -> str | None:
     table = config.links if section == "links" else config.downlink
+    if table["name"] == "group" and name in NEED and not table[NEED[name]]:
+        return f"{section}.{NEED[name]} is 0: leave it out, or set {section}.{NEED[name]}, too"
+    if name not in PROBABILITIES:
+        return None
     if section == "downlink" and table["name"] == "always":
         return _not_of_the_scheme(section, table["name"])
     if name != "p" and table.get("p") is not None:
@@ -138,14 +125,6 @@ def check_probabilities_are_read(config: CheckedConfig, section: str, timetable:
     if config.lenient or section in config.objects or timetable.base_probabilities is not None:
         return
     for name in PROBABILITIES:
-        value = table.get(name)
-        if value != getattr(ProbabilityOptions, name):
+        if (value := table.get(name)) is not None:
             reason = _not_of_the_scheme(section, table["name"])
             raise InputError(f"{section}.{name} is {value!r}, but {reason}")
-
-
-def _default(section: str, name: str) -> Any:
-    if section in ("links", "downlink") and name in PROBABILITIES:
-        return getattr(ProbabilityOptions, name)
-    settings = options_of(SECTIONS[section] if section else General)
-    return settings[name].default if name in settings else None

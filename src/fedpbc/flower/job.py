@@ -20,9 +20,16 @@ from torch import Tensor
 from fedpbc.aggregation import Aggregation
 from fedpbc.algorithms import Algorithm, ClientRule, ServerInit
 from fedpbc.algorithms.trial import trial_sizes
+from fedpbc.engines.segment import STATISTICS
 from fedpbc.errors import InputError
 from fedpbc.flower.arguments import check_rate
-from fedpbc.flower.array_layout import BadRecordError, initial_vector, read_array
+from fedpbc.flower.array_layout import (
+    BadRecordError,
+    SetupError,
+    initial_vector,
+    median_of,
+    read_array,
+)
 from fedpbc.flower.messages import (
     INITIAL,
     PROTOCOL,
@@ -32,8 +39,10 @@ from fedpbc.flower.messages import (
     WorkReply,
     WorkRequest,
 )
+from fedpbc.simulation.model_parts import ModelParts
 from fedpbc.simulation.norm_bound import NORM_FACTOR, NormBound, close_bounded_round
 from fedpbc.simulation.server_state import ServerState
+from fedpbc.simulation.shared_vectors import snapshot
 from fedpbc.simulation.views import DEPLOYABLE
 
 __all__ = ["ClosedRound", "Job", "JobSettings"]
@@ -101,6 +110,7 @@ class Upload:
 
     vectors: dict[str, Tensor]
     token: str
+    exact: dict[str, Array]
 
 
 @dataclass(frozen=True)
@@ -132,12 +142,15 @@ class Job:
     def __init__(self, settings: JobSettings, initial: ArrayRecord, clients: int) -> None:
         self.settings = settings
         self.layout, x0 = initial_vector(initial)
-        init = ServerInit(torch.from_numpy(x0), clients, settings.global_lr, settings.aggregation)
+        trained = self.layout.parameters.size
+        model, statistics = torch.from_numpy(x0[:trained]), torch.from_numpy(x0[trained:])
+        init = ServerInit(model, clients, settings.global_lr, settings.aggregation)
         algorithm = settings.algorithm(init, **settings.options)
         self.server = ServerState(
             algorithm,
             AppTraining(settings),
             views=DEPLOYABLE if settings.views is None else settings.views,
+            parts=ModelParts(model, statistics if len(statistics) else None),
         )
         self.id = uuid4().hex
         self.norms = NormBound(settings.norm_factor, settings.norm_bound)
@@ -146,6 +159,9 @@ class Job:
         self._sizes = upload_sizes(algorithm)
         self._uploads: dict[int, Upload] = {}
         self._records: dict[int, tuple[Tensor, ArrayRecord]] = {}
+        # Whole numbers and truth values: the first, the server's, and each client's own.
+        self._first_exact = self.exact = self.layout.exact(initial)
+        self._exact_of: dict[int, dict[str, Array]] = {}
 
     @property
     def clients(self) -> int:
@@ -187,7 +203,7 @@ class Job:
         """The records of a client's request, but for the app's configuration."""
         work = self.work(client)
         records: dict[str, Any] = {
-            self.settings.arrays_key: self._record(self.server.start_model(client)),
+            self.settings.arrays_key: self._start(client),
             PROTOCOL: work.record(),
         }
         if received := self.server.message(client):
@@ -197,8 +213,17 @@ class Job:
             # Zeros need not be sent.
             is_zero = type(rule).initial_state is ClientRule.initial_state
             if not is_zero:
-                records[INITIAL] = vector_record(rule.initial_state(self.server.x0))
+                records[INITIAL] = vector_record(self.server.initial_state())
         return records
+
+    def _start(self, client: int) -> ArrayRecord:
+        """The model that a client starts from, with its own counters."""
+        floats = self._record(self.server.start_model(client))
+        own = self._exact_of.get(client, self._first_exact)
+        if not own:
+            return floats
+        parts = {**floats, **own}
+        return ArrayRecord({name: parts[name] for name in self.layout.names})
 
     def _record(self, model: Tensor) -> ArrayRecord:
         """A model as a record; clients that are sent the same model share it."""
@@ -212,16 +237,23 @@ class Job:
         if reply.job != self.id or reply.round != self.round:
             raise BadRecordError("it replies to another round")
         if reply.problem:
-            raise BadRecordError(reply.problem)
+            raise (SetupError if reply.is_lasting else BadRecordError)(reply.problem)
         if client in self._uploads:
             raise BadRecordError("its client has replied already")
         arrays = dict(content.array_records)
         extra = dict(arrays.pop(UPLOAD, {}))
         vectors: dict[str, NDArray[Any]] = {}
-        if "model" in self._sizes:
+        exact: dict[str, Array] = {}
+        has_model = "model" in self._sizes
+        # A rule that does not upload the model uploads what in it is not trained.
+        layout = self.layout if has_model else self.layout.others
+        if layout.names:
             if len(arrays) != 1:
                 raise BadRecordError(f"{len(arrays)} ArrayRecords, not one")
-            vectors["model"] = self.layout.vector(*arrays.values())
+            [record] = arrays.values()
+            exact, values = layout.exact(record), layout.vector(record)
+            if values.size:
+                vectors["model" if has_model else STATISTICS] = values
         names = set(self._sizes) - {"model"}
         if set(extra) != names:
             raise BadRecordError(f"it uploads {sorted(extra)}, not {sorted(names)}")
@@ -229,10 +261,10 @@ class Job:
         for name, array in extra.items():
             size = self._sizes[name]
             vectors[name] = read_array(array, name, None if size is None else (size,), dtype).copy()
-            if not 1 <= vectors[name].size <= self.layout.size:
+            if not 1 <= vectors[name].size <= self.layout.parameters.size:
                 raise BadRecordError(f"{name!r} has {vectors[name].size} values")
         tensors = {name: torch.from_numpy(vector) for name, vector in vectors.items()}
-        self._uploads[client] = Upload(tensors, reply.token)
+        self._uploads[client] = Upload(tensors, reply.token, exact)
 
     def close_round(self) -> ClosedRound:
         """Aggregate what was accepted, and open the next round."""
@@ -240,14 +272,31 @@ class Job:
         vectors = {i: upload.vectors for i, upload in uploads.items()}
         active, counted, refused = close_bounded_round(self.server, vectors, self.norms)
         self.tokens |= {i: uploads[i].token for i in counted if uploads[i].token}
+        self._count_exact({i: uploads[i].exact for i in counted})
         self.active.append(active)
         self._uploads, self._records = {}, {}
         return ClosedRound(number, active, refused)
 
+    def _count_exact(self, uploaded: Mapping[int, Mapping[str, Array]]) -> None:
+        """Keep what counted uploads hold besides floating-point numbers.
+
+        As in a simulation a counter is the client's own, which it gets back as it was. The server's
+        model has the median of the round's: a value that a client has, and not rounded.
+        """
+        for client, exact in uploaded.items():
+            # Most of them never change, and then all clients share one.
+            self._exact_of[client] = {
+                name: first if exact[name].data == first.data else exact[name]
+                for name, first in self._first_exact.items()
+            }
+        if uploaded:
+            own = [self._exact_of[client] for client in uploaded]
+            self.exact = {name: median_of([o[name] for o in own]) for name in self.exact}
+
     def views(self) -> dict[str, ArrayRecord]:
         """The models that a server can deploy, by view."""
         models = self.server.view_models().items()
-        return {view: self.layout.record(model.numpy()) for view, model in models}
+        return {view: self.layout.record(model.numpy(), self.exact) for view, model in models}
 
     def state(self) -> dict[str, Any]:
         """Everything that a later process needs to continue; the open round is begun again."""
@@ -258,9 +307,12 @@ class Job:
             "job": self.id,
             **self._origin(),
             "clients": self.clients,
+            "views": list(self.server.views),
             "tokens": dict(self.tokens),
             "table": table,
             "norms": self.norms.state(),
+            "exact": _values_of(self.exact),
+            "exact of clients": {i: _values_of(own) for i, own in self._exact_of.items()},
             "server": snapshot(self.server.state()),
         }
 
@@ -270,11 +322,22 @@ class Job:
             "algorithm": self.settings.algorithm.name,
             "options": json.dumps(dict(self.settings.options), sort_keys=True),
             "global_lr": self.settings.global_lr,
+            "local_steps": self.settings.local_steps,
             "aggregation": _text_of(self.settings.aggregation),
             "names": list(self.layout.names),
             "shapes": [list(shape) for shape in self.layout.shapes],
             "dtypes": list(self.layout.dtypes),
         }
+
+    def _restored_exact(self, state: Mapping[str, Any]) -> dict[str, Array]:
+        """What :func:`_values_of` made of them; a BadRecordError if it made it of others."""
+        arrays = {}
+        for name, first in self._first_exact.items():
+            data = np.asarray(state[name], np.uint8).tobytes()
+            array = Array(first.dtype, first.shape, first.stype, data)
+            read_array(array, name, tuple(first.shape), first.dtype)
+            arrays[name] = first if data == first.data else array
+        return arrays
 
     @classmethod
     def restored(cls, settings: JobSettings, initial: ArrayRecord, state: Mapping[str, Any]) -> Job:
@@ -287,11 +350,23 @@ class Job:
             )
             if begun != value:
                 raise InputError(f"{name} is {value}, but the job started with {begun}")
+        # These are made of the reports of all rounds; the others of the models alone.
+        if late := {"reported", "corrected"} & set(job.server.views) - set(state["views"]):
+            raise InputError(f"views has {sorted(late)[0]}, which the job has not stored so far")
         job.id, job.tokens = str(state["job"]), dict(state["tokens"])
         job.active = [np.flatnonzero(row).tolist() for row in state["table"]]
         job.norms.restore(state["norms"])
+        job.exact = job._restored_exact(state["exact"])
+        job._exact_of = {
+            int(i): job._restored_exact(own) for i, own in state["exact of clients"].items()
+        }
         job.server.restore(snapshot(state["server"]))
         return job
+
+
+def _values_of(arrays: Mapping[str, Array]) -> dict[str, NDArray[Any]]:
+    # As bytes: not every type of whole numbers has one in the file of a checkpoint.
+    return {name: np.frombuffer(array.data, np.uint8) for name, array in arrays.items()}
 
 
 def _text_of(aggregation: Aggregation) -> str:
@@ -310,12 +385,3 @@ def upload_sizes(algorithm: Algorithm) -> dict[str, int | None]:
 def vector_record(vectors: Mapping[str, Tensor]) -> ArrayRecord:
     """Flat vectors as a record."""
     return ArrayRecord({name: Array(vector.numpy()) for name, vector in vectors.items()})
-
-
-def snapshot(value: Any) -> Any:
-    """A copy that later rounds do not change; tensors are never changed in place."""
-    if isinstance(value, Mapping):
-        return {key: snapshot(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [snapshot(each) for each in value]
-    return value.copy() if isinstance(value, np.ndarray) else value

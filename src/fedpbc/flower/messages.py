@@ -12,7 +12,7 @@ from typing import Any
 
 from flwr.app import ConfigRecord, RecordDict
 
-from fedpbc.flower.array_layout import BadRecordError
+from fedpbc.flower.array_layout import BadRecordError, SetupError
 
 __all__ = [
     "CORRECTION",
@@ -143,6 +143,7 @@ class WorkReply:
     Attributes:
         token: names the state that the client keeps if this reply is counted.
         problem: why there is no upload; empty if there is one.
+        is_lasting: no further reply of this client will have one, either.
     """
 
     job: str
@@ -150,25 +151,35 @@ class WorkReply:
     identity: Identity
     token: str = ""
     problem: str = ""
+    is_lasting: bool = False
 
     def record(self) -> ConfigRecord:
         """The record to send."""
         identity = dict(zip(PARTITION_KEYS, asdict(self.identity).values(), strict=True))
         fields = {"job": self.job, "round": self.round, "token": self.token}
-        return ConfigRecord({"version": VERSION, **fields, "problem": self.problem, **identity})
+        fields |= {"problem": self.problem, "is-lasting": self.is_lasting}
+        return ConfigRecord({"version": VERSION, **fields, **identity})
 
     @classmethod
     def read(cls, content: RecordDict) -> WorkReply:
         """The reply of a client, which may be anything."""
         fields = content.config_records.get(PROTOCOL)
         if fields is None:
-            raise BadRecordError("its ClientApp has no catch_up_mod: ClientApp(mods=[…])")
+            raise SetupError(
+                "its ClientApp has no catch_up_mod: write ClientApp(mods=[catch_up_mod])"
+            )
         if fields.get("version") != VERSION:
-            raise BadRecordError("the client has another version of fedpbc than the server")
+            raise SetupError(
+                "the client has another version of fedpbc than the server: install the same one"
+            )
         job, token, problem = (fields.get(name) for name in ("job", "token", "problem"))
         if not (isinstance(job, str) and isinstance(token, str) and isinstance(problem, str)):
             raise BadRecordError(f"its record {PROTOCOL!r} cannot be read")
-        return cls(job, _count(fields.get("round")), Identity.of(fields), token[:100], problem)
+        is_lasting = fields.get("is-lasting") is True
+        return cls(
+            *(job, _count(fields.get("round")), Identity.of(fields), token[:100]),
+            *(problem, is_lasting),
+        )
 
 
 def has_protocol(content: RecordDict) -> bool:

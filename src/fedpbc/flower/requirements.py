@@ -12,7 +12,7 @@ import torch
 from fedpbc.algorithms import Algorithm, ClientResult, ClientWork, Round, ServerInit, Update
 from fedpbc.errors import InputError
 
-__all__ = ["check_runs_in_apps", "needed_settings"]
+__all__ = ["check_known", "check_runs_in_apps", "needed_settings"]
 
 
 def check_runs_in_apps(algorithm: type[Algorithm], options: Mapping[str, Any]) -> None:
@@ -28,6 +28,23 @@ def check_runs_in_apps(algorithm: type[Algorithm], options: Mapping[str, Any]) -
             f"{algorithm.name} takes local steps of its own, which the train function of an app "
             "cannot: use `fedpbc fleet`"
         )
+
+
+def check_known(
+    algorithm: type[Algorithm], options: Mapping[str, Any], known: Mapping[str, Any]
+) -> None:
+    """Raise InputError for what an algorithm must know but does not, or cannot make use of."""
+    needed = needed_settings(algorithm, options)
+    for name, value in known.items():
+        if name in needed and value is None:
+            raise InputError(f"{algorithm.name} computes with the app's {name}: give {name}=…")
+        # An algorithm from elsewhere may use it in another round than the trial's.
+        is_ours = algorithm.__module__.startswith("fedpbc.algorithms.")
+        if is_ours and name not in needed and value is not None:
+            raise InputError(
+                f"{name} has no effect on {algorithm.name}, which does not compute with it: leave "
+                "it out; the clients train with that of the app"
+            )
 
 
 def needed_settings(algorithm: type[Algorithm], options: Mapping[str, Any]) -> list[str]:
@@ -54,7 +71,7 @@ def _is_finite(
     rule, result = algorithm.client_rule(), ClientResult()
     try:
         if rule is not None:
-            received, state = algorithm.message(0), rule.initial_state(start)
+            received, state = algorithm.message(0), rule.initial_state(start.clone())
             work = ClientWork(
                 0, start, received, state, 0, (rate,), local_steps, loss=lambda model: 1.0
             )

@@ -6,6 +6,7 @@ for strategies, and uses nothing that is private to Flower.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,12 +32,12 @@ from fedpbc.flower.arguments import (
     checked_numbers,
     checked_start,
 )
-from fedpbc.flower.array_layout import BadRecordError
+from fedpbc.flower.array_layout import BadRecordError, SetupError
 from fedpbc.flower.client_numbers import ClientNumbers
 from fedpbc.flower.job import Job, JobSettings
 from fedpbc.flower.messages import PROTOCOL, Identity, WorkReply, WorkRequest
 from fedpbc.flower.metrics import averaged, consistent
-from fedpbc.flower.requirements import check_runs_in_apps, needed_settings
+from fedpbc.flower.requirements import check_known, check_runs_in_apps
 from fedpbc.flower.result import ViewsResult
 from fedpbc.links.link_log import link_log
 from fedpbc.options import check_kind, checked, nearest
@@ -115,14 +116,19 @@ class AlgorithmStrategy(flower.FedAvg):  # type: ignore[misc]
             checked_file("checkpoint", checkpoint),
             checked_link_log("links", links),
         )
-        algorithm_options = checked(kind.__init__, algorithm_options, also=FLOWER_OPTIONS)
+        if self.links is not None and self.fraction_train < 1:
+            expected = "1 with links=…: whoever is not asked would be in the log as out of reach"
+            raise InputError("fraction_train", self.fraction_train, expected)
+        own = inspect.signature(AlgorithmStrategy.__init__).parameters
+        names = [name for name in own if name not in ("self", "flower_arguments", "options")]
+        algorithm_options = checked(
+            kind.__init__, algorithm_options, also=(*names, *FLOWER_OPTIONS)
+        )
         check_runs_in_apps(kind, algorithm_options)
         combined = checked_aggregation(aggregation)
         check_aggregation(kind, algorithm_options, combined)
         known = {"learning_rate": learning_rate, "local_steps": local_steps}
-        for name in needed_settings(kind, algorithm_options):
-            if known[name] is None:
-                raise InputError(f"{kind.name} computes with the app's {name}: give {name}=…")
+        check_known(kind, algorithm_options, known)
         deployable = [v for v in views_of(kind, views) if v in DEPLOYABLE]
         if not isinstance(view, str) or view not in deployable:
             raise InputError("view", view, nearest(view, deployable))
@@ -150,6 +156,13 @@ class AlgorithmStrategy(flower.FedAvg):  # type: ignore[misc]
         self._timeout: float | None = None
         self._asked: dict[int, int] = {}
         self._seconds, self._began = 0.0, time.monotonic()
+        # What Flower is given for the next round; whether this process has counted a reply; and
+        # what the replies of the open round say that nobody but the app's author can mend.
+        self._arrays: ArrayRecord | None = None
+        self._has_counted = False
+        self._lasting: dict[int, str] = {}
+        # Nodes whose reply to a greeting was an error.
+        self._failed: set[int] = set()
 
     def summary(self) -> None:
         """Log the algorithm and Flower's options."""
@@ -175,7 +188,11 @@ class AlgorithmStrategy(flower.FedAvg):  # type: ignore[misc]
         self._timeout = timeout
         self._begin(initial_arrays)
         done = self._offset
+        if num_rounds < done:
+            expected = f"at least {done}: so many rounds the job has had already"
+            raise InputError("num_rounds", num_rounds, expected)
         arrays = self._job.views()[self.view] if self._job else initial_arrays
+        self._arrays = arrays
         if done:
             LOG.info("The job goes on after round %d", done)
         result = super().start(
@@ -188,6 +205,8 @@ class AlgorithmStrategy(flower.FedAvg):  # type: ignore[misc]
             None if evaluate_fn is None else partial(_evaluated, evaluate_fn, done),
         )
         self._write_links(final=True)
+        if num_rounds > done and not self._has_counted and self.fraction_train:
+            LOG.warning("no client was counted in %d rounds: nothing is trained", num_rounds - done)
         views = self._job.views() if self._job else {}
         return ViewsResult.of(result, done, views.get(self.view, arrays), views)
 
@@ -195,6 +214,8 @@ class AlgorithmStrategy(flower.FedAvg):  # type: ignore[misc]
         """Begin a job, or the rest of one that was restored."""
         self._initial, self._job = initial, None
         self._empty_rounds = self._offset = 0
+        self._arrays, self._has_counted = initial, False
+        self._failed = set()
         self._seconds, self._began = 0.0, time.monotonic()
         state, self._restored = self._restored, None
         if state is None and self.checkpoint is not None and self.checkpoint.exists():
@@ -207,9 +228,12 @@ class AlgorithmStrategy(flower.FedAvg):  # type: ignore[misc]
             self._job = Job.restored(self.settings, initial, state["job"])
             self._numbers = ClientNumbers.restored(state["numbers"])
             self._seconds, self._offset = float(state["seconds"]), self._job.round - 1
+            if self.clients not in (None, self._job.clients):
+                started = f"clients is {self.clients}, but the job started with {self._job.clients}"
+                raise InputError(started)
         except FedpbcError:
             raise
-        except (LookupError, TypeError, ValueError, AttributeError, RuntimeError):
+        except (LookupError, TypeError, ValueError, AttributeError, RuntimeError, BadRecordError):
             file = "the state" if self.checkpoint is None else self.checkpoint
             raise InputError(f"{file} is not that of a strategy's job") from None
         self._began -= self._seconds
@@ -234,6 +258,12 @@ class AlgorithmStrategy(flower.FedAvg):  # type: ignore[misc]
         """Ask each node for the rounds that it owes, with the model that it is owed."""
         if self._initial is None:
             self._begin(arrays)
+        elif arrays is not self._arrays and dict(arrays) != dict(self._arrays or {}):
+            raise InputError(
+                "the model was changed between two rounds, which this strategy would not send on: "
+                "do not wrap it in another one, such as those of differential privacy"
+            )
+        self._lasting = {}
         number = self._job.round if self._job else self._empty_rounds + 1
         # Flower chooses the nodes, and logs that.
         messages = super().configure_train(number, arrays, config, grid)
@@ -263,8 +293,13 @@ class AlgorithmStrategy(flower.FedAvg):  # type: ignore[misc]
         number = self._job.round if self._job else self._empty_rounds + 1
         keys = {"arrays_key": self.arrayrecord_key, "config_key": self.configrecord_key}
         greeting = WorkRequest("", number, number, 0, 1.0, **keys, is_greeting=True).record()
-        records = {self.arrayrecord_key: ArrayRecord(), self.configrecord_key: config}
-        messages = [self._message(node, {**records, PROTOCOL: greeting}) for node in unknown]
+        messages = []
+        for node in unknown:
+            # An app without the mod trains on a greeting. Without a model it fails, which might be
+            # the link; with one its reply tells.
+            arrays = self._initial if node in self._failed else ArrayRecord()
+            records = {self.arrayrecord_key: arrays, self.configrecord_key: config}
+            messages.append(self._message(node, {**records, PROTOCOL: greeting}))
         seconds = self._timeout
         if self._job is not None:
             seconds = min(GREETING_SECONDS, seconds or GREETING_SECONDS)
@@ -273,11 +308,17 @@ class AlgorithmStrategy(flower.FedAvg):  # type: ignore[misc]
             node = reply.metadata.src_node_id
             try:
                 if reply.has_error():
+                    self._failed.add(node)
                     raise BadRecordError(last_line(reply))
-                identities[node] = WorkReply.read(reply.content).identity
+                greeted = WorkReply.read(reply.content)
+                if greeted.problem:
+                    raise SetupError(greeted.problem)
+                identities[node] = greeted.identity
             except BadRecordError as error:
                 reason = printable(error)
                 LOG.warning("node %d did not greet, as catch_up_mod does: %s", node, reason)
+                if isinstance(error, SetupError):
+                    self._lasting[node] = reason
         online = set(grid.get_node_ids())
         if self._job is None and identities:
             self._start_job(identities.values(), len(online))
@@ -301,6 +342,7 @@ class AlgorithmStrategy(flower.FedAvg):  # type: ignore[misc]
         """Count the replies, refuse those that cannot be counted, and close the round."""
         job = self._job
         if job is None:
+            self._stop_if_hopeless()
             self._empty_rounds += 1
             return None, None
         contents, errors, refused = {}, 0, 0
@@ -316,7 +358,12 @@ class AlgorithmStrategy(flower.FedAvg):  # type: ignore[misc]
             except BadRecordError as error:
                 refused += 1
                 LOG.warning("refused the reply of node %d: %s", node, printable(error))
+                if isinstance(error, SetupError):
+                    self._lasting[node] = printable(error)
+        if not contents:
+            self._stop_if_hopeless()
         closed = job.close_round()
+        self._has_counted |= bool(closed.active)
         for client, reason in closed.refused.items():
             del contents[client]
             LOG.warning("refused the upload of client %d: %s", client, reason)
@@ -332,7 +379,17 @@ class AlgorithmStrategy(flower.FedAvg):  # type: ignore[misc]
         self._write_links(final=False)
         ordered = [contents[client] for client in sorted(contents)]
         metrics = averaged(ordered, self.weighted_by_key, self.train_metrics_aggr_fn)
-        return job.views()[self.view], metrics
+        self._arrays = job.views()[self.view]
+        return self._arrays, metrics
+
+    def _stop_if_hopeless(self) -> None:
+        """End a job in which no client can take part, as an error: nothing would be trained.
+
+        Later on, when others have been counted, a faulty client is a link that is down.
+        """
+        if self._lasting and not self._has_counted:
+            node, reason = min(self._lasting.items())
+            raise InputError(f"no client can take part. Node {node}: {reason}")
 
     def _accept(self, job: Job, node: int, content: RecordDict) -> int:
         if node not in self._asked:

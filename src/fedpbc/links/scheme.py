@@ -208,6 +208,18 @@ def _register(
     check_is_new("link scheme", name, function, registered.rows if registered else None)
     signature = signature_of("link scheme", function, "a function")
     kinds = [parameter.kind.name for parameter in signature.parameters.values()]
+    options = [
+        parameter.name
+        for parameter in list(signature.parameters.values())[1:]
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    if options:
+        many = "s" if len(options) > 1 else ""
+        raise InputError(
+            f"the link scheme {name}{signature} has the positional option{many} "
+            f"{', '.join(options)}, but options are keyword-only: write "
+            f"{name}(setting, *, option=default, ...)"
+        )
     if not kinds or kinds[0] == "KEYWORD_ONLY" or set(kinds[1:]) - {"KEYWORD_ONLY"}:
         raise InputError(
             f"the link scheme {name}{signature} should be {name}(setting, *, option=default, ...)"

@@ -203,6 +203,21 @@ class Timetable:
             for item in islice(self._rerun(), start, self.rounds):
                 yield item[1]
 
+    def within(self, first: ArrayLike, end: ArrayLike) -> Timetable:
+        """The same links, but down for each client before a round, and from another one on.
+
+        Example:
+            >>> from_table([[1, 1], [1, 1], [1, 1]]).within([0, 1], [3, 2]).block(3, 2).astype(int)
+            array([[1, 0],
+                   [1, 1],
+                   [1, 0]])
+        """
+        t = np.arange(self.rounds)[:, None]
+        rows = self.block(self.rounds, self.clients) & (t >= np.asarray(first))
+        packed = np.packbits(rows & (t < np.asarray(end)), axis=1)
+        base, independent = self.base_probabilities, self.independent
+        return Timetable(packed, self.clients, self._rerun, base, independent)
+
     def lowest_probabilities(self) -> Probabilities:
         """The smallest p_i^t of each client; computed by running the scheme again."""
         lowest = np.ones(self.clients)

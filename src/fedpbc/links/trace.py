@@ -11,8 +11,8 @@ import csv
 import io
 import math
 import re
-from collections.abc import Iterator
-from typing import Annotated, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from annotated_types import Gt, Le
@@ -22,15 +22,29 @@ from fedpbc.choices import InputFile
 from fedpbc.errors import InputError
 from fedpbc.limits import MAX_ROUNDS, MAX_SECONDS
 from fedpbc.links.scheme import Row, Setting, link_scheme
+from fedpbc.options import check_type
 from fedpbc.storage.files import expanded, open_regular_file
 
-__all__ = ["fleet_log_settings", "recorded_rounds", "trace", "trace_extent"]
+__all__ = [
+    "fleet_log_settings",
+    "recorded_rounds",
+    "round_length",
+    "trace",
+    "trace_extent",
+    "trace_notes",
+]
 
 _COLUMNS = ["client", "online_from_s", "online_until_s"]
 _ROUND_SECONDS = re.compile(r"# *round_seconds *= *(.*)")
 _SHORTEST = 1e-6
 """Seconds: of a shorter trace, the parts would be too small for numbers."""
 _BUCKETS_PER_INTERVAL = 8
+_Seconds = Annotated[float, Gt(0), Le(MAX_SECONDS)]
+_ROUND_LENGTH = 600.0
+"""Seconds, where neither an option nor the file says how long a round is."""
+_FEWEST_DEVICES = 5
+_EVERYBODY, _RISE = 0.9, 0.2
+"""Shares of devices: from how many on they count as all, and how many more than before."""
 
 
 @link_scheme
@@ -38,13 +52,16 @@ def trace(
     setting: Setting,
     *,
     file: InputFile,
-    round_seconds: Annotated[float, Gt(0), Le(MAX_SECONDS)] = 600.0,
+    round_seconds: _Seconds | None = None,
 ) -> Iterator[Row]:
     """Replay a recorded trace: up if the device was online at the end of the round.
 
     ``file`` is a CSV of client, online_from_s, online_until_s; ``round_seconds`` is the length of a
-    round. A device that was never online has an empty interval.
+    round: by default that of the file's first line, or 600. A device that was never online has an
+    empty interval.
     """
+    if round_seconds is None:
+        round_seconds = round_length({"file": file}, setting.option)
     events = _events(*_read(file, f"{setting.option}.file"))
     device = np.arange(setting.clients, dtype=np.int32) % np.int32(events.devices)
     shift = setting.generator("shift").random(setting.clients) * events.length
@@ -64,24 +81,44 @@ def trace(
         yield up.copy()
 
 
-def fleet_log_settings(file: str) -> tuple[float, int] | None:
-    """The length of a round in seconds and the number of clients, from the log of a fleet.
+def round_length(links: Mapping[str, Any], option: str = "links") -> float:
+    """The length of a round of a trace, in seconds: as set, as its file says, or 600.
 
-    None for any other trace: only a fleet's log starts with a ``round_seconds`` comment.
+    ``links`` are the options of the scheme.
     """
+    seconds = links.get("round_seconds")
+    if seconds is None:
+        seconds = _stated_length(links["file"], f"{option}.file")
+    if seconds is None:
+        return _ROUND_LENGTH
+    return float(check_type(f"{option}.round_seconds", seconds, _Seconds))
+
+
+def _stated_length(file: str, option: str) -> float | None:
+    """What a fleet's log says of its rounds; no other trace begins with such a comment."""
     try:
-        with open_regular_file(expanded(file, "--trace")) as lines:
+        with open_regular_file(expanded(file, option)) as lines:
             comment = _ROUND_SECONDS.fullmatch(lines.readline(200).decode("utf-8-sig").strip())
     except (OSError, UnicodeDecodeError):
-        # The scheme reports the error when it reads the file.
+        # The error is reported when the whole file is read.
         return None
     if comment is None:
         return None
     try:
-        seconds = float(comment[1])
+        return float(comment[1])
     except ValueError:
         expected = "a log whose first line is '# round_seconds = …', with a number"
-        raise InputError("--trace", file, f"{expected}; it is {_excerpt([comment[0]])}") from None
+        raise InputError(option, file, f"{expected}; it is {_excerpt([comment[0]])}") from None
+
+
+def fleet_log_settings(file: str) -> tuple[float, int] | None:
+    """The length of a round in seconds and the number of clients, from the log of a fleet.
+
+    None for any other trace.
+    """
+    seconds = _stated_length(file, "--trace")
+    if seconds is None:
+        return None
     device, _, _ = _read(file, "--trace")
     return seconds, int(device.max()) + 1
 
@@ -100,7 +137,15 @@ def recorded_rounds(file: str, round_seconds: float, option: str = "--trace") ->
     :func:`fedpbc.links.link_log.link_log` writes it has the links of its last round at the
     beginning, for that very reason.
     """
-    device, start, until = _read(file, option)
+    return _recorded_rounds(round_seconds, *_read(file, option))
+
+
+def _recorded_rounds(
+    round_seconds: float,
+    device: NDArray[np.int32],
+    start: NDArray[np.float64],
+    until: NDArray[np.float64],
+) -> int:
     length = float(until.max())
     # So ends every device of such a log, and only of such a one.
     marked = device[(start == until) & (until == length)]
@@ -108,6 +153,40 @@ def recorded_rounds(file: str, round_seconds: float, option: str = "--trace") ->
     if len(set(marked.tolist())) == device.max() + 1 and abs(rounds - round(rounds)) < 1e-6:
         return max(1, round(rounds))
     return max(1, math.ceil(rounds - 1e-9) - 1)
+
+
+def trace_notes(links: Mapping[str, Any], rounds: int, option: str = "links") -> list[str]:
+    """What to know of a trace that ``rounds`` rounds are taken from: that it is too short for
+    them, and that its end looks like an artefact. One line each.
+
+    ``links`` are the options of the scheme.
+    """
+    name = "the trace" if option == "links" else f"the trace of the {option}s"
+    seconds = round_length(links, option)
+    intervals = _read(links["file"], f"{option}.file")
+    recorded, notes = _recorded_rounds(seconds, *intervals), []
+    if rounds > recorded:
+        notes.append(
+            f"{name} ends after {recorded:,} of {rounds:,} rounds ({seconds:g} s each): then it "
+            "starts again from its beginning"
+        )
+    events = _events(*intervals)
+    ends = np.arange(1.0, recorded + 1) * seconds % events.length
+    share = events.online_at(ends) / events.devices
+    # A real rise, as of a growing fleet or at night, begins earlier, or has been there before.
+    quarter = recorded // 4
+    if events.devices >= _FEWEST_DEVICES and quarter:
+        before = float(share[:-quarter].max())
+        calm = np.flatnonzero(share <= before)[-1] + 1
+        risen = share[-1] >= max(_EVERYBODY, before + _RISE) and calm > recorded - quarter
+        if risen and rounds > calm:
+            notes.append(
+                f"the last {recorded - calm:,} rounds of {name} look like an artefact: up to "
+                f"{100 * share[calm:].max():.0f} % of the devices are up, before that at most "
+                f"{100 * before:.0f} %; if intervals without an end were closed at the end of the "
+                "log, leave them out"
+            )
+    return notes
 
 
 class _Events(NamedTuple):
@@ -136,6 +215,12 @@ class _Events(NamedTuple):
             high[open_] = np.where(passed, end, middle)
             open_ = open_[low[open_] < high[open_]]
         return self.online[low], self.times[low] - time
+
+    def online_at(self, times: NDArray[np.floating[Any]]) -> NDArray[np.int64]:
+        """How many devices are online at each of these times."""
+        order = np.argsort(self.times, kind="stable")
+        counts = np.concatenate([[0], np.cumsum(np.diff(self.online.astype(np.int64))[order])])
+        return counts[np.searchsorted(self.times[order], times, side="right")]
 
 
 def _bucket(

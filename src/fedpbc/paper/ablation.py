@@ -27,7 +27,6 @@ from fedpbc.report.comparison_table import marked_name
 __all__ = ["PARAMETERS", "run"]
 
 OPTIONS = ("data", "data_dir", "algorithms", "links", "seeds", "rounds", "jobs", "tuned")
-EVALUATE_EVERY = 10
 QUICK_ROUNDS = 300
 BASE = "base"
 
@@ -78,9 +77,7 @@ def run(request: ExperimentRequest) -> ExperimentResult:
                 "the ablation varies it"
             )
     conditions = [condition for base in bases for condition in vary(base, quick)]
-    sweep, notes = run_conditions(
-        "ablation", request, conditions, evaluate_every=EVALUATE_EVERY, last=WINDOW
-    )
+    sweep, notes = run_conditions("ablation", request, conditions, last=WINDOW)
     notes += [
         "One parameter is changed at a time; the others are as in table 1: "
         + ", ".join(f"{parameter.symbol} = {parameter.base:g}" for parameter in PARAMETERS)

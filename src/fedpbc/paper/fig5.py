@@ -19,7 +19,7 @@ from fedpbc.errors import InputError
 from fedpbc.experiments.build import build_task
 from fedpbc.experiments.configuration import Config
 from fedpbc.links import class_rates, from_data
-from fedpbc.links.probabilities import hidden_shares
+from fedpbc.links.probabilities import ProbabilityOptions, hidden_shares
 from fedpbc.paper.catalog import ExperimentRequest, ExperimentResult
 from fedpbc.paper.request import (
     check_settings,
@@ -30,6 +30,7 @@ from fedpbc.paper.request import (
 )
 from fedpbc.paper.result_table import ResultTable
 from fedpbc.paper.results import write_figure
+from fedpbc.simulation.build import take_probability_options
 
 __all__ = ["OPTIONS", "ClientProbabilities", "draw_probabilities", "run"]
 
@@ -67,7 +68,8 @@ class ClientProbabilities:
 def draw_probabilities(config: Config) -> ClientProbabilities:
     """Draw r and p_i as a run with this configuration does, but without δ."""
     task = build_task(config)
-    seed, sigma = config.general.seed, config.links["sigma"]
+    seed = config.general.seed
+    options = ProbabilityOptions(**take_probability_options(dict(config.links)))
     shares = task.class_shares
     if getattr(task, "has_natural_clients", False):
         shares = hidden_shares(seed, task.clients)
@@ -76,9 +78,9 @@ def draw_probabilities(config: Config) -> ClientProbabilities:
     return ClientProbabilities(
         config.data.name,
         seed,
-        class_rates(seed, shares.shape[1], sigma),
-        from_data(seed, shares, sigma, delta=0.0),
-        config.links["delta"],
+        class_rates(seed, shares.shape[1], options.sigma),
+        from_data(seed, shares, options.sigma, delta=0.0),
+        options.delta,
     )
 
 

@@ -20,12 +20,39 @@ from fedpbc.paper.request import (
     requested_rounds,
 )
 
-__all__ = ["PAPER_DATA", "PaperCondition", "PlannedRun", "plan_conditions", "plan_runs"]
+__all__ = [
+    "PAPER_DATA",
+    "PaperCondition",
+    "PlannedRun",
+    "full_rounds",
+    "plan_conditions",
+    "plan_runs",
+]
 
 PAPER_DATA = ("svhn", "cifar10", "cinic10")
 PAPER_ROUNDS = {"svhn": 4000}
 OTHER_ROUNDS = 10_000
 """T of the paper's tables."""
+LINK_OPTIONS: Mapping[str, Mapping[str, Any]] = {"cyclic_reset": {"gamma": 0.4}}
+"""Of link schemes whose default is the paper's text, but whose published figures are not."""
+EVALUATE_EVERY_AT_END = 10
+"""As in the released code; before the rounds that are averaged, evaluations serve curves only."""
+
+
+def full_rounds(data: str) -> int:
+    """T of the paper's tables for a data set."""
+    return PAPER_ROUNDS.get(data, OTHER_ROUNDS)
+
+
+def evaluations(rounds: int) -> dict[str, int]:
+    """How often to evaluate runs whose last rounds are averaged: else about 100 or 20 times.
+
+    Example:
+        >>> evaluations(10_000)["evaluate_every"], evaluations(450)["evaluate_every"]
+        (100, 20)
+    """
+    every = EVALUATE_EVERY_AT_END * min(10, max(1, rounds // 200))
+    return {"evaluate_every": every, "evaluate_every_at_end": EVALUATE_EVERY_AT_END}
 
 
 @dataclass(frozen=True)
@@ -95,7 +122,7 @@ def plan_conditions(
             (name, scheme),
             name,
             scheme,
-            requested_rounds(request, rounds or PAPER_ROUNDS.get(name, OTHER_ROUNDS)),
+            requested_rounds(request, rounds or full_rounds(name)),
         )
         for name in requested_data(request, ["fashion"] if request.quick else data)
         for scheme in requested_links(request, links)
@@ -107,13 +134,14 @@ def plan_runs(
     conditions: Sequence[PaperCondition],
     seeds: Sequence[int],
     *,
-    evaluate_every: int,
+    evaluate_every: int | None = None,
     train: Mapping[tuple[str, str], Mapping[str, float]] | None = None,
 ) -> list[PlannedRun]:
     """The runs of all conditions, in the order of the tables.
 
-    ``train`` has step sizes by data set and algorithm. The request's settings take precedence over
-    them, and a condition's changes over both.
+    ``evaluate_every``: rounds between evaluations; None: often only where they are averaged, in the
+    last rounds. ``train`` has step sizes by data set and algorithm. The request's settings take
+    precedence over them, and a condition's changes over both.
     """
     algorithms = requested_algorithms(request, PAPER_ALGORITHMS)
     settings = _shared_settings(request)
@@ -123,9 +151,13 @@ def plan_runs(
         for name in algorithms:
             defaults = {
                 "rounds": condition.rounds,
-                "evaluate_every": evaluate_every,
+                **(
+                    evaluations(condition.rounds)
+                    if evaluate_every is None
+                    else {"evaluate_every": evaluate_every}
+                ),
                 "data": {"name": condition.data} | folders[condition.data],
-                "links": {"name": condition.links},
+                "links": {"name": condition.links, **LINK_OPTIONS.get(condition.links, {})},
                 "train": dict((train or {}).get((condition.data, name), {})),
             }
             algorithm = {"algorithm": algorithm_options(request, name)}

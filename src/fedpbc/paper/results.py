@@ -23,6 +23,7 @@ from fedpbc.text import shell_quoted
 
 __all__ = [
     "figure_title",
+    "links_notes",
     "scale_note",
     "seeds_note",
     "window_note",
@@ -58,6 +59,19 @@ def scale_note(request: ExperimentRequest, runs: Sequence[PlannedRun]) -> str:
         f"seed{'s' if len(seeds) > 1 else ''} {_listed(seeds)}"
     )
     return f"QUICK, not the paper's scale: {scale}." if request.quick else f"Run: {scale}."
+
+
+def links_notes(runs: Sequence[PlannedRun]) -> list[str]:
+    """What a reader would not expect of the links."""
+    configs = [run.config["links"] for run in runs if run.condition.links == "cyclic_reset"]
+    if not configs:
+        return []
+    gammas = " and ".join(f"{g:g}" for g in sorted({links["gamma"] for links in configs}))
+    return [
+        f"cyclic_reset has γ = {gammas} here. The paper's text has none, but its released code has "
+        "0.4, and its figures are of that: links are up for about 1 − γ times as many rounds "
+        "(links.gamma = 0: the text)."
+    ]
 
 
 def _listed(numbers: Sequence[int]) -> str:

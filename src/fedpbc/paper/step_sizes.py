@@ -13,7 +13,7 @@ from fedpbc.paper.catalog import ExperimentRequest, default_folder
 from fedpbc.paper.grid import SweepResult, run_planned
 from fedpbc.paper.plan import PaperCondition, PlannedRun, plan_runs
 from fedpbc.paper.request import requested_seeds
-from fedpbc.paper.results import scale_note
+from fedpbc.paper.results import links_notes, scale_note
 from fedpbc.storage.files import expanded, read_regular_file
 
 __all__ = ["CHOSEN", "STEP_SIZES", "find_step_sizes", "read_chosen", "run_conditions"]
@@ -45,18 +45,19 @@ def run_conditions(
     request: ExperimentRequest,
     conditions: Sequence[PaperCondition],
     *,
-    evaluate_every: int,
+    evaluate_every: int | None = None,
     last: int | None = None,
 ) -> tuple[SweepResult, list[str]]:
-    """Run conditions with these step sizes; returns also the notes about scale and step sizes.
+    """Run conditions with these step sizes; returns notes on scale, step sizes and links, too.
 
-    ``last``: keep only the evaluations of this many last rounds.
+    ``evaluate_every``: as for :func:`plan_runs`. ``last``: keep only the evaluations of this many
+    last rounds.
     """
     seeds = requested_seeds(request, quick=(0, 1))
     sizes = find_step_sizes(request)
     runs = plan_runs(request, conditions, seeds, evaluate_every=evaluate_every, train=sizes.chosen)
     sweep = run_planned(experiment, request, runs, last=last)
-    return sweep, [scale_note(request, runs), sizes.note(runs)]
+    return sweep, [scale_note(request, runs), sizes.note(runs), *links_notes(runs)]
 
 
 def find_step_sizes(request: ExperimentRequest) -> StepSizes:

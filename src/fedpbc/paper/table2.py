@@ -9,6 +9,7 @@ from typing import Any
 from fedpbc.errors import InputError
 from fedpbc.experiments.comparison import Comparison
 from fedpbc.paper.catalog import ExperimentRequest, ExperimentResult
+from fedpbc.paper.like_for_like import DEPARTS, changed_settings, departures
 from fedpbc.paper.plan import PAPER_DATA, PaperCondition, plan_conditions
 from fedpbc.paper.published import published_rounds, published_thresholds
 from fedpbc.paper.result_table import VIEWS_NOTE, ResultTable, shown_rows
@@ -37,11 +38,12 @@ def run(request: ExperimentRequest) -> ExperimentResult:
     conditions = plan_conditions(request, PAPER_DATA, [PAPER_LINKS], rounds)
     every = QUICK_SAMPLE_EVERY if quick else SAMPLE_EVERY
     default = every if quick else EVALUATE_EVERY
-    evaluate_every = request.settings.get("evaluate_every", default)
-    if not isinstance(evaluate_every, int) or evaluate_every < 1 or every % evaluate_every:
-        expected = f"a divisor of {every}: only every {every}th round is sampled"
-        raise InputError("evaluate_every", evaluate_every, expected)
-    sweep, notes = run_conditions("table2", request, conditions, evaluate_every=evaluate_every)
+    for key in ("evaluate_every", "evaluate_every_at_end"):
+        given = request.settings.get(key, default)
+        if not isinstance(given, int) or given < 1 or every % given:
+            expected = f"a divisor of {every}: only every {every}th round is sampled"
+            raise InputError(key, given, expected)
+    sweep, notes = run_conditions("table2", request, conditions, evaluate_every=default)
     notes += [
         f"The mean of test accuracy over seeds is sampled every {every} rounds"
         + ("" if every == SAMPLE_EVERY else f" (the paper: every {SAMPLE_EVERY})")
@@ -55,6 +57,7 @@ def run(request: ExperimentRequest) -> ExperimentResult:
         if not comparison.finished:
             continue
         reached = rounds_reached(condition, comparison, every)
+        reached["not_like_the_paper"] = changed_settings(request.settings)
         numbers.append(reached)
         tables += [reached_table(condition, reached), accuracy_table(condition, comparison, every)]
         figure = comparison_figure(
@@ -153,20 +156,27 @@ def reached_table(condition: PaperCondition, reached: Mapping[str, Any]) -> Resu
     """When each accuracy was reached, beside the paper's rounds."""
     has_paper = any(row["paper"] for row in reached["rows"])
     head = ["algorithm", "view"]
+    other = reached.get("not_like_the_paper", "")
+    beside = ["paper", *([] if other else ["differs by"])] if has_paper else []
     for percent in reached["thresholds"]:
-        head += [f"{percent:g} %", "paper", "differs by"] if has_paper else [f"{percent:g} %"]
-    rows = []
+        head += [f"{percent:g} %", *beside]
+    rows, reasons = [], []
     for row in reached["rows"]:
         if not (row["paper_view"] or row["best_deployable"]):
             continue
         line = [marked_name(row["algorithm"]), marked_view(row["view"], row["best_deployable"])]
+        departed = departures(row["algorithm"], {"name": condition.links}) if row["paper"] else []
+        reasons += departed
         for k, measured in enumerate(row["first_rounds"]):
             line.append(_round_or_never(measured))
-            if has_paper:
-                paper = row["paper"][k] if row["paper"] else None
-                both = measured is not None and paper is not None
-                line.append(_round_or_never(paper) if row["paper"] else "")
-                line.append(f"{measured - paper:+d}" if both else "")
+            paper = row["paper"][k] if row["paper"] else None
+            both = measured is not None and paper is not None
+            mark = f" {DEPARTS}" if departed else ""
+            cells = [
+                f"{_round_or_never(paper)}{mark}" if row["paper"] else "",
+                f"{measured - paper:+d}" if both else "",
+            ]
+            line += cells[: len(beside)]
         rows.append(line)
     notes = [f"First rounds to reach {reached['origin']}."]
     if has_paper:
@@ -174,6 +184,9 @@ def reached_table(condition: PaperCondition, reached: Mapping[str, Any]) -> Resu
             "paper: three seeds, 10,000 rounds (4,000 for SVHN), tuned step sizes; it samples "
             "round 0 as well."
         )
+        if other:
+            notes.append(f"No difference to the paper is shown: this has {other}.")
+        notes += [f"{DEPARTS} {reason} (the released code)." for reason in dict.fromkeys(reasons)]
     return ResultTable(f"{condition.title}: first round to reach an accuracy", head, rows, notes)
 
 

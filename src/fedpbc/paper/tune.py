@@ -20,7 +20,7 @@ from fedpbc.paper.heatmap import GridPoint, draw_heatmaps
 from fedpbc.paper.plan import PAPER_DATA, PaperCondition, plan_conditions, plan_runs
 from fedpbc.paper.request import requested_algorithms, requested_seeds
 from fedpbc.paper.result_table import ResultTable
-from fedpbc.paper.results import figure_title, scale_note, seeds_note, write_tables
+from fedpbc.paper.results import figure_title, links_notes, scale_note, seeds_note, write_tables
 from fedpbc.paper.step_sizes import CHOSEN, STEP_SIZES, read_chosen
 from fedpbc.report.comparison_table import AIDED_NOTE, marked_name
 from fedpbc.storage.atomic import write_atomically
@@ -84,6 +84,7 @@ def run(request: ExperimentRequest) -> ExperimentResult:
     notes = [
         scale_note(request, runs),
         LINKS_NOTE if bases[0].links == LINKS else f"Tuned on {bases[0].links}.",
+        *links_notes(runs),
         "Compared by test accuracy in the paper's view ('mean' where clients have models of their "
         f"own, else 'server') after {bases[0].rounds} rounds: the mean of the evaluations in the "
         f"last {max(c.window for _, c in sweep.comparisons)}. {seeds_note(sweep)}",

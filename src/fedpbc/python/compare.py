@@ -17,7 +17,7 @@ from fedpbc.experiments.setting_names import SettingNames
 from fedpbc.experiments.swept_entries import comparison_entries
 from fedpbc.experiments.tracking import check_trackers, checked_names
 from fedpbc.limits import MAX_WORKERS, check_path
-from fedpbc.options import check_type
+from fedpbc.options import check_type, unknown_keyword
 from fedpbc.python.compared_runs import ComparedRun, run_all
 from fedpbc.python.comparison import Comparison
 from fedpbc.python.simulate import simulate
@@ -72,6 +72,10 @@ def compare(
     """
     if not callable(make_task):
         raise InputError("make_task", make_task, "a function from a seed to a task")
+    known = inspect.signature(simulate).parameters
+    for name in options:
+        if name not in known:
+            raise unknown_keyword(compare, name, [*inspect.signature(compare).parameters, *known])
     numbers = seed_list(seeds)
     entries = _entries(algorithms, {} if sweep is None else sweep, ceiling)
     if out is not None:

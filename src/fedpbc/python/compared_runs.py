@@ -24,7 +24,7 @@ from fedpbc.experiments.integrity import damage_of
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.run_record import RunRecord
 from fedpbc.experiments.run_result import RunResult
-from fedpbc.experiments.settings import General
+from fedpbc.experiments.settings import General, TrainSection
 from fedpbc.experiments.side_by_side import Ended, side_by_side
 from fedpbc.links import SCHEMES
 from fedpbc.parallel import leave_cores_to_others, usable_cores
@@ -118,12 +118,17 @@ def run_one(
         label=entry.label,
         condition=entry.condition,
         deploy_view=run.options.get("deploy_view"),
+        step_sizes=(
+            task.training.learning_rate,
+            run.options.get("global_lr", TrainSection.global_learning_rate),
+        ),
     )
     if run.folder is not None and (kept := _kept_run(task, run)):
         on_progress(1.0)
         return EndedRun(_with_results(result, kept.metrics(), kept.summary()))
     given = run.options.get("on_round")
-    rounds = run.options.get("rounds", General.rounds)
+    rounds = run.options.get("rounds")
+    rounds = General.rounds if rounds is None else rounds
 
     def on_round(done: int, metrics: Metrics | None) -> None:
         nonlocal last

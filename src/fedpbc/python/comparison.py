@@ -41,7 +41,7 @@ class Comparison(experiments.Comparison):
         ...                      ["fedavg", "mifa"], links=links, rounds=50)
         >>> comparison
         <Comparison: fedavg and mifa, seeds 0-2, 50 rounds; 6 runs>
-        >>> comparison.verdict().chosen
+        >>> comparison.verdict().best
         'mifa'
     """
 

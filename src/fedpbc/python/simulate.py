@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -43,12 +44,13 @@ def simulate(
     algorithm: AlgorithmLike = AlgorithmSection.name,
     links: LinksLike = LinksSection.name,
     *,
-    rounds: int = General.rounds,
+    rounds: int | None = None,
     downlink: LinksLike = DownlinkSection.name,
     aggregation: str | Mapping[str, Any] = Aggregation.name,
     seed: int | None = None,
     global_lr: Annotated[float, Gt(0)] = TrainSection.global_learning_rate,
     evaluate_every: int = General.evaluate_every,
+    evaluate_every_at_end: int | None = None,
     views: Sequence[str] | None = None,
     deploy_view: str | None = None,
     reported: str = General.reported,
@@ -68,13 +70,15 @@ def simulate(
         algorithm: a name, a name with options (``{"name": "fedau", "cutoff": 20}``) or a class.
         links: the uplinks: a scheme's name, a name with options, a scheme's function, a bool table
             (rounds × clients) or a ``Timetable``.
-        rounds: T; a table has its own number of rounds.
+        rounds: T; None: 500, or as many as a table has.
         downlink: the same for the answers; a client that does not hear one keeps its own model.
         aggregation: what stands in the place of means over clients: "mean", "trimmed_mean",
             "median", or a table such as ``{"name": "trimmed_mean", "trim": 0.1, "clip": 5.0}``.
         seed: of the links; None: the task's.
         global_lr: η_g.
         evaluate_every: rounds between evaluations.
+        evaluate_every_at_end: the same for the last 100 rounds (at most the last fifth), over which
+            comparisons average; None: no other.
         views: which models are evaluated; None: all that the algorithm has.
         deploy_view: the view that a server is to deploy, if it is chosen beforehand: comparisons
             rank by it; None: by the best of the values that they show.
@@ -118,6 +122,7 @@ def simulate(
         seed=seed,
         global_lr=global_lr,
         evaluate_every=evaluate_every,
+        evaluate_every_at_end=evaluate_every_at_end,
         views=views,
         deploy_view=deploy_view,
         reported=reported,
@@ -137,6 +142,10 @@ def simulate(
             if on_round is not None:
                 on_round(done, evaluated)
 
+        if path is None or group is not None:
+            # Else the runner says it.
+            for note in experiment.notes:
+                warnings.warn(note, RuntimeWarning, stacklevel=2)
         if path is None:
             metrics, record = execute_in_memory(experiment, report)
         else:
@@ -177,7 +186,7 @@ def python_config(
             "train": {"global_learning_rate": global_lr},
             "seed": task.seed if seed is None else seed,
             "views": list(views) if isinstance(views, tuple) else views,
-            **general,
+            **{name: value for name, value in general.items() if value is not None},
         }
     )
 

@@ -199,7 +199,7 @@ def scope_of_links(advice: Advice) -> str:
     if rounds < length:
         replayed = f"runs replay its first {rounds:,} rounds"
     elif rounds > length:
-        replayed = f"runs repeat its {length:,} rounds"
+        replayed = f"runs have {rounds:,}: then it starts again from its beginning"
     return f"The log is described for {which}, over {statistics.rounds:,} rounds; {replayed}."
 
 

@@ -14,7 +14,7 @@ from fedpbc.data.sources import SOURCES
 from fedpbc.experiments.comparison import Comparison, ComparisonRow, mean_of
 from fedpbc.experiments.conditions import is_ceiling
 from fedpbc.experiments.intervals import t_quantile
-from fedpbc.experiments.run_result import RunResult
+from fedpbc.experiments.run_result import RunResult, step_sizes_of
 from fedpbc.report.client_charts import client_samples, fleet_data, per_client
 from fedpbc.report.groups import RunGroup
 from fedpbc.report.load import LoadedRun
@@ -71,6 +71,7 @@ def comparison_of(group: RunGroup) -> tuple[Comparison, int | None]:
             label=group.label_of(run),
             condition=conditions[run],
             deploy_view=run.config.get("deploy_view"),
+            step_sizes=step_sizes_of(run.config),
         )
         cells.append(replace(result.with_summary(run.summary), clients=run.clients))
     return Comparison(cells), last_round

@@ -133,6 +133,7 @@ def footnotes(comparison: Comparison) -> list[str]:
         f"{rounds} rounds; {over}; each the mean of the evaluations in {last_rounds(comparison)}.",
         f"* {starred_note(comparison)}; {MEAN_NOTE}",
     ]
+    notes += dict.fromkeys(f"{note}." for run in comparison.finished for note in run.notes)
     notes += test_notes(comparison)
     if any(row.train is not None for row in comparison.rows()) and not all(
         run.evaluates_all for run in comparison.finished

@@ -34,6 +34,7 @@ __all__ = [
 ]
 
 SUBJECTS = {
+    "log": "the log itself",
     "availability": "availability",
     "outages": "outages",
     "contacts": "contacts",

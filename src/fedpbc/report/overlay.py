@@ -11,7 +11,8 @@ from fedpbc.report.run_options import variant
 __all__ = ["Cell", "common_options", "joined_cells"]
 
 NOT_OVERLAID = {"task.name", "data.name", "model.name", "links.name", "downlink.name"}
-NOT_OVERLAID |= {"task.targets", "links.file", "downlink.file", "rounds", "evaluate_every"}
+NOT_OVERLAID |= {"task.targets", "links.file", "downlink.file", "rounds"}
+NOT_OVERLAID |= {"evaluate_every", "evaluate_every_at_end"}
 """Another data set, scheme or length is another experiment, unless one comparison has both."""
 MAX_CURVES = 24
 """Of runs that are overlaid; more would be hard to tell apart."""

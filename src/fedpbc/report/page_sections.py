@@ -10,6 +10,7 @@ from fedpbc.experiments.comparison import Comparison
 from fedpbc.experiments.comparison_directory import ComparisonDirectory
 from fedpbc.experiments.configuration import is_python_task
 from fedpbc.experiments.score_text import score_text
+from fedpbc.experiments.verdict import Verdict
 from fedpbc.report.chart_data import chart_data, comparison_of
 from fedpbc.report.comparison_table import last_rounds
 from fedpbc.report.groups import LEARNING_RATES, RunGroup, flatten
@@ -97,15 +98,21 @@ def _verdicts(comparison: Comparison, baseline: str | None) -> list[dict[str, An
             {
                 "condition": condition,
                 "sentence": verdict.sentence,
-                "choice": None
-                if verdict.chosen is None
-                else f"{verdict.chosen} (view {verdict.view}), "
-                f"{score_text(verdict.means[verdict.chosen], verdict.has_classes)}",
+                "short": _short(verdict),
                 "table": paired_table(part, paired, verdict) if shown else None,
                 "notes": paired_notes(paired) if shown else (),
             }
         )
     return parts
+
+
+def _short(verdict: Verdict) -> str:
+    """Who is clearly the best, or ahead; empty if nobody is ranked."""
+    if verdict.best is None:
+        return ""
+    score = score_text(verdict.means[verdict.best], verdict.has_classes)
+    named = f"{verdict.best} (view {verdict.view}), {score}"
+    return named if verdict.winner is not None else f"undecided; {named}, is ahead"
 
 
 def _facts(group: RunGroup) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ from typing import Any
 from fedpbc.experiments.comparison import Comparison, ComparisonRow, mean_of
 from fedpbc.experiments.conditions import is_ceiling
 from fedpbc.experiments.paired import Paired
-from fedpbc.experiments.verdict_result import Verdict
+from fedpbc.experiments.verdict import Verdict
 from fedpbc.report.byte_units import ByteUnit
 from fedpbc.report.comparison_table import (
     cells_of,
@@ -144,11 +144,11 @@ def _comparison_row(
 
 
 def paired_table(comparison: Comparison, paired: Paired, verdict: Verdict) -> PageTable:
-    """Return the paired differences of the views to deploy, with the verdict's choice."""
+    """Return the paired differences of the views to deploy, with the verdict."""
     dimmed = {k for k, row in enumerate(paired.rows) if is_ceiling(row.name)}
     rows = []
     for row, (first, *cells) in zip(paired.rows, paired_rows(comparison, paired), strict=True):
-        tags = [("best", "choose")] if row.name == verdict.chosen and verdict.noise_known else []
+        tags = [("best", "clearly the best")] if row.name == verdict.winner else []
         if row.name in verdict.within_noise and len(verdict.within_noise) > 1:
             tags.append(("", "within noise"))
         named = TableCell(first[0], tags=tags, kind="text")

@@ -31,7 +31,7 @@ __all__ = [
 DETAILS = ("view", "test %", "test loss", "models on server", "on client")
 """Columns that a comparison's table has, too; a narrow terminal does not show them again."""
 RATIOS = ("local steps ×", "bytes up ×")
-"""Columns that the narrowest terminals do not show; the verdict names what the choice costs."""
+"""Columns that the narrowest terminals do not show."""
 MEAN_NOTE = (
     "test % here: mean and its 95 % interval over seeds; it does not tell who is better, the "
     "paired differences do."

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from typing import Any
 
-from torch import Tensor
-
 from fedpbc.simulation.server_state import ServerState
+from fedpbc.simulation.shared_vectors import tensors_in
 from fedpbc.simulation.views import DEPLOYABLE
 
 __all__ = ["costs_of", "models_on_client", "models_on_server"]
@@ -33,11 +31,9 @@ def models_on_server(server: ServerState, view: str) -> int | None:
     """
     if view not in DEPLOYABLE:
         return None
-    clients = server.algorithm.clients
-    stored = {"reported": range(clients), "corrected": range(clients, 2 * clients)}
-    reports = server.last_reports.count(stored[view]) if view in stored else 0
     average = 1 if view in ("averaged", "corrected") else 0
-    return vectors_in(server.algorithm.state(), len(server.algorithm.x)) + average + reports
+    own = vectors_in(server.algorithm.state(), len(server.algorithm.x))
+    return own + average + server.stored_reports(view)
 
 
 def models_on_client(server: ServerState) -> int:
@@ -51,12 +47,3 @@ def vectors_in(value: Any, dimension: int) -> int:
     """How many vectors of that size are in some nested value; each distinct one counts once."""
     distinct = {id(tensor): tensor.numel() // dimension for tensor in tensors_in(value)}
     return sum(distinct.values())
-
-
-def tensors_in(value: Any) -> Iterator[Tensor]:
-    """All tensors in a nested value."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping | list | tuple):
-        for each in value.values() if isinstance(value, Mapping) else value:
-            yield from tensors_in(each)

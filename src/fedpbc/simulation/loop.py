@@ -20,11 +20,13 @@ from torch import Tensor
 from fedpbc import defaults
 from fedpbc.algorithms.algorithm import Algorithm, Round
 from fedpbc.algorithms.client import ClientResult, Vectors
+from fedpbc.algorithms.trial import check_step_sum
 from fedpbc.engines.engine import Engine, one_thread
 from fedpbc.engines.segment import KEPT_LAYERS
 from fedpbc.errors import DivergedError, InputError
 from fedpbc.links import Timetable
 from fedpbc.options import check_kind, check_type
+from fedpbc.simulation.evaluation_schedule import EvaluationSchedule
 from fedpbc.simulation.last_reports import LastReports
 from fedpbc.simulation.lookahead import Lookahead
 from fedpbc.simulation.membership import MembershipChange
@@ -32,9 +34,10 @@ from fedpbc.simulation.metrics import Metrics, Observer
 from fedpbc.simulation.model_parts import ModelParts, mean_layers
 from fedpbc.simulation.server_state import ServerState
 from fedpbc.simulation.views import stores_reports
+from fedpbc.tasks import LocalTraining
 from fedpbc.tasks.task import Task, WithBatchGradients, WithClientAccuracy
 
-__all__ = ["Simulation"]
+__all__ = ["Simulation", "check_training"]
 
 
 class Simulation:
@@ -43,6 +46,7 @@ class Simulation:
     Attributes:
         server: the server's state.
         rounds: T.
+        evaluations: after which rounds the model is evaluated.
         seconds: time spent in rounds so far, including the time before a resume.
 
     Example:
@@ -70,6 +74,7 @@ class Simulation:
         downlink: Timetable | None = None,
         *,
         evaluate_every: int = defaults.EVALUATE_EVERY,
+        evaluate_every_at_end: int | None = None,
         views: Sequence[str] | None = None,
         last_reports: LastReports | None = None,
         observers: Sequence[Observer] = (),
@@ -82,6 +87,7 @@ class Simulation:
             uplink: who gets through in which round; its number of rounds is T.
             downlink: who hears the answer; None: everyone.
             evaluate_every: rounds between evaluations; the last round is always evaluated.
+            evaluate_every_at_end: the same for the last rounds, which are averaged; None: no other.
             views: which models are evaluated; None: all that the algorithm has.
             last_reports: where to keep each client's last report; None: in memory.
             observers: add values to the metrics of every evaluation.
@@ -89,6 +95,8 @@ class Simulation:
                 all clients that ever take part, the algorithm is of those of round 0.
         """
         check_type("evaluate_every", evaluate_every, Annotated[int, Ge(1)])
+        at_end = Annotated[int, Ge(1)] | None
+        check_type("evaluate_every_at_end", evaluate_every_at_end, at_end)
         check_kind("algorithm", algorithm, Algorithm, "an algorithm, made from its class")
         for member, kind in ((task, "local_steps"), (engine, "submit")):
             if not hasattr(member, kind):
@@ -110,7 +118,8 @@ class Simulation:
         check_client_rule(algorithm, task)
         self.task, self.engine = task, engine
         self.uplink, self.downlink = uplink, downlink
-        self.rounds, self.evaluate_every = uplink.rounds, evaluate_every
+        self.rounds = uplink.rounds
+        self.evaluations = EvaluationSchedule(uplink.rounds, evaluate_every, evaluate_every_at_end)
         self.server = ServerState(
             algorithm,
             task.training,
@@ -129,11 +138,17 @@ class Simulation:
                 f"the algorithm has {algorithm.clients} clients and {joining} join, but the task "
                 f"has {task.clients}"
             )
+        # Whoever is not there yet, or no longer, is down, whatever the links say.
+        self._up, self._hearing = uplink, downlink
+        if self._membership:
+            first, end = rounds_of_members(algorithm.clients, self._membership, uplink.rounds)
+            self._up = uplink.within(first, end)
+            self._hearing = downlink and downlink.within(first, end)
         # The models of the last evaluation, and after how many rounds it was.
         self._evaluated: tuple[int, dict[str, Tensor]] = -1, {}
         self._last_round: Round | None = None
         self._lookahead = Lookahead(
-            uplink, lambda client, last: engine.submit(self.server.segment(client, last))
+            self._up, lambda client, last: engine.submit(self.server.segment(client, last))
         )
 
     @property
@@ -175,7 +190,7 @@ class Simulation:
                     new = self._membership[server.round].apply(server)
                     self._submit_next(new if algorithm.client_models else ())
                 round = server.open_round(
-                    self.uplink.active(server.round),
+                    self._up.active(server.round),
                     None if probabilities is None else next(probabilities),
                 )
                 ended = self._run_round(round)
@@ -214,7 +229,7 @@ class Simulation:
             round,
             selected,
             self._result,
-            hears=None if self.downlink is None else self.downlink.up(t),
+            hears=None if self._hearing is None else self._hearing.up(t),
             synchronised=ended,
         )
         return ended
@@ -230,13 +245,14 @@ class Simulation:
 
     def _submit_next(self, clients: Sequence[int]) -> None:
         """Submit the next segments of clients that have a model of their own."""
-        t, every = self.round, self.evaluate_every
-        evaluated = min((t // every + 1) * every, self.rounds) - 1
+        t = self.round
+        evaluated = self.evaluations.next_after(t) - 1
         if t < self.rounds:
+            clients = [i for i in clients if i not in self.server.left]
             self._lookahead.submit_next(clients, t, evaluated if self._synchronises else None)
 
     def _is_evaluated(self, t: int) -> bool:
-        return (t + 1) % self.evaluate_every == 0 or t + 1 == self.rounds
+        return self.evaluations.is_due(t + 1)
 
     def view_models(self) -> dict[str, Tensor]:
         """The model of each view; ``mean`` only right after an evaluated round.
@@ -252,14 +268,15 @@ class Simulation:
         """Add the mean of the layers that clients keep to models without them."""
         if not self.task.layout.kept:
             return dict(models)
-        layers = mean_layers(self.server.client_state(i) for i in range(self.task.clients))
+        layers = mean_layers(map(self.server.client_state, self.server.members()))
         return {view: torch.cat([model, layers]) for view, model in models.items()}
 
     def client_accuracies(self) -> dict[str, list[float | None]]:
         """How often each view's model is right about each client's own held-out samples.
 
         ``own`` is each client's own model, where the view ``mean`` has them at hand; only right
-        after an evaluated round. Empty for a task that cannot tell.
+        after an evaluated round. None for clients that are not there, and empty for a task that
+        cannot tell.
         """
         task, server = self.task, self.server
         if not isinstance(task, WithClientAccuracy):
@@ -269,10 +286,12 @@ class Simulation:
                 view: self._accuracies(task, model) for view, model in self.view_models().items()
             }
             if "mean" in self.views:
-                models = enumerate(server.client_models())
+                models = dict(zip(server.members(), server.client_models(), strict=True))
                 accuracies["own"] = [
-                    task.client_accuracy(i, self._with_layers(server.newest_state(i), model))
-                    for i, model in models
+                    task.client_accuracy(i, self._with_layers(server.newest_state(i), models[i]))
+                    if i in models
+                    else None
+                    for i in range(task.clients)
                 ]
         return {
             name: values
@@ -282,12 +301,17 @@ class Simulation:
 
     def _accuracies(self, task: WithClientAccuracy, model: Tensor) -> list[float | None]:
         """One view's accuracy for each client, with the layers that the client keeps."""
+        members = set(self.server.members())
         if not self.task.layout.kept:
-            return task.client_accuracies(model)
-        shared, clients = model[: self.task.layout.sent], range(self.task.clients)
-        states = map(self.server.client_state, clients)
-        models = (self._with_layers(state, shared) for state in states)
-        return [task.client_accuracy(i, model) for i, model in enumerate(models)]
+            found = task.client_accuracies(model)
+            return [each if i in members else None for i, each in enumerate(found)]
+        shared = model[: self.task.layout.sent]
+        return [
+            task.client_accuracy(i, self._with_layers(self.server.client_state(i), shared))
+            if i in members
+            else None
+            for i in range(self.task.clients)
+        ]
 
     def _with_layers(self, state: Vectors, model: Tensor) -> Tensor:
         """A model with the layers that a client keeps."""
@@ -298,11 +322,11 @@ class Simulation:
         shared = server.view_models()
         models = self._complete(shared)
         self._evaluated = server.round, models
-        views = {view: self.task.evaluate(model) for view, model in models.items()}
+        views = {view: self.task.evaluate(model.clone()) for view, model in models.items()}
         for view, evaluation in views.items():
             if not all(map(math.isfinite, (evaluation.test_loss, evaluation.train_loss or 0.0))):
                 raise DivergedError(client=None, round=round.number, view=view)
-        staleness = server.round - server.last_contact
+        staleness = server.round - server.last_contact[list(server.members())]
         return Metrics(
             round=server.round,
             active=len(round.active),
@@ -361,6 +385,32 @@ class Simulation:
             self.server.last_reports.close()
 
 
+def rounds_of_members(
+    clients: int, membership: Mapping[int, MembershipChange], rounds: int
+) -> tuple[list[int], list[int]]:
+    """For each client the round that it is there from, and the one that it is gone from."""
+    first = [0] * clients
+    for t, change in sorted(membership.items()):
+        first += [t] * change.joined
+    end = [rounds] * len(first)
+    for t, change in membership.items():
+        for client in change.left:
+            end[client] = t
+    return first, end
+
+
+def check_training(algorithm: Algorithm, training: LocalTraining) -> None:
+    """Raise InputError if the client's side does not fit the local steps."""
+    rule = algorithm.client_rule()
+    if rule is None:
+        return
+    if rule.has_own_steps and not training.is_plain:
+        option = training.not_plain
+        expected = f"left out: {algorithm.name} takes the local steps itself"
+        raise InputError(f"train.{option}", getattr(training, option), expected)
+    check_step_sum(rule, algorithm.x, algorithm.message(0), training.step_sum)
+
+
 def check_client_rule(algorithm: Algorithm, task: Task) -> None:
     """Raise InputError if the client's side does not fit the algorithm or the task."""
     rule = algorithm.client_rule()
@@ -370,10 +420,7 @@ def check_client_rule(algorithm: Algorithm, task: Task) -> None:
         raise InputError(
             f"algorithm {algorithm.name} has client models, so its clients must upload 'model'"
         )
-    if rule.has_own_steps and not task.training.is_plain:
-        option = task.training.not_plain
-        expected = f"left out: {algorithm.name} takes the local steps itself"
-        raise InputError(f"train.{option}", getattr(task.training, option), expected)
+    check_training(algorithm, task.training)
     if rule.has_own_steps and not isinstance(task, WithBatchGradients):
         kind = type(task).__name__
         raise InputError("task", kind, f"one with batch_gradient(), for {algorithm.name}")

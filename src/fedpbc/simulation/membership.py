@@ -56,7 +56,7 @@ def join(server: ServerState) -> int:
     server.batches = np.append(server.batches, np.int64(0))
     server.last_contact = np.append(server.last_contact, np.int64(server.round - 1))
     server.last_upload = np.append(server.last_upload, np.int64(-1))
-    if server.messages and (message := algorithm.message(client)):
+    if server.messages and (message := server.message_now(client)):
         server.messages[client] = message
     return client
 
@@ -70,6 +70,8 @@ def leave(server: ServerState, client: int) -> None:
     check_can_change(server)
     server.algorithm.leave(client)
     server.left = [*server.left, client]
+    server.client_states.pop(client, None)
+    server.messages.pop(client, None)
 
 
 def check_can_change(server: ServerState) -> None:

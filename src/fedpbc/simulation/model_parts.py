@@ -59,7 +59,7 @@ def joined(parameters: Tensor, statistics: Tensor | None) -> Tensor:
 
 def initial_state(rule: ClientRule | None, x0: Tensor, kept_layers: Tensor | None) -> Vectors:
     """What a client keeps before its first counted upload."""
-    state = {} if rule is None else rule.initial_state(x0)
+    state = {} if rule is None else rule.initial_state(x0.clone())
     if kept_layers is None or not len(kept_layers):
         return state
     return {**state, KEPT_LAYERS: kept_layers}

@@ -7,7 +7,7 @@ bits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import Any
 
@@ -80,6 +80,11 @@ class NormBound:
         """Remember the norms of the uploads that a round counted."""
         self._last |= {client: dict(norms) for client, norms in uploads.items()}
 
+    def forget(self, clients: Iterable[int]) -> None:
+        """Clients that have left are no measure for the others."""
+        for client in clients:
+            self._last.pop(client, None)
+
     def state(self) -> dict[int, dict[str, float]]:
         """What a checkpoint holds."""
         return {client: dict(norms) for client, norms in self._last.items()}
@@ -101,6 +106,7 @@ def close_bounded_round(
     Returns the clients that got through, those whose uploads were used, and why others were
     refused. If the server's model would not be finite, all are refused.
     """
+    bound.forget(server.left)
     scale = norm_of(server.algorithm.x)
     norms = {client: _norms(server, client, uploads[client]) for client in sorted(uploads)}
     problems = {i: bound.problem(i, each, norms, scale) for i, each in norms.items()}

@@ -9,7 +9,8 @@ is on the devices. If closing a round fails, the state is what it was before the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,11 +22,12 @@ from fedpbc.algorithms.algorithm import Algorithm, Round, mean
 from fedpbc.algorithms.client import Vectors
 from fedpbc.engines.engine import one_thread
 from fedpbc.engines.segment import Segment, all_finite, parameters_of
-from fedpbc.errors import DivergedError, InputError
+from fedpbc.errors import DivergedError, InputError, explained, one_line
 from fedpbc.interrupts import held_back
 from fedpbc.simulation.held_models import HeldModels
 from fedpbc.simulation.last_reports import LastReports, difference_key, report_key
 from fedpbc.simulation.model_parts import ModelParts, initial_state, joined
+from fedpbc.simulation.shared_vectors import SharedVectors, Versions, snapshot
 from fedpbc.simulation.update_stream import Start, TrainedClient, UpdateStream, size_of
 from fedpbc.simulation.views import AVERAGED_WEIGHT, views_of
 
@@ -105,8 +107,11 @@ class ServerState:
         x, m = algorithm.x, algorithm.clients
         parts = ModelParts(x) if parts is None else parts
         self.statistics = x[:0] if parts.statistics is None else parts.statistics
-        self.x0 = joined(x, self.statistics)
-        self._model = x, self.statistics, self.x0
+        # What clients hold is never the algorithm's own: it may change that in place.
+        self._shared = SharedVectors()
+        shared = self._shared.of(x)
+        self.x0 = joined(shared, self.statistics)
+        self._model = shared, self.statistics, self.x0
         self.algorithm, self.training = algorithm, training
         self.views = views_of(type(algorithm), views)
         self.last_reports = LastReports() if last_reports is None else last_reports
@@ -116,7 +121,7 @@ class ServerState:
         self.since = np.zeros(m, dtype=np.int64)
         self.batches = np.zeros(m, dtype=np.int64)
         self.last_contact = np.full(m, -1, dtype=np.int64)
-        self.averaged = self.x0.double()
+        self.averaged = self.x0.to(torch.float64, copy=True)
         self.contacts = self.uploads = self.local_steps = 0
         self.bytes_up: int | None = 0
         self.bytes_down: int | None = 0
@@ -128,8 +133,8 @@ class ServerState:
         self.messages: dict[int, Vectors] = {}
         self.moved_from: dict[int, Tensor] = {}
         self.moved_since: dict[int, int] = {}
-        if self._holds_models and (first := algorithm.message(0)):
-            self.messages = {i: first if i == 0 else algorithm.message(i) for i in range(m)}
+        if self._holds_models and (first := self.message_now(0)):
+            self.messages = {i: first if i == 0 else self.message_now(i) for i in range(m)}
         # How many clients there were when the job began, and who has left since.
         self.first_clients = m
         self.left: list[int] = []
@@ -150,7 +155,7 @@ class ServerState:
     @property
     def model(self) -> Tensor:
         """The server's newest model, with its statistics: the same object until it changes."""
-        x, statistics = self.algorithm.x, self.statistics
+        x, statistics = self._shared.of(self.algorithm.x), self.statistics
         if self._model[0] is not x or self._model[1] is not statistics:
             self._model = x, statistics, joined(x, statistics)
         return self._model[2]
@@ -159,7 +164,11 @@ class ServerState:
         """The vectors that came, or come, with that model."""
         if self._holds_models:
             return self.messages.get(client, {})
-        return self.algorithm.message(client)
+        return self.message_now(client)
+
+    def message_now(self, client: int) -> Vectors:
+        """What the algorithm sends along now."""
+        return self._shared.all_of(self.algorithm.message(client))
 
     def client_state(self, client: int) -> Vectors:
         """What the client keeps; only in a simulation."""
@@ -171,14 +180,14 @@ class ServerState:
         return initial_state(self.rule, x0, self.kept_layers)
 
     def client_models(self) -> list[Tensor]:
-        """The model of each client after the last round, once all are synchronised."""
-        return [self._ahead.get(i, self.held[i]) for i in self._members()]
+        """The model of each of the members after the last round, once all are synchronised."""
+        return [self._ahead.get(i, self.held[i]) for i in self.members()]
 
     def newest_state(self, client: int) -> Vectors:
         """What the client keeps together with its model in :meth:`client_models`."""
         return self._ahead_states.get(client) or self.client_state(client)
 
-    def _members(self) -> Sequence[int]:
+    def members(self) -> Sequence[int]:
         """The clients that have not left."""
         if not self.left:
             return range(self.algorithm.clients)
@@ -187,7 +196,7 @@ class ServerState:
 
     def _keys(self, key: Callable[[int, int], int]) -> Collection[int]:
         """Under which numbers the members' reports, or differences, are kept."""
-        members, first = self._members(), self.first_clients
+        members, first = self.members(), self.first_clients
         if isinstance(members, range) and len(members) == first:
             return range(key(0, first), key(0, first) + first)
         return {key(i, first) for i in members}
@@ -235,10 +244,18 @@ class ServerState:
 
     def select(self, round: Round) -> list[int]:
         """The clients whose uploads the algorithm uses, ascending."""
-        selected: list[int] = self.algorithm.select(round).tolist()
-        if not set(selected) <= set(round.active.tolist()):
-            raise InputError(f"{self.algorithm.name}'s selection", selected, "a part of A^t")
-        return selected
+        given = self.algorithm.select(round)
+        selected = given.tolist() if hasattr(given, "tolist") else given
+        # Of a mask, True and False would pass for the clients 1 and 0.
+        is_numbers = isinstance(selected, list) and all(
+            isinstance(i, int | np.integer) and not isinstance(i, bool) for i in selected
+        )
+        if not is_numbers or not set(selected) <= set(round.active.tolist()):
+            expected = "a part of A^t: an array or a list of clients"
+            raise InputError(f"{self.algorithm.name}'s selection", selected, expected)
+        if len(set(selected)) < len(selected):
+            raise InputError(f"{self.algorithm.name}'s selection", selected, "each client once")
+        return sorted(map(int, selected))
 
     def close_round(
         self,
@@ -261,11 +278,9 @@ class ServerState:
                 not get through: an evaluation needs the mean of all clients.
         """
         algorithm, t, statistics = self.algorithm, round.number, self.statistics
-        # In-place changes do not reach these copies; tensors are never changed in place.
-        before = {
-            name: value.copy() if isinstance(value, dict | np.ndarray) else value
-            for name, value in algorithm.state().items()
-        }
+        # In-place changes do not reach these copies, except of tensors, which are checked.
+        before, x = snapshot(algorithm.state()), self._shared.of(algorithm.x)
+        versions = Versions({name: value for name, value in before.items() if name != "_x"})
         uploads = UpdateStream(
             algorithm,
             round,
@@ -280,12 +295,17 @@ class ServerState:
         sent = 0 if self.lossy_downlink else sum(map(self._request_bytes, selected))
         try:
             with one_thread():
-                algorithm.aggregate(round, uploads if algorithm.one_pass else list(uploads))
+                with naming_empty_rounds(algorithm.name, round, selected):
+                    algorithm.aggregate(round, uploads if algorithm.one_pass else list(uploads))
                 uploads.exhaust()
+                self._shared.begin_period()
+                versions.check(algorithm.name)
                 self._check_model(t)
                 if uploads.statistics:
                     self.statistics = algorithm.aggregation.mean_of(uploads.statistics)
                 if not all_finite(self.model):
+                    if not selected and self.model.isnan().any():
+                        raise nobody_got_through(algorithm.name, round, "its x is not a number")
                     raise DivergedError(client=None, round=t)
                 averaged = self._next_average(round)
                 for i, report in uploads.reports.items():
@@ -294,8 +314,11 @@ class ServerState:
             others = {i: trained(i) for i in synchronised if i not in uploads.clients}
         except BaseException:  # Also Ctrl-C: a checkpoint of the round before is written then.
             algorithm.restore(before)
+            if not algorithm.x.equal(x):
+                algorithm.x = x.clone()
             self.statistics = statistics
             self.last_reports.discard()
+            versions.check(algorithm.name)
             raise
         # A checkpoint after Ctrl-C must find all of the round, or nothing of it.
         with held_back():
@@ -397,7 +420,7 @@ class ServerState:
         else:
             receivers = [i for i in uploads.clients if i not in uploads.unanswered]
         for i in receivers:
-            if message := algorithm.message(i):
+            if message := self.message_now(i):
                 self.messages[i] = message
             if self.lossy_downlink and self.bytes_down is not None:
                 self.bytes_down += x.nbytes + size_of(message)
@@ -406,8 +429,9 @@ class ServerState:
         """The model of each view; ``mean`` is exact only while all clients are synchronised."""
         x = self.model
         models: dict[str, Callable[[], Tensor]] = {
-            "server": lambda: x,
-            "averaged": lambda: self.averaged.to(x.dtype),
+            # Copies: whoever evaluates them may change them in place.
+            "server": lambda: x.clone(),
+            "averaged": lambda: self.averaged.to(x.dtype, copy=True),
             "mean": lambda: mean(self.client_models()),
             "reported": self._reported,
             "corrected": self._corrected,
@@ -419,15 +443,20 @@ class ServerState:
         """The mean of the clients' last reports."""
         keys = self._keys(report_key)
         if not self.last_reports.count(keys):
-            return self.x0
+            return self.x0.clone()
         return self.algorithm.mean_of(each for _, each in self.last_reports.items(keys))
+
+    def stored_reports(self, view: str) -> int:
+        """How many vectors of clients a view needs."""
+        keys = {"reported": report_key, "corrected": difference_key}
+        return self.last_reports.count(self._keys(keys[view])) if view in keys else 0
 
     def _corrected(self) -> Tensor:
         """The moving average, plus the mean of the clients' last differences to it."""
         keys = self._keys(difference_key)
         if not self.last_reports.count(keys):
             # Nobody has reported yet, or only to an earlier version, which kept no differences.
-            return self.averaged.to(self.x0.dtype)
+            return self.averaged.to(self.x0.dtype, copy=True)
         differences = (each.double() for _, each in self.last_reports.items(keys))
         model = self.averaged + self.algorithm.mean_of(differences)
         if n := len(self.statistics):
@@ -481,6 +510,28 @@ STATE = (
     "bytes_up",
     "bytes_down",
 )
+
+
+@contextmanager
+def naming_empty_rounds(algorithm: str, round: Round, selected: Sequence[int]) -> Iterator[None]:
+    """Tell of a failure in a round without updates that there were none."""
+    try:
+        yield
+    except (DivergedError, OSError, MemoryError):
+        raise
+    except Exception as error:
+        if selected:
+            raise
+        reason = explained(error) or one_line(error)
+        raise nobody_got_through(algorithm, round, reason) from error
+
+
+def nobody_got_through(algorithm: str, round: Round, reason: str) -> InputError:
+    """An algorithm forgot that there may be no updates."""
+    return InputError(
+        f"{algorithm} failed in round {round.number + 1}: nobody got through in this round "
+        f"({reason}); begin aggregate() with: if not updates: return"
+    )
 
 
 def _described(model: object) -> str:

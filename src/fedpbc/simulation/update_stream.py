@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,17 +89,18 @@ class UpdateStream:
             start = self._starts.pop(client)
             before, after, statistics = split(start, result.upload)
             self.statistics += [] if statistics is None else [statistics]
-            sent = Update(client, before, after, vectors)
-            update = self._clipped(sent, start)
+            sent = update = Update(client, before, after, vectors)
+            if after is not None and (end := self._clipped(after, start)) is not after:
+                update = Update(client, before, end, vectors)
             heard = self._hears is None or self._hears[client]
-            if update.end is None:
+            if after is None:
                 if not heard:
                     # A client whose rule throws its model away still has the one it started from.
                     kept = result.kept_model
-                    held = joined(update.start, statistics) if kept is None else kept
+                    held = joined(before, statistics) if kept is None else kept
                     self.unanswered[client] = held
             elif self._last_reports is not None or self._corrects or not heard:
-                report = joined(self._algorithm.report(self._round, update), statistics)
+                report = self._report(update, statistics)
                 if self._corrects:
                     self.reports[client] = report
                 if self._last_reports is not None:
@@ -108,18 +109,20 @@ class UpdateStream:
                     # It knows nothing of clipping: that is the server's.
                     kept = report
                     if sent is not update:
-                        kept = joined(self._algorithm.report(self._round, sent), statistics)
+                        kept = self._report(sent, statistics)
                     self.unanswered[client] = kept
             yield update
 
-    def _clipped(self, update: Update, start: Start) -> Update:
-        """The update that counts."""
-        if update.end is None:
-            return update
-        aggregation = self._algorithm.aggregation
+    def _report(self, update: Update, statistics: Tensor | None) -> Tensor:
+        """What a client reports; a copy, where the algorithm might change it in place."""
+        report = self._algorithm.report(self._round, update)
+        return joined(report if report is update.shared_end else report.clone(), statistics)
+
+    def _clipped(self, end: Tensor, start: Start) -> Tensor:
+        """The model that counts: the same object, if it need not be clipped."""
         received = parameters_of(start.received, start.statistics)
-        end = aggregation.clipped(received, update.end, start.rounds)
-        return update if end is update.end else replace(update, end=end)
+        clipped: Tensor = self._algorithm.aggregation.clipped(received, end, start.rounds)
+        return clipped
 
     def exhaust(self) -> None:
         """Fetch the updates that the algorithm did not look at."""

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from fedpbc.errors import FedpbcError, InputError
+from fedpbc.storage.files import open_regular_file
 
 try:
     import fcntl
 except ImportError:  # Windows has no such locks.
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["LOCK", "MAX_FOLDERS", "folders_below", "locked_directory", "make_directory"]
+__all__ = [
+    "LOCK",
+    "MAX_FOLDERS",
+    "folders_below",
+    "is_locked",
+    "locked_directory",
+    "make_directory",
+]
 
 LOCK = ".lock"
 MAX_FOLDERS = 20_000
@@ -49,11 +58,27 @@ def make_directory(path: Path) -> None:
         raise InputError(f"out: {path} cannot be made ({error.strerror})") from None
 
 
+def is_locked(path: Path, name: str = LOCK) -> bool:
+    """Whether a process holds a directory's lock; for a moment, nobody else can take it."""
+    try:
+        file = open_regular_file(path / name, follow_links=False)
+    except OSError:
+        return False
+    with file:
+        if fcntl is not None:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+    return False
+
+
 @contextmanager
-def locked_directory(path: Path, name: str = LOCK) -> Iterator[None]:
+def locked_directory(path: Path, name: str = LOCK, patience: float = 0.0) -> Iterator[None]:
     """Hold a directory's lock; the lock of a killed process is released by the system.
 
-    Processes that work together in a directory take locks of other names.
+    Processes that work together in a directory take locks of other names. Whoever looks whether
+    a lock is taken has it for a moment: with ``patience``, it is tried for so many seconds.
     """
     # Neither truncated nor through a link: whoever sent the directory may have put one there.
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -68,10 +93,15 @@ def locked_directory(path: Path, name: str = LOCK) -> Iterator[None]:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise InputError(f"{lock} is not a regular file: remove it")
         if fcntl is not None:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise FedpbcError(f"{path} is in use by another process") from None
+            deadline = time.monotonic() + patience
+            while True:
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except OSError:
+                    if time.monotonic() >= deadline:
+                        raise FedpbcError(f"{path} is in use by another process") from None
+                time.sleep(0.05)
         yield
     finally:
         os.close(handle)

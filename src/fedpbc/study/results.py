@@ -23,8 +23,7 @@ from fedpbc.experiments.paired import (
     paired,
 )
 from fedpbc.experiments.spread import Spread
-from fedpbc.experiments.verdict import verdict
-from fedpbc.experiments.verdict_result import Verdict
+from fedpbc.experiments.verdict import Verdict, verdict
 from fedpbc.options import nearest
 from fedpbc.simulation.views import DEPLOYABLE, paper_view
 from fedpbc.study.record import Record

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedpbc import defaults
 from fedpbc.data import Augmentation, Batches, class_shares, dirichlet_partition, hold_out
 from fedpbc.errors import InputError
 from fedpbc.limits import array_of
@@ -36,8 +37,8 @@ class ClientData:
         train: Samples,
         test: Samples,
         *,
-        clients: int,
-        alpha: float,
+        clients: int | None,
+        alpha: float | None,
         partition: Partition | None,
         seed: int,
         batch_size: int,
@@ -70,6 +71,19 @@ class ClientData:
             self.parts: Sequence[NDArray[np.int64]] = self._draw_partition(clients, alpha, seed)
         else:
             self.parts = checked_partition(partition, len(self.labels))
+            if clients not in (None, len(self.parts)):
+                raise InputError(
+                    f"clients is {clients}, but partition has {len(self.parts)} arrays, one for "
+                    "each client: leave clients out"
+                )
+            if alpha is not None:
+                raise InputError(
+                    f"alpha is {alpha:g}, but partition says which samples each client holds: "
+                    "leave one of them out"
+                )
+        # What clients hold decides on their links, which must not depend on what is held out.
+        self._held_parts = self.parts
+        self.held_samples = np.array([len(part) for part in self.parts])
         if validation and test_clients is not None:
             owners = np.zeros(len(self.labels), dtype=np.int64)
             for client, part in enumerate(self.parts):
@@ -149,12 +163,19 @@ class ClientData:
             raise InputError("normalise", normalise, expected)
         return self.inputs
 
-    def _draw_partition(self, clients: int, alpha: float, seed: int) -> list[NDArray[np.int64]]:
-        if clients < 1:
-            raise InputError("clients", clients, "at least 1")
+    def _draw_partition(
+        self, clients: int | None, alpha: float | None, seed: int
+    ) -> list[NDArray[np.int64]]:
+        clients = defaults.CLIENTS if clients is None else clients
         labels = self.labels.numpy()
         if self.has_classes and labels.ndim == 1:
+            alpha = defaults.ALPHA if alpha is None else alpha
             return list(dirichlet_partition(labels, clients, alpha, seed, self.classes))
+        if alpha is not None:
+            raise InputError(
+                f"alpha is {alpha:g}, but these labels are not one class per sample, and so the "
+                "samples are split at random: leave it out"
+            )
         if len(labels) < clients:
             raise InputError("clients", clients, f"at most the {len(labels)} training samples")
         order = generator(seed, "partition").permutation(len(labels))
@@ -205,10 +226,13 @@ class ClientData:
 
     @cached_property
     def class_shares(self) -> NDArray[np.float64] | None:
-        """ν_i: the share of each class in each client's samples; None without classes."""
+        """ν_i: the share of each class in what each client holds; None without classes.
+
+        Samples that are held out for validation are counted.
+        """
         if not self.has_classes or self.labels.dim() != 1:
             return None
-        return class_shares(self.labels.cpu().numpy(), self.parts, self.classes)
+        return class_shares(self.labels.cpu().numpy(), self._held_parts, self.classes)
 
     @cached_property
     def client_strata(self) -> NDArray[np.float64]:
@@ -257,14 +281,30 @@ class ClientData:
             digest.update(indices.tobytes())
         return digest.hexdigest()
 
-    def prepare(self, inputs: Inputs) -> Inputs:
-        """Return inputs as the module sees them: normalised."""
-        if self._normalise is None or not isinstance(inputs, Tensor):
+    def prepare(self, inputs: Inputs, batches: Sequence[tuple[int, int]] = ()) -> Inputs:
+        """Return inputs as the module sees them: normalised.
+
+        If they are those of training ``batches``, equal parts of (client, k), they are augmented,
+        too. Crops are padded with the mean colour, as if after normalising.
+        """
+        if not isinstance(inputs, Tensor):
+            return inputs
+        augmented = self.augmentation.is_used and len(batches) > 0
+        if augmented:
+            # Before normalising there are fewer bytes to move.
+            parts = zip(inputs.chunk(len(batches)), batches, strict=True)
+            changed = [self.augmentation.apply(part, *batch) for part, batch in parts]
+            inputs = changed[0] if len(changed) == 1 else torch.cat(changed)
+        if self._normalise is None:
             return inputs
         means, deviations = self._normalise
         rows = inputs.to(torch.float32, copy=True).flatten(2)
+        pictures = rows.sub_(means).div_(deviations).view(inputs.shape)
+        if augmented:
+            for part, batch in zip(pictures.chunk(len(batches)), batches, strict=True):
+                self.augmentation.clear_border(part, *batch)
         # Channels-last memory format, in which convolutions are fastest on a CPU.
-        return rows.sub_(means).div_(deviations).view(inputs.shape).permute(0, 3, 1, 2)
+        return pictures.permute(0, 3, 1, 2)
 
     def batch(self, client: int, k: int) -> tuple[Inputs, Tensor]:
         """Return the client's k-th batch, augmented, as the module sees it."""
@@ -273,10 +313,7 @@ class ClientData:
     def take(self, samples: NDArray[np.int64], client: int, k: int) -> tuple[Inputs, Tensor]:
         """Return training samples, augmented as those of the client's k-th batch."""
         index = torch.from_numpy(samples).to(self.labels.device)
-        inputs = rows_of(self.inputs, index)
-        if isinstance(inputs, Tensor):
-            inputs = self.augmentation.apply(inputs, client, k)
-        return self.prepare(inputs), self.labels[index]
+        return self.prepare(rows_of(self.inputs, index), [(client, k)]), self.labels[index]
 
     @cached_property
     def flat_inputs(self) -> Tensor:
@@ -323,10 +360,8 @@ class ClientData:
             if self.is_raw:
                 inputs = samples.index_select(0, index)
             else:
-                assert isinstance(self.inputs, Tensor)
-                parts = zip(rows_of(self.inputs, index).chunk(len(clients)), pairs, strict=True)
-                augmented = [self.augmentation.apply(x, c, k + step) for x, (c, k) in parts]
-                prepared = self.prepare(torch.cat(augmented))
+                batches = [(client, k + step) for client, k in pairs]
+                prepared = self.prepare(rows_of(self.inputs, index), batches)
                 assert isinstance(prepared, Tensor)
                 inputs = prepared.flatten(1)
             yield inputs.view(*stack, -1), labels.view(*stack, *labels.shape[1:])

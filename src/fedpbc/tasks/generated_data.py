@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedpbc import defaults
 from fedpbc.data import Batches
 from fedpbc.data.synthetic import SampleGenerator
 from fedpbc.data.validation import held_out_count
@@ -97,6 +98,7 @@ class GeneratedData(ClientData):
         test_counts = np.zeros(clients, dtype=np.int64)
         test_counts[chosen] = [len(y) for _, y in tested]
         self.test_counts = test_counts
+        self.held_samples = np.full(clients, generator.samples)
         self.parts = GeneratedParts(clients, self._samples)
         self.batches = Batches(seed, np.full(clients, self._samples), batch_size)
         self._cache: dict[int, tuple[Tensor, Tensor]] = {}
@@ -162,11 +164,13 @@ def client_data_of(train: Any, test: Any, **options: Any) -> ClientData:
     """Return the samples of a task: those given, or those that are generated when needed."""
     if not isinstance(train, SampleGenerator):
         return ClientData(train, test, **options)
-    for name in ("partition", "test_clients", "normalise"):
+    for name in ("alpha", "partition", "test_clients", "normalise"):
         if options.pop(name) is not None:
             raise InputError(f"{name} is given, but train generates the samples of each client")
     if options["augmentation"].is_used:
         raise InputError("crop_padding and flip are for images, but train generates numbers")
     if test is not None:
         raise InputError("test", type(test).__name__, "None: train generates test samples, too")
-    return GeneratedData(train, normalise=None, **options)
+    clients = options.pop("clients")
+    clients = defaults.CLIENTS if clients is None else clients
+    return GeneratedData(train, clients=clients, alpha=None, normalise=None, **options)

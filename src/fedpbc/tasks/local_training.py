@@ -6,6 +6,7 @@ a client's model remains a pure function of the model it received, the rounds si
 
 from __future__ import annotations
 
+import inspect
 import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
@@ -18,8 +19,8 @@ from annotated_types import Ge, Gt, Le, Lt
 from fedpbc.choices import specification
 from fedpbc.errors import InputError, one_line
 from fedpbc.limits import MAX_INTEGER, MAX_LOCAL_STEPS
-from fedpbc.options import Help, check_kind, checked, nearest, unknown_option
-from fedpbc.tasks.schedules import SCHEDULES, ScheduleName
+from fedpbc.options import Help, check_keywords, check_kind, checked, nearest, unknown_option
+from fedpbc.tasks.schedules import HORIZONS, SCHEDULES, ScheduleName
 
 if TYPE_CHECKING:
     import torch
@@ -27,12 +28,17 @@ if TYPE_CHECKING:
 
 __all__ = ["PYTHON", "LocalTraining"]
 
-BUILT_IN = ("sgd", "momentum", "adam", "adamw")
+BUILT_IN = ("sgd", "adam", "adamw")
 """The optimizers that also train clients in a stack."""
+HORIZON = 100
+"""Rounds of a schedule that has a horizon, where none is given."""
+BESIDES = ("proximal", "weight_decay", "momentum")
+"""Settings that are 0 in plain SGD."""
 PYTHON = "python:"
 """What a configuration writes before the name of a function that only a Python task has."""
 
 
+@check_keywords
 @dataclass(frozen=True, kw_only=True)
 class LocalTraining:
     """The configuration of the clients' local steps.
@@ -41,14 +47,14 @@ class LocalTraining:
         local_steps: s, the number of steps in a round.
         batch_size: samples per step.
         learning_rate: η_0.
-        decay: whether η_t = η_0/√(t/10 + 1); otherwise η_t = η_0. Without effect with a schedule.
+        decay: whether η_t = η_0/√(t/10 + 1), as by default, or η_t = η_0; not with a schedule.
         schedule: by what η_0 is multiplied in round t: a name, also with its horizon
             ("cosine:rounds=50"), or a function of the round.
-        schedule_rounds: R, the horizon of schedules that have one.
-        optimizer: how a step uses the gradient: "sgd", "momentum", "adam", "adamw", the name of a
-            class in ``torch.optim``, a name with options such as "sgd:momentum=0.9" (or a table),
-            or a function of the parameters and ``lr`` that returns one.
-        momentum: for the optimizer "momentum".
+        schedule_rounds: R, the horizon of schedules that have one; None: 100.
+        optimizer: how a step uses the gradient: "sgd", "adam", "adamw", the name of a class in
+            ``torch.optim``, a name with options such as "sgd:momentum=0.9" (or a table), or a
+            function of the parameters and ``lr`` that returns one.
+        momentum: of "sgd", as in PyTorch, or of a class in ``torch.optim`` that has it.
         weight_decay: λ; λ·x is added to the gradient, or with "adamw" η_t·λ·x is subtracted from x.
         proximal: μ of the term μ/2·‖x − x_start‖², x_start the model at the start of the round.
 
@@ -57,35 +63,47 @@ class LocalTraining:
         0.05
         >>> LocalTraining(learning_rate=0.1, schedule=lambda t: 1 / (1 + t)).rate(1)
         0.05
+        >>> LocalTraining(optimizer="adam", momentum=0.9)
+        Traceback (most recent call last):
+        fedpbc.errors.InputError: train.momentum is 0.9, but should be left out: the optimizer
+        'adam' has none, but 'sgd' has
     """
 
     local_steps: Annotated[int, Ge(1), Le(MAX_LOCAL_STEPS), Help("Local steps s per round")] = 5
     batch_size: Annotated[int, Ge(1), Help("Samples per step")] = 16
     learning_rate: Annotated[float, Gt(0), Help("Local step size η_0")] = 0.05
-    decay: bool = True
-    optimizer: (
-        Literal["sgd", "momentum", "adam", "adamw"] | str | Mapping[str, Any] | Callable[..., Any]
-    ) = "sgd"
-    momentum: Annotated[float, Ge(0), Lt(1)] = 0.9
+    decay: bool | None = None
+    optimizer: Literal["sgd", "adam", "adamw"] | str | Mapping[str, Any] | Callable[..., Any] = (
+        "sgd"
+    )
+    momentum: Annotated[float, Ge(0), Lt(1)] = 0.0
     proximal: Annotated[float, Ge(0)] = 0.0
     weight_decay: Annotated[float, Ge(0)] = 0.0
     schedule: ScheduleName | str | Mapping[str, Any] | Callable[[int], float] | None = None
-    schedule_rounds: Annotated[int, Ge(1)] = 100
+    schedule_rounds: Annotated[int, Ge(1)] | None = None
 
     def __post_init__(self) -> None:
         self._take_options("optimizer", {"momentum": "momentum", "weight_decay": "weight_decay"})
         self._take_options("schedule", {"rounds": "schedule_rounds"})
         checked(type(self), vars(self), "train")
-        if isinstance(self.optimizer, str) and self.optimizer not in BUILT_IN:
-            if not self.optimizer.startswith(PYTHON):
-                find_optimizer(self.optimizer)
-        elif callable(self.optimizer) and self.weight_decay:
+        theirs = isinstance(self.optimizer, str) and not self.is_built_in
+        if theirs and not str(self.optimizer).startswith(PYTHON):
+            find_optimizer(str(self.optimizer))
+        for name in ("momentum", "weight_decay") if callable(self.optimizer) else ():
+            if value := getattr(self, name):
+                raise InputError(f"train.{name}", value, "left out: give it to the optimizer")
+        if self.momentum and not self._has_momentum:
             raise InputError(
-                "train.weight_decay", self.weight_decay, "left out: give it to the optimizer"
+                "train.momentum",
+                self.momentum,
+                f"left out: the optimizer {self.optimizer!r} has none, but 'sgd' has",
             )
         is_name = isinstance(self.schedule, str) and not self.schedule.startswith(PYTHON)
         if is_name and self.schedule not in SCHEDULES:
             raise InputError("train.schedule", self.schedule, nearest(self.schedule, SCHEDULES))
+        self._check_schedule()
+        if self.schedule is None and self.decay is None:
+            object.__setattr__(self, "decay", True)
         if callable(self.schedule):
             self.rate(0)
 
@@ -95,11 +113,7 @@ class LocalTraining:
         if not isinstance(given, str | Mapping):
             return
         options = specification(given) if isinstance(given, str) else dict(given)
-        made: Any = options.pop("name", None)
-        if made == "sgd" and options.get("momentum"):
-            made = "momentum"
-        elif made == "sgd":
-            options.pop("momentum", None)
+        made: Any = options.pop("name", type(self).__dataclass_fields__[field].default)
         if field == "optimizer" and options and made not in BUILT_IN:
             made, options = partial(find_optimizer(made), **options), {}
         for option, value in options.items():
@@ -107,6 +121,19 @@ class LocalTraining:
                 raise unknown_option(option, names, f"train.{field}")
             object.__setattr__(self, names[option], value)
         object.__setattr__(self, field, made)
+
+    def _check_schedule(self) -> None:
+        """Raise InputError for what the schedule does not use."""
+        name = self.described()["schedule"]
+        if self.schedule is not None and self.decay is not None:
+            expected = f"left out: the schedule {name!r} replaces it"
+            raise InputError("train.decay", self.decay, expected)
+        if self.schedule_rounds is not None and self.schedule not in HORIZONS:
+            given = (
+                "there is no schedule" if name is None else f"the schedule {name!r} has no horizon"
+            )
+            expected = f"left out, since {given}, or given with one of {', '.join(HORIZONS)}"
+            raise InputError("train.schedule_rounds", self.schedule_rounds, expected)
 
     def described(self) -> dict[str, Any]:
         """The settings as plain values: functions by their names."""
@@ -136,7 +163,8 @@ class LocalTraining:
             decays = self.decay or self.schedule is not None
             return self.learning_rate / (math.sqrt(t / 10 + 1) if decays else 1.0)
         if isinstance(self.schedule, str):
-            return self.learning_rate * SCHEDULES[self.schedule](int(t), self.schedule_rounds)
+            horizon = self.schedule_rounds or HORIZON
+            return self.learning_rate * SCHEDULES[self.schedule](int(t), horizon)
         assert callable(self.schedule)
         try:
             factor: Any = self.schedule(int(t))
@@ -153,10 +181,73 @@ class LocalTraining:
         ends = range(rounds) if callable(self.schedule) else (0, rounds - 1)
         return max(self.rate(t) for t in ends)
 
+    def step_sum(self, rates: Sequence[float]) -> float:
+        """By what a constant gradient is multiplied in the model's change over rounds.
+
+        Weight decay counts as a part of the gradient. An InputError for optimizers whose steps are
+        not linear in the gradients.
+
+        Example:
+            >>> LocalTraining(local_steps=2).step_sum([0.1])
+            0.2
+            >>> LocalTraining(local_steps=2, optimizer="sgd:momentum=0.5").step_sum([0.1])
+            0.25
+        """
+        if self.optimizer == "sgd" and not self.proximal and not self.momentum:
+            return self.local_steps * sum(rates)
+        return sum(map(self._round_step_sum, rates))
+
+    def _round_step_sum(self, rate: float) -> float:
+        """The same for one round, after which the optimizer's state begins anew."""
+        momentum, damping, nesterov = self.momentum, 0.0, False
+        if self.optimizer != "sgd":
+            rate, momentum, damping, nesterov = self._sgd_options(rate)
+        change = velocity = 0.0
+        for k in range(self.local_steps):
+            gradient = 1 + self.proximal * change
+            velocity = momentum * velocity + (1 - damping if k else 1) * gradient
+            change -= rate * (gradient + momentum * velocity if nesterov else velocity)
+        return -change
+
+    def _sgd_options(self, rate: float) -> tuple[float, float, float, bool]:
+        """Rate, momentum, dampening and whether it is Nesterov's, of PyTorch's SGD."""
+        import torch
+
+        name = self.described()["optimizer"]
+        expected = (
+            "'sgd' or torch.optim.SGD with one rate: the algorithm computes gradients "
+            "from how a model has changed, which works with no other"
+        )
+        if self.is_built_in:
+            raise InputError("train.optimizer", name, expected)
+        # Several parameters: they might get different rates.
+        optimizer = self._torch_optimizer([torch.zeros(1) for _ in range(4)], rate)
+        options = {
+            (
+                -float(group["lr"]) if group["maximize"] else float(group["lr"]),
+                float(group["momentum"]),
+                float(group["dampening"]),
+                bool(group["nesterov"]),
+            )
+            for group in (optimizer.param_groups if type(optimizer) is torch.optim.SGD else ())
+        }
+        if len(options) != 1:
+            raise InputError("train.optimizer", name, expected)
+        return options.pop()
+
+    @property
+    def _has_momentum(self) -> bool:
+        """Whether the optimizer, which is a name, can have momentum."""
+        if self.is_built_in or not isinstance(self.optimizer, str):
+            return self.optimizer == "sgd"
+        if self.optimizer.startswith(PYTHON):
+            return False
+        return "momentum" in inspect.signature(find_optimizer(self.optimizer)).parameters
+
     @property
     def is_plain(self) -> bool:
         """Whether a step only subtracts η_t times the gradient (plain SGD)."""
-        return self.optimizer == "sgd" and not self.proximal and not self.weight_decay
+        return self.optimizer == "sgd" and not any(getattr(self, name) for name in BESIDES)
 
     @property
     def is_built_in(self) -> bool:
@@ -166,7 +257,7 @@ class LocalTraining:
     @property
     def not_plain(self) -> str:
         """The setting because of which steps are not plain SGD."""
-        return next((n for n in ("proximal", "weight_decay") if getattr(self, n)), "optimizer")
+        return next((name for name in BESIDES if getattr(self, name)), "optimizer")
 
     def begin(
         self, parameters: Sequence[Tensor], rates: float | Tensor, correction: Sequence[Tensor] = ()
@@ -253,7 +344,8 @@ class LocalTraining:
         make: Any = self.optimizer
         if isinstance(make, str):
             make = find_optimizer(make)
-            options = {"weight_decay": self.weight_decay} if self.weight_decay else {}
+            given = {"weight_decay": self.weight_decay, "momentum": self.momentum}
+            options = {name: value for name, value in given.items() if value}
         try:
             optimizer = make(parameters, lr=rate, **options)
         except Exception as error:
@@ -270,7 +362,7 @@ class LocalTraining:
         """Return the function from gradients to step directions; its state lasts one round."""
         import torch
 
-        if self.optimizer == "momentum":
+        if self.optimizer == "sgd" and self.momentum:
             velocity = [torch.zeros_like(p) for p in parameters]
 
             def momentum(gradients: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -302,6 +394,8 @@ def find_optimizer(name: str) -> Callable[..., Any]:
     # One is abstract, one evaluates the loss several times in a step, one needs sparse gradients.
     for unusable in ("Optimizer", "LBFGS", "SparseAdam"):
         classes.pop(unusable, None)
+    if name == "momentum":
+        raise InputError("train.optimizer", name, "'sgd' with train.momentum, such as 0.9")
     if name not in classes:
         raise InputError("train.optimizer", name, nearest(name, [*BUILT_IN, *sorted(classes)]))
     return classes[name]

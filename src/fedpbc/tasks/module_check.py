@@ -15,7 +15,13 @@ from fedpbc.tasks.inputs import Forward, Inputs, logits_of, tensors_in
 from fedpbc.tasks.losses import Loss, find_loss, loss_name, model_loss
 from fedpbc.tasks.user_metrics import Metric, check_metric_names, metric_values, outputs_of
 
-__all__ = ["check_metrics", "check_module", "check_training_batch", "fit_precision"]
+__all__ = [
+    "check_metrics",
+    "check_module",
+    "check_training_batch",
+    "fit_precision",
+    "refuse_one_hot",
+]
 
 
 def fit_precision(module: nn.Module, forward: Forward, data: ClientData, loss: Loss) -> None:
@@ -88,6 +94,21 @@ def check_module(module: nn.Module, forward: Forward, data: ClientData, loss: Lo
         )
     if loss is not functional.cross_entropy:
         _check_loss(forward, data, loss)
+    elif outputs.dim() != data.labels.dim() + 1:
+        refuse_one_hot(data.labels)
+        raise InputError(
+            f"labels of a sample have shape {tuple(data.labels.shape[1:])} for outputs of shape "
+            f"{tuple(outputs.shape[1:])}, but cross-entropy needs one class number for each row "
+            "of outputs"
+        )
+
+
+def refuse_one_hot(labels: Tensor) -> None:
+    """Raise InputError if labels are rows with a single 1 in place of class numbers."""
+    if labels.dim() == 2 and labels.shape[1] > 1:
+        is_one = labels == 1
+        if bool((is_one | (labels == 0)).all()) and bool((is_one.sum(1) == 1).all()):
+            raise InputError("one-hot labels; give class numbers: labels.argmax(dim=1)")
 
 
 def _extremes(inputs: Inputs) -> list[int]:

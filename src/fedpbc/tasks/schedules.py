@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from typing import Literal
 
-__all__ = ["SCHEDULES", "ScheduleName"]
+__all__ = ["HORIZONS", "SCHEDULES", "ScheduleName"]
 
 ScheduleName = Literal[
     "constant", "inverse_sqrt", "inverse", "exponential", "step", "linear", "cosine"
@@ -56,3 +56,5 @@ SCHEDULES: dict[str, Callable[[int, int], float]] = {
     for function in (constant, inverse_sqrt, inverse, exponential, step, linear, cosine)
 }
 """The schedules by name, as functions of the round and R."""
+HORIZONS = ("inverse", "exponential", "step", "linear", "cosine")
+"""Those that use R."""

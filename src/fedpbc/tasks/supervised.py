@@ -30,6 +30,7 @@ from fedpbc.tasks.module_check import (
     check_module,
     check_training_batch,
     fit_precision,
+    refuse_one_hot,
 )
 from fedpbc.tasks.module_vector import ModuleVector
 from fedpbc.tasks.parameter_layout import RunningStatistics, layout_of, parameters_of
@@ -87,8 +88,8 @@ class Supervised:
         train: Samples,
         test: Samples,
         *,
-        clients: Annotated[int, Ge(1), Le(MAX_CLIENTS)] = defaults.CLIENTS,
-        alpha: Annotated[float, Gt(0)] = defaults.ALPHA,
+        clients: Annotated[int, Ge(1), Le(MAX_CLIENTS)] | None = None,
+        alpha: Annotated[float, Gt(0)] | None = None,
         partition: Partition | None = None,
         loss: Loss | str = functional.cross_entropy,
         training: LocalTraining | None = None,
@@ -115,8 +116,8 @@ class Supervised:
                 Read once. Floats are converted to the module's precision where it takes no other.
                 Or a generator of each client's samples; ``test`` is then None.
             test: the same.
-            clients: m.
-            alpha: of the Dirichlet partition; small is heterogeneous.
+            clients: m; None: 100, or as many as ``partition`` has arrays.
+            alpha: of the Dirichlet partition; small is heterogeneous. None: 0.1.
             partition: indices into ``train``, one array per client, instead of a drawn partition.
             loss: function of a batch's outputs and labels, the mean over the batch; or a name:
                 "cross_entropy", "next_token", "binary_cross_entropy", "squared", "absolute",
@@ -173,6 +174,7 @@ class Supervised:
         if weigh == "clients" and self.data.test_counts is None:
             raise InputError("weigh", weigh, "'volume', or given with test_clients")
         if loss is functional.cross_entropy and not self.data.has_classes:
+            refuse_one_hot(self.data.labels)
             raise InputError(
                 f"labels are {self.data.labels.dtype}, but should be integers, or come with loss=…"
             )
@@ -221,7 +223,11 @@ class Supervised:
 
     @property
     def class_shares(self) -> NDArray[np.float64] | None:
-        """ν_i: the share of each class in each client's samples; None without classes."""
+        """ν_i: the share of each class in what each client holds; None without classes.
+
+        Like :attr:`samples`, it counts what is held out for validation: links that depend on the
+        data are the same with and without.
+        """
         return self.data.class_shares
 
     @property
@@ -233,8 +239,8 @@ class Supervised:
 
     @property
     def samples(self) -> NDArray[np.int64]:
-        """How many samples each client holds."""
-        return self.data.batches.sizes
+        """How many samples each client holds, those held out for validation included."""
+        return self.data.held_samples
 
     @property
     def has_natural_clients(self) -> bool:

@@ -60,6 +60,7 @@ class Client:
             "age": 0.0,
             "job_rounds": T,
             "counted": self.counted,
+            "start_over": -1,
             "initial": initial_checksum(self.initial),
             "start": to_vector(segment.start),
             "received": to_vectors(segment.received),

@@ -41,6 +41,7 @@ def train_request(round, first_round, start=None, **rest):
             "age": 0.0,
             "job_rounds": T,
             "counted": -1,
+            "start_over": -1,
             "initial": "",
             "start": to_vector(TASK.init() if start is None else start),
             **rest,
@@ -115,6 +116,56 @@ def test_a_repeated_request_is_trained_once(tmp_path, trained):
 def test_eta_g_is_applied_to_each_round(tmp_path):
     model = reply_model(make(tmp_path), train_request(2, 0, scale=0.5))
     assert torch.equal(model, simulated(0, 3, scale=0.5))
+
+
+def test_work_of_another_app_or_of_other_data_is_not_gone_on_with(tmp_path, trained):
+    """A device is given another app, also offline, and then the first again."""
+    clock = Clock()
+
+    class Sorted:
+        """The same samples in another order: other data, with results of its own."""
+
+        def __getattr__(self, name):
+            return getattr(TASK, name)
+
+        def client_fingerprint(self, client):
+            return "sorted"
+
+    def trainer(app, task=TASK):
+        return Trainer(1, tmp_path, lambda settings: task, app=app, now=clock)
+
+    reply_model(trainer("a"), train_request(2, 0))
+    clock.now += 2 * ROUND
+    for other in (trainer("b"), trainer("a", Sorted())):
+        # What it makes of the first's work would be the work of neither.
+        assert not other.tick()
+        del trained[:]
+        reply_model(other, train_request(3, 0))
+        assert trained == [4]
+        clock.now += ROUND
+        del trained[:]
+        assert torch.equal(reply_model(trainer("a"), train_request(4, 0)), simulated(0, 5))
+        assert trained == [5]
+
+
+def test_work_that_was_refused_is_begun_again_once(tmp_path, trained):
+    trainer = make(tmp_path, lazy=True)
+    reply_model(trainer, train_request(2, 0))
+    again = train_request(3, 0, start_over=2)
+    assert torch.equal(reply_model(trainer, again), simulated(0, 4))
+    # That answer got lost, and the next message says the same.
+    reply_model(trainer, train_request(4, 0, start_over=2))
+    assert trained == [3, 4, 1]
+    reply_model(make(tmp_path), train_request(5, 0, start_over=4))
+    assert trained == [3, 4, 1, 6]
+
+
+def test_progress_from_which_training_diverges_is_discarded(tmp_path, trained):
+    trainer = make(tmp_path, lazy=True)
+    reply_model(trainer, train_request(2, 0))
+    poisoned = torch.full_like(trainer.state.model, 3e38)
+    trainer._save(replace(trainer.state, model=poisoned, asked_model=poisoned))
+    assert torch.equal(reply_model(make(tmp_path), train_request(3, 0)), simulated(0, 4))
 
 
 def test_missed_rounds_are_trained_by_the_clock_after_their_deadline(tmp_path, trained):

@@ -52,6 +52,7 @@ def train_request(round, task):
         age=0.0,
         job_rounds=10_000,
         counted=-1,
+        start_over=-1,
         initial="",
         start=to_vector(task.init()),
     )

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import stat
@@ -32,6 +33,28 @@ def test_a_payload_is_sent_and_its_reply_received(tmp_path):
         assert request(tmp_path / "s", Payload({"kind": "bad"})).header["reason"] == "no such thing"
         assert "oh" in request(tmp_path / "s", Payload({"kind": "worse"})).header["reason"]
     assert not (tmp_path / "s").exists()
+
+
+def test_a_full_disk_is_one_line_until_there_is_space_again(tmp_path, caplog):
+    full = [True]
+
+    def handle(payload):
+        if full:
+            raise OSError(errno.ENOSPC, "No space left on device", "answers.jsonl")
+        return payload
+
+    with TrainerSocket(tmp_path / "s", handle):
+        for _ in range(3):
+            reply = request(tmp_path / "s", Payload({"kind": "x"}))
+            assert reply.header["reason"] == "answers.jsonl: No space left on device"
+        lines = ["refused a message: answers.jsonl: No space left on device"]
+        assert caplog.messages == lines
+        assert not any(record.exc_info for record in caplog.records)
+        full.clear()
+        assert request(tmp_path / "s", Payload({"kind": "x"})).kind == "x"
+        full.append(True)
+        request(tmp_path / "s", Payload({"kind": "x"}))
+        assert caplog.messages == lines * 2
 
 
 def test_noise_does_not_stop_the_socket(tmp_path):

@@ -52,13 +52,14 @@ def fate(client, round):
     return "lost" if (client + round) % 3 == 0 else "ok"
 
 
-def train(folder, text, *, stop_after=None):
+def train(folder, text, *, stop_after=None, change=lambda network, settings: None):
     """Run a job as a server does, with links that fail."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "fleet.toml").write_text(text)
     settings = read_fleet(folder / "fleet.toml")
     task = settings.whole_task()
     network = FakeNetwork(make_trainers(task, folder / "devices", settings.config.algorithm), fate)
+    change(network, settings)
     x0, layout = settings.first_model()
     with ServerDirectory(folder) as opened:
         server = Server(
@@ -170,7 +171,37 @@ def test_a_difference_is_one_line_and_exit_code_1(tmp_path):
     assert ended.code == 1
     assert ended.err == (
         "fedpbc: the fleet's models do not equal the simulator's: the view averaged differs by "
-        "2.0e-03, more than 1e-06\n"
+        "2.0e-03, more than 1e-06; no logged answer differs: the server's own part does, or its "
+        "files\n"
+    )
+
+
+@pytest.mark.parametrize("algorithm", ["fedpbc", "fedavg", "scaffold"])
+def test_the_first_client_and_round_that_deviate_are_named(tmp_path, algorithm):
+    def faulty(network, settings):
+        """From round 4 on client 2 does not train as it should, from round 6 on client 0, too."""
+        task, wrong, faults = settings.whole_task(), settings.whole_task(), {2: 4, 0: 6}
+        honest, is_wrong = network.reply, []
+        wrong.local_rounds = lambda *given: task.local_rounds(*given) + 0.01 * bool(is_wrong)
+        for client in faults:
+            network.trainers[client]._make_task = lambda settings: wrong
+
+        def reply(client, payload):
+            is_wrong.clear()
+            if payload.kind == "work" and payload.integer("round") >= faults.get(client, 99):
+                is_wrong.append(client)
+            return honest(client, payload)
+
+        network.reply = reply
+
+    text = DIGITS.format(rounds=8, algorithm=f'"{algorithm}"')
+    folder = train(tmp_path / "server", text, change=faulty)
+    lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    first = next(t for t, line in enumerate(lines) if t >= 4 and 2 in line["active"])
+    ended = fedpbc("fleet", "check", folder)
+    assert ended.code == 1
+    assert ended.err.endswith(
+        f"; the first answer that is not the simulator's is that of client 2 in round {first}\n"
     )
 
 

@@ -7,6 +7,7 @@ import urllib.request
 import pytest
 
 from fedpbc.deployment.address import free_port
+from fedpbc.deployment.ops.launcher_lock import only_launcher
 from fedpbc.deployment.ops.metrics_endpoint import metrics_served, metrics_text
 from fedpbc.deployment.ops.status import FleetLog
 from fedpbc.errors import InputError
@@ -33,7 +34,8 @@ def values(text: str) -> dict[str, float]:
 
 def test_rounds_staleness_refusals_bytes_and_time_left(tmp_path):
     folder = write_log(tmp_path, [round_line(0, [0, 1]), round_line(1, [0])], connected=[0, 1])
-    with metrics_served(folder, free_port()) as port:
+    # A launcher serves them.
+    with only_launcher("server", folder), metrics_served(folder, free_port()) as port:
         text = fetched(port)
         found = values(text)
         assert found["fedpbc_fleet_rounds_done"] == 2

@@ -1,25 +1,30 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from dataclasses import fields
 
 import pytest
 
 from fedpbc.deployment.ops import status as status_module
+from fedpbc.deployment.ops.launcher_lock import only_launcher
 from fedpbc.deployment.ops.status import FleetLog, StatusSettings, read_job_settings
 from fedpbc.deployment.server import round_log
 from fedpbc.deployment.server.server_directory import ServerDirectory
 from fedpbc.deployment.settings import FleetSection
 from fedpbc.errors import FedpbcError
 from fedpbc.experiments.settings import General
-from tests.commandline import fedpbc, refused
+from tests.commandline import fedpbc, ran, refused
 from tests.deployment.fake_network import FakeNetwork, make_server, make_trainers, small_task
 from tests.deployment.round_logs import round_line, write_log
 
 
 def test_a_worked_example(tmp_path):
     lines = [round_line(0, [0, 1]), *(round_line(t, [0], refused=[1]) for t in (1, 2))]
-    status = FleetLog(write_log(tmp_path, lines, connected=[0, 1, 2])).status(now=1033.0)
+    write_log(tmp_path, lines, connected=[0, 1, 2])
+    with only_launcher("server", tmp_path):
+        status = FleetLog(tmp_path).status(now=1033.0)
     assert (status.rounds_done, status.answered, status.connected) == (3, 1, 3)
     assert [client.link for client in status.clients] == [
         "answered",
@@ -114,8 +119,35 @@ def test_the_time_left_is_estimated_from_recent_rounds(tmp_path):
         line = round_line(3 + k, [0])
         line["began_s"], line["ended_s"], line["at"] = 300.0 + 2 * k, 302.0 + 2 * k, 1302.0 + 2 * k
         quick.append(line)
-    status = FleetLog(write_log(tmp_path, slow + quick, rounds=38)).status(now=1350.0)
+    write_log(tmp_path, slow + quick, rounds=38)
+    with only_launcher("server", tmp_path):
+        status = FleetLog(tmp_path).status(now=1350.0)
     assert status.seconds_left == pytest.approx(20.0)
+
+
+def shown(folder):
+    """What the command prints, without its line breaks."""
+    return " ".join(ran("fleet", "status", folder).out.split())
+
+
+def test_a_server_that_does_not_run_is_reported_with_since_when(tmp_path):
+    folder = write_log(tmp_path, [], connected=[0])
+    (folder / "rounds.jsonl").unlink()
+    assert shown(folder).startswith("the server has not been started; 1 of 4 clients connected")
+    with only_launcher("server", folder):
+        assert "the server" not in shown(folder)
+        write_log(tmp_path, [round_line(0, [0])], connected=[0])
+        assert " left " in shown(folder)
+    os.utime(folder / "rounds.jsonl", (1e9, 1e9))
+    output = shown(folder)
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(1e9))
+    assert output.startswith(f"the server is not running since {when}; fedpbc: 1 of 10 rounds")
+    assert " left " not in output
+    status = json.loads(ran("fleet", "status", folder, "--json").out)
+    assert (status["is_running"], status["last_sign"], status["seconds_left"]) == (False, 1e9, None)
+    # A job that is done needs no server.
+    write_log(tmp_path, [round_line(0, [0])], rounds=1)
+    assert "the server" not in shown(folder)
 
 
 def test_nothing_is_estimated_from_absurd_numbers(tmp_path):

@@ -9,6 +9,7 @@ import time
 import pytest
 from safetensors.torch import save_file
 
+from fedpbc.deployment.ops.launcher_lock import only_launcher
 from fedpbc.deployment.ops.status_page import StatusPage
 from fedpbc.deployment.ops.view_accuracy import view_accuracies
 from fedpbc.deployment.settings import read_fleet
@@ -47,7 +48,8 @@ def a_fleet(folder, **options):
 
 def test_it_says_who_is_up_since_when_and_what_is_left(tmp_path):
     server = a_fleet(tmp_path / "server")
-    ended = ran("report", server)
+    with only_launcher("server", server):
+        ended = ran("report", server)
     page = server / "report.html"
     assert ended.out.startswith(f"written: {page} (fedpbc: 4 of 10 rounds done; 1 of 4 clients")
     text = text_of(page)
@@ -93,7 +95,8 @@ def test_a_fleet_has_a_page_of_its_own(tmp_path):
 
 def test_a_fleet_before_its_first_round(tmp_path):
     server = write_log(tmp_path / "server", [], connected=[0])
-    ran("report", server)
+    with only_launcher("server", server):
+        ran("report", server)
     assert "1 of 4 clients connected; round 1 of 10 is running" in text_of(server / "report.html")
     assert data_of(server / "report.html")["groups"] == []
 

@@ -38,6 +38,7 @@ REQUEST = TrainRequest(
     age=0.25,
     job_rounds=9,
     counted=-1,
+    start_over=-1,
     initial="00000000",
     start=Vector.of(np.arange(3.0)),
 )

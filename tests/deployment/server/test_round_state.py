@@ -71,5 +71,5 @@ def test_a_round_is_over_when_all_clients_have_replied(current):
     current.add_reply("m0", 100, reply())
     assert not current.is_over([0, 1])
     assert current.is_over([0])
-    current.reject("m1")
+    current.reject("m1", "late")
     assert current.is_over([0, 1])

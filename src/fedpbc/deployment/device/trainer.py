@@ -37,7 +37,7 @@ from fedpbc.engines.client_side import finish, own_steps, plain_result, work_of
 from fedpbc.engines.engine import one_thread
 from fedpbc.engines.segment import KEPT_LAYERS, Segment, Trained
 from fedpbc.engines.serial import train_model
-from fedpbc.errors import FedpbcError
+from fedpbc.errors import DivergedError, FedpbcError
 from fedpbc.simulation.model_parts import ModelParts, initial_state
 from fedpbc.storage.files import append_line, refuse_links
 from fedpbc.storage.tensors import DamagedCheckpointError, load_state, save_state
@@ -122,7 +122,8 @@ class Trainer:
             raise MessageError(f"this is client {self.client}, not {request.client}")
         task, rule = self._work_for(request.settings)
         segment, before = _segment_of(request, task, rule), self.state
-        progress = before if before is None or before.data in ("", self._data) else None
+        # Work with another app or other samples is not what this one would have come to.
+        progress = before if before is not None and self._made(before) else None
         kept: KeptStates = {}
         if keeps_state := bool(task.layout.kept) or (rule is not None and bool(rule.keeps)):
             if before is not None and before.job == request.job:
@@ -148,11 +149,13 @@ class Trainer:
             began=self._now() - request.age,
             round_seconds=request.round_seconds,
             job_rounds=request.job_rounds,
+            app=self._app,
+            data=self._data,
+            start_over=request.start_over,
             correction=correction,
             layers=segment.state.get(KEPT_LAYERS),
             kept=after_reply(kept, request, trained.state) if keeps_state else {},
             request=fingerprint(request) if keeps_state else "",
-            data=self._data,
         )
         # On disk before anything is sent: the new state of the client in the same file.
         self._save(state)
@@ -178,14 +181,18 @@ class Trainer:
             if state.next_round >= state.job_rounds or self._now() < state.next_deadline:
                 return False
             task, rounds = self._work_for(state.settings)[0], state.done + 1
-            if state.data not in ("", self._data):
-                return False  # Its work so far was with other samples: the server decides.
+            if not self._made(state):
+                return False  # The next request begins again.
             segment = replace(state.segment, rounds=rounds)
             with one_thread():
                 model = _train_on(task, segment, state.done, state.model, state.correction)
             self._save(replace(state, done=rounds, model=model))
             LOG.info("round %d trained offline", state.next_round)
             return True
+
+    def _made(self, state: TrainerState) -> bool:
+        """Whether a state was made with this app and these samples."""
+        return (state.app, state.data) == (self._app, self._data)
 
     def _work_for(self, settings: str) -> tuple[Task, ClientRule | None]:
         if self._work is None or self._work[0] != settings:
@@ -234,11 +241,17 @@ def _run(
                 return 0, segment.full_start, None, own_steps(task, segment, work)
             correction = rule.correction(work)
         if correction is not None:
-            correction = correction.to(segment.start.dtype)
+            correction = correction.to(segment.start.dtype, copy=True)
         done, model = 0, segment.full_start
         if before is not None:
             done, model = before.progress_on(request, segment, correction)
-        model = _train_on(task, segment, done, model, correction)
+        try:
+            model = _train_on(task, segment, done, model, correction)
+        except DivergedError:
+            if not done:
+                raise
+            # What it had got to is of no use, and would be the next time.
+            done, model = 0, _train_on(task, segment, 0, segment.full_start, correction)
         if work is None:
             return done, model, correction, plain_result(segment, model)
         return done, model, correction, finish(segment, work, model)

@@ -19,7 +19,7 @@ from fedpbc.deployment.protocol.messages import (
     write_payload,
 )
 from fedpbc.deployment.sockets import bound_socket, peer_user, remove_socket
-from fedpbc.errors import FedpbcError, one_line
+from fedpbc.errors import FedpbcError, explained, one_line
 
 __all__ = ["TrainerSocket", "request"]
 
@@ -36,7 +36,7 @@ class TrainerSocket:
     def __init__(
         self, path: Path, handle: Callable[[Payload], Payload], *, for_group: bool = False
     ) -> None:
-        self._path, self._handle = path, handle
+        self._path, self._handle, self._problem = path, handle, ""
         self._handling = threading.Lock()
         self._socket = bound_socket(path, for_group=for_group)
         self._thread = threading.Thread(target=self._accept, name="trainer socket", daemon=True)
@@ -63,10 +63,16 @@ class TrainerSocket:
 
     def _reply(self, payload: Payload) -> Payload:
         try:
-            return self._handle(payload)
-        except FedpbcError as error:
-            LOG.error("refused a message: %s", error)
-            return refusal(str(error))
+            reply = self._handle(payload)
+            self._problem = ""
+            return reply
+        except (FedpbcError, OSError, MemoryError) as error:
+            line = explained(error) or one_line(error)
+            if line != self._problem:
+                # A full disk, for example, would be a line in every round.
+                LOG.error("refused a message: %s", line)
+            self._problem = line
+            return refusal(line)
         except Exception as error:
             LOG.exception("failed to handle a message")
             return refusal(one_line(error))

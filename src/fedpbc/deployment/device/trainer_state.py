@@ -40,12 +40,14 @@ class TrainerState:
         began: when that round began, on this device's clock.
         round_seconds: the deadline of a round.
         job_rounds: T, as of the last request.
+        app: the fingerprint of the code that it was trained with.
+        data: that of the samples; empty for a task that has none.
+        start_over: that of the last request: work of before is not gone on with.
         correction: what the client's rule adds to every gradient of the segment.
         layers: the normalisation layers at the segment's start, if they stay on the client; then
             the models after it have them at their end.
         kept: what the client keeps, if it keeps anything.
         request: identifies the request that was last replied to, in that case.
-        data: the fingerprint of the samples; empty where an earlier version saved none.
     """
 
     job: str
@@ -60,11 +62,13 @@ class TrainerState:
     began: float
     round_seconds: float
     job_rounds: int
+    app: str
+    data: str
+    start_over: int
     correction: Tensor | None = None
     layers: Tensor | None = None
     kept: KeptStates = field(default_factory=dict)
     request: str = ""
-    data: str = ""
 
     @classmethod
     def from_disk(cls, saved: Mapping[str, Any]) -> TrainerState:
@@ -88,13 +92,14 @@ class TrainerState:
         """Raise TypeError for a state that no trainer saved."""
         segment = self.segment
         counts = (self.done, self.round, self.asked, self.job_rounds, segment.first_round)
+        texts = (self.job, self.settings, self.request, self.app, self.data)
         times = (self.began, self.round_seconds)
         models = [self.model, self.asked_model, segment.full_start]
         others = [each for each in (self.correction, self.layers) if each is not None]
-        if not all(
-            isinstance(text, str) for text in (self.job, self.settings, self.request, self.data)
-        ):
+        if not all(isinstance(text, str) for text in texts):
             raise TypeError("the trainer's state has no job")
+        if not isinstance(self.start_over, int):
+            raise TypeError("the trainer's state has no start_over")
         if not all(isinstance(count, int) and 0 <= count <= MAX_INTEGER for count in counts):
             raise TypeError("the trainer's state has a wrong number of rounds")
         if not all(isinstance(t, int | float) and abs(t) <= MAX_INTEGER for t in times):
@@ -125,7 +130,8 @@ class TrainerState:
     def _is_same_work(self, request: TrainRequest, segment: Segment) -> bool:
         saved = self.segment
         return (
-            (self.job, self.settings) == (request.job, request.settings)
+            (self.job, self.settings, self.start_over)
+            == (request.job, request.settings, request.start_over)
             and (saved.client, saved.first_round) == (segment.client, segment.first_round)
             and (saved.first_batch, saved.scale) == (segment.first_batch, segment.scale)
             and equal(saved.start, segment.start)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,11 +15,13 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from fedpbc.deployment.ops.status import read_job_settings
+from fedpbc.deployment.protocol.tensors import checksum
 from fedpbc.deployment.server.round_log import ROUND_LOG, read_rounds
 from fedpbc.deployment.settings import FleetSettings, read_fleet
 from fedpbc.engines import Engine, PoolEngine, SerialEngine
 from fedpbc.engines.choose import SHORT, seconds_per_round
 from fedpbc.engines.engine import one_thread
+from fedpbc.engines.segment import Segment, Trained
 from fedpbc.errors import FedpbcError, InputError, one_line
 from fedpbc.limits import MAX_INTEGER
 from fedpbc.links import from_table
@@ -54,6 +57,8 @@ class ViewCheck:
         rounds: after how many rounds the server wrote the model.
         difference: the largest absolute difference of a parameter.
         fleet_accuracy: on the test samples; None if there are none.
+        first: the first round, and in it the first client, whose answer had other bits than in the
+            simulation; None if all that were logged had the same.
     """
 
     view: str
@@ -61,6 +66,7 @@ class ViewCheck:
     difference: float
     fleet_accuracy: float | None
     simulated_accuracy: float | None
+    first: tuple[int, int] | None = None
 
     @property
     def is_equal(self) -> bool:
@@ -93,10 +99,11 @@ def check_job(folder: Path, on_round: Callable[[int, int], None] | None = None) 
     first, settings = settings, settings.with_clients(settings.clients + joined)
     timetable = timetable[:last, : settings.clients]
     task = _whole_task(settings, folder)
+    engine = ComparedEngine(_exact_engine(task, int(timetable.size)), read_checksums(folder))
     simulation = Simulation(
         task,
         first.algorithm(ModelParts.of(task.init(), task.layout).x0),
-        _exact_engine(task, int(timetable.size)),
+        engine,
         from_table(timetable),
         evaluate_every=last,
         views=list(models),
@@ -116,14 +123,42 @@ def check_job(folder: Path, on_round: Callable[[int, int], None] | None = None) 
         model = simulated[rounds][view]
         pair = flat_model(folder, view, parameters, layout), model[: layout.dimension]
         difference = float((pair[0].double() - pair[1].cpu().double()).abs().max())
-        accuracies: list[float | None] = [None, None]
+        accuracies: tuple[float | None, float | None] = None, None
         # User data has no designated test samples.
         if settings.fleet.app is None:
             rest = model[layout.dimension :]
             full_models = (torch.cat([each, rest]) if len(rest) else each for each in pair)
-            accuracies = [task.evaluate(each).test_accuracy for each in full_models]
-        checks.append(ViewCheck(view, rounds, difference, *accuracies))
+            fleets, simulations = (task.evaluate(each).test_accuracy for each in full_models)
+            accuracies = fleets, simulations
+        other = engine.first if engine.first and engine.first[0] < rounds else None
+        checks.append(ViewCheck(view, rounds, difference, *accuracies, first=other))
     return checks
+
+
+class ComparedEngine:
+    """An engine that notes the first result other than what the server counted."""
+
+    def __init__(self, engine: Engine, checksums: Sequence[Mapping[str, Any]]) -> None:
+        """Run on ``engine``; ``checksums`` are those of each round's answers, by client."""
+        self._engine, self._checksums, self.name = engine, checksums, engine.name
+        self._last_round: dict[int, int] = {}
+        self.first: tuple[int, int] | None = None
+
+    def submit(self, segment: Segment) -> None:
+        """Accept a segment."""
+        self._last_round[segment.client] = segment.last_round
+        self._engine.submit(segment)
+
+    def result(self, client: int) -> Trained:
+        """Wait for the client's segment, and compare its upload."""
+        trained, t = self._engine.result(client), self._last_round[client]
+        if self._checksums[t].get(str(client), counted := checksum(trained.upload)) != counted:
+            self.first = min(self.first or (t, client), (t, client))
+        return trained
+
+    def close(self) -> None:
+        """Cancel unfinished work and free all resources."""
+        self._engine.close()
 
 
 def read_models(folder: Path) -> dict[str, tuple[int, dict[str, Tensor]]]:
@@ -163,6 +198,12 @@ def read_timetable(folder: Path, clients: int) -> NDArray[np.bool_]:
             )
         timetable[t, line["active"]] = True
     return timetable
+
+
+def read_checksums(folder: Path) -> list[Mapping[str, Any]]:
+    """The checksums of the answers that counted in each round; none of a log that was restored."""
+    sums = [line.get("checksums") for _, line in read_rounds(folder)]
+    return [each if isinstance(each, Mapping) else {} for each in sums]
 
 
 def read_membership(folder: Path, clients: int) -> dict[int, MembershipChange]:

@@ -291,11 +291,9 @@ def describe_links(links: Mapping[str, Any]) -> str:
     """Return a link scheme and its options.
 
     Example:
-        >>> describe_links({"name": "bernoulli", "p": 0.5, "sigma": 10.0})
+        >>> describe_links({"name": "bernoulli", "p": 0.5})
         'bernoulli (p = 0.5)'
     """
-    # With p given, no probabilities are drawn.
-    unused = {"name", "sigma", "delta"} if links.get("p") is not None else {"name"}
-    used = {k: v for k, v in links.items() if v is not None and k not in unused}
+    used = {k: v for k, v in links.items() if v is not None and k != "name"}
     options = ", ".join(f"{k} = {v}" for k, v in used.items())
     return f"{links['name']} ({options})" if options else str(links["name"])

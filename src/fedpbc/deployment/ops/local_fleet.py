@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import tomli_w
 from fedpbc.deployment.address import LOOPBACK, Address, free_port
 from fedpbc.deployment.ops.device_processes import DeviceProcesses
 from fedpbc.deployment.ops.fault_proxy import FaultProxy
+from fedpbc.deployment.ops.launcher_lock import only_launcher
 from fedpbc.deployment.ops.server_processes import ServerProcesses
 from fedpbc.deployment.ops.supervisor import Supervisor, log_to_files
 from fedpbc.deployment.security.keys import make_certificates, make_node_key
@@ -54,6 +56,8 @@ class LocalFleet:
         self.clients = int(configuration["clients"])
         listen = Address(host, free_port())
         self.server.mkdir(parents=True)
+        self._lock = ExitStack()
+        self._lock.enter_context(only_launcher("server", self.server))
         fleet = {**configuration.get("fleet", {}), "listen": str(listen)}
         # The same files on all sides.
         plugins = [str(Path(file).resolve()) for file in configuration.get("plugins") or ()]
@@ -123,6 +127,7 @@ class LocalFleet:
         self.supervisor.close()
         for proxy in self.proxies:
             proxy.close()
+        self._lock.close()
 
     def __enter__(self) -> LocalFleet:
         return self

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedpbc.deployment.ops.launcher_lock import has_launcher
 from fedpbc.deployment.server.identities import refused_identities
 from fedpbc.deployment.server.round_log import BYTES, LONGEST_LINE, ROUND_LOG, parse_round
 from fedpbc.errors import InputError, one_line
@@ -27,6 +28,7 @@ __all__ = ["ClientStatus", "FleetLog", "FleetStatus", "StatusSettings", "read_jo
 
 RECENT_ROUNDS = 20
 """The remaining time is estimated from this many rounds."""
+SERVER_LOG = "server.log"
 NODES, SMALL_FILE = "heard.json", 1 << 26
 """The file with the nodes that have connected, and more bytes than it and ``fleet.toml`` have."""
 MOST_CLIENTS = 1_000_000
@@ -105,6 +107,8 @@ class FleetStatus:
             earlier version.
         bytes_down: of the vectors in all messages that were sent, answered or not.
         changed: what has changed at each client that is refused for it, until it is accepted.
+        is_running: whether a server runs in the folder, on this machine.
+        last_sign: when it last wrote anything, in seconds since 1970; None: never.
     """
 
     job: StatusSettings
@@ -115,6 +119,8 @@ class FleetStatus:
     bytes_up: int | None = None
     bytes_down: int | None = None
     changed: dict[int, str] = field(default_factory=dict)
+    is_running: bool = True
+    last_sign: float | None = None
 
     @property
     def is_over(self) -> bool:
@@ -194,9 +200,19 @@ class FleetLog:
             idle = max(0.0, now - min(at for _, at in nodes.values()))
         clients = [self._client(i, nodes, now) for i in range(len(self._contact))]
         job = replace(self.job, clients=len(clients) - len(self._left))
-        changed = refused_identities(self.folder)
+        changed, is_running = refused_identities(self.folder), has_launcher(self.folder)
         rounds = self._rounds_done
-        return FleetStatus(job, rounds, clients, left, idle, **self._bytes, changed=changed)
+        return FleetStatus(
+            job,
+            rounds,
+            clients,
+            left if is_running else None,
+            idle,
+            **self._bytes,
+            changed=changed,
+            is_running=is_running,
+            last_sign=last_sign(self.folder),
+        )
 
     def _client(self, i: int, nodes: dict[int, tuple[int, float]], now: float) -> ClientStatus:
         contact, answered = self._contact[i], i in self._active
@@ -275,6 +291,12 @@ class FleetLog:
         except FileNotFoundError:
             if self._rounds_done:
                 self._reset()
+
+
+def last_sign(folder: Path) -> float | None:
+    """When a server last wrote to one of its logs."""
+    paths = [folder / name for name in (SERVER_LOG, ROUND_LOG)]
+    return max((path.lstat().st_mtime for path in paths if path.exists()), default=None)
 
 
 def read_nodes(folder: Path) -> dict[int, tuple[int, float]]:

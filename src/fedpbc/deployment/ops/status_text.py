@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 from fedpbc.deployment.ops.status import FleetStatus
 from fedpbc.text import format_duration
 
-__all__ = ["changes", "format_bytes", "idle_warning", "summary", "totals", "traffic"]
+__all__ = ["changes", "format_bytes", "idle_warning", "progress", "summary", "totals", "traffic"]
 
 IDLE_ROUNDS, IDLE_SECONDS = 3, 60
 """Warn if no round has ended in the time of so many rounds plus so many seconds."""
@@ -13,12 +15,34 @@ IDLE_ROUNDS, IDLE_SECONDS = 3, 60
 
 def summary(status: FleetStatus) -> str:
     """Return one line about the whole fleet."""
+    return "; ".join(filter(None, [not_running(status), progress(status)]))
+
+
+def not_running(status: FleetStatus) -> str:
+    """That no server runs, and since when; empty if one does, or if the job is over.
+
+    Example:
+        >>> from fedpbc.deployment.ops.status import StatusSettings
+        >>> job = StatusSettings(20, 2, "fedpbc", 60.0, 2)
+        >>> not_running(FleetStatus(job, 0, [], None, None, is_running=False))
+        'the server has not been started'
+    """
+    if status.is_running or status.is_over:
+        return ""
+    if status.last_sign is None:
+        return "the server has not been started"
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(status.last_sign))
+    return f"the server is not running since {when}"
+
+
+def progress(status: FleetStatus) -> str:
+    """How far the job is."""
     job = status.job
     if not status.rounds_done:
         if status.connected < job.wait_for:
             return f"waiting for clients: {status.connected} of {job.wait_for} connected"
         connected = f"{status.connected} of {job.clients} clients connected"
-        return f"{connected}; round 1 of {job.rounds} is running"
+        return f"{connected}; round 1 of {job.rounds}{' is running' if status.is_running else ''}"
     line = f"{job.algorithm}: {status.rounds_done} of {job.rounds} rounds done"
     line += f"; {status.answered} of {job.clients} clients answered in the last"
     if not status.is_over and status.seconds_left is not None:
@@ -62,12 +86,12 @@ def changes(status: FleetStatus) -> str:
 
 
 def idle_warning(status: FleetStatus) -> str:
-    """Return a line if the server seems to be down."""
+    """Return a line if the server runs, but seems to hang."""
     idle = status.idle_seconds or 0.0
     limit = IDLE_ROUNDS * status.job.round_seconds + IDLE_SECONDS
-    if status.is_over or not status.rounds_done or idle < limit:
+    if status.is_over or not status.is_running or not status.rounds_done or idle < limit:
         return ""
-    return f"no round has ended for {format_duration(idle)}: is the server running?"
+    return f"no round has ended for {format_duration(idle)}: does the server hang?"
 
 
 def format_bytes(count: int) -> str:

@@ -136,6 +136,8 @@ class TrainRequest:
         age: seconds since this round began.
         job_rounds: T; the trainer stops after the job's last round.
         counted: the last round in which the client's reply was counted; −1: none.
+        start_over: the last round in which what the client uploaded was refused; −1: none. What
+            it had trained by then is discarded: the segment begins again from ``start``.
         initial: the checksum of what a client keeps before its first counted reply.
         received: the vectors that the algorithm sends along with the model, by name.
     """
@@ -153,6 +155,7 @@ class TrainRequest:
     age: float
     job_rounds: int
     counted: int
+    start_over: int
     initial: str
     start: Vector
     received: Mapping[str, Vector] = field(default_factory=dict)
@@ -177,6 +180,8 @@ class TrainRequest:
             raise MessageError(f"inconsistent rounds: {rounds} from {first} for round {current}")
         if not -1 <= request.counted < current:
             raise MessageError(f"counted is {request.counted}, but this is round {current}")
+        if not -1 <= request.start_over < current:
+            raise MessageError(f"start_over is {request.start_over}, in round {current}")
         if current >= request.job_rounds:
             raise MessageError(f"round is {current}, but the job has {request.job_rounds} rounds")
         if request.round_seconds <= 0 or request.age < 0:

@@ -14,12 +14,10 @@ from threading import Lock
 from uuid import uuid4
 
 from fedpbc.deployment.protocol.messages import Payload
-from fedpbc.deployment.server.transport import Reply
+from fedpbc.deployment.server.transport import ONLINE_SECONDS, Reply
 
 __all__ = ["Mailbox", "PendingMessage", "UnexpectedReplyError"]
 
-ONLINE_SECONDS = 45.0
-"""A node that was silent for this long counts as offline: devices send something every 20 s."""
 FIRST_REPEAT = 3.0
 """Seconds until a message may be fetched again; doubles each time."""
 

@@ -26,8 +26,10 @@ class RoundState:
         self.uploads: dict[int, dict[str, Tensor]] = {}
         # Bytes of the vectors of all requests that were sent, and of all replies that arrived.
         self.bytes_down = self.bytes_up = 0
-        # Clients whose reply was rejected: the round does not wait for another.
-        self.rejected: set[int] = set()
+        # Clients whose reply was rejected, and why: the round does not wait for another.
+        self.rejected: dict[int, str] = {}
+        # Those of them whose upload was.
+        self.bad_uploads: set[int] = set()
 
     def add_request(self, message: str, node: int, client: int) -> None:
         """Record a request that was sent."""
@@ -37,15 +39,15 @@ class RoundState:
         """Forget a request that was lost: it may be sent again."""
         self._requests.pop(message, None)
 
-    def reject(self, message: str) -> None:
+    def reject(self, message: str, reason: str) -> None:
         """Expect no valid reply to this request."""
         if message in self._requests and (client := self._requests[message][1]) not in self.uploads:
-            self.rejected.add(client)
+            self.rejected[client] = reason
 
     @property
     def pending(self) -> list[str]:
         """The requests without a reply."""
-        done = self.uploads.keys() | self.rejected
+        done = self.uploads.keys() | self.rejected.keys()
         return [message for message, (_, client) in self._requests.items() if client not in done]
 
     @property
@@ -54,8 +56,9 @@ class RoundState:
         return {client for _, client in self._requests.values()}
 
     def is_over(self, clients: Collection[int]) -> bool:
-        """Whether all these clients have replied, validly or not."""
-        return bool(clients) and set(clients) <= self.uploads.keys() | self.rejected
+        """Whether all these clients have replied, validly or not, and somebody validly."""
+        replied = self.uploads.keys() | self.rejected.keys()
+        return bool(self.uploads) and set(clients) <= replied
 
     def add_reply(self, message: str, node: int, payload: Payload) -> str | None:
         """Count a reply, or return the reason why it is ignored."""
@@ -69,9 +72,10 @@ class RoundState:
         try:
             self.uploads[client] = self._checked_upload(client, payload)
         except MessageError as error:
-            self.rejected.add(client)
+            self.rejected[client] = str(error)
             return str(error)
-        self.rejected.discard(client)
+        self.rejected.pop(client, None)
+        self.bad_uploads.discard(client)
         return None
 
     def _checked_upload(self, client: int, payload: Payload) -> dict[str, Tensor]:
@@ -82,7 +86,11 @@ class RoundState:
             raise MessageError(f"reply for round {reply.round}; this is round {self.number}")
         if reply.client != client:
             raise MessageError(f"replies as client {reply.client}, but is client {client}")
-        upload = self._check.checked(reply.upload)
+        try:
+            upload = self._check.checked(reply.upload)
+        except MessageError:
+            self.bad_uploads.add(client)
+            raise
         self._check_identity(reply)
         return upload
 

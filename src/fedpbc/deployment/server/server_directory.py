@@ -85,21 +85,9 @@ class ServerDirectory:
 
     def __enter__(self) -> ServerDirectory:
         refuse_links(self.path)
-        self._lock()
+        self._exit_stack.enter_context(locked_directory(self.path, patience=3.0))
         self._exit_stack.callback(self.reports.close)
         return self
-
-    def _lock(self, timeout: float = 3.0) -> None:
-        """Take the lock; retry, since a check for a running server holds it for a moment."""
-        deadline = time.monotonic() + timeout
-        while True:
-            try:
-                self._exit_stack.enter_context(locked_directory(self.path))
-                return
-            except FedpbcError:
-                if time.monotonic() > deadline:
-                    raise
-            time.sleep(0.05)
 
     def __exit__(self, *_: object) -> None:
         self._exit_stack.close()
@@ -326,12 +314,14 @@ WRONG_STATE = (KeyError, TypeError, ValueError, AttributeError, IndexError, Runt
 
 def check_state(state: Mapping[str, Any]) -> None:
     """Raise one of WRONG_STATE unless a checkpoint has everything that a server resumes from."""
-    kinds = {"job": str, "sent": str, "nodes": Mapping, "seconds": float | int}
+    kinds: dict[str, Any] = {"job": str, "sent": str, "seconds": float | int}
+    kinds |= {"nodes": Mapping, "start_over": Mapping}
     for name, kind in kinds.items():
         if not isinstance(state[name], kind):
             raise TypeError(f"{name} is a {type(state[name]).__name__}")
-    if not all(isinstance(number, int) for pair in state["nodes"].items() for number in pair):
-        raise TypeError("nodes must map numbers to numbers")
+    for table in ("nodes", "start_over"):
+        if not all(isinstance(number, int) for pair in state[table].items() for number in pair):
+            raise TypeError(f"{table} must map numbers to numbers")
     for option in ("options", "log"):
         if not isinstance(state.get(option, {}), Mapping):
             raise TypeError(f"{option} is not a table")

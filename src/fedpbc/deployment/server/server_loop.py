@@ -21,10 +21,10 @@ from fedpbc.deployment.server.job_options import aggregation_options, algorithm_
 from fedpbc.deployment.server.node_registry import NodeRegistry
 from fedpbc.deployment.server.round_state import RoundState
 from fedpbc.deployment.server.server_directory import ServerDirectory
-from fedpbc.deployment.server.transport import Reply, Transport
+from fedpbc.deployment.server.transport import ONLINE_SECONDS, Reply, Transport
 from fedpbc.deployment.server.upload_check import UploadCheck
 from fedpbc.deployment.settings import FleetSection
-from fedpbc.errors import InputError, one_line
+from fedpbc.errors import FedpbcError, InputError, one_line
 from fedpbc.simulation.membership import join, leave
 from fedpbc.simulation.model_parts import ModelParts
 from fedpbc.simulation.norm_bound import NormBound, close_bounded_round
@@ -32,8 +32,9 @@ from fedpbc.simulation.server_state import ServerState
 from fedpbc.simulation.views import DEPLOYABLE
 from fedpbc.tasks.local_training import LocalTraining
 from fedpbc.tasks.parameter_layout import Layout
+from fedpbc.text import printable
 
-__all__ = ["Server"]
+__all__ = ["NotServedError", "Server"]
 
 LOG = logging.getLogger("fedpbc.deployment")
 POLL_SECONDS = 0.25
@@ -41,6 +42,12 @@ LEAST_SECONDS = 2.0
 """Nothing is sent with less time left: a message could expire before it is on its way."""
 LINKS_EVERY = 100
 """Rounds between writing the link log, which grows with the job; the end also writes it."""
+REFUSED_ROUNDS, REFUSED_SECONDS = 5, 60.0
+"""A job ends if everyone refuses in so many rounds in a row, and for at least so long."""
+
+
+class NotServedError(FedpbcError):
+    """No client can do what the job asks for: somebody must see to it."""
 
 
 class Server:
@@ -87,6 +94,11 @@ class Server:
         self._previous: RoundState | None = None
         self._logged: set[str] = set()
         self._seconds = 0.0
+        # The last round in which what a client uploaded was refused.
+        self._start_over: dict[int, int] = {}
+        # The first of the rounds in a row in which everyone refused, and when it began.
+        self._unserved: tuple[int, float] | None = None
+        self._last_refusal = "nobody refused"
         self._resume()
         self._identities = Identities(folder.path, self.job)
         self._departures = Departures(folder.path)
@@ -95,6 +107,7 @@ class Server:
         self._initial = initial_checksum(self.state.initial_state())
         # The job's clock: it stands still while no server runs.
         self._began = now() - self._seconds
+        self._started = now()
 
     def _resume(self) -> None:
         state = self.folder.load(self.state)
@@ -118,6 +131,7 @@ class Server:
         self.job, self._seconds = state["job"], state["seconds"]
         self.nodes.client_of = dict(state["nodes"])
         self._norms.restore(state.get("norms", {}))
+        self._start_over = dict(state["start_over"])
         for node, client in self.nodes.client_of.items():
             self.folder.record_node(client, node)
         LOG.info("job %s resumes with round %d", self.job[:8], self.state.round)
@@ -132,6 +146,7 @@ class Server:
                 "options": self._options,
                 "nodes": self.nodes.client_of,
                 "norms": self._norms.state(),
+                "start_over": self._start_over,
                 "seconds": self._seconds,
             },
         )
@@ -142,6 +157,11 @@ class Server:
             self._wait_for_clients()
         while self.state.round < self.rounds:
             self.one_round()
+        if self.rounds and not self.state.contacts:
+            raise NotServedError(
+                f"no answer counted in any of the {self.rounds} rounds ({self._last_refusal}): "
+                "the models are those of the start; raise 'rounds' in fleet.toml to go on"
+            )
         self._write_results(final=True)
         self.folder.finish({"job": self.job, "rounds": self.state.round})
         LOG.info("job %s is finished: %d rounds", self.job[:8], self.state.round)
@@ -164,11 +184,15 @@ class Server:
             self._send_requests(current, began)
             self._collect(current)
             left = began + self.fleet.round_seconds - self._now()
-            if left <= 0 or current.is_over(self.nodes.client_of.values()):
+            if left <= 0 or current.is_over(self._awaited()):
                 break
             self._sleep(min(POLL_SECONDS, left))
         active, selected, refused = close_bounded_round(server, current.uploads, self._norms)
         self._log_refused(refused)
+        self._start_over |= dict.fromkeys(current.bad_uploads | refused.keys(), number)
+        if not active:
+            # Refused answers alone do not make a round shorter.
+            self._sleep(max(0.0, began + self.fleet.round_seconds - self._now()))
         self._previous = current
         self._seconds = self._now() - self._began
         self.folder.add_line(
@@ -183,7 +207,7 @@ class Server:
                 "checksums": {i: checksum(each) for i, each in sorted(current.uploads.items())},
                 "bytes_up": current.bytes_up,
                 "bytes_down": current.bytes_down,
-                "refused": sorted(current.rejected | refused.keys()),
+                "refused": sorted(current.rejected.keys() | refused.keys()),
                 "joined": joined,
                 "left": departed,
                 "changed": self._identities.changed(),
@@ -194,6 +218,37 @@ class Server:
         self._save()
         LOG.info("round %d: %d of %d", number, len(active), len(self.nodes.client_of))
         self._write_results(final=False)
+        self._check_served(number, began, active, {**current.rejected, **refused})
+
+    def _check_served(
+        self, number: int, began: float, active: list[int], reasons: Mapping[int, str]
+    ) -> None:
+        """Raise a NotServedError if for a while everyone who was heard from has refused."""
+        if reasons:
+            client, reason = min(reasons.items())
+            self._last_refusal = f"client {client}: {printable(reason, 110)}"
+        if active or not reasons or not self._online() <= reasons.keys():
+            self._unserved = None
+            return
+        first, since = self._unserved = self._unserved or (number, began)
+        seconds = self._now() - since
+        if number - first + 1 >= REFUSED_ROUNDS and seconds >= REFUSED_SECONDS:
+            raise NotServedError(
+                f"in rounds {first} to {number} all clients that were heard from were refused "
+                f"({len(reasons)}); {self._last_refusal}"
+            )
+
+    def _online(self) -> set[int]:
+        """The clients that were heard of lately."""
+        online = set(self.transport.nodes())
+        return {client for node, client in self.nodes.client_of.items() if node in online}
+
+    def _awaited(self) -> set[int]:
+        """The clients that a round waits for: not who has been away for a while."""
+        if self._now() - self._started < ONLINE_SECONDS:
+            # They need a moment to find a server that has just been started.
+            return set(self.nodes.client_of.values())
+        return self._online()
 
     def _update_members(self) -> tuple[list[int], list[int]]:
         """Take the clients whose keys are new, and let go who is to leave: before a round."""
@@ -307,6 +362,7 @@ class Server:
             age=self._now() - began,
             job_rounds=self.rounds,
             counted=int(self.state.last_upload[client]),
+            start_over=self._start_over.get(client, -1),
             initial=self._initial,
             start=to_vector(segment.start),
             received=to_vectors(segment.received),
@@ -335,15 +391,16 @@ class Server:
                 self._bind(reply)
                 continue
             if reply.payload is None:
-                reason: str | None = reply.error or "empty reply"
+                error = reply.error or "empty reply"
+                reason: str | None = error
                 if current is not None:
-                    current.reject(reply.message)
+                    current.reject(reply.message, error)
             elif current is None:
                 reason = "replies to no request of a current round"
             else:
                 reason = current.add_reply(reply.message, reply.node, reply.payload)
             if self._previous is not None:
-                self._previous.reject(reply.message)
+                self._previous.reject(reply.message, reason or "late")
             if reason is not None:
                 client = self.nodes.client_of.get(reply.node)
                 who = "unknown" if client is None else f"client {client}"

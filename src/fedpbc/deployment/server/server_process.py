@@ -18,10 +18,10 @@ from fedpbc.deployment.server.fleet_api import FleetApi
 from fedpbc.deployment.server.fleet_endpoint import FleetEndpoint
 from fedpbc.deployment.server.mailbox import Mailbox
 from fedpbc.deployment.server.server_directory import ServerDirectory
-from fedpbc.deployment.server.server_loop import Server
+from fedpbc.deployment.server.server_loop import NotServedError, Server
 from fedpbc.deployment.server.upload_check import REPLY_OVERHEAD, UploadCheck
 from fedpbc.deployment.settings import read_fleet
-from fedpbc.errors import FedpbcError, InputError, one_line
+from fedpbc.errors import InputError, explained
 from fedpbc.simulation.model_parts import ModelParts
 
 __all__ = ["main", "run_job"]
@@ -35,7 +35,9 @@ FAILED, WRONG_INPUT = 1, 2
 def logging_to(path: Path) -> Iterator[None]:
     """Log to a file in the server's folder, and to standard output for the launcher."""
     handlers: list[logging.Handler] = [
-        RotatingFileHandler(path, maxBytes=LARGEST_LOG, backupCount=1, encoding="utf-8"),
+        RotatingFileHandler(
+            path, maxBytes=LARGEST_LOG, backupCount=1, encoding="utf-8", delay=True
+        ),
         logging.StreamHandler(sys.stdout),
     ]
     for handler in handlers:
@@ -88,15 +90,17 @@ def main() -> int:
     parser.add_argument("--insecure", action="store_true")
     options = parser.parse_args()
     allow_many_files()
+    # On a full disk, what was to be logged is said once, and not why it could not be.
+    logging.raiseExceptions = False
     with logging_to(options.folder / "server.log"):
         try:
             run_job(options.folder, options.socket, has_keys=not options.insecure)
-        except FedpbcError as error:
-            LOG.error("fedpbc: %s", one_line(error))
-            return WRONG_INPUT if isinstance(error, InputError) else FAILED
-        except Exception:
-            LOG.exception("the server failed")
-            return FAILED
+        except Exception as error:
+            if (line := explained(error)) is None:
+                LOG.exception("the server failed")
+            else:
+                LOG.error("fedpbc: %s", line)
+            return WRONG_INPUT if isinstance(error, InputError | NotServedError) else FAILED
     return 0
 
 

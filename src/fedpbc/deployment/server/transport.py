@@ -8,7 +8,10 @@ from typing import Protocol
 
 from fedpbc.deployment.protocol.messages import Payload
 
-__all__ = ["Reply", "Transport"]
+__all__ = ["ONLINE_SECONDS", "Reply", "Transport"]
+
+ONLINE_SECONDS = 45.0
+"""A node that was silent for this long counts as offline: devices send something every 20 s."""
 
 
 @dataclass(frozen=True, eq=False)

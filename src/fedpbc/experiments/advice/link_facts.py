@@ -10,8 +10,7 @@ from fedpbc.experiments.advice.cost_preview import CostPreview, preview_costs
 from fedpbc.experiments.advice.request import BASELINE, TUNING_SEED, AdviceRequest
 from fedpbc.experiments.configuration import Config
 from fedpbc.experiments.link_query import LinkReport, report_links
-from fedpbc.limits import MAX_ROUNDS
-from fedpbc.links.trace import trace_extent
+from fedpbc.links.trace import recorded_rounds
 from fedpbc.tasks import LocalTraining
 
 __all__ = [
@@ -54,9 +53,8 @@ def examine_links(request: AdviceRequest) -> LinkFacts:
     training = LocalTraining(local_steps=config.train.local_steps)
     full_config = config
     if config.links["name"] == "trace":
-        _, seconds = trace_extent(config.links["file"], "links.file")
-        rounds = int(seconds / config.links["round_seconds"] + 1e-9)
-        rounds = min(MAX_ROUNDS, max(rounds, config.general.rounds))
+        file, length = config.links["file"], config.links["round_seconds"]
+        rounds = recorded_rounds(file, length, "links.file")
         full_config = replace(config, general=replace(config.general, rounds=rounds))
     tables = {
         label: {"name": request.algorithm_of(label), **request.options_of(label)}

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from fedpbc.experiments.advice.choice import MARGIN, Choice, choose
 from fedpbc.experiments.advice.constraints import Constraints
 from fedpbc.experiments.advice.request import BASELINE
 from fedpbc.experiments.comparison import Comparison, ComparisonRow
 from fedpbc.experiments.intervals import Interval, score_interval
 from fedpbc.experiments.paired import Costs, Difference, PairedRow
 from fedpbc.experiments.score_text import between, number_text, score_text
-from fedpbc.experiments.verdict_result import MARGIN, Verdict
+from fedpbc.experiments.verdict import Verdict
 from fedpbc.simulation.views import DEPLOYABLE
 from fedpbc.text import listed
 
@@ -93,7 +94,7 @@ def recommend(
     constraints: Constraints,
     parameters: int,
 ) -> Recommendation | None:
-    """What the verdict chooses under the constraints; None if no algorithm keeps them.
+    """The best under the constraints, or a cheaper one near it; None if no algorithm keeps them.
 
     Where failing links cost FedAvg hardly anything, FedAvg instead, unless it is more than half a
     point below: there is nothing to repair.
@@ -101,8 +102,11 @@ def recommend(
     verdict = comparison.verdict(allowed=constraints.allows)
     # In the view that is recommended, which need not be the best without limits.
     paired = comparison.paired(allowed=constraints.allows)
-    name = BASELINE if _is_good_enough(verdict, paired.links_cost) else verdict.chosen
-    chosen = comparison.scores(constraints.allows).find(name)
+    scores = comparison.scores(constraints.allows)
+    choice = choose(verdict, scores)
+    if choice is None:
+        return None
+    chosen = scores.find(BASELINE if _is_good_enough(verdict, paired.links_cost) else choice.name)
     if chosen is None:
         return None
     row = paired.row(chosen.name)
@@ -124,7 +128,7 @@ def recommend(
         costs=chosen.costs,
         parameters=parameters,
         has_classes=verdict.has_classes,
-        why=tuple(_reasons(verdict, chosen.name, paired.links_cost)),
+        why=tuple(_reasons(verdict, choice, chosen.name, paired.links_cost)),
         changes=tuple(_changes(comparison, verdict, chosen.name)),
         alternatives=tuple(_alternatives(comparison, verdict, chosen.costs, constraints)),
         verdict=verdict,
@@ -162,7 +166,9 @@ def _is_good_enough(verdict: Verdict, links_cost: Difference | None) -> bool:
     return behind <= MARGIN and _negligible_cost(links_cost, verdict.has_classes) is not None
 
 
-def _reasons(verdict: Verdict, chosen: str, links_cost: Difference | None) -> Iterator[str]:
+def _reasons(
+    verdict: Verdict, choice: Choice, chosen: str, links_cost: Difference | None
+) -> Iterator[str]:
     has_classes, best = verdict.has_classes, verdict.best or ""
     over = f"over {len(verdict.seeds)} seed{'' if len(verdict.seeds) == 1 else 's'}"
     if not verdict.noise_known:
@@ -172,7 +178,7 @@ def _reasons(verdict: Verdict, chosen: str, links_cost: Difference | None) -> It
     if chosen == BASELINE:
         if best == BASELINE:
             why = f"none of the {len(verdict.means)} compared has a higher mean {over}."
-        elif verdict.chosen == BASELINE or links_cost is None:
+        elif choice.name == BASELINE or links_cost is None:
             why = f"{best} is not better by more than the noise or half a point {over}."
         else:
             gain = number_text(verdict.means[best] - verdict.means[BASELINE], has_classes)
@@ -187,7 +193,7 @@ def _reasons(verdict: Verdict, chosen: str, links_cost: Difference | None) -> It
         if _negligible_cost(links_cost, has_classes) is not None:
             finding = "Plain FedAvg is good enough on these links"
         yield f"{finding}: {why}"
-        if verdict.chosen != BASELINE or links_cost is None or links_cost.interval is None:
+        if choice.name != BASELINE or links_cost is None or links_cost.interval is None:
             return
         if links_cost.clearly_above:
             size = number_text(links_cost.mean, has_classes)
@@ -198,7 +204,7 @@ def _reasons(verdict: Verdict, chosen: str, links_cost: Difference | None) -> It
                 "back."
             )
         return
-    tied = [name for name in verdict.close if name != chosen]
+    tied = [name for name in choice.close if name != chosen]
     unsure = [name for name in verdict.within_noise if name != chosen]
     if not unsure and verdict.noise_known:
         yield f"It is the best of {len(verdict.means)} {over}, by more than the noise."

@@ -31,6 +31,7 @@ from fedpbc.limits import check_values, parse_toml
 from fedpbc.options import nearest
 from fedpbc.simulation.views import DEPLOYABLE
 from fedpbc.storage.toml import toml_text
+from fedpbc.synonyms import right_name
 
 __all__ = ["Trial", "TuningPlan", "plan_tuning", "start_seconds", "with_affordable_count"]
 
@@ -220,6 +221,9 @@ def plan_tuning(values: Mapping[str, Any], request: TuningRequest) -> TuningPlan
     first = next(iter(configs.values()))
     if first.task.name == "python":
         raise InputError("task", "python", "one of the command line: see docs/tuning.md")
+    if (at_end := first.general.evaluate_every_at_end) is not None:
+        expected = "left out: a search scores candidates after several numbers of rounds"
+        raise InputError("evaluate_every_at_end", at_end, expected)
     validation = None
     if first.task.name != "quadratic":  # which has no samples to keep out
         validation = request.validation or first.task.validation or VALIDATION
@@ -286,7 +290,11 @@ def _spaces(
         if not any(tuned_key(key, label, config) for label, config in configs.items()):
             known = [o for c in configs.values() for o in c.algorithm if o != "name"]
             known += vars(next(iter(configs.values())).train)
-            raise InputError("--space", key, nearest(key, known))
+            raise InputError("--space", key, right_name(key, known) or nearest(key, known))
+        owners = {label: tuned_key(key, label, config) for label, config in configs.items()}
+        if all(name in fixed.get(label, ()) for label, name in owners.items() if name):
+            label = next(label for label, name in owners.items() if name)
+            raise InputError("--space", key, f"left out: {label} has a value for it")
     return {
         label: resolve_space(given, label, config, fixed.get(label, ()))
         for label, config in configs.items()

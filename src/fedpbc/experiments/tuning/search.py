@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from fedpbc.errors import FedpbcError
-from fedpbc.experiments.result_schema import due_rounds
 from fedpbc.experiments.run_directory import RunDirectory
 from fedpbc.experiments.sweep import (
     DivergedReason,
@@ -26,6 +25,7 @@ from fedpbc.experiments.tuning.result import (
     TuningResult,
     score_of,
 )
+from fedpbc.simulation.evaluation_schedule import EvaluationSchedule
 
 __all__ = ["OnProgress", "Search", "planned_steps"]
 
@@ -173,7 +173,7 @@ class Search:
     def _lines(self, run: RunDirectory, rounds: int) -> list[dict[str, Any]]:
         """The evaluations of a run that came so far; none of them may have been lost."""
         lines = [line for line in run.metrics() if line["round"] <= rounds]
-        due = due_rounds(rounds, self.plan.evaluate_every, self.plan.rounds)
+        due = EvaluationSchedule(self.plan.rounds, self.plan.evaluate_every).due(rounds)
         if [line["round"] for line in lines] != due:
             raise FedpbcError(
                 f"{run.metrics_path} changed while the search was running; resume the search to "

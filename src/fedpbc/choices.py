@@ -242,7 +242,8 @@ class Registry:
         names: all names that are known.
         default: the name that a table without one means.
         not_read: options that mean nothing beside the others: they are left out, and an error if
-            they are given and are not the default.
+            they are given.
+        follows: options that follow from the others, such as from a file, where nobody gives them.
 
     Example:
         >>> def bernoulli(setting, *, p: float = 0.5): ...
@@ -262,6 +263,7 @@ class Registry:
     names: Callable[[], Iterable[str]]
     default: str | None = None
     not_read: NotRead = lambda name, given: {}
+    follows: Callable[[str, Mapping[str, Any]], Mapping[str, Any]] = lambda name, values: {}
 
     def parse(self, value: Any) -> Choice:
         """The choice that a text, a table or another choice stands for."""
@@ -300,10 +302,11 @@ class Registry:
                 value = option.default
             if key not in not_read and value is not None:
                 values[key] = value
-            elif key in not_read and key in given and value != option.default:
+            elif key in not_read and key in given:
                 raise InputError(f"{full} is {value!r}, but {not_read[key]}")
         defaults = {k: o.default for k, o in options.items() if not o.required}
-        return Choice(name, values, defaults, kept)
+        found = {k: v for k, v in self.follows(name, values).items() if k not in values}
+        return Choice(name, {**values, **found}, {**defaults, **found}, kept)
 
     def table(self, value: Any) -> dict[str, Any]:
         """A choice as a table, not checked yet.

@@ -96,9 +96,35 @@ def test_errors_say_what_is_right(registry, given, line):
     assert line in str(error.value)
 
 
-@pytest.mark.parametrize("given", ["always:sigma=10", "bernoulli:p=0.3:delta=0.02"])
-def test_a_value_that_equals_the_default_is_no_error(given):
-    assert "sigma" not in registries.uplinks.parse(given).options
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ("always:sigma=10", "links.sigma is 10.0, but links 'always' does not use it"),
+        ("bernoulli:p=0.3:delta=0.02", "it is only for drawing links.p, which is given"),
+        ("group:mean_away=20", "links.away is 0: leave it out, or set links.away, too"),
+        ("group:late=0.1:away=0:mean_away=9", "links.away is 0"),
+    ],
+)
+def test_what_is_not_read_is_refused_also_at_its_default(given, line):
+    with pytest.raises(InputError) as error:
+        registries.uplinks.parse(given)
+    assert line in str(error.value)
+
+
+def test_only_what_is_read_is_there():
+    assert registries.uplinks.parse("bernoulli:p=0.3").table() == {"name": "bernoulli", "p": 0.3}
+    assert {"mean_away", "late_rounds"}.isdisjoint(registries.uplinks.parse("group").options)
+    assert registries.uplinks.parse("group:away=0.1")["mean_away"] == 20
+
+
+def test_the_length_of_a_traces_rounds_is_written_down(tmp_path):
+    file = tmp_path / "log.csv"
+    file.write_text("# round_seconds = 30\nclient,online_from_s,online_until_s\n0,0,90\n")
+    trace = registries.uplinks.parse({"name": "trace", "file": str(file)})
+    assert trace["round_seconds"] == 30
+    assert str(trace) == "trace:file=log.csv"
+    assert registries.uplinks.parse(trace.table()) == trace
+    assert registries.uplinks.parse({**trace.table(), "round_seconds": 60})["round_seconds"] == 60
 
 
 def test_momentum_0_is_what_sgd_does():

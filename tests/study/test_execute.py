@@ -12,10 +12,10 @@ import pytest
 
 from fedpbc import LocalTraining, Quadratic
 from fedpbc.errors import DivergedError, InputError
-from fedpbc.study.build import task_values
+from fedpbc.study.build import check, task_values
 from fedpbc.study.execute import StoppedError, Watcher, execute
 from fedpbc.study.run_folder import RunFolder
-from fedpbc.study.study import Run
+from fedpbc.study.study import Run, Study
 
 VALUES = {
     "data": "digits",
@@ -227,7 +227,7 @@ def test_code_is_imported_only_from_where_its_owner_named_it(tmp_path):
 
 def test_a_task_made_in_python_goes_on_with_the_same_task(tmp_path):
     def make() -> tuple[Run, Quadratic]:
-        task = Quadratic([[0.0], [9.0]], training=LocalTraining(optimizer="momentum"), seed=3)
+        task = Quadratic([[0.0], [9.0]], training=LocalTraining(momentum=0.9), seed=3)
         values = {"rounds": 12, "links": {"p": 0.5}, "checkpoint_every": 1, "evaluate_every": 4}
         return Run.of({**values, **task_values(task)}), task
 
@@ -247,3 +247,59 @@ def test_a_task_made_in_python_goes_on_with_the_same_task(tmp_path):
     assert [line["views"] for line in record.metrics] == [line["views"] for line in whole.metrics]
     with pytest.raises(InputError, match="the task was made in Python"):
         execute(Run.of({**run.spec.dump(), "rounds": 3}))
+
+
+def test_the_last_rounds_can_be_evaluated_more_often(tmp_path):
+    run = run_of(rounds=20, evaluate_every=8, evaluate_every_at_end=2)
+    record = execute(run, tmp_path / "run")
+    assert [line["round"] for line in record.metrics] == [8, 16, 18, 20]
+
+
+def test_what_to_know_of_a_trace_is_said_and_kept(tmp_path):
+    file = tmp_path / "log.csv"
+    file.write_text("client,online_from_s,online_until_s\n0,0,3000\n1,700,2400\n")
+    run = run_of(links={"name": "trace", "file": str(file)}, rounds=6)
+    said: list[str] = []
+    note = "the trace ends after 4 of 6 rounds (600 s each): then it starts again"
+    for folder in (None, tmp_path / "run"):
+        record = execute(run, folder, Watcher(on_note=said.append))
+        assert record.notes == said
+        assert [line[: len(note)] for line in said] == [note]
+        said.clear()
+    assert [line[: len(note)] for line in check([run])] == [note]
+
+
+PLUGIN = """
+import numpy as np
+from fedpbc import link_scheme
+
+@link_scheme
+def seldom(setting, *, rate: float = 0.5):
+    for t in range(setting.rounds):
+        yield np.ones(setting.clients, dtype=bool)
+"""
+
+
+def test_a_plugins_scheme_that_reads_no_probabilities_refuses_them_also_at_their_default(tmp_path):
+    (tmp_path / "mine.py").write_text(PLUGIN)
+    plugin = {"plugins": [str(tmp_path / "mine.py")]}
+    run = run_of(**plugin, links="seldom")
+    assert run.spec.links.table() == {"name": "seldom", "rate": 0.5}
+    assert execute(run).finished
+    for given in ("seldom:sigma=10", "seldom:p=0.5"):
+        with pytest.raises(InputError, match=r"links 'seldom' does not use it"):
+            execute(run_of(**plugin, links=given))
+
+
+def test_a_table_has_its_own_number_of_rounds():
+    def runs(**given):
+        values = {"task": "python", "links": np.ones((7, 2), dtype=bool), **given}
+        task = Quadratic([[0.0], [9.0]])
+        [run] = Study.of({"algorithms": ["fedavg"], "seeds": [0], **values}).runs(
+            lambda seed: task_values(task)
+        )
+        return execute(run, task=task)
+
+    assert runs().values["rounds"] == 7
+    with pytest.raises(InputError, match="rounds is 500, but the links are a table of 7 rounds"):
+        runs(rounds=500)

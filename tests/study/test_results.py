@@ -12,6 +12,7 @@ import pytest
 from fedpbc.errors import InputError
 from fedpbc.study.build import check
 from fedpbc.study.pool import run_all
+from fedpbc.study.record import Record
 from fedpbc.study.results import Results
 from fedpbc.study.run_folder import RunFolder
 from fedpbc.study.study import Study
@@ -135,3 +136,49 @@ def test_curves_are_means_over_seeds(swept):
     assert len(means) == len(deviations) == 5
     with pytest.raises(InputError, match="view is 'mean', but should be one of server"):
         Results.read(swept).curve("fedavg:alpha=1", "mean")
+
+
+def scored(label: str, seed: int, score: float, losses: list[float], **values: object) -> Record:
+    """A run of ten rounds, evaluated after each."""
+    train = {"learning_rate": 0.05, "global_learning_rate": 1.0}
+    lines = [
+        {
+            "round": t + 1,
+            "local_steps": 50,
+            "uploads": 10,
+            "views": {"server": {"test_accuracy": score, "test_loss": loss}},
+        }
+        for t, loss in enumerate(losses)
+    ]
+    result = {"cost": {"models_on_server": {"server": 1}, "models_on_client": 0}}
+    settings = {"algorithm": {"name": label}, "train": train, **values}
+    return Record(label, "entry", "", seed, settings, lines, result)
+
+
+def test_a_loss_without_meaning_is_divergence_and_not_averaged_in():
+    fine = [2.0] * 10
+    runs = [scored("fedavg", k, 0.5 + k / 100, fine) for k in range(3)]
+    runs += [scored("mifa", k, 0.9, [2.0, *[1e20 if k == 1 else 2.0] * 9]) for k in range(3)]
+    results = Results(runs)
+    assert results.verdict().not_ranked == {"mifa": "diverged with seed 1"}
+    assert results.verdict().best == "fedavg"
+    assert results.paired().row("mifa").seeds == (0, 2)
+
+
+def test_step_sizes_are_tuned_where_entries_have_their_own_or_a_search_chose_views():
+    def is_tuned(first: dict[str, object], second: dict[str, object]) -> bool:
+        losses = [1.0] * 10
+        return "untuned" not in str(
+            Results(
+                [
+                    scored("fedavg", 0, 0.5, losses, **first),
+                    scored("mifa", 0, 0.6, losses, **second),
+                ]
+            ).verdict()
+        )
+
+    view = {"deploy_view": "server"}
+    assert not is_tuned({}, {})
+    assert not is_tuned(view, {})
+    assert is_tuned(view, view)
+    assert is_tuned({}, {"train": {"learning_rate": 0.1, "global_learning_rate": 1.0}})

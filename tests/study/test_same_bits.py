@@ -38,7 +38,7 @@ CASES: dict[str, tuple[dict, dict]] = {
     "downlink": ({"downlink": {"name": "bernoulli", "p": 0.6}}, {}),
     "adam": ({"train": {"optimizer": "adam", "proximal": 0.1, "learning_rate": 0.01}}, {}),
     "momentum": (
-        {"train": {"optimizer": "momentum", "momentum": 0.8, "weight_decay": 0.01}},
+        {"train": {"momentum": 0.8, "weight_decay": 0.01}},
         {"train": {"optimizer": "sgd:momentum=0.8:weight_decay=0.01"}},
     ),
     "schedule": (

@@ -160,3 +160,33 @@ def test_errors_say_what_is_right(given, line):
     with pytest.raises(InputError) as error:
         Study.of(given).runs()
     assert line in str(error.value)
+
+
+def test_what_every_entry_replaces_is_an_error():
+    links = {"algorithms": ["fedpbc:links=markov", "mifa:links=always"], "links": {"p": 0.5}}
+    with pytest.raises(InputError, match=r"links\.p is 0\.5, but .*'always' does not use it"):
+        Study.of(links).runs()
+    named = {**links, "links": {"name": "bernoulli", "p": 0.5}}
+    with pytest.raises(
+        InputError, match=r"links\.p is 0\.5, but every entry chooses its own links"
+    ):
+        Study.of(named).runs()
+
+
+def test_what_is_typed_and_every_entry_has_itself_is_an_error():
+    given = {"algorithms": ["fedpbc:links=markov", "mifa:links.p=0.3"], "links": "bernoulli"}
+    study = Study.of(given)
+    study.check_typed(["links", "algorithm", "rounds"])
+    with pytest.raises(InputError, match="seed has no effect here: --seeds says which"):
+        study.check_typed(["seed"], {"seed": "--seeds says which"})
+    own = Study.of({"algorithms": ["fedpbc:links=markov", "mifa:links=cyclic"], "links": "always"})
+    with pytest.raises(InputError, match=r"links is always, but .* have values of their own"):
+        own.check_typed(["links"])
+
+
+def test_momentum_can_be_swept_by_its_short_name():
+    study = Study.of({"algorithms": ["fedavg"], "seeds": [0], "sweep": {"momentum": [0, 0.9]}})
+    assert [(r.label, str(r.spec.train.optimizer)) for r in study.runs()] == [
+        ("fedavg:momentum=0", "sgd"),
+        ("fedavg:momentum=0.9", "sgd:momentum=0.9"),
+    ]

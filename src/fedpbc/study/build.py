@@ -22,14 +22,15 @@ from fedpbc.data import load as load_data
 from fedpbc.engines import choose_engine
 from fedpbc.errors import PLUGIN_MODULES, InputError
 from fedpbc.links import Timetable
+from fedpbc.links.trace import trace_notes
 from fedpbc.simulation.build import draw_timetable, make_algorithm
 from fedpbc.simulation.last_reports import choose_last_reports
 from fedpbc.simulation.loop import Simulation
 from fedpbc.storage.arrays import read_array
 from fedpbc.storage.tensors import checksum
-from fedpbc.study.registries import PROBABILITIES, PYTHON, engines
+from fedpbc.study.registries import PROBABILITIES, engines
 from fedpbc.study.spec import Spec, Train, content_of
-from fedpbc.study.study import Run
+from fedpbc.study.study import NOT_OF_THE_PROBLEM, Run
 from fedpbc.tasks import LocalTraining, Quadratic, Supervised, Task
 from fedpbc.tasks.losses import find_loss
 from fedpbc.tasks.networks import build_model
@@ -46,7 +47,7 @@ class Built:
     Attributes:
         engine: one line on the engine and why it was chosen.
         fingerprint: changes with the data and the links, which a spec only names.
-        notes: what a user must know of the task, one line each.
+        notes: what a user must know of the task and the links, one line each.
     """
 
     simulation: Simulation
@@ -72,7 +73,7 @@ def build(run: Run, *, task: Task | None = None, reports: Path | None = None) ->
         raise InputError("the task was made in Python: call simulate() or compare() there again")
     task = build_task(spec, execution.device) if task is None else task
     uplink = _links("links", spec.links, run, task, spec.rounds)
-    if spec.rounds not in (uplink.rounds, _usual_rounds(spec)):
+    if spec.rounds != uplink.rounds:
         raise InputError(
             f"rounds is {spec.rounds}, but the links are a table of {uplink.rounds} rounds: "
             "leave it out"
@@ -101,18 +102,22 @@ def build(run: Run, *, task: Task | None = None, reports: Path | None = None) ->
         uplink,
         downlink,
         evaluate_every=spec.evaluate_every,
+        evaluate_every_at_end=spec.evaluate_every_at_end,
         views=spec.views,
         last_reports=last_reports,
         observers=[RunBound(task, algorithm, uplink, downlink)],
     )
-    notes: tuple[str, ...] = ()
+    notes: list[str] = []
     if getattr(task, "test_is_held_out", False):
         from fedpbc.experiments.user_app import HELD_OUT
 
-        notes = (HELD_OUT,)
+        notes.append(HELD_OUT)
+    for section, scheme in (("links", spec.links), ("downlink", spec.downlink)):
+        if scheme.name == "trace":
+            notes += trace_notes(scheme.options, uplink.rounds, section)
     links = [timetable.fingerprint() for timetable in (uplink, downlink) if timetable is not None]
     content = json.dumps([_data_fingerprint(spec, task), *links])
-    return Built(simulation, line, sha256(content.encode()).hexdigest(), notes)
+    return Built(simulation, line, sha256(content.encode()).hexdigest(), tuple(notes))
 
 
 def check(runs: Iterable[Run]) -> list[str]:
@@ -123,8 +128,8 @@ def check(runs: Iterable[Run]) -> list[str]:
     setups: dict[str, Run] = {}
     for run in runs:
         values = run.spec.dump()
-        for key in ("algorithm", "train", "views", "evaluate_every", "seed"):
-            del values[key]
+        for key in NOT_OF_THE_PROBLEM:
+            values.pop(key, None)
         setups.setdefault(json.dumps(values, sort_keys=True), run)
     notes: dict[str, None] = {}
     serial = engines.parse("serial")
@@ -143,18 +148,12 @@ def _links(section: str, choice: Choice, run: Run, task: Task, rounds: int) -> T
         return draw_timetable(given, task, rounds, run.seed, option=section)
     timetable = draw_timetable(choice.table(), task, rounds, run.seed, option=section)
     for name in PROBABILITIES if timetable.base_probabilities is None else ():
-        if choice.get(name) not in (None, choice.defaults.get(name)):
+        if choice.get(name) is not None:
             raise InputError(
                 f"{section}.{name} is {choice[name]!r}, but {section} '{choice.name}' does not use "
                 f"it: choose a scheme with --{section} bernoulli"
             )
     return timetable
-
-
-def _usual_rounds(spec: Spec) -> int:
-    """How many rounds a run has if nothing else is said: a table has its own number."""
-    settings = {} if spec.data is None else find_source(spec.data.name).settings.get("", {})
-    return int(settings.get("rounds", Spec.model_fields["rounds"].default))
 
 
 # ------------------------------------------------------------------------------------------- tasks
@@ -208,19 +207,17 @@ def task_values(task: Task) -> dict[str, Any]:
 
 def _optimizer_table(training: LocalTraining) -> dict[str, Any]:
     name = training.described()["optimizer"]
-    momentum = {"momentum": training.momentum} if name == "momentum" else {}
-    decays = bool(training.weight_decay) or name in ("sgd", "momentum", "adam", "adamw")
-    decay = {"weight_decay": training.weight_decay} if decays and PYTHON not in name else {}
-    return {"name": "sgd" if name == "momentum" else name, **momentum, **decay}
+    options = {"momentum": training.momentum, "weight_decay": training.weight_decay}
+    # AdamW's has another default by its name.
+    kept = {k: v for k, v in options.items() if v or (name, k) == ("adamw", "weight_decay")}
+    return {"name": name, **kept}
 
 
 def _schedule_table(training: LocalTraining) -> dict[str, Any]:
     name = training.described()["schedule"]
     if name is None:
         return {"name": "inverse_sqrt" if training.decay else "constant"}
-    horizon = {"rounds": training.schedule_rounds}
-    plain = name.startswith(PYTHON) or name in ("constant", "inverse_sqrt")
-    return {"name": name, **({} if plain else horizon)}
+    return {"name": name, "rounds": training.schedule_rounds}
 
 
 def build_task(spec: Spec, device: str = "cpu") -> Task:
@@ -258,7 +255,7 @@ def _of_data(
     arguments: dict[str, Any] = {}
     has_clients = bool(data.client_names) or data.generator is not None
     unread = "alpha" if has_clients else "weigh"
-    if unread in options.options and options[unread] != options.defaults[unread]:
+    if unread in options.options:
         why = "has clients of its own" if has_clients else "has samples that are no client's"
         raise InputError(f"data.{unread}", options[unread], f"left out: {data.name} {why}")
     if has_clients:
@@ -287,8 +284,9 @@ def _of_data(
     return Supervised(
         module,
         *samples,
-        clients=defaults.CLIENTS if clients is None else clients,
-        alpha=options.get("alpha", defaults.ALPHA),
+        clients=clients,
+        # Labels that are no classes are not split by α.
+        alpha=None if options.get("alpha") == defaults.ALPHA else options.get("alpha"),
         training=training,
         seed=spec.seed,
         crop_padding=data.crop_padding,

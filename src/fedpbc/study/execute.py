@@ -175,12 +175,14 @@ def _in_memory(run: Run, built: Built, watcher: Watcher) -> Record:
     reset_peak_memory()
     with closing(simulation):
         watcher.start(0, simulation.rounds, built.engine)
+        for note in built.notes:
+            watcher.note(note)
         for metrics in simulation.steps():
             if metrics is not None:
                 lines.append(metrics.as_dict())
             watcher.round(simulation.round, metrics)
         # While the engine's processes live, whose memory is in it.
-        result = summary_of(_about(run), simulation, built.engine, lines[-1])
+        result = summary_of(_about(run), simulation, built.engine, lines[-1], built.notes)
     return Record(
         label=run.label,
         role=run.role,
@@ -241,7 +243,8 @@ class _Execution:
                 self._checkpoint_last_round()
                 raise
             last = json.loads(self.metrics.splitlines()[-1])
-            result = summary_of(_about(self.run), simulation, self.built.engine, last)
+            about, notes = _about(self.run), self.built.notes
+            result = summary_of(about, simulation, self.built.engine, last, notes)
             place.save_final(simulation.view_models(), simulation.task.layout)
             place.save_result(result)
         place.remove_working_files()

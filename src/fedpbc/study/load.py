@@ -82,7 +82,7 @@ def _change(values: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
 
 
 def _trace(values: Mapping[str, Any], file: Path, links: Any) -> list[dict[str, Any]]:
-    """A recorded trace as links; a fleet's log has its round length and number of clients, too."""
+    """A recorded trace as links; a fleet's log has its number of clients, too."""
     from fedpbc.links.trace import fleet_log_settings
 
     check_path(file, "--trace")
@@ -92,9 +92,6 @@ def _trace(values: Mapping[str, Any], file: Path, links: Any) -> list[dict[str, 
     header = fleet_log_settings(str(file))
     if header is None:
         return [{"links": links}]
-    table = values.get("links")
-    if not (isinstance(table, Mapping) and "round_seconds" in table):
-        links["round_seconds"] = header[0]
     task = values.get("task", {})
     # A quadratic task has as many clients as targets.
     counts = "clients" not in values and task.get("name", "app") in ("app", "classification")

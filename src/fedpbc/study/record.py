@@ -64,6 +64,18 @@ class Record:
         view: str | None = self.values.get("deploy_view")
         return view
 
+    @property
+    def step_sizes(self) -> tuple[float, float]:
+        """η_0 and η_g."""
+        train = self.values["train"]
+        return train["learning_rate"], train["global_learning_rate"]
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What a reader must know of its task and links, one line each."""
+        lines: Sequence[str] = (self.result or {}).get("notes", ())
+        return lines
+
     def overview(self) -> ClientOverview:
         """Its clients: their links, probabilities and samples."""
         from fedpbc.experiments.client_overview import ClientOverview, load_client_overview

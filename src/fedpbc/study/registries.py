@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
@@ -18,6 +19,7 @@ from fedpbc.errors import InputError
 from fedpbc.limits import MAX_WORKERS
 from fedpbc.options import Help, Option, options_of
 from fedpbc.tasks.loss_names import LossName
+from fedpbc.tasks.schedules import HORIZONS
 
 __all__ = [
     "PYTHON",
@@ -144,7 +146,7 @@ engines = _fixed(
 SCHEDULES = {
     "inverse_sqrt": _without_options,
     "constant": _without_options,
-    **dict.fromkeys(("inverse", "exponential", "step", "linear", "cosine"), _horizon),
+    **dict.fromkeys(HORIZONS, _horizon),
 }
 
 
@@ -191,6 +193,13 @@ algorithms = Registry(
 PROBABILITIES = ("p", "sigma", "delta")
 WITHOUT_PROBABILITIES = ("always", "by_volume", "label_cyclic", "table", "trace", TIMETABLE)
 """Schemes that use no probabilities; of a plugin's scheme it shows when its links are drawn."""
+NEED = {"mean_away": "away", "late_rounds": "late"}
+"""Options of the scheme 'group' that say more about another one, which is 0 by default."""
+
+
+def _where_given(options: Mapping[str, Option], names: Iterable[str]) -> dict[str, Option]:
+    """Options without defaults: of a plugin only shows later whether it reads them."""
+    return {k: replace(o, default=None) if k in names else o for k, o in options.items()}
 
 
 def _links(section: str, default: str) -> Registry:
@@ -202,7 +211,10 @@ def _links(section: str, default: str) -> Registry:
     def options(rows: Any) -> dict[str, Option]:
         from fedpbc.links.probabilities import ProbabilityOptions
 
-        return {**options_of(ProbabilityOptions), **options_of(rows)}
+        shared = options_of(ProbabilityOptions)
+        if not rows.__module__.startswith("fedpbc."):
+            shared = _where_given(shared, PROBABILITIES)
+        return {**shared, **options_of(rows)}
 
     def names() -> Iterable[str]:
         from fedpbc.links import SCHEMES
@@ -213,12 +225,26 @@ def _links(section: str, default: str) -> Registry:
         remedy = f"{section} '{name}' does not use it: choose a scheme with --{section} bernoulli"
         if name in WITHOUT_PROBABILITIES:
             return dict.fromkeys(PROBABILITIES, remedy)
-        if given.get("p") is None:
-            return {}
-        reason = f"it is only for drawing {section}.p, which is given: leave one of them out"
-        return {"sigma": reason, "delta": reason}
+        reasons = {}
+        if given.get("p") is not None:
+            reason = f"it is only for drawing {section}.p, which is given: leave one of them out"
+            reasons = {"sigma": reason, "delta": reason}
+        if name == "group":
+            for option, other in NEED.items():
+                if not given.get(other):
+                    remedy = f"leave it out, or set {section}.{other}, too"
+                    reasons[option] = f"{section}.{other} is 0: {remedy}"
+        return reasons
 
-    return Registry(section, find, options, names, default, not_read)
+    def follows(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        if name != "trace":
+            return {}
+        from fedpbc.links.trace import round_length
+
+        # Written down: what a run was does not depend on what a log says later.
+        return {"round_seconds": round_length(values, section)}
+
+    return Registry(section, find, options, names, default, not_read, follows)
 
 
 uplinks = _links("links", "bernoulli_varying")
@@ -237,6 +263,11 @@ def _source_names() -> Iterable[str]:
     return SOURCES
 
 
+def _shared_data(source: Any) -> dict[str, Option]:
+    shared = options_of(_data)
+    return shared if source.is_ours else _where_given(shared, ("alpha", "weigh"))
+
+
 def _not_of_the_data(name: str, given: Mapping[str, Any]) -> dict[str, str]:
     source = _find_source(name)
     if source.has_clients(given):
@@ -249,7 +280,7 @@ def _not_of_the_data(name: str, given: Mapping[str, Any]) -> dict[str, str]:
 data_sets = Registry(
     "data",
     _find_source,
-    lambda source: {**options_of(_data), **source.options},
+    lambda source: {**_shared_data(source), **source.options},
     _source_names,
     "fashion",
     _not_of_the_data,

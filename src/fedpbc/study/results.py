@@ -34,6 +34,8 @@ from fedpbc.study.study_folder import StudyFolder
 __all__ = ["Results"]
 
 Allowed = Callable[[Row], bool]
+DIVERGED = 1e6
+"""Times a usual loss at the beginning; the loss of a run that diverges grows without bound."""
 
 
 class Results:
@@ -89,6 +91,25 @@ class Results:
     def window(self) -> int:
         """Over how many last rounds evaluations are averaged, in the longest run."""
         return window_of(self.rounds)
+
+    @property
+    def tuned(self) -> bool:
+        """Whether entries have step sizes of their own, or a search chose their views."""
+        runs = [run for run in self.records if run.role != "ceiling"]
+        return len({run.step_sizes for run in runs}) > 1 or all(r.deploy_view for r in runs)
+
+    def _diverged(self, run: Record, view: str) -> bool:
+        """Whether a run ended with a loss far beyond any that training begins with.
+
+        With a seed all variants begin with the same model, so the smallest loss that any of them
+        had at its first evaluation tells what is usual; what is smaller than 1 is no measure.
+        """
+        first, last = (run.metrics[k]["views"][view]["test_loss"] for k in (0, -1))
+        if last < first:
+            return False
+        same = (each.metrics[0]["views"] for each in self.finished if each.seed == run.seed)
+        usual = min(v["test_loss"] for views in same for v in views.values())
+        return bool(last > DIVERGED * max(1.0, usual))
 
     def of(self, label: str) -> list[Record]:
         """The finished runs of one variant."""
@@ -200,7 +221,7 @@ class Results:
             starred = next((row.view for row in rows if row.best_deployable), None)
             row = _best(choice or rows, chosen=starred)
             entries.append(self._scores(label, row, has_classes, allowed=bool(choice)))
-        return Scores(entries, has_classes)
+        return Scores(entries, has_classes, self.tuned)
 
     def _scores(
         self, label: str, row: Row | None, has_classes: bool, *, allowed: bool
@@ -220,7 +241,12 @@ class Results:
         if row is None:
             return entry
         key, sign = ("test_accuracy", 1.0) if has_classes else ("test_loss", -1.0)
-        tails = {run.seed: tail_mean(run, row.view, lambda e: e[key]) for run in self.of(label)}
+        diverged = [run.seed for run in self.of(label) if self._diverged(run, row.view)]
+        tails = {
+            run.seed: tail_mean(run, row.view, lambda e: e[key])
+            for run in self.of(label)
+            if run.seed not in diverged
+        }
         kind = ALGORITHMS.get(algorithm)
         sent, stored = (row.bytes_up, row.bytes_down), (row.models_on_server, row.models_on_client)
         return replace(
@@ -228,6 +254,7 @@ class Results:
             view=row.view,
             values={seed: sign * tail for seed, tail in tails.items() if tail is not None},
             costs=Costs(row.local_steps, *sent, *stored),
+            diverged=tuple(sorted(diverged)),
             needs_probabilities=kind is not None and kind.needs_probabilities,
             allowed=allowed and not is_ceiling,
         )
@@ -240,8 +267,8 @@ class Results:
         return paired(self, self.baseline_label(baseline), allowed=allowed)
 
     def verdict(self, baseline: str | None = None, *, allowed: Allowed | None = None) -> Verdict:
-        """Who is best within noise, by how much over a baseline, and what it costs."""
-        return verdict(self, baseline=self.baseline_label(baseline), allowed=allowed)
+        """Who is clearly the best, or who is ahead and how many seeds would decide."""
+        return verdict(self.scores(allowed), self.baseline_label(baseline))
 
     def baseline_label(self, name: str | None) -> str | None:
         """The label of a baseline that is named by its label or its algorithm."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from fedpbc.algorithms import ALGORITHMS
 from fedpbc.experiments.spread import Spread, mean_of
+from fedpbc.simulation.evaluation_schedule import window_of
 from fedpbc.study.record import Record
 from fedpbc.tasks.task import Evaluation
 
@@ -90,16 +91,6 @@ def row_of(label: str, view: str, runs: Sequence[Record], cost: Mapping[str, Any
             for name in further_values(run.metrics[-1]["views"][view] for run in runs)
         },
     )
-
-
-def window_of(rounds: int) -> int:
-    """Over how many last rounds of a run evaluations are averaged: 100, but at most a fifth.
-
-    Example:
-        >>> window_of(2000), window_of(300), window_of(3)
-        (100, 60, 1)
-    """
-    return max(1, min(100, rounds // 5))
 
 
 def tail_mean(run: Record, view: str, value: Value) -> float | None:

@@ -33,6 +33,7 @@ from fedpbc.options import Help, options_of, unknown_option, worded
 from fedpbc.storage.files import open_regular_file
 from fedpbc.storage.toml import parsed_toml
 from fedpbc.study import registries
+from fedpbc.synonyms import key_of
 
 __all__ = [
     "COMPARED",
@@ -132,6 +133,8 @@ class Spec(Settings):
 
     Attributes:
         clients: m; None: as many as the data brings.
+        evaluate_every_at_end: rounds between evaluations in the last 100 rounds (at most the last
+            fifth), over which results are averaged; None: ``evaluate_every``.
         views: which models are evaluated; by default all that the algorithm has.
         plugins: Python files with algorithms, link schemes, data sets and models, imported first.
         data, model: None where the task is not ``classification``.
@@ -154,6 +157,7 @@ class Spec(Settings):
     evaluate_every: Annotated[int, Ge(1), Le(MAX_INTEGER), Help("Rounds between evaluations")] = (
         defaults.EVALUATE_EVERY
     )
+    evaluate_every_at_end: Annotated[int, Ge(1), Le(MAX_INTEGER)] | None = None
     views: Annotated[Names, Help("Models to evaluate, such as server,averaged", "all")]
     plugins: Names = ()
     algorithm: Annotated[
@@ -322,6 +326,9 @@ def _one_line(kind: type[Settings], error: ValidationError) -> InputError:
         path.insert(0, "train")
     key, holder = ".".join(path), Train if path[0] == "train" and len(path) > 1 else kind
     if is_unknown:
+        name = (key_of(path[-1]) or path[-1]).rpartition(".")[2]
+        if (meant := short_names().get(name, "")).count(".") == 2:
+            return InputError(f"{key} is unknown: use {meant}")
         known = (
             [*Spec.model_fields, *Execution.model_fields] if holder is Spec else holder.model_fields
         )
@@ -426,6 +433,9 @@ def short_names() -> Mapping[str, str]:
         ('train.learning_rate', 'data.alpha', False)
     """
     keys = {f"train.{name}" for name in Train.model_fields}
+    for section, registry in TRAIN.items():
+        for each in registry.names():
+            keys |= {f"train.{section}.{name}" for name in registry.options(registry.find(each))}
     for section, functions in registries.SHARED.items():
         keys |= {f"{section}.{name}" for each in functions for name in options_of(each)}
     short: dict[str, str] = {}
@@ -545,6 +555,9 @@ def _completed(given: Mapping[str, Any]) -> dict[str, Any]:
         name = name.get("name") if isinstance(name, Mapping) else name
         if isinstance(name, str) and name.startswith(registries.PYTHON):
             raise InputError(f"train.{option}", name, "a name: functions are for Python")
+    every = values.get("evaluate_every", defaults.EVALUATE_EVERY)
+    if values.get("evaluate_every_at_end") == every:
+        del values["evaluate_every_at_end"]
     return {**values, "task": task, "views": _views(values)}
 
 

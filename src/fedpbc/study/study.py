@@ -37,7 +37,10 @@ LINKS = ("links", "downlink")
 EVERY_LINK_UP = {"links": {"name": "always"}, "downlink": {"name": "always"}}
 SHARED_ONLY = ("algorithm", "seed", "plugins", "track", *COMPARED)
 """What all variants have in common."""
-NOT_OF_THE_PROBLEM = ("algorithm", "train", "seed", "views", "evaluate_every", "plugins")
+NOT_OF_THE_PROBLEM = (
+    *("algorithm", "train", "seed", "views", "plugins"),
+    *("evaluate_every", "evaluate_every_at_end"),
+)
 """How something is run, not what it is run on."""
 MAX_VARIANTS = 10_000
 
@@ -158,9 +161,12 @@ class Study:
     def runs(self, of_seed: Callable[[int], Mapping[str, Any]] | None = None) -> list[Run]:
         """All runs, checked; each variant is validated once.
 
+        What no entry would read is an error, too.
+
         ``of_seed`` returns what the base has with a seed besides, as where tasks are made in
         Python: then each run is validated.
         """
+        self._check_used()
         checked = [self._checked(v, self.seeds[0], of_seed) for v in self.variants]
         specs = [spec for spec, _ in checked]
         conditions = _conditions(specs, [variant.role for variant in self.variants])
@@ -181,6 +187,46 @@ class Study:
                 labels = variant.label, variant.role, condition
                 runs.append(Run(*labels, seed, own, execution, problem, objects))
         return runs
+
+    def check_typed(self, keys: Iterable[str], chosen: Mapping[str, str] | None = None) -> None:
+        """Raise InputError for what was typed, as dotted keys, and every entry has itself.
+
+        ``chosen`` are keys that a command chooses, each with the reason. What a file says may be
+        for other commands, too.
+
+        Example:
+            >>> given = {"algorithms": ["mifa:learning_rate=1"], "train": {"learning_rate": 0.2}}
+            >>> Study.of(given).check_typed(["train.learning_rate"])
+            Traceback (most recent call last):
+            fedpbc.errors.InputError: train.learning_rate is 0.2, but mifa:learning_rate=1 has a
+            value of its own: leave one of them out
+        """
+        entries = [variant for variant in self.variants if variant.role != CEILING]
+        for key in keys:
+            if chosen and key in chosen:
+                raise InputError(f"{key} has no effect here: {chosen[key]}")
+            own = [_at(entry.patch, key) for entry in entries]
+            if key.partition(".")[0] == "algorithm" or not own:
+                continue
+            # A table without a name has options of what is shared.
+            if all("name" in v if isinstance(v, Mapping) else v is not None for v in own):
+                have = "has a value of its own" if len(entries) == 1 else "have values of their own"
+                raise InputError(
+                    f"{key} is {text_of(_at(self.base, key))}, but "
+                    f"{listed([entry.label for entry in entries])} {have}: leave one of them out"
+                )
+
+    def _check_used(self) -> None:
+        """Raise InputError for an option that every entry replaces by a choice of its own."""
+        entries = [patched(self.base, v.patch) for v in self.variants if v.role != CEILING]
+        for section in SECTIONS if entries else ():
+            table = self.base.get(section)
+            for option in table if isinstance(table, Mapping) else ():
+                if option != "name" and all(_at(e, f"{section}.{option}") is None for e in entries):
+                    raise InputError(
+                        f"{section}.{option} is {text_of(table[option])}, but every entry chooses "
+                        f"its own {section}: give it to those entries"
+                    )
 
     def _checked(
         self, variant: Variant, seed: int, of_seed: Callable[[int], Mapping[str, Any]] | None
@@ -212,12 +258,15 @@ def described(values: Mapping[str, Any]) -> dict[str, Any]:
     made = dict(values)
     for section in LINKS:
         value: Any = made.get(section)
-        if hasattr(value, "fingerprint"):
-            made[section] = {"name": TIMETABLE, "fingerprint": value.fingerprint()}
-        elif hasattr(value, "tobytes"):
+        if hasattr(value, "tobytes"):
             from fedpbc.links import from_table
 
-            made[section] = {"name": TIMETABLE, "fingerprint": from_table(value).fingerprint()}
+            value = from_table(value)
+        if hasattr(value, "fingerprint"):
+            made[section] = {"name": TIMETABLE, "fingerprint": value.fingerprint()}
+            # A table has its own number of rounds.
+            if section == "links" and made.get("rounds") is None:
+                made["rounds"] = value.rounds
         elif callable(value) and isinstance(name := getattr(value, "__name__", None), str):
             made[section] = {"name": name}
     return made
@@ -506,12 +555,14 @@ def _takes(entry: Variant, key: str) -> bool:
 
 
 def _has(entry: Variant, key: str) -> bool:
-    value: Any = entry.patch
-    for part in (_key_of(key, entry.algorithm) or key).split("."):
-        if not isinstance(value, Mapping) or part not in value:
-            return False
-        value = value[part]
-    return True
+    return _at(entry.patch, _key_of(key, entry.algorithm) or key) is not None
+
+
+def _at(values: Any, key: str) -> Any:
+    """The value of a dotted key; None if there is none."""
+    for part in key.split("."):
+        values = values.get(part) if isinstance(values, Mapping) else None
+    return values
 
 
 def _with_ceilings(

@@ -26,17 +26,23 @@ PROC = Path("/proc")
 
 
 def summary_of(
-    about: Mapping[str, Any], simulation: Simulation, engine: str, last: Mapping[str, Any]
+    about: Mapping[str, Any],
+    simulation: Simulation,
+    engine: str,
+    last: Mapping[str, Any],
+    notes: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The result of a run that has completed its last round, before its engine is closed.
 
-    ``about`` identifies the run, ``engine`` is a line on its engine, ``last`` the last evaluation.
+    ``about`` identifies the run, ``engine`` is a line on its engine, ``last`` the last evaluation,
+    ``notes`` what a reader must know.
     """
     task = simulation.task
     processes = getattr(simulation.engine, "processes", None)
     cluster_summary = getattr(simulation.engine, "cluster_summary", None)
     memory = _peak_memory(processes() if processes is not None else ())
     optional = {
+        "notes": list(notes),
         "client_accuracy": client_summary(simulation.client_accuracies()),
         "train_samples": _train_samples(simulation),
         "test_data": task.test_description() if isinstance(task, Supervised) else None,

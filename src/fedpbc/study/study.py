@@ -195,11 +195,11 @@ class Study:
         for other commands, too.
 
         Example:
-            >>> given = {"algorithms": ["mifa:learning_rate=1"], "train": {"learning_rate": 0.2}}
-            >>> Study.of(given).check_typed(["train.learning_rate"])
+            >>> study = Study.of({"algorithms": ["mifa:proximal=1"], "train": {"proximal": 2}})
+            >>> study.check_typed(["train.proximal"])
             Traceback (most recent call last):
-            fedpbc.errors.InputError: train.learning_rate is 0.2, but mifa:learning_rate=1 has a
-            value of its own: leave one of them out
+            fedpbc.errors.InputError: train.proximal is 2, but mifa:proximal=1 has a value of its \
+own: leave one of them out
         """
         entries = [variant for variant in self.variants if variant.role != CEILING]
         for key in keys:
@@ -220,8 +220,9 @@ class Study:
         """Raise InputError for an option that every entry replaces by a choice of its own."""
         entries = [patched(self.base, v.patch) for v in self.variants if v.role != CEILING]
         for section in SECTIONS if entries else ():
-            table = self.base.get(section)
-            for option in table if isinstance(table, Mapping) else ():
+            shared = self.base.get(section)
+            table = shared if isinstance(shared, Mapping) else {}
+            for option in table:
                 if option != "name" and all(_at(e, f"{section}.{option}") is None for e in entries):
                     raise InputError(
                         f"{section}.{option} is {text_of(table[option])}, but every entry chooses "

@@ -65,8 +65,8 @@ class LocalTraining:
         0.05
         >>> LocalTraining(optimizer="adam", momentum=0.9)
         Traceback (most recent call last):
-        fedpbc.errors.InputError: train.momentum is 0.9, but should be left out: the optimizer
-        'adam' has none, but 'sgd' has
+        fedpbc.errors.InputError: train.momentum is 0.9, but should be left out: the optimizer \
+'adam' has none, but 'sgd' has
     """
 
     local_steps: Annotated[int, Ge(1), Le(MAX_LOCAL_STEPS), Help("Local steps s per round")] = 5

@@ -68,6 +68,7 @@ EXCEPTIONS = {
     ("engines/ray_store.py", "unpickled"),
     ("engines/ray_store.py", "Unpacker"),
     # The same through a file in a folder that only this user can open, which is checked.
+    ("study/pool.py", "unpickled"),
     ("python/compared_runs.py", "unpickled"),
 }
 

@@ -48,6 +48,7 @@ __all__ = [
     "options_of",
     "unknown_keyword",
     "unknown_option",
+    "worded",
 ]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -325,8 +326,13 @@ def _range(bounds: Iterable[Any]) -> str:
 
 def _expected(error: ValidationError) -> str:
     """What pydantic would accept, in short."""
+    return worded(error.errors(include_url=False))
+
+
+def worded(details: Iterable[Mapping[str, Any]]) -> str:
+    """What findings of pydantic say would be right, in short."""
     messages = []
-    for detail in error.errors(include_url=False):
+    for detail in details:
         message = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
         for long, short in _SHORTER.items():
             message = message.replace(long, short)

@@ -237,7 +237,9 @@ class Comparison:
         failed = tuple(sorted(run.seed for run in runs if run.failure is not None))
         algorithm = runs[0].algorithm
         if row is None:
-            return EntryScores(name, algorithm, None, {}, None, len(runs), failed)
+            return EntryScores(
+                name, algorithm, None, {}, None, len(runs), failed, is_ceiling=is_ceiling(name)
+            )
         key, sign = ("test_accuracy", 1.0) if has_classes else ("test_loss", -1.0)
         tails, diverged = {}, []
         for run in (run for run in self.finished if run.label == name):
@@ -258,6 +260,7 @@ class Comparison:
             diverged=tuple(sorted(diverged)),
             needs_probabilities=kind is not None and kind.needs_probabilities,
             allowed=allowed and not is_ceiling(name),
+            is_ceiling=is_ceiling(name),
         )
 
     def paired(

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from fedpbc.algorithms import ALGORITHMS
 from fedpbc.errors import InputError
-from fedpbc.experiments.conditions import FEDAVG, is_ceiling
+from fedpbc.experiments.conditions import FEDAVG
 from fedpbc.experiments.intervals import (
     LEVEL,
     Interval,
@@ -77,6 +77,7 @@ class EntryScores:
             no value.
         needs_probabilities: whether the server must know the links' probabilities.
         allowed: whether a verdict may choose it.
+        is_ceiling: whether it is FedAvg's training with every link up.
     """
 
     name: str
@@ -89,6 +90,7 @@ class EntryScores:
     diverged: Sequence[int] = ()
     needs_probabilities: bool = False
     allowed: bool = True
+    is_ceiling: bool = False
 
 
 @dataclass(frozen=True)
@@ -312,7 +314,7 @@ def check_baseline(name: str | None, names: Sequence[str]) -> None:
 def find_baseline(scores: Scores, requested: str | None) -> tuple[EntryScores | None, str]:
     """The row to compare with, and a note if it is not the one that was requested."""
     check_baseline(requested, [entry.name for entry in scores.entries])
-    first = next((e for e in scores.entries if e.values and not is_ceiling(e.name)), None)
+    first = next((e for e in scores.entries if e.values and not e.is_ceiling), None)
     default = find_fedavg(scores) or first or find_ceiling(scores)
     if requested is None or default is None:
         return default, ""
@@ -327,16 +329,14 @@ def find_baseline(scores: Scores, requested: str | None) -> tuple[EntryScores | 
 
 def find_ceiling(scores: Scores) -> EntryScores | None:
     """The row of the same training with every link up, if there is one."""
-    return next((e for e in scores.entries if e.values and is_ceiling(e.name)), None)
+    return next((e for e in scores.entries if e.values and e.is_ceiling), None)
 
 
 def find_fedavg(scores: Scores) -> EntryScores | None:
     """The row of FedAvg: the one of that name, or the only one of that algorithm."""
     if (named := scores.find(FEDAVG)) is not None:
         return named
-    rows = [
-        e for e in scores.entries if e.algorithm == FEDAVG and e.values and not is_ceiling(e.name)
-    ]
+    rows = [e for e in scores.entries if e.algorithm == FEDAVG and e.values and not e.is_ceiling]
     return rows[0] if len(rows) == 1 else None
 
 

@@ -17,7 +17,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from fedpbc.experiments.conditions import is_ceiling
 from fedpbc.experiments.paired import (
     Costs,
     Difference,
@@ -148,7 +147,7 @@ def _ranked(scores: Scores) -> tuple[list[EntryScores], dict[str, str]]:
     """The rows that can be the best, and why others cannot."""
     why: dict[str, str] = {}
     candidates = []
-    for entry in (e for e in scores.entries if not is_ceiling(e.name)):
+    for entry in (e for e in scores.entries if not e.is_ceiling):
         if entry.diverged:
             why[entry.name] = f"diverged with {_seeds(entry.diverged)}"
         elif not entry.values:

@@ -11,6 +11,7 @@ from annotated_types import Ge, Le
 from numpy.typing import ArrayLike, NDArray
 
 from fedpbc import defaults
+from fedpbc.choices import Kept
 from fedpbc.errors import InputError
 from fedpbc.limits import array_of
 from fedpbc.options import Form, check_arguments
@@ -28,7 +29,12 @@ class ProbabilityOptions:
 
     # One number, one for each client, or a .npy or .csv file of them; None: p_i is drawn from the
     # classes that each client holds.
-    p: Probability | list[Probability] | Annotated[str, Form("a .npy or .csv file")] | None = None
+    p: (
+        Probability
+        | list[Probability]
+        | Annotated[str, Form("a .npy or .csv file"), Kept("input")]
+        | None
+    ) = None
     sigma: Annotated[float, Ge(0), Le(50)] = 10.0  # σ₀, how unequally the classes contribute
     delta: Probability = 0.02  # δ, the least probability
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedpbc.choices import InputFile
 from fedpbc.errors import InputError
 from fedpbc.links.scheme import Row, Setting, link_scheme
 from fedpbc.storage.arrays import check_npy_header
@@ -19,7 +20,7 @@ __all__ = ["table"]
 
 
 @link_scheme
-def table(setting: Setting, *, file: str) -> Iterator[Row]:
+def table(setting: Setting, *, file: InputFile) -> Iterator[Row]:
     """Your own timetable: a file of 0 and 1, one row per round, one column per client.
 
     ``file`` is an ``.npy`` array or a CSV without a header. Rows beyond the run's rounds are not

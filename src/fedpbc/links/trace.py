@@ -18,6 +18,7 @@ import numpy as np
 from annotated_types import Gt, Le
 from numpy.typing import NDArray
 
+from fedpbc.choices import InputFile
 from fedpbc.errors import InputError
 from fedpbc.limits import MAX_ROUNDS, MAX_SECONDS
 from fedpbc.links.scheme import Row, Setting, link_scheme
@@ -50,7 +51,7 @@ _EVERYBODY, _RISE = 0.9, 0.2
 def trace(
     setting: Setting,
     *,
-    file: str,
+    file: InputFile,
     round_seconds: _Seconds | None = None,
 ) -> Iterator[Row]:
     """Replay a recorded trace: up if the device was online at the end of the round.

@@ -9,15 +9,17 @@ from __future__ import annotations
 import inspect
 import math
 import numbers
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
+from fedpbc.choices import specification
 from fedpbc.errors import InputError, one_line
 from fedpbc.limits import MAX_INTEGER, MAX_LOCAL_STEPS
-from fedpbc.options import Help, check_keywords, check_kind, checked, nearest
+from fedpbc.options import Help, check_keywords, check_kind, checked, nearest, unknown_option
 from fedpbc.tasks.schedules import HORIZONS, SCHEDULES, ScheduleName
 
 if TYPE_CHECKING:
@@ -46,10 +48,12 @@ class LocalTraining:
         batch_size: samples per step.
         learning_rate: η_0.
         decay: whether η_t = η_0/√(t/10 + 1), as by default, or η_t = η_0; not with a schedule.
-        schedule: by what η_0 is multiplied in round t: a name, or a function of the round.
+        schedule: by what η_0 is multiplied in round t: a name, also with its horizon
+            ("cosine:rounds=50"), or a function of the round.
         schedule_rounds: R, the horizon of schedules that have one; None: 100.
         optimizer: how a step uses the gradient: "sgd", "adam", "adamw", the name of a class in
-            ``torch.optim``, or a function of the parameters and ``lr`` that returns one.
+            ``torch.optim``, a name with options such as "sgd:momentum=0.9" (or a table), or a
+            function of the parameters and ``lr`` that returns one.
         momentum: of "sgd", as in PyTorch, or of a class in ``torch.optim`` that has it.
         weight_decay: λ; λ·x is added to the gradient, or with "adamw" η_t·λ·x is subtracted from x.
         proximal: μ of the term μ/2·‖x − x_start‖², x_start the model at the start of the round.
@@ -65,14 +69,18 @@ class LocalTraining:
     batch_size: Annotated[int, Ge(1), Help("Samples per step")] = 16
     learning_rate: Annotated[float, Gt(0), Help("Local step size η_0")] = 0.05
     decay: bool | None = None
-    optimizer: Literal["sgd", "adam", "adamw"] | str | Callable[..., Any] = "sgd"
+    optimizer: Literal["sgd", "adam", "adamw"] | str | Mapping[str, Any] | Callable[..., Any] = (
+        "sgd"
+    )
     momentum: Annotated[float, Ge(0), Lt(1)] = 0.0
     proximal: Annotated[float, Ge(0)] = 0.0
     weight_decay: Annotated[float, Ge(0)] = 0.0
-    schedule: ScheduleName | str | Callable[[int], float] | None = None
+    schedule: ScheduleName | str | Mapping[str, Any] | Callable[[int], float] | None = None
     schedule_rounds: Annotated[int, Ge(1)] | None = None
 
     def __post_init__(self) -> None:
+        self._take_options("optimizer", {"momentum": "momentum", "weight_decay": "weight_decay"})
+        self._take_options("schedule", {"rounds": "schedule_rounds"})
         checked(type(self), vars(self), "train")
         theirs = isinstance(self.optimizer, str) and not self.is_built_in
         if theirs and not str(self.optimizer).startswith(PYTHON):
@@ -95,6 +103,21 @@ class LocalTraining:
         if callable(self.schedule):
             self.rate(0)
 
+    def _take_options(self, field: str, names: Mapping[str, str]) -> None:
+        """Take a specification or a table apart: its options are other fields, by these names."""
+        given: Any = getattr(self, field)
+        if not isinstance(given, str | Mapping):
+            return
+        options = specification(given) if isinstance(given, str) else dict(given)
+        made: Any = options.pop("name", type(self).__dataclass_fields__[field].default)
+        if field == "optimizer" and options and made not in BUILT_IN:
+            made, options = partial(find_optimizer(made), **options), {}
+        for option, value in options.items():
+            if option not in names:
+                raise unknown_option(option, names, f"train.{field}")
+            object.__setattr__(self, names[option], value)
+        object.__setattr__(self, field, made)
+
     def _check_schedule(self) -> None:
         """Raise InputError for what the schedule does not use."""
         name = self.described()["schedule"]
@@ -112,9 +135,7 @@ class LocalTraining:
         """The settings as plain values: functions by their names."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return {
-            name: PYTHON + getattr(value, "__name__", type(value).__name__)
-            if callable(value)
-            else value
+            name: PYTHON + _name_of(value) if callable(value) else value
             for name, value in values.items()
         }
 
@@ -134,11 +155,13 @@ class LocalTraining:
         check_kind("round", t, numbers.Real, "a number")
         if not 0 <= t <= MAX_INTEGER:
             raise InputError("round", t, "at least 0")
-        if self.schedule is None:
-            return self.learning_rate / (math.sqrt(t / 10 + 1) if self.decay else 1.0)
+        if self.schedule in (None, "inverse_sqrt"):
+            decays = self.decay or self.schedule is not None
+            return self.learning_rate / (math.sqrt(t / 10 + 1) if decays else 1.0)
         if isinstance(self.schedule, str):
             horizon = self.schedule_rounds or HORIZON
             return self.learning_rate * SCHEDULES[self.schedule](int(t), horizon)
+        assert callable(self.schedule)
         try:
             factor: Any = self.schedule(int(t))
         except Exception as error:
@@ -163,7 +186,7 @@ class LocalTraining:
         Example:
             >>> LocalTraining(local_steps=2).step_sum([0.1])
             0.2
-            >>> LocalTraining(local_steps=2, momentum=0.5).step_sum([0.1])
+            >>> LocalTraining(local_steps=2, optimizer="sgd:momentum=0.5").step_sum([0.1])
             0.25
         """
         if self.optimizer == "sgd" and not self.proximal and not self.momentum:
@@ -314,7 +337,7 @@ class LocalTraining:
     def _torch_optimizer(self, parameters: Sequence[Tensor], rate: float) -> Any:
         """An optimizer of PyTorch, fresh for this round."""
         name, options = self.described()["optimizer"], {}
-        make = self.optimizer
+        make: Any = self.optimizer
         if isinstance(make, str):
             make = find_optimizer(make)
             given = {"weight_decay": self.weight_decay, "momentum": self.momentum}
@@ -347,6 +370,12 @@ class LocalTraining:
         if self.optimizer in ("adam", "adamw"):
             return _adam(parameters)
         return lambda gradients: gradients
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    """The name of a function, or of what is called with some of its arguments."""
+    named: Any = function.func if isinstance(function, partial) else function
+    return str(getattr(named, "__name__", type(named).__name__))
 
 
 def find_optimizer(name: str) -> Callable[..., Any]:

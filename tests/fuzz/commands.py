@@ -237,7 +237,7 @@ def resume(random: Random, place: Place) -> Line:
     name = random.choice(("finished", "killed", "killed-disk", "comparison-killed"))
     copy_template(place, name, place.work / "a")
     line = Line(("resume",), ["a"], writes=["a"])
-    if name == "comparison-killed" or random.random() < 0.3:
+    if name.startswith("comparison"):
         line.options += [("--jobs", "1")]
     flags(random, line, "--json")
     return line

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
+import numpy as np
 import torch
 from annotated_types import Ge
 from torch import Tensor
@@ -241,7 +242,8 @@ class Simulation:
         t, every = self.round, self.evaluate_every
         evaluated = min((t // every + 1) * every, self.rounds) - 1
         if t < self.rounds:
-            clients = [i for i in clients if i not in self.server.left]
+            if gone := set(self.server.left):
+                clients = [i for i in clients if i not in gone]
             self._lookahead.submit_next(clients, t, evaluated if self._synchronises else None)
 
     def _is_evaluated(self, t: int) -> bool:
@@ -294,7 +296,7 @@ class Simulation:
 
     def _accuracies(self, task: WithClientAccuracy, model: Tensor) -> list[float | None]:
         """One view's accuracy for each client, with the layers that the client keeps."""
-        members = set(self.server.members())
+        members = self.server.members()
         if not self.task.layout.kept:
             found = task.client_accuracies(model)
             return [each if i in members else None for i, each in enumerate(found)]
@@ -319,7 +321,7 @@ class Simulation:
         for view, evaluation in views.items():
             if not all(map(math.isfinite, (evaluation.test_loss, evaluation.train_loss or 0.0))):
                 raise DivergedError(client=None, round=round.number, view=view)
-        staleness = server.round - server.last_contact[list(server.members())]
+        staleness = server.round - np.delete(server.last_contact, server.left)
         return Metrics(
             round=server.round,
             active=len(round.active),

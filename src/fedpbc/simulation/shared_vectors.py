@@ -47,6 +47,7 @@ class SharedVectors:
     """For each vector of an algorithm the copy that clients share: one object until it changes.
 
     Example:
+        >>> import torch
         >>> shared, x = SharedVectors(copies=True), torch.zeros(2)
         >>> held = shared.of(x)
         >>> x += 1

@@ -249,7 +249,8 @@ class Simulation:
         t = self.round
         evaluated = self.evaluations.next_after(t) - 1
         if t < self.rounds:
-            clients = [i for i in clients if i not in self.server.left]
+            if gone := set(self.server.left):
+                clients = [i for i in clients if i not in gone]
             self._lookahead.submit_next(clients, t, evaluated if self._synchronises else None)
 
     def _is_evaluated(self, t: int) -> bool:
@@ -302,7 +303,7 @@ class Simulation:
 
     def _accuracies(self, task: WithClientAccuracy, model: Tensor) -> list[float | None]:
         """One view's accuracy for each client, with the layers that the client keeps."""
-        left = self.server.left
+        left = set(self.server.left)
         if not self.task.layout.kept:
             found = task.client_accuracies(model)
             return [None if i in left else each for i, each in enumerate(found)]
@@ -328,7 +329,7 @@ class Simulation:
             if not all(map(math.isfinite, (evaluation.test_loss, evaluation.train_loss or 0.0))):
                 raise DivergedError(client=None, round=round.number, view=view)
         # Not by the list of members: of a million clients, that is a million numbers of Python.
-        staleness = server.round - np.delete(server.last_contact, list(server.left))
+        staleness = server.round - np.delete(server.last_contact, server.left)
         return Metrics(
             round=server.round,
             active=len(round.active),
